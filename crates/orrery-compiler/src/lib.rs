@@ -1,0 +1,1 @@
+//! Types, dataflow evaluation and standard plugins of the modelling language.
