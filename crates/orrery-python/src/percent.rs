@@ -75,6 +75,12 @@ impl<'a> Formatter<'_, 'a> {
                 self.out.push(c);
                 continue;
             }
+            // Only a sign right after another stands for one.
+            if self.peek() == Some('%') {
+                self.at += 1;
+                self.out.push('%');
+                continue;
+            }
             self.keyed = None;
             if self.peek() == Some('(') {
                 self.key()?;
@@ -184,10 +190,6 @@ impl<'a> Formatter<'_, 'a> {
         let Some(kind) = self.take() else {
             return Err(PyError::value("incomplete format"));
         };
-        if kind == '%' {
-            self.out.push('%');
-            return Ok(());
-        }
         if field.width.max(field.precision.unwrap_or(0)) > FORMATTED_CHARS_MAX {
             return Err(PyError::memory(format!(
                 "formatted text would be longer than {FORMATTED_CHARS_MAX} characters"

@@ -264,7 +264,7 @@ impl Parser {
             };
             if second == Token::Char(']') {
                 items.push(low);
-                items.push(ClassItem::Range('-', '-'));
+                items.push(ClassItem::character('-'));
                 break;
             }
             let high = self.class_member(second, flags)?;
@@ -284,7 +284,7 @@ impl Parser {
 
     fn class_member(&mut self, token: Token, flags: Flags) -> Result<ClassItem, PyError> {
         match token {
-            Token::Char(character) => Ok(ClassItem::Range(character, character)),
+            Token::Char(character) => Ok(ClassItem::character(character)),
             Token::Escape(escaped) => self.class_escape(escaped, flags),
         }
     }

@@ -149,16 +149,14 @@ impl Translator {
     }
 
     fn repeat(&mut self, min: u32, max: Option<u32>, greed: Greed, body: &Node) {
+        if body.is_zero_width() {
+            return self.zero_width_repeat(min, max, greed, body);
+        }
         if greed == Greed::Possessive {
             self.backtracks = true;
             self.out.push_str("(?>");
         }
-        let empty = matches!(body, Node::Sequence(nodes) if nodes.is_empty());
-        if empty {
-            self.out.push_str("(?:)");
-        } else {
-            self.node(body, Context::Repeated);
-        }
+        self.node(body, Context::Repeated);
         match (min, max) {
             (0, Some(1)) => self.out.push('?'),
             (0, None) => self.out.push('*'),
@@ -171,6 +169,25 @@ impl Translator {
             Greed::Lazy => self.out.push('?'),
             Greed::Possessive => self.out.push(')'),
         }
+    }
+
+    /// Once is as good as often for what takes no character; the engines refuse to repeat it.
+    fn zero_width_repeat(&mut self, min: u32, max: Option<u32>, greed: Greed, body: &Node) {
+        if max == Some(0) {
+            return;
+        }
+        if greed == Greed::Possessive {
+            self.backtracks = true;
+        }
+        self.out.push_str(if greed == Greed::Possessive { "(?>" } else { "(?:" });
+        if min == 0 && greed == Greed::Lazy {
+            self.out.push('|');
+        }
+        self.node(body, Context::Sequence);
+        if min == 0 && greed != Greed::Lazy {
+            self.out.push('|');
+        }
+        self.out.push(')');
     }
 
     fn anchor(&mut self, anchor: Anchor, context: Context) {
@@ -234,15 +251,13 @@ impl Translator {
 
     fn class(&mut self, negated: bool, items: &[ClassItem], case: Case) {
         self.out.push_str(if negated { "[^" } else { "[" });
+        if items.iter().all(|item| matches!(item, ClassItem::Range(0xd800.., ..=0xdfff))) {
+            // Surrogates are no characters, and the engines take no set without members.
+            self.out.push_str(NEVER);
+        }
         for item in items {
             match *item {
-                ClassItem::Range(first, last) => {
-                    push_class_character(&mut self.out, first);
-                    if first != last {
-                        self.out.push('-');
-                        push_class_character(&mut self.out, last);
-                    }
-                }
+                ClassItem::Range(first, last) => push_range(&mut self.out, first, last),
                 ClassItem::Category { category, negated, ascii } => {
                     let members = self.category(category, ascii);
                     let opening = if negated { "[^" } else { "[" };
@@ -260,7 +275,7 @@ impl Translator {
     fn other_cases(&mut self, items: &[ClassItem], case: Case) {
         let contains = |character: &char| {
             items.iter().any(|item| match item {
-                ClassItem::Range(first, last) => (first..=last).contains(&character),
+                ClassItem::Range(first, last) => (*first..=*last).contains(&u32::from(*character)),
                 ClassItem::Category { .. } => false,
             })
         };
@@ -319,6 +334,21 @@ fn push_literal(out: &mut String, character: char) {
         }
         _ if character.is_control() || character.is_whitespace() => push_code(out, character),
         _ => out.push(character),
+    }
+}
+
+/// A range of code points as ranges of characters: without the surrogates.
+fn push_range(out: &mut String, first: u32, last: u32) {
+    let first = if (0xd800..=0xdfff).contains(&first) { 0xe000 } else { first };
+    let last = if (0xd800..=0xdfff).contains(&last) { 0xd7ff } else { last };
+    if let (Some(first), Some(last)) = (char::from_u32(first), char::from_u32(last))
+        && first <= last
+    {
+        push_class_character(out, first);
+        if first != last {
+            out.push('-');
+            push_class_character(out, last);
+        }
     }
 }
 
