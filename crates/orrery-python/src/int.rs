@@ -193,10 +193,10 @@ impl Int {
                 return Ok(*a as f64 / *b as f64);
             }
         }
-        if self.is_zero() {
-            return Ok(0.0);
-        }
         let negative = self.is_negative() != divisor.is_negative();
+        if self.is_zero() {
+            return Ok(if negative { -0.0 } else { 0.0 });
+        }
         let (numerator, denominator) = (self.to_big().abs(), divisor.to_big().abs());
         let quotient = nearest_quotient(numerator, denominator);
         if quotient.is_infinite() {
