@@ -67,8 +67,8 @@ def small_enough(symbol, a, b):
 def records(random, scale, number, outcome):
     pairs = [(a, b) for a in INTEGERS[:12] + FLOATS[:12] for b in INTEGERS[:12] + FLOATS[:12]]
     numbers = INTEGERS + FLOATS
-    pairs += [(random.choice(numbers), random.choice(numbers)) for _ in range(400 * scale)]
-    for _ in range(400 * scale):
+    pairs += [(random.choice(numbers), random.choice(numbers)) for _ in range(250 * scale)]
+    for _ in range(250 * scale):
         value = any_number(random)
         pairs += [(value, near(random, value)), (value, any_number(random)), (any_float(random), random.choice([0.5, -0.5, 1.5, 2, -2, 3]))]
     rows = []

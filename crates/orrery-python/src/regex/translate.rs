@@ -145,6 +145,7 @@ impl Translator {
             Node::Conditional { group, yes, no } => self.conditional(*group, yes, no.as_deref()),
             Node::BackReference { group, case } => {
                 self.backtracks = true;
+                // The engine's own idea of case: Python's for ASCII, and for nearly all else.
                 let flag = if *case == Case::Sensitive { "" } else { "i" };
                 let number = self.captures.texts.get(group).copied().unwrap_or(0);
                 self.out.push_str(&format!("(?{flag}:\\{number})"));
