@@ -1,4 +1,5 @@
 //! Python's `repr` and case mappings of strings, and its notion of blanks and decimal digits.
+//! Case follows Rust's Unicode, which differs from Python 3.13's for characters that are newer than it.
 
 use crate::tables::titles::TITLE_EXCEPTIONS;
 use crate::tables::{digits::DECIMAL_ZEROS, in_ranges, printable::UNPRINTABLE};
