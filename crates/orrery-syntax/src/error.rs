@@ -22,12 +22,29 @@ pub struct SyntaxError {
     /// For a duplicate: the place of the first one.
     pub duplicate_of: Option<Loc>,
     pub help: Option<String>,
-    /// The offset up to which the text must have been read before this error can be known. Errors
-    /// are sorted by it, so that the first is the one that a parser which stops at once reports.
+    pub(crate) moment: Moment,
+}
+
+/// When a parser that reads one token ahead and stops at the first error would meet an error. The
+/// smallest moment of a file is the error that the reference reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment {
+    /// The start of the token that must have been read.
     pub(crate) known_at: u32,
-    /// Set for what is only noticed once a construct is complete and the token after it fits: an
-    /// error about that token comes first.
-    pub(crate) needs_valid_next: bool,
+    pub(crate) stage: Stage,
+}
+
+/// What happens first at one token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// Cutting the token.
+    Lexing,
+    /// Completing what stands before the token, if it is one that can follow such a construct.
+    Completing,
+    /// Finding that the token does not fit.
+    Token,
+    /// Completing what stands before the token, which must fit.
+    Completed,
 }
 
 /// Something in one file that is suspicious but compiles.

@@ -179,6 +179,58 @@ impl SyntaxKind {
         self >= SyntaxKind::File
     }
 
+    /// Whether a complete expression may stand before this token, in whatever context.
+    pub(crate) fn may_follow_expression(self) -> bool {
+        use SyntaxKind::*;
+        !matches!(
+            self,
+            Dot | PathSep
+                | Equal
+                | PlusEqual
+                | RelationOp
+                | AsKw
+                | ExtendsKw
+                | UsingKw
+                | MatchingKw
+                | IsKw
+                | DefinedKw
+                | DictKw
+                | UndefKw
+                | ParentsKw
+        )
+    }
+
+    /// Whether the name of a class may stand before this token: it ends a relation, and all else
+    /// that names classes goes on with one of a few tokens.
+    pub(crate) fn may_follow_class(self) -> bool {
+        use SyntaxKind::*;
+        self.starts_item() || matches!(self, Dot | Comma | Colon | UsingKw | EndOfFile)
+    }
+
+    /// Whether this token may begin a statement or definition.
+    pub(crate) fn starts_item(self) -> bool {
+        use SyntaxKind::*;
+        (Id..=Regex).contains(&self)
+            || matches!(
+                self,
+                EntityKw
+                    | ImplementationKw
+                    | ImplementKw
+                    | TypedefKw
+                    | IndexKw
+                    | ImportKw
+                    | ForKw
+                    | IfKw
+                    | NotKw
+                    | TrueKw
+                    | FalseKw
+                    | NullKw
+                    | LParen
+                    | LBracket
+                    | LBrace
+            )
+    }
+
     /// The keyword spelled `text`.
     pub fn keyword(text: &str) -> Option<SyntaxKind> {
         use SyntaxKind::*;

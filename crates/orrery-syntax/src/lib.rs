@@ -10,16 +10,20 @@ pub mod lexer;
 pub mod tree;
 
 mod error;
-mod escapes;
+mod fields;
 mod line_index;
 mod lower;
 mod parser;
+mod python;
+mod render;
 mod strings;
+mod token_errors;
 
 pub use error::{SyntaxError, SyntaxWarning};
 pub use interner::{Interner, Symbol};
 pub use kind::SyntaxKind;
 pub use line_index::LineIndex;
+pub use render::render_expr;
 pub use tree::Tree;
 
 use ast::FileId;
@@ -61,10 +65,11 @@ pub fn parse_file(text: &str, file: FileId, interner: &mut Interner) -> ParsedFi
 
 fn parse_in(text: &str, file: FileId) -> Parse {
     let tokens = lexer::lex(text);
-    let output = parser::parse_tokens(text, &tokens, file);
+    let mut output = parser::parse_tokens(text, &tokens, file);
+    output.errors.extend(token_errors::check(text, &tokens, file));
     Parse { tree: Tree::from_postorder(text, tokens, output.postorder), errors: output.errors }
 }
 
 fn sort(errors: &mut [SyntaxError]) {
-    errors.sort_by_key(|error| (error.known_at, error.needs_valid_next));
+    errors.sort_by_key(|error| error.moment);
 }

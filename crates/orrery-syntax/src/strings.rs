@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::escapes::decode_escapes;
 use crate::kind::SyntaxKind;
+use crate::python::decode_escapes;
 
 /// The content between the quotes, escapes not yet decoded, with the newlines of other platforms
 /// turned into `\n`.
@@ -26,13 +26,17 @@ pub(crate) fn quote_lengths(kind: SyntaxKind) -> (usize, usize) {
     }
 }
 
-/// A string with its escapes decoded, and whether one of them was invalid (and kept as it is).
-pub(crate) fn decoded<'t>(kind: SyntaxKind, content: Cow<'t, str>) -> (Cow<'t, str>, bool) {
+/// A string with its escapes decoded, and whether one of them was unknown (and kept as it is); or
+/// what is wrong with them.
+pub(crate) fn decoded<'t>(
+    kind: SyntaxKind,
+    content: Cow<'t, str>,
+) -> Result<(Cow<'t, str>, bool), String> {
     if kind == SyntaxKind::RawString || !content.contains('\\') {
-        return (content, false);
+        return Ok((content, false));
     }
-    let (value, had_invalid) = decode_escapes(&content);
-    (Cow::Owned(value), had_invalid)
+    let (value, had_unknown) = decode_escapes(&content)?;
+    Ok((Cow::Owned(value), had_unknown))
 }
 
 /// The `/…/` of a regex token, and where in the token it begins.
@@ -46,7 +50,8 @@ pub(crate) fn token_value(kind: SyntaxKind, text: &str) -> String {
     use SyntaxKind::*;
     match kind {
         String | RawString | FormatString | MultiLineString => {
-            decoded(kind, string_content(kind, text)).0.into_owned()
+            let content = string_content(kind, text);
+            decoded(kind, content.clone()).map_or(content, |(value, _)| value).into_owned()
         }
         Regex => regex_literal(text).1.to_owned(),
         Int => {
@@ -63,7 +68,7 @@ pub(crate) fn token_value(kind: SyntaxKind, text: &str) -> String {
 }
 
 /// A float as Python's `repr` shows it.
-fn float_repr(value: f64) -> String {
+pub(crate) fn float_repr(value: f64) -> String {
     let scientific = format!("{value:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else {
         return scientific;

@@ -5,6 +5,10 @@ use crate::ast::{Arg, BinaryOp, Expr, ExprKind, Loc, Name};
 use crate::kind::SyntaxKind::{self, *};
 use crate::tree::{Element, NodeId};
 
+/// `d[k] is defined` repeats its parts, so the number of copies grows with a power of how deeply
+/// such tests nest in each other's keys.
+const DEFINED_DEPTH_MAX: u32 = 6;
+
 impl Lowering<'_, '_> {
     pub(super) fn expr(&mut self, node: NodeId) -> Expr {
         match self.tree.kind(node) {
@@ -95,17 +99,20 @@ impl Lowering<'_, '_> {
         let path = self.path(path);
         let args = self.args(args_node);
         let bracket = self.tree.range(args_node).start;
-        let (kind, loc) = match self.tree.kind(node) {
-            CallExpr => (ExprKind::Call { function: path, args }, path.loc),
+        match self.tree.kind(node) {
+            CallExpr => {
+                self.check_call(path, &args, node);
+                Expr { kind: ExprKind::Call { function: path, args }, loc: path.loc }
+            }
             kind => {
                 let loc = self.anchored(bracket, self.tree.range(node));
-                match kind {
-                    ConstructExpr => (ExprKind::Construct { class: path, args }, loc),
-                    _ => (ExprKind::IndexLookup { class: path, args }, loc),
+                if kind == IndexLookupExpr {
+                    return Expr { kind: ExprKind::IndexLookup { class: path, args }, loc };
                 }
+                self.check_constructor(path, &args, loc, node);
+                Expr { kind: ExprKind::Construct { class: path, args }, loc }
             }
-        };
-        Expr { kind, loc }
+        }
     }
 
     fn short_index_lookup(&mut self, node: NodeId) -> Expr {
@@ -217,9 +224,20 @@ impl Lowering<'_, '_> {
         };
         let null = Expr { kind: ExprKind::Null, loc };
         let empty = Expr { kind: ExprKind::List(Vec::new()), loc };
+        if self.defined_depth >= DEFINED_DEPTH_MAX {
+            let message = "Syntax error: this is nested too deeply".to_owned();
+            self.push_error("ParserException", message, loc, self.after_expression(node));
+            return self.nothing(node);
+        }
+        self.defined_depth += 1;
         let present = binary(BinaryOp::In, self.expr(key), self.expr(base));
+        // What is wrong with the parts is known now, and must not be said three times.
+        let reported = (self.errors.len(), self.warnings.len());
         let not_null = binary(BinaryOp::NotEqual, self.expr(lookup), null);
         let not_empty = binary(BinaryOp::NotEqual, self.expr(lookup), empty);
+        self.errors.truncate(reported.0);
+        self.warnings.truncate(reported.1);
+        self.defined_depth -= 1;
         binary(BinaryOp::And, binary(BinaryOp::And, present, not_null), not_empty)
     }
 
@@ -231,7 +249,7 @@ impl Lowering<'_, '_> {
                 continue;
             };
             let loc = self.column_loc(self.tree.token_bytes(key));
-            let text = self.dict_key(entry, key);
+            let text = self.string_value(key).into();
             let value = self.only_child(entry);
             entries.push((text, loc, value));
         }

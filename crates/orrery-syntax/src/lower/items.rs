@@ -37,7 +37,7 @@ impl Lowering<'_, '_> {
     fn docstring(&mut self, node: NodeId) -> Option<Box<str>> {
         let docstring = self.child(node, SyntaxKind::Docstring)?;
         let token = self.tokens(docstring).next()?;
-        Some(self.string_value(token).0.into())
+        Some(self.string_value(token).into())
     }
 
     fn class_child(&mut self, node: NodeId) -> Option<crate::ast::Path> {
@@ -63,9 +63,7 @@ impl Lowering<'_, '_> {
             let message = format!(
                 "{text} is not a valid module name: hyphens are not allowed, please use underscores instead."
             );
-            // This one is found when the module is looked up, after the whole file was parsed.
-            let known_at = u32::MAX;
-            self.push_error("InvalidModuleException", message, path.loc, known_at, true);
+            self.push_error("InvalidModuleException", message, path.loc, self.after(node));
         }
         Some(Import { path, alias, loc })
     }
@@ -220,6 +218,7 @@ impl Lowering<'_, '_> {
             .children(node)
             .find(|n| !matches!(self.tree.kind(*n), SyntaxKind::Path | SyntaxKind::Docstring))?;
         let constraint = self.expr(constraint);
+        self.check_constraint(name, &constraint, node);
         self.check_hyphen(name, node);
         let docstring = self.docstring(node);
         Some(Typedef { name, base, constraint, docstring, loc: name.loc })

@@ -4,18 +4,17 @@ use std::borrow::Cow;
 
 use num_bigint::BigInt;
 use orrery_python::Int;
-use rustc_hash::FxHashMap;
 
 use super::Lowering;
-use super::fields::{self, Field};
 use crate::ast::{Expr, ExprKind, Interpolated, Loc, Name, Path};
 use crate::error::SyntaxWarning;
+use crate::fields::{self, Field};
 use crate::kind::SyntaxKind;
 use crate::strings::{decoded, quote_lengths, regex_literal, string_content};
 use crate::tree::{NodeId, TokenId};
 
-/// Python refuses to read integers with more digits than this.
-const INT_DIGITS_MAX: usize = 4300;
+/// The most bytes of an integer that is read at all.
+const INT_LENGTH_MAX: usize = 5000;
 
 impl<'t> Lowering<'t, '_> {
     pub(super) fn literal(&mut self, node: NodeId) -> Expr {
@@ -24,13 +23,16 @@ impl<'t> Lowering<'t, '_> {
         let text = self.tree.token_text(token);
         let loc = self.line_loc(range.clone());
         let kind = match self.tree.token_kind(token) {
-            SyntaxKind::Int => self.int(text, loc),
+            SyntaxKind::Int => int(text),
             SyntaxKind::Float => ExprKind::Float(text.parse().unwrap_or(f64::NAN)),
             SyntaxKind::TrueKw => ExprKind::Bool(true),
             SyntaxKind::FalseKw => ExprKind::Bool(false),
-            SyntaxKind::RawString => ExprKind::String(self.string_value(token).0.into()),
+            SyntaxKind::RawString => {
+                let kind = ExprKind::String(self.string_value(token).into());
+                return Expr { kind, loc: self.column_loc(range) };
+            }
             SyntaxKind::String | SyntaxKind::MultiLineString => return self.plain_string(token),
-            SyntaxKind::FormatString => return self.format_string(token),
+            SyntaxKind::FormatString => return self.format_string(node, token),
             SyntaxKind::Regex => {
                 let literal = regex_literal(text).1;
                 ExprKind::Regex(literal[1..literal.len() - 1].into())
@@ -40,27 +42,15 @@ impl<'t> Lowering<'t, '_> {
         Expr { kind, loc }
     }
 
-    fn int(&mut self, text: &str, loc: Loc) -> ExprKind {
-        if let Ok(small) = text.parse() {
-            return ExprKind::Int(Int::Small(small));
-        }
-        let digits = text.trim_start_matches('-').len();
-        if digits > INT_DIGITS_MAX {
-            let message = format!(
-                "Syntax error: integer with {digits} digits, at most {INT_DIGITS_MAX} are allowed"
-            );
-            self.push_error("ParserException", message, loc, loc.start, false);
-            return ExprKind::Int(Int::Small(0));
-        }
-        ExprKind::Int(Int::Big(Box::new(text.parse::<BigInt>().unwrap_or_default())))
-    }
-
-    /// The value of a string token, and whether escapes or newlines make it differ from its text.
-    pub(super) fn string_value(&mut self, token: TokenId) -> (Cow<'t, str>, bool) {
+    /// The value of a string token.
+    pub(super) fn string_value(&mut self, token: TokenId) -> Cow<'t, str> {
         let kind = self.tree.token_kind(token);
         let content = string_content(kind, self.tree.token_text(token));
-        let (value, had_invalid) = decoded(kind, content);
-        if had_invalid {
+        let Ok((value, had_unknown)) = decoded(kind, content) else {
+            // Reported as an error of the token.
+            return Cow::Borrowed("");
+        };
+        if had_unknown {
             let form = match kind {
                 SyntaxKind::MultiLineString => "multi-line string",
                 SyntaxKind::FormatString => "f-string",
@@ -72,16 +62,17 @@ impl<'t> Lowering<'t, '_> {
                 loc: self.line_loc(self.tree.token_bytes(token)),
             });
         }
-        let differs = matches!(value, Cow::Owned(_));
-        (value, differs)
+        value
     }
 
     /// A string in which `{{a.b}}` stands for a reference.
     fn plain_string(&mut self, token: TokenId) -> Expr {
-        let (value, _) = self.string_value(token);
+        let value = self.string_value(token);
         let found = fields::interpolations(&value);
+        let range = self.tree.token_bytes(token);
+        let column = self.tree.token_kind(token) == SyntaxKind::MultiLineString;
+        let loc = Loc { column, ..self.column_loc(range) };
         if found.is_empty() {
-            let loc = self.line_loc(self.tree.token_bytes(token));
             return Expr { kind: ExprKind::String(value.into()), loc };
         }
         let mut search = self.search(token);
@@ -91,13 +82,12 @@ impl<'t> Lowering<'t, '_> {
             let start = start.map(|s| s + (field.text.len() - field.text[2..].trim_start().len()));
             parts.push(self.interpolated(&field, start, token));
         }
-        let loc = self.column_loc(self.tree.token_bytes(token));
         Expr { kind: ExprKind::Interpolation { text: value.into(), parts }, loc }
     }
 
-    fn format_string(&mut self, token: TokenId) -> Expr {
+    fn format_string(&mut self, node: NodeId, token: TokenId) -> Expr {
         let loc = self.column_loc(self.tree.token_bytes(token));
-        let (value, _) = self.string_value(token);
+        let value = self.string_value(token);
         let mut parts = Vec::new();
         match fields::format_fields(&value) {
             Ok(found) => {
@@ -110,7 +100,8 @@ impl<'t> Lowering<'t, '_> {
             }
             Err(problem) => {
                 let message = format!("Syntax error: Invalid f-string: {problem}");
-                self.push_error("ParserException", message, loc, loc.start, false);
+                let moment = self.after_expression(node);
+                self.push_error("ParserException", message, loc, moment);
             }
         }
         Expr { kind: ExprKind::FString { text: value.into(), parts }, loc }
@@ -149,45 +140,16 @@ impl<'t> Lowering<'t, '_> {
         }
         Interpolated { text: field.text.into(), reference }
     }
+}
 
-    pub(super) fn dict_key(&mut self, entry: NodeId, token: TokenId) -> Box<str> {
-        let (value, _) = self.string_value(token);
-        if self.tree.token_kind(token) == SyntaxKind::String
-            && !fields::interpolations(&value).is_empty()
-        {
-            let loc = self.column_loc(self.tree.token_bytes(token));
-            let message = "Syntax error: String interpolation is not supported in dictionary keys. \
-                           Use raw string to use a key containing double curly brackets";
-            self.error_after(entry, "ParserException", message.to_owned(), loc);
-        }
-        value.into()
-    }
-
-    /// Reports keys that occur twice, and keeps the first of each. Both places are those of the
-    /// values.
-    pub(super) fn check_duplicate_keys(
-        &mut self,
-        dict: NodeId,
-        entries: &mut Vec<(Box<str>, Loc, Expr)>,
-    ) {
-        let mut seen: FxHashMap<&str, Loc> = FxHashMap::default();
-        let mut duplicates = Vec::new();
-        for (index, (key, _, value)) in entries.iter().enumerate() {
-            match seen.get(&**key) {
-                Some(first) => duplicates.push((index, *first)),
-                None => drop(seen.insert(key, value.loc)),
-            }
-        }
-        drop(seen);
-        for (index, first) in duplicates.into_iter().rev() {
-            let (key, _, value) = entries.remove(index);
-            let message = format!("duplicate key in dict {key}");
-            self.error_after(dict, "DuplicateException", message, value.loc);
-            if let Some(error) = self.errors.last_mut() {
-                error.duplicate_of = Some(first);
-            }
-        }
-    }
+/// Longer numbers than Python reads are errors of the token; they stand for zero here.
+fn int(text: &str) -> ExprKind {
+    let value = match text.parse() {
+        Ok(small) => Int::Small(small),
+        Err(_) if text.len() > INT_LENGTH_MAX => Int::Small(0),
+        Err(_) => text.parse().map_or(Int::Small(0), |big| Int::Big(Box::<BigInt>::new(big))),
+    };
+    ExprKind::Int(value)
 }
 
 /// Finds, one after the other, where parts of a decoded string stand in the source. Parts that

@@ -10,12 +10,12 @@
 //! |---|---|
 //! | variable, class, function, namespace | line and column of the whole (qualified) name |
 //! | names of entities, attributes, relations, typedefs, implementations, keyword arguments | line and column of the name |
-//! | string with `{{…}}`, f-string | line and column of the literal |
-//! | reference inside a string | line and column of the last name of the path |
+//! | multi-line, raw and f-strings | line and column of the literal |
+//! | `a` and `b` of `{{a.b}}` or `{a.b}` in a string | line and column of that name |
 //! | entity, implementation, typedef, relation, attribute | that of its name |
 //! | implement | that of its class |
 //! | call | that of its function's name |
-//! | other literals | the line of the literal |
+//! | other literals, plain strings with `{{…}}` included | the line of the literal |
 //! | `a.b`, `a.b is defined` | the line of the dot |
 //! | assignment | the line of `=` or `+=` |
 //! | constructor | the line of `(` |
@@ -31,8 +31,8 @@
 //!
 //! Where a place is a line, its bytes run over as much of the construct as is good to underline.
 
+mod checks;
 mod expressions;
-mod fields;
 mod items;
 mod literals;
 mod statements;
@@ -41,7 +41,7 @@ use std::ops::Range;
 
 use crate::ParsedFile;
 use crate::ast::{FileId, Loc, Name, Path};
-use crate::error::{SyntaxError, SyntaxWarning};
+use crate::error::{Moment, Stage, SyntaxError, SyntaxWarning};
 use crate::interner::{Interner, Symbol};
 use crate::kind::SyntaxKind;
 use crate::tree::{Element, NodeId, TokenId, Tree};
@@ -55,6 +55,7 @@ pub(crate) fn lower(tree: &Tree, file: FileId, interner: &mut Interner) -> Parse
         interner,
         errors: Vec::new(),
         warnings: Vec::new(),
+        defined_depth: 0,
     };
     let file = lowering.file();
     ParsedFile { file, errors: lowering.errors, warnings: lowering.warnings }
@@ -67,6 +68,8 @@ struct Lowering<'t, 'i> {
     interner: &'i mut Interner,
     errors: Vec<SyntaxError>,
     warnings: Vec<SyntaxWarning>,
+    /// How many `d[k] is defined` are around what is being lowered.
+    defined_depth: u32,
 }
 
 /// How far back from its anchor an underlined line may begin.
@@ -138,20 +141,19 @@ impl<'t> Lowering<'t, '_> {
         self.tree.children(node).find(|child| self.tree.kind(*child) == kind)
     }
 
-    /// Reports an error that shows once `node` is complete and what follows it fits.
-    fn error_after(&mut self, node: NodeId, class: &'static str, message: String, loc: Loc) {
-        let known_at = self.start_of_next(node);
-        self.push_error(class, message, loc, known_at, true);
+    /// When a statement or definition is noticed to be complete: once what follows it fits.
+    fn after(&self, node: NodeId) -> Moment {
+        Moment { known_at: self.next_token(node).0, stage: Stage::Completed }
     }
 
-    fn push_error(
-        &mut self,
-        class: &'static str,
-        message: String,
-        loc: Loc,
-        known_at: u32,
-        needs_valid_next: bool,
-    ) {
+    /// When an expression is noticed to be complete.
+    fn after_expression(&self, node: NodeId) -> Moment {
+        let (known_at, next) = self.next_token(node);
+        let fits = next.may_follow_expression();
+        Moment { known_at, stage: if fits { Stage::Completing } else { Stage::Completed } }
+    }
+
+    fn push_error(&mut self, class: &'static str, message: String, loc: Loc, moment: Moment) {
         self.errors.push(SyntaxError {
             class,
             message,
@@ -160,30 +162,15 @@ impl<'t> Lowering<'t, '_> {
             reported_in: None,
             duplicate_of: None,
             help: None,
-            known_at,
-            needs_valid_next,
+            moment,
         });
     }
 
-    /// Where the token after a node starts; one beyond the text where there is none.
-    fn start_of_next(&self, node: NodeId) -> u32 {
+    /// The start and kind of the token after a node; beyond the text there is the end of file.
+    fn next_token(&self, node: NodeId) -> (u32, SyntaxKind) {
         let after = self.tree.token_range(node).end;
         let next = self.tree.tokens()[after..].iter().find(|token| !token.kind.is_trivia());
-        next.map_or(self.text.len() as u32 + 1, |token| token.start)
-    }
-
-    /// Reports a hyphen in a name that is being declared by `node`.
-    fn check_hyphen(&mut self, name: Name, node: NodeId) {
-        let text = self.interner.text(name.symbol);
-        if !text.contains('-') {
-            return;
-        }
-        let text = text.to_owned();
-        let message =
-            format!("The use of '-' in identifiers is not allowed. please rename {text}.");
-        self.error_after(node, "HyphenException", message, name.loc);
-        if let Some(error) = self.errors.last_mut() {
-            error.reported_in = Some(text);
-        }
+        let end = (self.text.len() as u32 + 1, SyntaxKind::EndOfFile);
+        next.map_or(end, |token| (token.start, token.kind))
     }
 }

@@ -40,7 +40,10 @@ impl Lowering<'_, '_> {
         let target = match self.expr(target).kind {
             ExprKind::Variable(path) => {
                 let name = crate::ast::Name { symbol: path.symbol, loc: path.loc };
-                self.check_hyphen(name, node);
+                // `+=` on a variable is an error whatever its name.
+                if !append {
+                    self.check_hyphen(name, node);
+                }
                 Target::Variable(path)
             }
             ExprKind::Attribute { base, attribute } => Target::Attribute { base: *base, attribute },

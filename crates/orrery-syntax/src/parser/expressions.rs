@@ -1,7 +1,10 @@
 //! Expressions. Each function returns the height of what it parsed.
 
 use super::{Marker, Parsed, Parser};
+use crate::error::{Moment, Stage};
+use crate::fields;
 use crate::kind::SyntaxKind::{self, *};
+use crate::strings::{decoded, string_content};
 
 /// What a name with its dots and subscripts turned out to be.
 pub(super) struct Operand {
@@ -183,6 +186,7 @@ impl Parser<'_> {
                     height = self.above(height)?;
                     last = AttributeExpr;
                 }
+                LParen if last == AttributeExpr => return self.dotted_call(marker),
                 LBracket if last == AttributeExpr && self.at_short_lookup() => {
                     // The relation's name belongs to the lookup: undo its attribute node.
                     self.nodes.pop();
@@ -215,23 +219,29 @@ impl Parser<'_> {
     /// `.name`. A class, or a call on what follows the dots, means that `::` was intended.
     fn attribute_access(&mut self, marker: Marker) -> Parsed {
         self.bump();
-        let class = self.at(ClassId);
-        if class {
-            self.bump();
-        } else {
-            self.expect(Id)?;
-        }
-        if class || self.at(LParen) {
+        if self.eat(ClassId) {
+            if !self.current.may_follow_class() {
+                return Err(self.unexpected());
+            }
             self.invalid_namespace_access(marker);
             return Err(super::Stop);
         }
+        self.expect(Id)?;
         self.finish(marker, AttributeExpr);
         Ok(())
     }
 
-    fn invalid_namespace_access(&mut self, marker: Marker) {
-        let range = (self.token_bytes(marker.first).0, self.token_bytes(self.consumed_end - 1).1);
-        let written: std::string::String = (marker.first..self.consumed_end)
+    /// Reports the name from `marker` to the last token as one that should have been written with
+    /// `::` for its dots.
+    pub(super) fn invalid_namespace_access(&mut self, marker: Marker) {
+        let fits = self.current.may_follow_class();
+        let stage = if fits { Stage::Completing } else { Stage::Completed };
+        self.namespace_error(marker.first, self.consumed_end, stage);
+    }
+
+    fn namespace_error(&mut self, first: u32, end: u32, stage: Stage) {
+        let loc = self.loc_of(first, end);
+        let written: std::string::String = (first..end)
             .filter(|index| !self.tokens[*index as usize].kind.is_trivia())
             .map(|index| self.token_text(index))
             .collect();
@@ -241,10 +251,21 @@ impl Parser<'_> {
              '::' rather than '.'. The '.' separator is reserved for attribute and relation access. \
              Did you mean: `{meant}`"
         );
-        self.error_at(message, range);
+        self.push_error(message, loc, (loc.start, loc.end), self.now(stage));
         if let Some(error) = self.errors.last_mut() {
             error.class = "InvalidNamespaceAccess";
         }
+    }
+
+    /// A call on a name with dots: `std.print(x)`.
+    fn dotted_call(&mut self, marker: Marker) -> Parsed<Operand> {
+        let name_end = self.consumed_end;
+        let height = self.call_args()?;
+        let fits = self.current.may_follow_expression();
+        let stage = if fits { Stage::Completing } else { Stage::Completed };
+        self.namespace_error(marker.first, name_end, stage);
+        self.finish(marker, CallExpr);
+        Ok(Operand { height: self.above(height)?, assignable: false })
     }
 
     /// Whether the bracket opens `[name=value]` or `[**dict]` rather than a subscript.
@@ -337,14 +358,36 @@ impl Parser<'_> {
         Ok(height)
     }
 
+    /// Reports references in a key, where they have no meaning.
+    fn check_key(&mut self) {
+        let key = self.current_index();
+        let text = self.token_text(key);
+        if !text.contains("{{") {
+            return;
+        }
+        let Ok((value, _)) = decoded(String, string_content(String, text)) else {
+            return;
+        };
+        if !fields::interpolations(&value).is_empty() {
+            let message = "Syntax error: String interpolation is not supported in dictionary keys. \
+                           Use raw string to use a key containing double curly brackets";
+            let (start, end) = self.token_bytes(key);
+            // Known as soon as the key has been read, whatever follows.
+            let moment = Moment { known_at: start, stage: Stage::Completed };
+            self.push_error(message.to_owned(), self.loc(start, end), (start, end), moment);
+        }
+    }
+
     pub(super) fn dict(&mut self) -> Parsed<u32> {
         let marker = self.start();
         self.bump();
         let mut height = 0;
         while !self.at(RBrace) {
             let entry = self.start();
-            if !matches!(self.current, String | RawString) {
-                return Err(self.unexpected());
+            match self.current {
+                String => self.check_key(),
+                RawString => {}
+                _ => return Err(self.unexpected()),
             }
             self.bump();
             self.expect(Colon)?;

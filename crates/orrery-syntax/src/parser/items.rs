@@ -1,6 +1,7 @@
 //! Files and the definitions that may only stand at file level.
 
 use super::{Parsed, Parser};
+use crate::ast::Loc;
 use crate::kind::SyntaxKind::*;
 
 impl Parser<'_> {
@@ -54,11 +55,27 @@ impl Parser<'_> {
     fn class(&mut self) -> Parsed {
         let marker = self.start();
         while self.eat(Id) {
+            if self.at(Dot) {
+                return self.dotted_class(marker);
+            }
             self.expect(PathSep)?;
         }
         self.expect(ClassId)?;
         self.finish(marker, Path);
         Ok(())
+    }
+
+    /// `ns "." CID`, in which the dot is an error.
+    fn dotted_class(&mut self, marker: super::Marker) -> Parsed {
+        while self.eat(Dot) {
+            if self.eat(ClassId) {
+                self.invalid_namespace_access(marker);
+                self.finish(marker, Path);
+                return Ok(());
+            }
+            self.expect(Id)?;
+        }
+        Err(self.unexpected())
     }
 
     fn import(&mut self) -> Parsed {
@@ -75,21 +92,13 @@ impl Parser<'_> {
     fn entity(&mut self) -> Parsed {
         let marker = self.start();
         self.bump();
-        if self.at(Id) {
-            let name = self.token_bytes(self.current_index());
-            self.bump();
-            self.lower_case_entity(name);
-        } else {
+        let name = self.current_index();
+        let lower_case = self.eat(Id);
+        if !lower_case {
             self.expect(ClassId)?;
         }
         if self.at(ExtendsKw) {
-            let extends = self.start();
-            self.bump();
-            self.parent()?;
-            while self.eat(Comma) {
-                self.parent()?;
-            }
-            self.finish(extends, Extends);
+            self.extends()?;
         }
         self.expect(Colon)?;
         self.docstring();
@@ -103,32 +112,64 @@ impl Parser<'_> {
             }
         }
         self.eat(EndKw);
+        if lower_case {
+            self.lower_case_entity(self.loc_of(name, name + 1));
+        }
         self.finish(marker, Entity);
         Ok(())
     }
 
-    fn lower_case_entity(&mut self, name: (u32, u32)) {
-        self.error_at(
-            "Syntax error: Invalid identifier: Entity names must start with a capital",
-            name,
-        );
+    fn lower_case_entity(&mut self, loc: Loc) {
+        let message = "Syntax error: Invalid identifier: Entity names must start with a capital";
+        self.error_at(message, (loc.start, loc.end));
+        if let Some(error) = self.errors.last_mut() {
+            error.loc = loc;
+        }
     }
 
-    /// A class after `extends`, where a lower-case name has a message of its own.
-    fn parent(&mut self) -> Parsed {
+    /// `extends a, b`. Names in lower case are noticed when the list is complete, the last first.
+    fn extends(&mut self) -> Parsed {
         let marker = self.start();
-        let first = self.token_bytes(self.current_index()).0;
-        while self.eat(Id) {
-            if !self.eat(PathSep) {
-                let end = self.token_bytes(self.consumed_end - 1).1;
-                self.lower_case_entity((first, end));
-                self.finish(marker, Path);
-                return Ok(());
+        self.bump();
+        let mut in_lower_case = Vec::new();
+        loop {
+            in_lower_case.extend(self.parent()?);
+            if !self.eat(Comma) {
+                break;
             }
+        }
+        while let Some(loc) = in_lower_case.pop() {
+            self.lower_case_entity(loc);
+        }
+        self.finish(marker, Extends);
+        Ok(())
+    }
+
+    /// A class after `extends`; the place of its name if that is in lower case.
+    fn parent(&mut self) -> Parsed<Option<Loc>> {
+        let marker = self.start();
+        while self.eat(Id) {
+            if self.eat(PathSep) {
+                continue;
+            }
+            let mut loc = self.loc_of(marker.first, self.consumed_end);
+            while self.at(Dot) {
+                let dot = self.current_index();
+                self.bump();
+                if self.eat(ClassId) {
+                    self.invalid_namespace_access(marker);
+                    self.finish(marker, Path);
+                    return Ok(None);
+                }
+                self.expect(Id)?;
+                loc = Loc { column: false, ..self.loc_of(dot, self.consumed_end) };
+            }
+            self.finish(marker, Path);
+            return Ok(Some(loc));
         }
         self.expect(ClassId)?;
         self.finish(marker, Path);
-        Ok(())
+        Ok(None)
     }
 
     fn attribute(&mut self) -> Parsed {
@@ -143,7 +184,7 @@ impl Parser<'_> {
         }
         self.eat(Question);
         self.finish(ty, TypeRef);
-        self.attribute_name()?;
+        let name = self.attribute_name()?;
         if self.eat(Equal) {
             match self.current {
                 UndefKw => self.bump(),
@@ -151,21 +192,26 @@ impl Parser<'_> {
                 _ => self.constant()?,
             }
         }
+        self.check_attribute_name(name);
         self.finish(marker, Attribute);
         Ok(())
     }
 
-    fn attribute_name(&mut self) -> Parsed {
-        if self.at(ClassId) {
-            let name = self.token_bytes(self.current_index());
-            self.bump();
-            self.error_at(
-                "Syntax error: Invalid identifier: attribute names must start with a lower case character",
-                name,
-            );
-            return Ok(());
+    /// The index of the token that names an attribute.
+    fn attribute_name(&mut self) -> Parsed<u32> {
+        let name = self.current_index();
+        if !self.eat(ClassId) {
+            self.expect(Id)?;
         }
-        self.expect(Id)
+        Ok(name)
+    }
+
+    fn check_attribute_name(&mut self, name: u32) {
+        if self.tokens[name as usize].kind == ClassId {
+            let message = "Syntax error: Invalid identifier: \
+                           attribute names must start with a lower case character";
+            self.error_at(message, self.token_bytes(name));
+        }
     }
 
     fn dict_attribute(&mut self) -> Parsed {
@@ -173,23 +219,26 @@ impl Parser<'_> {
         self.bump();
         let nullable = self.eat(Question);
         self.finish(marker, TypeRef);
-        let name = self.current_index();
-        self.attribute_name()?;
+        let name = self.attribute_name()?;
+        let mut null = false;
         if self.eat(Equal) {
-            if self.at(NullKw) {
+            null = self.at(NullKw);
+            if null {
+                self.null_of_dict = Some(self.current_index());
                 self.constant()?;
-                if !nullable {
-                    let text = self.token_text(name);
-                    let message = format!(
-                        "Syntax error: null can not be assigned to dict, did you mean \"dict? {text} = null\""
-                    );
-                    self.error_at(message, self.token_bytes(name));
-                }
             } else if self.at(LBrace) {
                 self.dict()?;
             } else {
                 return Err(self.unexpected());
             }
+        }
+        self.check_attribute_name(name);
+        if null && !nullable {
+            let text = self.token_text(name);
+            let message = format!(
+                "Syntax error: null can not be assigned to dict, did you mean \"dict? {text} = null\""
+            );
+            self.error_at(message, self.token_bytes(name));
         }
         self.finish(marker, Attribute);
         Ok(())

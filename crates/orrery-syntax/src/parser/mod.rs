@@ -14,7 +14,7 @@ mod items;
 mod statements;
 
 use crate::ast::{FileId, Loc};
-use crate::error::SyntaxError;
+use crate::error::{Moment, Stage, SyntaxError};
 use crate::kind::SyntaxKind;
 use crate::lexer::Token;
 use crate::tree::Node;
@@ -53,6 +53,8 @@ pub(crate) struct Parser<'t> {
     depth: u32,
     /// Set when nesting exceeds the limit: nothing after that place is parsed.
     too_deep: bool,
+    /// The last `null` that was the default of a dict.
+    null_of_dict: Option<u32>,
 }
 
 pub(crate) struct ParserOutput {
@@ -80,9 +82,9 @@ pub(crate) fn parse_tokens(text: &str, tokens: &[Token], file: FileId) -> Parser
         errors: Vec::new(),
         depth: 0,
         too_deep: false,
+        null_of_dict: None,
     };
     parser.current = parser.nth(0);
-    parser.report_illegal_characters();
     parser.file();
     ParserOutput { postorder: parser.nodes, errors: parser.errors }
 }
@@ -172,12 +174,17 @@ impl Parser<'_> {
         Loc { file: self.file, start, end, column: true }
     }
 
+    /// The place from the start of token `first` to the end of the one before `end`.
+    fn loc_of(&self, first: u32, end: u32) -> Loc {
+        self.loc(self.token_bytes(first).0, self.token_bytes(end.saturating_sub(1)).1)
+    }
+
     fn token_text(&self, index: u32) -> &str {
         let (start, end) = self.token_bytes(index);
         &self.text[start as usize..end as usize]
     }
 
-    fn push_error(&mut self, message: String, loc: Loc, highlight: (u32, u32), known_at: u32) {
+    fn push_error(&mut self, message: String, loc: Loc, highlight: (u32, u32), moment: Moment) {
         self.errors.push(SyntaxError {
             class: "ParserException",
             message,
@@ -186,8 +193,7 @@ impl Parser<'_> {
             reported_in: None,
             duplicate_of: None,
             help: None,
-            known_at,
-            needs_valid_next: false,
+            moment,
         });
     }
 
@@ -201,34 +207,53 @@ impl Parser<'_> {
             let end = self.text.len() as u32;
             let message = "Syntax error: Unexpected end of file".to_owned();
             let beyond = self.loc(end + 1, end + 1);
-            self.push_error(message, beyond, (end, end), end + 1);
+            self.push_error(message, beyond, (end, end), self.now(Stage::Token));
             return Stop;
         }
         let index = self.current_index();
         let (start, end) = self.token_bytes(index);
-        if self.current.is_keyword() {
-            let text = self.token_text(index);
+        if let Some(keyword) = self.misused_keyword() {
+            let text = self.token_text(keyword);
             let message = format!("Syntax error: invalid identifier, {text} is a reserved keyword");
-            self.push_error(message, self.loc(start, end), (start, end), start);
+            let (start, end) = self.token_bytes(keyword);
+            self.push_error(message, self.loc(start, end), (start, end), self.now(Stage::Token));
         } else {
             let value = crate::strings::token_value(self.current, self.token_text(index));
             let message = format!("Syntax error at token {value}");
-            self.push_error(message, self.loc(end, end), (start, end), start);
+            self.push_error(message, self.loc(end, end), (start, end), self.now(Stage::Token));
         }
         Stop
     }
 
-    /// Reports `message` about the bytes from `start` to `end`, as known at the current token.
-    #[cold]
-    fn error_at(&mut self, message: impl Into<String>, (start, end): (u32, u32)) {
+    /// The keyword that was probably meant as a name where the current token does not fit: that
+    /// token, or the one before it unless it has become part of something complete.
+    fn misused_keyword(&self) -> Option<u32> {
+        if self.current.is_keyword() {
+            return Some(self.current_index());
+        }
+        let previous = *self.significant.get(self.pos.checked_sub(1)?)?;
+        match self.tokens[previous as usize].kind {
+            SyntaxKind::TrueKw | SyntaxKind::FalseKw | SyntaxKind::DefinedKw => None,
+            SyntaxKind::NullKw => (self.null_of_dict == Some(previous)).then_some(previous),
+            kind => kind.is_keyword().then_some(previous),
+        }
+    }
+
+    /// The moment at which the current token has just been read.
+    fn now(&self, stage: Stage) -> Moment {
         let known_at = match self.at_end() {
             true => self.text.len() as u32 + 1,
             false => self.token_bytes(self.current_index()).0,
         };
-        self.push_error(message.into(), self.loc(start, end), (start, end), known_at);
-        if let Some(error) = self.errors.last_mut() {
-            error.needs_valid_next = true;
-        }
+        Moment { known_at, stage }
+    }
+
+    /// Reports `message` about the bytes from `start` to `end`, as noticed when a construct before
+    /// the current token is complete.
+    #[cold]
+    fn error_at(&mut self, message: impl Into<String>, (start, end): (u32, u32)) {
+        let moment = self.now(Stage::Completed);
+        self.push_error(message.into(), self.loc(start, end), (start, end), moment);
     }
 
     #[cold]
@@ -236,7 +261,8 @@ impl Parser<'_> {
         if !self.too_deep {
             let (start, end) = self.token_bytes(self.current_index());
             let message = "Syntax error: this is nested too deeply".to_owned();
-            self.push_error(message, self.loc(start, end), (start, end), start);
+            let moment = self.now(Stage::Token);
+            self.push_error(message, self.loc(start, end), (start, end), moment);
             if let Some(error) = self.errors.last_mut() {
                 error.help = Some("give inner parts a name of their own".to_owned());
             }
@@ -247,23 +273,6 @@ impl Parser<'_> {
         self.consumed_end = self.tokens.len() as u32;
         self.current = SyntaxKind::EndOfFile;
         Stop
-    }
-
-    fn report_illegal_characters(&mut self) {
-        for index in 0..self.tokens.len() {
-            if self.tokens[index].kind != SyntaxKind::Illegal {
-                continue;
-            }
-            let (start, whole_end) = self.token_bytes(index as u32);
-            let character = self.text[start as usize..].chars().next().unwrap_or('\u{fffd}');
-            let end = start + character.len_utf8() as u32;
-            let message = format!("Syntax error: Illegal character '{character}'");
-            self.push_error(message, self.loc(start, end), (start, whole_end), start);
-            let quote = matches!(character, '"' | '\'');
-            if let (true, Some(error)) = (quote, self.errors.last_mut()) {
-                error.help = Some("this string does not end on its line".to_owned());
-            }
-        }
     }
 
     fn starts_line(&self, index: u32) -> bool {

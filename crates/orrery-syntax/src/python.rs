@@ -1,8 +1,18 @@
-//! Python's `unicode_escape` decoding of string literals.
+//! What Python does with the parts of literals.
+
+/// Why Python's `re` refuses a pattern.
+pub(crate) fn regex_error(_pattern: &str) -> Option<String> {
+    None
+}
+
+/// Python's `repr` of a string.
+pub(crate) fn repr_str(text: &str) -> String {
+    format!("'{text}'")
+}
 
 /// Decodes the escapes of a string literal. Unknown ones stay as they are; the flag tells that
 /// there was one.
-pub(crate) fn decode_escapes(text: &str) -> (String, bool) {
+pub(crate) fn decode_escapes(text: &str) -> Result<(String, bool), String> {
     let mut value = String::with_capacity(text.len());
     let mut had_invalid = false;
     let mut rest = text;
@@ -22,7 +32,7 @@ pub(crate) fn decode_escapes(text: &str) -> (String, bool) {
         }
     }
     value.push_str(rest);
-    (value, had_invalid)
+    Ok((value, had_invalid))
 }
 
 /// The escape at the start of `text`: what it stands for and its length.

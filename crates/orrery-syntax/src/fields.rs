@@ -2,11 +2,11 @@
 
 /// A reference as it is written in a decoded string.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Field<'t> {
+pub(crate) struct Field<'t> {
     /// Plain strings: the match with braces. F-strings: the field's name with its blanks.
-    pub(super) text: &'t str,
+    pub(crate) text: &'t str,
     /// The dotted name.
-    pub(super) name: &'t str,
+    pub(crate) name: &'t str,
 }
 
 fn is_blank(c: char) -> bool {
@@ -15,7 +15,7 @@ fn is_blank(c: char) -> bool {
 
 /// All `{{ a.b }}` of a text, in order: two braces, blanks, a name of letters, digits, dots,
 /// underscores and hyphens, blanks, two braces.
-pub(super) fn interpolations(text: &str) -> Vec<Field<'_>> {
+pub(crate) fn interpolations(text: &str) -> Vec<Field<'_>> {
     let mut found = Vec::new();
     let mut from = 0;
     while let Some(open) = text[from..].find("{{") {
@@ -47,7 +47,7 @@ fn interpolation(text: &str) -> Option<Field<'_>> {
 
 /// The fields of a Python format string that the language collects: those before the first piece
 /// of text that ends with a doubled brace or at the end, and those in their format specifications.
-pub(super) fn format_fields(text: &str) -> Result<Vec<Field<'_>>, &'static str> {
+pub(crate) fn format_fields(text: &str) -> Result<Vec<Field<'_>>, &'static str> {
     let mut fields = Vec::new();
     collect(text, &mut fields, 0)?;
     Ok(fields)
@@ -63,6 +63,8 @@ fn collect<'t>(text: &'t str, fields: &mut Vec<Field<'t>>, depth: u32) -> Result
         let (field, after) = next_piece(rest)?;
         rest = after;
         match field {
+            // `{}` has no name to collect, and ends the collection like text without a field.
+            Some(("", _)) => collecting = false,
             Some((name, specification)) if collecting => {
                 fields.push(Field { text: name, name: name.trim_matches(is_blank) });
                 if depth < SPECIFICATION_DEPTH_MAX {
