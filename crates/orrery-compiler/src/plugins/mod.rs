@@ -5,6 +5,19 @@
 //! not there yet ends the call with `Failure::Unset`, and the call is made again, from scratch,
 //! once that value has arrived.
 
+mod address;
+mod args;
+mod environment;
+mod format;
+mod json;
+mod lists;
+mod network;
+mod reflection;
+mod strings;
+mod validate;
+
+use std::sync::LazyLock;
+
 use orrery_python::PyError;
 
 use crate::value::{Heap, InstanceId, Value};
@@ -63,6 +76,8 @@ pub trait Context {
 
     /// A line on the model's output.
     fn print(&mut self, text: &str);
+    /// A warning that does not end the compile.
+    fn warn(&mut self, text: &str);
 
     /// A variable as the calling statement sees it (for templates). `Ok(None)`: not found.
     fn variable(&mut self, name: &str) -> Result<Option<Value>, Failure>;
@@ -108,14 +123,16 @@ pub enum ParamDefault {
     Bool(bool),
     Int(i64),
     Str(&'static str),
-    /// An empty list.
-    EmptyList,
+    /// A list of texts.
+    Strs(&'static [&'static str]),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
     pub name: &'static str,
-    /// A type as the model writes it (`string`, `int?`, `std::Host`, `string[]`, `any`, `list`, `dict`).
+    /// A type as the model writes it (`string`, `int?`, `std::Host`, `string[]`, `any`, `list`, `dict`), or one
+    /// that only plugins have: `Reference[any] | any`, `(Reference[any] | any)[]`, `dict[string, any]`,
+    /// `Reference[string] | string`. Messages print it as it stands here.
     pub ty: &'static str,
     pub default: ParamDefault,
     pub kind: ParamKind,
@@ -135,4 +152,36 @@ pub struct NativePlugin {
     /// The name of the plugin that replaces it, if it is deprecated: `Some("")` for none.
     pub deprecated: Option<&'static str>,
     pub run: Run,
+}
+
+impl NativePlugin {
+    /// What most entries of the tables have in common.
+    const BASE: NativePlugin = NativePlugin {
+        name: "",
+        params: &[],
+        returns: "any",
+        allow_unknown: false,
+        deprecated: None,
+        run: |_, _| Ok(Value::Null),
+    };
+}
+
+/// All plugins that are written in Rust, sorted by name.
+pub fn native_plugins() -> &'static [NativePlugin] {
+    static ALL: LazyLock<Vec<NativePlugin>> = LazyLock::new(|| {
+        let mut all = [
+            environment::PLUGINS,
+            format::PLUGINS,
+            json::PLUGINS,
+            lists::PLUGINS,
+            network::PLUGINS,
+            reflection::PLUGINS,
+            strings::PLUGINS,
+            validate::PLUGINS,
+        ]
+        .concat();
+        all.sort_unstable_by_key(|plugin| plugin.name);
+        all
+    });
+    &ALL
 }
