@@ -593,6 +593,7 @@ impl Builder {
             ancestors: Vec::new(),
             own: Vec::new(),
             own_defaults: Vec::new(),
+            declarations: Vec::new(),
             slots: Vec::new(),
             slot_of: FxHashMap::default(),
             defaults: Vec::new(),

@@ -184,8 +184,13 @@ impl Builder {
                     .in_statement(declaration, attribute.name.loc)
             })?),
         };
+        let declaration = self.render_attribute(attribute);
         let entity = &mut self.program.entities[id.index()];
         entity.own_defaults.push((attribute.name.symbol, default));
+        if default.is_some() {
+            let name = attribute.name;
+            entity.declarations.push((name.symbol, declaration, name.loc));
+        }
         Ok(())
     }
 

@@ -21,6 +21,8 @@ pub struct CompileError {
     pub importance: u32,
     /// The message never carries a place (what would be a raw Python exception).
     pub bare: bool,
+    /// The place is known, but the message does not name it again.
+    pub hide_place: bool,
     /// Replaces the usual "(place)" suffix: the reference's duplicate errors name two places themselves.
     pub places: Option<(Loc, Loc)>,
 }
@@ -40,6 +42,7 @@ impl CompileError {
             parts: Vec::new(),
             importance: importance(class),
             bare: false,
+            hide_place: false,
             places: None,
         })
     }
@@ -109,7 +112,7 @@ impl CompileError {
                 place(original),
                 place(duplicate)
             ));
-        } else if !self.bare {
+        } else if !self.bare && !self.hide_place {
             match (&self.statement, self.loc) {
                 (Some(statement), Some(loc)) => {
                     out.push_str(&format!(" (reported in {statement} ({}))", place(loc)));

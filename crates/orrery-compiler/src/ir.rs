@@ -157,6 +157,8 @@ pub struct Comprehension {
     pub element: ExprId,
     pub guard: Option<ExprId>,
     pub value: ExprId,
+    /// Name of the variable in the program's table of frames.
+    pub names: u32,
 }
 
 /// An attribute that a block may assign to: nobody may take it for complete before the block ran.
@@ -172,6 +174,8 @@ pub struct Block {
     pub stmts: Box<[StmtId]>,
     /// Number of variables that live in the block's frame; without any there is no frame.
     pub locals: u32,
+    /// Their names in the program's table.
+    pub names: u32,
 }
 
 #[derive(Debug)]

@@ -42,7 +42,7 @@ impl Builder {
             loc: Loc { file: files[0].file, start: 0, end: 0, column: false },
             temps: 0,
         });
-        let empty = self.add_block(Vec::new(), 0);
+        let empty = self.add_block(Vec::new(), &[]);
         debug_assert_eq!(empty, BlockId(0));
         let globals = self.global_variables(files);
         self.implements(files, &globals)?;
@@ -98,16 +98,23 @@ impl Builder {
                     stmts.push(lowering.stmt(stmt)?);
                 }
             }
-            let block = self.add_block(stmts, 0);
+            let block = self.add_block(stmts, &[]);
             self.program.toplevel.push((NamespaceId(at as u32), block));
         }
         Ok(())
     }
 
-    pub fn add_block(&mut self, stmts: Vec<StmtId>, locals: u32) -> BlockId {
+    pub fn add_block(&mut self, stmts: Vec<StmtId>, variables: &[Symbol]) -> BlockId {
         let id = BlockId(self.program.blocks.len() as u32);
-        self.program.blocks.push(Block { stmts: stmts.into_boxed_slice(), locals });
+        let names = self.add_frame_names(variables);
+        let locals = variables.len() as u32;
+        self.program.blocks.push(Block { stmts: stmts.into_boxed_slice(), locals, names });
         id
+    }
+
+    pub fn add_frame_names(&mut self, variables: &[Symbol]) -> u32 {
+        self.program.frame_names.push(variables.into());
+        self.program.frame_names.len() as u32 - 1
     }
 
     fn global_variables(&mut self, files: &[LoadedFile]) -> Vec<FxHashMap<Symbol, Loc>> {
@@ -454,7 +461,7 @@ impl Lowering<'_> {
             return Err(error);
         }
         lowered.reverse();
-        Ok(self.b.add_block(lowered, locals))
+        Ok(self.b.add_block(lowered, &order))
     }
 
     fn warn_shadowing(&mut self, name: Symbol, loc: Loc, _implementation: bool) {

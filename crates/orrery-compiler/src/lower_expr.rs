@@ -87,6 +87,7 @@ impl Lowering<'_> {
                         element,
                         guard,
                         value,
+                        names: this.b.add_frame_names(&[variable.symbol]),
                     }))
                 })
             }

@@ -120,6 +120,8 @@ pub struct Entity {
     pub own: Vec<AttributeId>,
     /// Own defaults: `None` removes an inherited one.
     pub own_defaults: Vec<(Symbol, Option<Value>)>,
+    /// How attributes with a default are declared, for messages.
+    pub declarations: Vec<(Symbol, String, Loc)>,
     /// All attributes and relations in the order of an instance's cells.
     pub slots: Vec<AttributeId>,
     pub slot_of: FxHashMap<Symbol, u32>,
@@ -160,6 +162,8 @@ pub struct Program {
     pub exprs: Vec<Expr>,
     pub stmts: Vec<Stmt>,
     pub blocks: Vec<Block>,
+    /// Names of the variables in frames, by the number that a frame knows; for templates.
+    pub frame_names: Vec<Box<[Symbol]>>,
     pub regexes: Vec<(Box<str>, PyRegex)>,
     /// Top-level code, in the order in which it is emitted.
     pub toplevel: Vec<(NamespaceId, BlockId)>,

@@ -248,7 +248,10 @@ impl Machine<'_> {
                 (None, ParamDefault::Bool(b)) => Value::Bool(b),
                 (None, ParamDefault::Int(i)) => Value::Int(i),
                 (None, ParamDefault::Str(text)) => self.heap.str(text),
-                (None, ParamDefault::EmptyList) => self.heap.list(Vec::new()),
+                (None, ParamDefault::Strs(texts)) => {
+                    let texts = texts.iter().map(|text| self.heap.str(text)).collect();
+                    self.heap.list(texts)
+                }
                 (None, ParamDefault::Null | ParamDefault::Required) => Value::Null,
             });
         }

@@ -64,7 +64,7 @@ impl CallContext<'_, '_> {
             }
             let names = &machine.program.frame_names;
             let at = machine.frames[frame as usize];
-            if let Some(names) = names.get(at.block as usize)
+            if let Some(names) = names.get(at.names as usize)
                 && let Some(slot) = names.iter().position(|&name| name == symbol)
             {
                 return Some(Place::Cell(at.cells + slot as u32));
@@ -143,6 +143,11 @@ impl Context for CallContext<'_, '_> {
     fn print(&mut self, text: &str) {
         self.machine.output.push_str(text);
         self.machine.output.push('\n');
+    }
+
+    fn warn(&mut self, text: &str) {
+        let loc = self.machine.program.expr(self.expr).loc;
+        self.machine.warnings.push(("InmantaWarning", text.to_owned(), Some(loc)));
     }
 
     fn variable(&mut self, name: &str) -> Result<Option<Value>, Failure> {

@@ -127,7 +127,7 @@ impl Machine<'_> {
             for _ in 0..block.locals {
                 self.new_cell(CellKind::Plain);
             }
-            frame = self.new_frame(parent, cells);
+            frame = self.new_frame(parent, cells, block.names);
             if let Some(value) = first {
                 self.set_plain(cells, value, 0)?;
             }
@@ -138,8 +138,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    pub(super) fn new_frame(&mut self, parent: u32, cells: u32) -> u32 {
-        self.frames.push(Frame { parent, cells });
+    pub(super) fn new_frame(&mut self, parent: u32, cells: u32, names: u32) -> u32 {
+        self.frames.push(Frame { parent, cells, names });
         self.frames.len() as u32 - 1
     }
 

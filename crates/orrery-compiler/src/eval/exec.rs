@@ -555,7 +555,7 @@ impl Machine<'_> {
         }
         let cell = self.new_cell(CellKind::Plain);
         self.set_plain(cell, value, 0)?;
-        let frame = self.new_frame(unit.frame, cell);
+        let frame = self.new_frame(unit.frame, cell, comprehension.names);
         let element = comprehension.element;
         let next = self.new_unit(Kind::Element, frame, element.0, self.program.expr(element).temps);
         let this = self.unit_mut(next);

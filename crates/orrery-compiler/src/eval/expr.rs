@@ -1,11 +1,11 @@
 //! Evaluating an expression whose parts are all there.
 
-use orrery_python::{FormatArg, Int, Number, PyError};
+use orrery_python::{FormatArg, Int, Number, PowResult, PyError};
 use orrery_syntax::ast::BinaryOp;
 
 use crate::error::{CompileError, Result};
 use crate::ir::{Cast, ExprId, ExprKind, Format};
-use crate::value::{Dict, Value};
+use crate::value::{Dict, Other, Value};
 
 use super::emit::Place;
 use super::{EMPTY, Machine, Temp, Unit};
@@ -217,10 +217,20 @@ impl Machine<'_> {
             BinaryOp::Multiply => orrery_python::mul(&a, &b),
             BinaryOp::Divide => orrery_python::div(&a, &b),
             BinaryOp::Modulo => orrery_python::modulo(&a, &b),
-            _ => orrery_python::pow(&a, &b),
+            _ => return self.power(&a, &b),
         };
         let number = result.map_err(CompileError::python)?;
         Ok(self.heap.from_number(number))
+    }
+
+    fn power(&mut self, a: &Number, b: &Number) -> Result<Value> {
+        match orrery_python::pow(a, b).map_err(CompileError::python)? {
+            PowResult::Real(number) => Ok(self.heap.from_number(number)),
+            PowResult::Complex { real, imaginary } => Ok(self.heap.other(Other {
+                class: "complex".into(),
+                repr: orrery_python::repr_complex(real, imaginary),
+            })),
+        }
     }
 
     fn is_in(&self, left: Value, right: Value) -> Result<Value> {
@@ -297,24 +307,25 @@ impl Machine<'_> {
         let mut out = String::new();
         for part in orrery_python::parse_format(template).map_err(invalid)? {
             out.push_str(&part.literal);
-            let Some(name) = part.field else { continue };
-            let found = format.parts.iter().position(|(field, _)| **field == *name);
+            let Some(field) = part.field else { continue };
+            let name = &field.name;
+            let found = format.parts.iter().position(|(field, _)| **field == **name);
             let Some(at) = found else {
                 let text = format!("Invalid key in f-string: ''{name}''");
                 return self.fail("StringFormatException", text);
             };
-            let spec = if part.spec.contains('{') {
-                self.format_text(&part.spec, format, values)?
+            let spec = if field.spec.contains('{') {
+                self.format_text(&field.spec, format, values)?
             } else {
-                part.spec
+                field.spec.to_string()
             };
-            let shown = match part.conversion {
+            let shown = match field.conversion {
                 Some('r') => {
                     let text = self.repr(values[at]);
                     orrery_python::format_value(FormatArg::Str(&text), &spec)
                 }
                 Some('a') => {
-                    let text = orrery_python::ascii(&self.repr(values[at]));
+                    let text = orrery_python::ascii_of_repr(&self.repr(values[at]));
                     orrery_python::format_value(FormatArg::Str(&text), &spec)
                 }
                 Some(_) => {

@@ -17,6 +17,8 @@ mod index;
 mod schedule;
 mod validate;
 
+pub use call::intern_plugin_types;
+
 use std::collections::VecDeque;
 
 use orrery_syntax::Symbol;
@@ -98,6 +100,8 @@ struct Waiter {
 struct Frame {
     parent: u32,
     cells: u32,
+    /// Number of its names in the program.
+    names: u32,
 }
 
 #[derive(Debug)]

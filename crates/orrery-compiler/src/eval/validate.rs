@@ -8,6 +8,21 @@ use crate::value::{Dict, Value};
 use super::Machine;
 
 impl Machine<'_> {
+    /// Defaults are checked once, used or not.
+    pub fn check_defaults(&mut self) -> Result<()> {
+        let program = self.program;
+        for (number, entity) in program.entities.iter().enumerate() {
+            for (name, declaration, loc) in &entity.declarations {
+                let default = entity.own_defaults.iter().find(|(other, _)| other == name);
+                let slot = entity.slot_of.get(name);
+                let (Some((_, Some(value))), Some(&slot)) = (default, slot) else { continue };
+                let ty = program.slot(crate::program::EntityId(number as u32), slot).ty;
+                self.validate(ty, *value).map_err(|e| e.or_in(|| declaration.clone(), *loc))?;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn validate(&mut self, ty: TypeId, value: Value) -> Result<()> {
         if value.is_unknown() {
             return Ok(());
@@ -131,7 +146,8 @@ impl Machine<'_> {
                     }));
                 };
                 let (_, regex) = &program.regexes[*at as usize];
-                Ok(Value::Bool(regex.is_match_at_start(self.heap.text(text))))
+                let found = regex.is_match_at_start(self.heap.text(text));
+                found.map(Value::Bool).map_err(CompileError::python)
             }
             ExprKind::Var { var: crate::ir::Var::SelfValue, .. } => Ok(this),
             ExprKind::Var { name, .. } => {
