@@ -66,8 +66,8 @@ impl Builder {
         self.plugins(plugins);
         self.typedef_bases(files, &names)?;
         self.entities(files, &names)?;
-        self.relations_and_implementations(files)?;
         self.builtin_relation();
+        self.relations_and_implementations(files)?;
         self.finish_entities();
         self.indexes(files)?;
         self.precedence()?;
@@ -427,7 +427,7 @@ impl Builder {
                     let text = format!(
                         "Attribute name {} is already defined in {}, unable to define relationship",
                         self.text(name.symbol),
-                        self.text(self.program.entity(ancestor).name)
+                        self.text(self.program.entity(ancestor).short)
                     );
                     return Err(duplicate(text, name.loc, attribute.loc));
                 }
@@ -466,7 +466,8 @@ impl Builder {
     /// `std::Entity.requires [0:] -- std::Entity.provides [0:]`
     fn builtin_relation(&mut self) {
         let entity = self.std_entity;
-        let loc = self.program.entity(entity).loc;
+        let file = self.program.sources.add("internal".into(), String::new());
+        let loc = Loc { file, start: 0, end: 0, column: true };
         let any = ast::Arity { low: 0, high: None };
         let name = |symbol| ast::Name { symbol, loc };
         let provides = self.add_relation(entity, name(self.known.provides), any, entity);

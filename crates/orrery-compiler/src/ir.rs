@@ -124,8 +124,8 @@ pub struct Construct {
     pub entity: EntityId,
     /// Arguments for attributes that are part of an index, in source order (defaults included).
     pub direct: Box<[(Symbol, ExprId)]>,
-    /// All other arguments and defaults in the order of their assignment.
-    pub indirect: Box<[(Symbol, ExprId)]>,
+    /// All other arguments and defaults in the order of their assignment; the flag marks a default.
+    pub indirect: Box<[(Symbol, ExprId, bool)]>,
     pub spread: Box<[ExprId]>,
     /// How many of `direct` and `indirect` are written in the call (names, for duplicate checks).
     pub written: Box<[Symbol]>,

@@ -45,6 +45,16 @@ pub struct Warning {
     pub loc: Option<Loc>,
 }
 
+impl Warning {
+    /// The text as the reference logs it: with its class, if it has one.
+    pub fn shown(&self) -> String {
+        if self.class.is_empty() {
+            return self.message.clone();
+        }
+        format!("{}: {}", self.class, self.message)
+    }
+}
+
 /// What a compile came to.
 pub struct Compiled {
     pub sources: Sources,

@@ -398,7 +398,11 @@ impl Lowering<'_> {
             let given = written.iter().find(|(other, _)| *other == name);
             let value = match given {
                 Some((_, value)) => *value,
-                None => self.add(ExprKind::Const(value), loc),
+                None => {
+                    let slot = self.b.program.entity(entity).slot_of[&name];
+                    let declared = self.b.program.slot(entity, slot).loc;
+                    self.add(ExprKind::Const(value), declared)
+                }
             };
             all.push((name, value));
         }
@@ -434,6 +438,12 @@ impl Lowering<'_> {
         }
         let (direct, indirect): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|(name, _)| in_index.contains(name));
+        let indirect: Vec<_> = indirect
+            .into_iter()
+            .map(|(name, value)| {
+                (name, value, !written.iter().any(|(other, _)| *other == name))
+            })
+            .collect();
         ExprKind::Construct(Box::new(Construct {
             class: class.symbol,
             entity,

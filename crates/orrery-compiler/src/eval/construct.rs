@@ -201,12 +201,13 @@ impl Machine<'_> {
         unit: &Unit,
     ) -> Result<()> {
         let entity = self.program.entity(construct.entity);
-        for &(name, value) in &construct.indirect {
+        for &(name, value, default) in &construct.indirect {
             if extra.iter().any(|(other, _)| *other == name) {
                 continue;
             }
             let slot = entity.slot_of[&name];
-            self.start_set(instance, slot, value, unit.frame, unit.origin)
+            let set_by = if default { super::encode(super::Origin::Expr(value)) } else { unit.origin };
+            self.start_set(instance, slot, value, unit.frame, unit.origin, set_by)
                 .map_err(|e| self.blame_expr(e, id))?;
         }
         for &(name, value) in extra {

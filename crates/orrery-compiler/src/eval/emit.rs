@@ -5,7 +5,7 @@ use crate::ir::{BlockId, ExprId, ExprKind, Promise, StmtId, StmtKind, Var};
 use crate::value::{InstanceId, Value};
 
 use super::{
-    CellKind, FILE_FRAME, Frame, INSTANCE_FRAME, Kind, Literal, Machine, NONE, Origin, REPORTED,
+    CellKind, FILE_FRAME, Frame, INSTANCE_FRAME, Kind, LITERAL, Literal, Machine, NONE, Origin, REPORTED,
     Temp, Unit, encode,
 };
 
@@ -57,6 +57,7 @@ impl Machine<'_> {
             a: 0,
             b: 0,
             origin: 0,
+            set_by: 0,
             collector: NONE,
             owner: NONE,
         };
@@ -232,7 +233,7 @@ impl Machine<'_> {
         expr: ExprId,
         promises: &[Promise],
     ) -> Result<()> {
-        let unit = self.new_unit(kind, frame, id.0, self.program.expr(expr).temps);
+        let unit = self.new_unit(kind, frame, id.0, self.root_temps(expr));
         self.unit_mut(unit).origin = encode(Origin::Stmt(id));
         if !promises.is_empty() {
             self.held.insert(unit, Vec::new());
@@ -257,6 +258,15 @@ impl Machine<'_> {
         }
         self.finish_unit(unit);
         Ok(())
+    }
+
+    /// Temps of a unit that may read its expression gradually: a list literal arrives as one.
+    pub(super) fn root_temps(&self, expr: ExprId) -> u32 {
+        let expr = self.program.expr(expr);
+        match expr.kind {
+            ExprKind::List(_) => expr.temps.max(1),
+            _ => expr.temps,
+        }
     }
 
     /// Whether the root variable of a reference does not exist.
@@ -385,7 +395,9 @@ impl Machine<'_> {
                 Ok(())
             }
             ExprKind::List(items) => {
-                self.units[unit as usize].waiting += 1;
+                let this = self.unit_mut(unit);
+                this.waiting += 1;
+                this.flags |= LITERAL;
                 self.emit_literal(items, frame, Dest { unit, slot }, purpose)
             }
             ExprKind::Attr { .. } | ExprKind::Conditional { .. } | ExprKind::Comprehension(_) => {
@@ -438,7 +450,7 @@ impl Machine<'_> {
             self.unit_mut(purpose.collector).flags |= REPORTED;
         }
         for &item in items {
-            let unit = self.new_unit(Kind::Item, frame, item.0, self.program.expr(item).temps);
+            let unit = self.new_unit(Kind::Item, frame, item.0, self.root_temps(item));
             self.unit_mut(unit).a = literal;
             let purpose = Purpose { collector: unit, owner: purpose.owner };
             self.emit_gradual(item, frame, unit, 0, purpose)?;
@@ -476,7 +488,7 @@ impl Machine<'_> {
         };
         let parts = self.parts(id);
         let temps = match inner {
-            Some(inner) => program.expr(inner).temps,
+            Some(inner) => self.root_temps(inner),
             None => parts.iter().map(|&part| program.expr(part).temps).sum(),
         };
         let unit = self.new_unit(kind, frame, id.0, temps);

@@ -100,7 +100,7 @@ impl Machine<'_> {
                 return self.fail("TypingException", text);
             }
         }
-        self.start_set(instance, slot, *value, unit.frame, unit.origin)
+        self.start_set(instance, slot, *value, unit.frame, unit.origin, unit.origin)
     }
 
     /// The slot of an attribute, or the error that there is none.
@@ -131,12 +131,14 @@ impl Machine<'_> {
         value: ExprId,
         frame: u32,
         origin: u32,
+        set_by: u32,
     ) -> Result<()> {
-        let unit = self.new_unit(Kind::SetAttr, frame, value.0, self.program.expr(value).temps);
+        let unit = self.new_unit(Kind::SetAttr, frame, value.0, self.root_temps(value));
         let this = self.unit_mut(unit);
         this.a = instance.0;
         this.b = slot;
         this.origin = origin;
+        this.set_by = set_by;
         let cell = self.slot_cell(instance, slot);
         match self.cells[cell as usize].kind {
             CellKind::List => {
@@ -160,10 +162,10 @@ impl Machine<'_> {
         let instance = InstanceId(unit.a);
         let value = self
             .eval_in(ExprId(unit.node), unit, 0)
-            .map_err(|e| self.blame(e, unit.origin))?;
+            .map_err(|e| self.could_not_set(e, instance, unit.b, unit.origin))?;
         let reported = self.units[id as usize].flags & REPORTED != 0;
         if !reported || !matches!(value, Value::List(_)) {
-            self.set_slot(instance, unit.b, value, unit.origin, true)
+            self.set_slot(instance, unit.b, value, unit.set_by, true)
                 .map_err(|e| self.could_not_set(e, instance, unit.b, unit.origin))?;
         }
         let cell = self.slot_cell(instance, unit.b);
@@ -244,7 +246,7 @@ impl Machine<'_> {
             }
             Kind::SetAttr => {
                 let instance = InstanceId(unit.a);
-                self.set_slot(instance, unit.b, value, unit.origin, true)
+                self.set_slot(instance, unit.b, value, unit.set_by, true)
                     .map_err(|e| self.could_not_set(e, instance, unit.b, unit.origin))
             }
             Kind::Item => {
@@ -402,7 +404,7 @@ impl Machine<'_> {
                 return Err(self.blame_expr(CompileError::new("RuntimeException", text), id));
             }
         };
-        let next = self.new_unit(Kind::Branch, unit.frame, branch.0, self.program.expr(branch).temps);
+        let next = self.new_unit(Kind::Branch, unit.frame, branch.0, self.root_temps(branch));
         let this = self.unit_mut(next);
         this.dest = unit.dest;
         this.dest_slot = unit.dest_slot;
@@ -557,7 +559,7 @@ impl Machine<'_> {
         self.set_plain(cell, value, 0)?;
         let frame = self.new_frame(unit.frame, cell, comprehension.names);
         let element = comprehension.element;
-        let next = self.new_unit(Kind::Element, frame, element.0, self.program.expr(element).temps);
+        let next = self.new_unit(Kind::Element, frame, element.0, self.root_temps(element));
         let this = self.unit_mut(next);
         this.a = number as u32;
         this.b = position;

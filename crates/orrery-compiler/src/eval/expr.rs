@@ -8,11 +8,16 @@ use crate::ir::{Cast, ExprId, ExprKind, Format};
 use crate::value::{Dict, Other, Value};
 
 use super::emit::Place;
-use super::{EMPTY, Machine, Temp, Unit};
+use super::{EMPTY, LITERAL, Machine, Temp, Unit};
 
 impl Machine<'_> {
     /// Evaluates for a unit; `slot` is the first of its temps that belongs to the expression.
     pub(super) fn eval_in(&mut self, id: ExprId, unit: &Unit, slot: u32) -> Result<Value> {
+        if unit.flags & LITERAL != 0
+            && let Temp::Value(value) = self.temps[unit.temps as usize]
+        {
+            return Ok(value);
+        }
         let temps = unit.temps.wrapping_add(slot);
         self.eval(id, unit.frame, temps)
     }
@@ -302,17 +307,21 @@ impl Machine<'_> {
 
     fn format_text(&self, template: &str, format: &Format, values: &[Value]) -> Result<String> {
         let invalid = |error: PyError| {
-            CompileError::new("StringFormatException", format!("Invalid f-string: {}", error.message))
+            CompileError::new("RuntimeException", format!("Invalid f-string: {}", error.message))
         };
         let mut out = String::new();
         for part in orrery_python::parse_format(template).map_err(invalid)? {
             out.push_str(&part.literal);
             let Some(field) = part.field else { continue };
             let name = &field.name;
+            if name.is_empty() {
+                let text = "f-strings do not support positional substitutions via '{}', use variable or attribute keys instead";
+                return self.fail("RuntimeException", text);
+            }
             let found = format.parts.iter().position(|(field, _)| **field == **name);
             let Some(at) = found else {
                 let text = format!("Invalid key in f-string: ''{name}''");
-                return self.fail("StringFormatException", text);
+                return self.fail("RuntimeException", text);
             };
             let spec = if field.spec.contains('{') {
                 self.format_text(&field.spec, format, values)?

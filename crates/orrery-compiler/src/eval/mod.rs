@@ -168,6 +168,8 @@ enum Kind {
 
 const REPORTED: u8 = 1;
 const DONE: u8 = 2;
+/// The first temp holds the whole of a list literal.
+const LITERAL: u8 = 4;
 
 /// A step that waits to be run.
 #[derive(Clone, Copy, Debug)]
@@ -192,6 +194,8 @@ struct Unit {
     b: u32,
     /// Encoded `Origin`: whose assignment it is.
     origin: u32,
+    /// Encoded `Origin` of the value that is assigned: a default's is its declaration.
+    set_by: u32,
     /// A unit that gets values as they arrive.
     collector: u32,
     /// The instance that is assigned to, for implicit inverses.

@@ -123,7 +123,9 @@ impl Machine<'_> {
                 self.repr(value),
                 self.renderer().expr(constraint)
             );
-            return self.fail("RuntimeException", text);
+            let shown = self.program.type_name(self.program.type_of[&Type::Typedef(number)]);
+            let error = CompileError::new("RuntimeException", text);
+            return Err(error.in_statement(shown, self.program.typedefs[number as usize].loc));
         }
         if let Some(memo) = memo {
             self.validated.insert(memo);
