@@ -7,7 +7,7 @@ use crate::error::{CompileError, Result};
 use crate::ir::{Cast, ExprId, ExprKind, Format};
 use crate::value::{Dict, Other, Value};
 
-use super::emit::Place;
+use super::emit::{NOBODY, Owner, Place};
 use super::{EMPTY, LITERAL, Machine, Temp, Unit};
 
 impl Machine<'_> {
@@ -19,10 +19,17 @@ impl Machine<'_> {
             return Ok(value);
         }
         let temps = unit.temps.wrapping_add(slot);
-        self.eval(id, unit.frame, temps)
+        self.eval(id, unit.frame, temps, unit.owner)
     }
 
-    pub(super) fn eval(&mut self, id: ExprId, frame: u32, temps: u32) -> Result<Value> {
+    /// `owner` is what the value becomes an attribute of, if it does so directly.
+    pub(super) fn eval(
+        &mut self,
+        id: ExprId,
+        frame: u32,
+        temps: u32,
+        owner: Owner,
+    ) -> Result<Value> {
         let program = self.program;
         match &program.expr(id).kind {
             ExprKind::Const(value) => Ok(*value),
@@ -32,20 +39,20 @@ impl Machine<'_> {
                 None => Ok(Value::Null),
             },
             ExprKind::Binary { op, left, right } => {
-                let left_value = self.eval(*left, frame, temps)?;
+                let left_value = self.eval(*left, frame, temps, NOBODY)?;
                 let right_temps = temps.wrapping_add(program.expr(*left).temps);
-                let right_value = self.eval(*right, frame, right_temps)?;
+                let right_value = self.eval(*right, frame, right_temps, NOBODY)?;
                 self.binary(*op, left_value, right_value).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::Not(inner) => {
-                let value = self.eval(*inner, frame, temps)?;
+                let value = self.eval(*inner, frame, temps, NOBODY)?;
                 self.not(value).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::List(items) => {
                 let mut temps = temps;
                 let mut values = Vec::with_capacity(items.len());
                 for &item in items {
-                    match self.eval(item, frame, temps)? {
+                    match self.eval(item, frame, temps, owner)? {
                         Value::List(list) => values.extend_from_slice(self.heap.items(list)),
                         value => values.push(value),
                     }
@@ -57,15 +64,15 @@ impl Machine<'_> {
                 let mut temps = temps;
                 let mut dict = Dict::default();
                 for &(key, item) in items {
-                    dict.insert(key, self.eval(item, frame, temps)?);
+                    dict.insert(key, self.eval(item, frame, temps, NOBODY)?);
                     temps = temps.wrapping_add(program.expr(item).temps);
                 }
                 Ok(self.heap.dict(dict))
             }
             ExprKind::Lookup { base, key } => {
-                let dict = self.eval(*base, frame, temps)?;
+                let dict = self.eval(*base, frame, temps, NOBODY)?;
                 let key_temps = temps.wrapping_add(program.expr(*base).temps);
-                let key = self.eval(*key, frame, key_temps)?;
+                let key = self.eval(*key, frame, key_temps, NOBODY)?;
                 self.lookup(dict, key).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::Format(format) => {
@@ -76,6 +83,7 @@ impl Machine<'_> {
                 let values = self.format_values(format, frame, temps)?;
                 self.fstring(format, &values).map_err(|e| self.blame_expr(e, id))
             }
+            ExprKind::Construct(construct) => self.construct(id, construct, frame, temps, owner),
             ExprKind::Regex(_) => Ok(Value::Null),
             _ => match self.temps[temps as usize] {
                 Temp::Value(value) => Ok(value),
@@ -267,7 +275,7 @@ impl Machine<'_> {
     fn format_values(&mut self, format: &Format, frame: u32, mut temps: u32) -> Result<Vec<Value>> {
         let mut values = Vec::with_capacity(format.parts.len());
         for &(_, part) in &format.parts {
-            values.push(self.eval(part, frame, temps)?);
+            values.push(self.eval(part, frame, temps, NOBODY)?);
             temps = temps.wrapping_add(self.program.expr(part).temps);
         }
         Ok(values)

@@ -144,7 +144,6 @@ enum Kind {
     /// `a.b`: finds the cell
     Hop,
     Call,
-    Construct,
     IndexLookup,
     ShortIndexLookup,
     /// `and`, `or`: left side, then right side
@@ -198,8 +197,8 @@ struct Unit {
     set_by: u32,
     /// A unit that gets values as they arrive.
     collector: u32,
-    /// The instance that is assigned to, for implicit inverses.
-    owner: u32,
+    /// What is assigned to, for implicit inverses.
+    owner: emit::Owner,
 }
 
 /// A comprehension under way.
