@@ -149,7 +149,7 @@ impl Builder {
                 let namespace = NamespaceId(at as u32);
                 let statement = format!("Implement({})", self.text(implement.entity.symbol));
                 self.implement(implement, namespace, globals[at].clone())
-                    .map_err(|e| e.or_in(|| statement, implement.loc))?;
+                    .map_err(|e| e.or_in(|| statement, Loc { column: false, ..implement.loc }))?;
             }
         }
         for number in 0..self.program.entities.len() {
@@ -214,7 +214,7 @@ impl Builder {
                     self.text(self.program.entity(entity).name),
                     self.text(self.program.entity(target).name),
                 );
-                return Err(CompileError::new("RuntimeException", text));
+                return Err(CompileError::new("TypingException", text));
             }
             implementations.push(number);
         }

@@ -153,6 +153,9 @@ impl Lowering<'_> {
             }
             Err(error) => {
                 let text = format!("Syntax error: Regex error in /{pattern}/: '{}'", error.message);
+                let end = loc.end;
+                let start = end - (pattern.len() as u32 + 2).min(end);
+                let loc = Loc { start, column: true, ..loc };
                 self.fail(CompileError::new("ParserException", text).at(loc));
                 ExprKind::Const(Value::Null)
             }
@@ -220,6 +223,7 @@ impl Lowering<'_> {
                 ast::Arg::Keyword(name, value) => {
                     if keyword.iter().any(|(other, _)| *other == name.symbol) {
                         repeated = Some(name.symbol);
+                        break;
                     }
                     keyword.push((name.symbol, self.expr(value)));
                 }
@@ -264,21 +268,8 @@ impl Lowering<'_> {
                 self.b.text(name)
             );
             failure = Some(CompileError::new("RuntimeException", message));
-        } else if let Callee::Cast(_) = call.callee
-            && self.error.is_none()
-        {
-            if !call.keyword.is_empty() || !call.spread.is_empty() {
-                let message = "Only positional arguments allowed in type cast";
-                failure = Some(CompileError::new("RuntimeException", message));
-            } else if call.positional.len() != 1 {
-                let shown: Vec<String> =
-                    call.positional.iter().map(|&arg| self.b.renderer().expr(arg)).collect();
-                let message = format!(
-                    "Illegal arguments {}: type cast expects exactly 1 argument",
-                    shown.join(",")
-                );
-                failure = Some(CompileError::new("RuntimeException", message));
-            }
+        } else if text == "number" {
+            self.b.warn_number(loc);
         }
         let kind = ExprKind::Call(Box::new(call));
         if let Some(failure) = failure {
@@ -369,6 +360,7 @@ impl Lowering<'_> {
             }
             let value =
                 self.value_for(value, relation.map(|end| end.target), relation.map(|_| Owner::Constructed));
+            self.check_argument_type(relation.map(|end| end.target), value, class, loc);
             if written.iter().any(|(other, _)| *other == name.symbol) {
                 let text = format!(
                     "The attribute {} in the constructor call of {} is already set.",
@@ -394,6 +386,31 @@ impl Lowering<'_> {
             return ExprKind::Construct(Box::new(kind));
         };
         self.plan_construct(class, entity, written, spread, position, loc)
+    }
+
+    /// A constructor as argument must make what the relation holds.
+    fn check_argument_type(
+        &mut self,
+        target: Option<EntityId>,
+        value: ExprId,
+        class: &ast::Path,
+        loc: Loc,
+    ) {
+        let (Some(target), ExprKind::Construct(inner)) =
+            (target, &self.b.program.expr(value).kind)
+        else {
+            return;
+        };
+        if self.error.is_some() || self.b.program.is_subtype(inner.entity, target) {
+            return;
+        }
+        let text = format!(
+            "Can not assign a value of type {} to a variable of type {}",
+            self.b.text(self.b.program.entity(inner.entity).name),
+            self.b.text(self.b.program.entity(target).name)
+        );
+        let shown = format!("Construct({})", self.b.text(class.symbol));
+        self.fail(CompileError::new("TypingException", text).in_statement(shown, loc));
     }
 
     /// Orders the assignments: defaults in their order with overridden values in their place, then

@@ -160,7 +160,7 @@ impl Machine<'_> {
         for &(name, value) in direct {
             let slot = self.program.entity(entity).slot_of[&name];
             self.set_slot(instance, slot, value, origin, true)
-                .map_err(|e| self.could_not_set(e, instance, slot, origin))?;
+                .map_err(|e| self.instance_refused(e, instance, slot))?;
         }
         if !direct.is_empty() {
             self.register(instance, direct, id)?;
@@ -192,7 +192,7 @@ impl Machine<'_> {
         for &(name, value) in direct {
             let slot = self.program.entity(entity).slot_of[&name];
             self.set_slot(found, slot, value, origin, true)
-                .map_err(|e| self.could_not_set(e, found, slot, origin))?;
+                .map_err(|e| self.instance_refused(e, found, slot))?;
         }
         Ok(())
     }

@@ -297,7 +297,11 @@ impl Machine<'_> {
         let program = self.program;
         let expr = program.expr(id);
         match &expr.kind {
-            ExprKind::Const(_) | ExprKind::Regex(_) => Ok(()),
+            ExprKind::Const(_) => Ok(()),
+            ExprKind::Regex(_) => {
+                let error = CompileError::new("NotFoundException", "variable self not found");
+                Err(self.blame_expr(error, id))
+            }
             ExprKind::Var { var, name } => {
                 if self.place(*var, frame).is_none() {
                     let name = self.text(*name);
@@ -524,10 +528,7 @@ impl Machine<'_> {
                 let purpose = Purpose { collector: unit, owner: NOBODY };
                 self.emit_gradual(inner, frame, unit, 0, purpose)?;
             } else {
-                self.emit_expr(inner, frame, unit, 0).map_err(|e| match kind {
-                    Kind::Hop => e,
-                    _ => e,
-                })?;
+                self.emit_expr(inner, frame, unit, 0)?;
                 self.wait_expr(inner, frame, unit);
             }
         } else {

@@ -1,5 +1,7 @@
 //! Running units that have all they waited for.
 
+use orrery_syntax::ast::Loc;
+
 use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, ExprKind, StmtId, StmtKind};
 use crate::value::{InstanceId, Value};
@@ -222,9 +224,18 @@ impl Machine<'_> {
                     }
                 }
             }
-            _ => {
-                let text = "A for loop can only be applied to lists and relations. Hint: ";
-                let error = CompileError::new("TypingException", text.trim_end());
+            other => {
+                let shown = self.str(other);
+                let hint = match self.program.expr(*iterable).kind {
+                    ExprKind::Var { .. } | ExprKind::Attr { .. } => {
+                        format!("'{}' resolves to '{shown}'.", self.renderer().expr(*iterable))
+                    }
+                    _ => format!("'{shown}' is not a list."),
+                };
+                let text = format!(
+                    "A for loop can only be applied to lists and relations. Hint: {hint}"
+                );
+                let error = CompileError::new("TypingException", text);
                 return Err(self.blame(error, unit.origin));
             }
         }
@@ -436,8 +447,13 @@ impl Machine<'_> {
                 }
             },
             Some(base) => {
-                let value = self.eval_in(*base, unit, 0).map_err(|e| self.blame_expr(e, id))?;
-                self.attribute_cell(value, *base, *name).map_err(|e| self.blame_expr(e, id))?
+                let at = |this: &Self, error: Box<CompileError>| {
+                    let shown = format!("{}.{}", this.renderer().expr(*base), this.text(*name));
+                    let loc = Loc { column: false, ..this.program.expr(id).loc };
+                    error.or_in(|| shown, loc)
+                };
+                let value = self.eval_in(*base, unit, 0).map_err(|e| at(self, e))?;
+                self.attribute_cell(value, *base, *name).map_err(|e| at(self, e))?
             }
         };
         if self.is_ready(cell) {

@@ -210,7 +210,7 @@ impl Machine<'_> {
             let name = match op {
                 BinaryOp::Add => "plus",
                 BinaryOp::Subtract => "minus",
-                BinaryOp::Multiply => "times",
+                BinaryOp::Multiply => "multiplication",
                 BinaryOp::Divide => "division",
                 BinaryOp::Modulo => "modulo",
                 _ => "exponentiation",
@@ -251,7 +251,6 @@ impl Machine<'_> {
             return Ok(left);
         }
         match right {
-            Value::Unknown(_) => Ok(right),
             Value::List(list) => {
                 let items = self.heap.items(list);
                 if items.iter().any(|&item| self.heap.equal(item, left)) {
@@ -309,12 +308,25 @@ impl Machine<'_> {
         if let Some(unknown) = values.iter().find(|value| value.is_unknown()) {
             return Ok(*unknown);
         }
-        let text = self.format_text(&format.text, format, values)?;
+        let text = self.format_text(&format.text, format, values, 0)?;
         Ok(self.heap.str(&text))
     }
 
-    fn format_text(&self, template: &str, format: &Format, values: &[Value]) -> Result<String> {
+    fn format_text(
+        &self,
+        template: &str,
+        format: &Format,
+        values: &[Value],
+        depth: u32,
+    ) -> Result<String> {
+        if depth > 1 {
+            let text = "Invalid f-string: Max string recursion exceeded";
+            return self.fail("RuntimeException", text);
+        }
         let invalid = |error: PyError| {
+            if error.kind != "ValueError" {
+                return CompileError::python(error);
+            }
             CompileError::new("RuntimeException", format!("Invalid f-string: {}", error.message))
         };
         let mut out = String::new();
@@ -332,21 +344,26 @@ impl Machine<'_> {
                 return self.fail("RuntimeException", text);
             };
             let spec = if field.spec.contains('{') {
-                self.format_text(&field.spec, format, values)?
+                self.format_text(&field.spec, format, values, depth + 1)?
             } else {
                 field.spec.to_string()
             };
+            let value = self.without_fraction(values[at])?;
             let shown = match field.conversion {
                 Some('r') => {
-                    let text = self.repr(values[at]);
+                    let text = self.repr(value);
                     orrery_python::format_value(FormatArg::Str(&text), &spec)
                 }
                 Some('a') => {
-                    let text = orrery_python::ascii_of_repr(&self.repr(values[at]));
+                    let text = orrery_python::ascii_of_repr(&self.repr(value));
                     orrery_python::format_value(FormatArg::Str(&text), &spec)
                 }
+                Some(other) if other != 's' => {
+                    let text = format!("Invalid f-string: Unknown conversion specifier {other}");
+                    return self.fail("RuntimeException", text);
+                }
                 Some(_) => {
-                    let text = self.str(values[at]);
+                    let text = self.str(value);
                     orrery_python::format_value(FormatArg::Str(&text), &spec)
                 }
                 None => self.format_one(values[at], &spec)?,
@@ -354,6 +371,19 @@ impl Machine<'_> {
             out.push_str(&shown.map_err(invalid)?);
         }
         Ok(out)
+    }
+
+    /// A float without fraction counts as the integer, if that is small.
+    fn without_fraction(&self, value: Value) -> Result<Value> {
+        if let Value::Float(f) = value
+            && (f.fract() == 0.0 || f.is_infinite())
+        {
+            return Ok(match Int::from_f64_trunc(f).map_err(CompileError::python)? {
+                Int::Small(small) => Value::Int(small),
+                Int::Big(_) => value,
+            });
+        }
+        Ok(value)
     }
 
     fn format_one(&self, value: Value, spec: &str) -> Result<std::result::Result<String, PyError>> {
@@ -406,7 +436,10 @@ impl Machine<'_> {
                     self.heap.int(int)
                 }
                 Value::Float(f) => {
-                    let int = Int::from_f64_trunc(f).map_err(|_| failed(self))?;
+                    let int = Int::from_f64_trunc(f).map_err(|error| match error.kind {
+                        "OverflowError" => CompileError::python(error),
+                        _ => failed(self),
+                    })?;
                     self.heap.int(int)
                 }
                 Value::Bool(b) => Value::Int(i64::from(b)),
