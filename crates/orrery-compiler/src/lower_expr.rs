@@ -7,7 +7,7 @@ use orrery_syntax::ast::{self, BinaryOp, Loc};
 use crate::error::CompileError;
 use crate::ir::{
     Call, Callee, Cast, Comprehension, Construct, ExprId, ExprKind, Format, IndexLookup, Segment,
-    ShortIndexLookup, Var,
+    ShortIndexLookup, SlotCache, Spec, Var,
 };
 use crate::lower::Lowering;
 use crate::program::{Definition, EntityId};
@@ -63,7 +63,8 @@ impl Lowering<'_> {
             }
             ast::ExprKind::Variable(path) => self.variable_expr(path, loc),
             ast::ExprKind::Attribute { base, attribute } => {
-                ExprKind::Attr { base: self.expr(base), name: attribute.symbol }
+                let base = self.expr(base);
+                ExprKind::Attr { base, name: attribute.symbol, cache: SlotCache::new() }
             }
             ast::ExprKind::Call { function, args } => self.call(function, args, loc),
             ast::ExprKind::Construct { class, args } => self.construct(class, args, position, loc),
@@ -495,14 +496,19 @@ impl Lowering<'_> {
             }
             _ => None,
         };
-        let (direct, indirect): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|(name, _)| in_index.contains(name));
-        let indirect: Vec<_> = indirect
-            .into_iter()
-            .map(|(name, value)| {
-                (name, value, !written.iter().any(|(other, _)| *other == name))
-            })
-            .collect();
+        let slot_of = &self.b.program.entity(entity).slot_of;
+        let (mut direct, mut indirect) = (Vec::new(), Vec::new());
+        for (name, value) in all {
+            let slot = slot_of.get(&name).copied().unwrap_or(0);
+            if in_index.contains(&name) {
+                direct.push((slot, value));
+            } else {
+                let default = !written.iter().any(|(other, _)| *other == name);
+                indirect.push((slot, value, default));
+            }
+        }
+        let written =
+            written.iter().filter_map(|(name, _)| slot_of.get(name).copied()).collect();
         let parts = direct
             .iter()
             .map(|(_, value)| *value)
@@ -516,7 +522,7 @@ impl Lowering<'_> {
             direct: direct.into_boxed_slice(),
             indirect: indirect.into_boxed_slice(),
             spread: spread.into_boxed_slice(),
-            written: written.iter().map(|(name, _)| *name).collect(),
+            written,
             inverse,
             owner,
         }))
@@ -548,7 +554,7 @@ fn interpolation_segments(text: &str, parts: &[(Box<str>, ExprId)]) -> Option<Bo
             .filter_map(|(number, (pattern, _))| Some((rest.find(&**pattern)?, number)))
             .min();
         let Some((at, number)) = next else { break };
-        let part = Some((number as u32, Box::default()));
+        let part = Some((number as u32, Spec::None));
         segments.push(Segment { literal: rest[..at].into(), part });
         rest = &rest[at + parts[number].0.len()..];
     }
@@ -567,12 +573,21 @@ fn fstring_segments(text: &str, parts: &[(Box<str>, ExprId)]) -> Option<Box<[Seg
                     return None;
                 }
                 let number = parts.iter().position(|(name, _)| **name == *field.name)?;
-                Some((number as u32, field.spec.as_str().into()))
+                Some((number as u32, spec(&field.spec)))
             }
         };
         segments.push(Segment { literal: piece.literal.as_str().into(), part });
     }
     Some(segments.into_boxed_slice())
+}
+
+fn spec(text: &str) -> Spec {
+    let width = text.strip_prefix('0').map(|rest| rest.strip_suffix('d').unwrap_or(rest));
+    match width.and_then(|digits| digits.parse::<usize>().ok()) {
+        _ if text.is_empty() => Spec::None,
+        Some(width) if width < 100 => Spec::Zeroes(width),
+        _ => Spec::Other(text.into()),
+    }
 }
 
 /// What a lookup evaluates, in order.

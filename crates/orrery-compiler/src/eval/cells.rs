@@ -494,13 +494,11 @@ impl Machine<'_> {
         let program = self.program;
         let first = self.instances[instance.index()].cells;
         let entity = self.instances[instance.index()].entity;
-        for (slot, &attribute) in program.entity(entity).slots.iter().enumerate() {
-            let cell = first + slot as u32;
-            if self.cells[cell as usize].kind != CellKind::Plain
-                && let Some(end) = &program.attribute(attribute).relation
-            {
-                self.queue_if_completable(cell, end.low);
-            }
+        for &slot in &program.entity(entity).open_slots {
+            let cell = first + slot;
+            self.cells[cell as usize].flags |= QUEUED;
+            let rank = self.rank(cell);
+            self.wait.push(cell, rank);
         }
     }
 

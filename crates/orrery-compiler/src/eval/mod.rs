@@ -227,7 +227,9 @@ pub(crate) struct PendingLookup {
     dest: u32,
     dest_slot: u32,
     expr: ExprId,
-    key: String,
+    values: Vec<(u32, Value)>,
+    /// Position among the entity's indexes.
+    index: u32,
     entity: EntityId,
 }
 
