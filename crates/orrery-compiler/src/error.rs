@@ -70,13 +70,27 @@ impl CompileError {
     /// Names the statement unless a closer one was named already.
     #[must_use]
     pub fn or_in(mut self: Box<Self>, statement: impl FnOnce() -> String, loc: Loc) -> Box<Self> {
-        if !self.bare && self.statement.is_none() && self.class != "ParserException" {
-            self.statement = Some(statement());
-            if self.loc.is_none() {
-                self.loc = Some(loc);
-            }
+        if self.class != "ParserException" && self.lacks_statement() {
+            self.fill_statement(&statement(), loc);
         }
         self
+    }
+
+    fn lacks_statement(&self) -> bool {
+        !self.bare && (self.statement.is_none() || self.causes.iter().any(Self::lacks_statement))
+    }
+
+    fn fill_statement(&mut self, statement: &str, loc: Loc) {
+        if self.bare {
+            return;
+        }
+        if self.statement.is_none() {
+            self.statement = Some(statement.to_owned());
+            self.loc.get_or_insert(loc);
+        }
+        for cause in &mut self.causes {
+            cause.fill_statement(statement, loc);
+        }
     }
 
     #[must_use]

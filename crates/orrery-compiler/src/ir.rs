@@ -75,7 +75,6 @@ impl ExprKind {
             self,
             ExprKind::Attr { .. }
                 | ExprKind::Call(_)
-                | ExprKind::Construct(_)
                 | ExprKind::IndexLookup(_)
                 | ExprKind::ShortIndexLookup(_)
                 | ExprKind::Comprehension(_)
@@ -131,6 +130,8 @@ pub struct Construct {
     pub written: Box<[Symbol]>,
     /// The index attribute that the owner of the enclosing assignment fills in.
     pub inverse: Option<Symbol>,
+    /// The owner's reference, waited for once more where it takes a step of its own.
+    pub owner: Option<ExprId>,
 }
 
 #[derive(Debug)]

@@ -69,6 +69,15 @@ pub struct Compiled {
     pub model: Option<Model>,
 }
 
+impl Compiled {
+    /// The reference shows a warning of a class with the same text once.
+    fn forget_repeated_warnings(&mut self) {
+        let mut seen = std::collections::BTreeSet::new();
+        self.warnings
+            .retain(|w| w.class.is_empty() || seen.insert((w.class, w.message.clone())));
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     pub instances: usize,
@@ -127,6 +136,7 @@ pub fn compile(files: &dyn Files, options: &Options, with_model: bool) -> Compil
         compiled.model = Some(report::model(&machine));
     }
     drop(machine);
+    compiled.forget_repeated_warnings();
     compiled.sources = builder.program.sources;
     compiled
 }

@@ -1,10 +1,12 @@
 //! Running units that have all they waited for.
 
+use orrery_syntax::ast::Loc;
+
 use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, ExprKind, StmtId, StmtKind};
 use crate::value::{InstanceId, Value};
 
-use super::emit::{Dest, NOWHERE, PLAIN, Place, Purpose};
+use super::emit::{Dest, Owner, Place, Purpose};
 use super::{
     CellKind, Comprehending, DONE, INSTANCE_FRAME, Kind, Machine, NONE, REPORTED, Unit,
 };
@@ -29,7 +31,6 @@ impl Machine<'_> {
             Kind::Promise => self.run_promise(&unit)?,
             Kind::Hop => self.run_hop(&unit)?,
             Kind::Call => return self.run_call(id, &unit),
-            Kind::Construct => self.run_construct(&unit)?,
             Kind::IndexLookup => self.run_index_lookup(&unit)?,
             Kind::ShortIndexLookup => self.run_short_index_lookup(&unit)?,
             Kind::LazyLeft => self.run_lazy_left(&unit)?,
@@ -139,10 +140,12 @@ impl Machine<'_> {
         this.b = slot;
         this.origin = origin;
         this.set_by = set_by;
+        let owner = Owner { instance: instance.0, slot };
+        this.owner = owner;
         let cell = self.slot_cell(instance, slot);
         match self.cells[cell as usize].kind {
             CellKind::List => {
-                let purpose = Purpose { collector: unit, owner: instance.0 };
+                let purpose = Purpose { collector: unit, owner };
                 self.promise(cell);
                 self.emit_gradual(value, frame, unit, 0, purpose)?;
             }
@@ -150,7 +153,7 @@ impl Machine<'_> {
                 if kind == CellKind::Optional {
                     self.promise(cell);
                 }
-                self.emit_expr(value, frame, unit, 0, instance.0)?;
+                self.emit_expr(value, frame, unit, 0)?;
                 self.wait_expr(value, frame, unit);
             }
         }
@@ -221,9 +224,18 @@ impl Machine<'_> {
                     }
                 }
             }
-            _ => {
-                let text = "A for loop can only be applied to lists and relations. Hint: ";
-                let error = CompileError::new("TypingException", text.trim_end());
+            other => {
+                let shown = self.str(other);
+                let hint = match self.program.expr(*iterable).kind {
+                    ExprKind::Var { .. } | ExprKind::Attr { .. } => {
+                        format!("'{}' resolves to '{shown}'.", self.renderer().expr(*iterable))
+                    }
+                    _ => format!("'{shown}' is not a list."),
+                };
+                let text = format!(
+                    "A for loop can only be applied to lists and relations. Hint: {hint}"
+                );
+                let error = CompileError::new("TypingException", text);
                 return Err(self.blame(error, unit.origin));
             }
         }
@@ -353,7 +365,7 @@ impl Machine<'_> {
                 this.dest = unit.dest;
                 this.dest_slot = unit.dest_slot;
                 this.origin = unit.origin;
-                self.emit_expr(*right, unit.frame, next, 0, NONE)
+                self.emit_expr(*right, unit.frame, next, 0)
                     .map_err(|e| self.blame_expr(e, id))?;
                 self.wait_expr(*right, unit.frame, next);
                 self.finish_unit(next);
@@ -409,9 +421,10 @@ impl Machine<'_> {
         this.dest = unit.dest;
         this.dest_slot = unit.dest_slot;
         this.origin = unit.origin;
+        this.owner = unit.owner;
         let purpose = Purpose { collector: unit.collector, owner: unit.owner };
         if unit.collector == NONE {
-            self.emit_expr(branch, unit.frame, next, 0, unit.owner)?;
+            self.emit_expr(branch, unit.frame, next, 0)?;
             self.wait_expr(branch, unit.frame, next);
         } else {
             self.emit_gradual(branch, unit.frame, next, 0, purpose)?;
@@ -434,8 +447,13 @@ impl Machine<'_> {
                 }
             },
             Some(base) => {
-                let value = self.eval_in(*base, unit, 0).map_err(|e| self.blame_expr(e, id))?;
-                self.attribute_cell(value, *base, *name).map_err(|e| self.blame_expr(e, id))?
+                let at = |this: &Self, error: Box<CompileError>| {
+                    let shown = format!("{}.{}", this.renderer().expr(*base), this.text(*name));
+                    let loc = Loc { column: false, ..this.program.expr(id).loc };
+                    error.or_in(|| shown, loc)
+                };
+                let value = self.eval_in(*base, unit, 0).map_err(|e| at(self, e))?;
+                self.attribute_cell(value, *base, *name).map_err(|e| at(self, e))?
             }
         };
         if self.is_ready(cell) {
@@ -565,9 +583,10 @@ impl Machine<'_> {
         this.b = position;
         this.collector = unit.collector;
         this.origin = unit.origin;
+        this.owner = unit.owner;
         self.units[collect as usize].waiting += 1;
         if unit.collector == NONE {
-            self.emit_expr(element, frame, next, 0, unit.owner)?;
+            self.emit_expr(element, frame, next, 0)?;
             self.wait_expr(element, frame, next);
         } else {
             let purpose = Purpose { collector: next, owner: unit.owner };
@@ -680,10 +699,5 @@ impl Machine<'_> {
             out.push_str(&format!(" when {}", self.renderer().expr(when)));
         }
         out
-    }
-
-    /// Discards a result: used where only effects count.
-    pub(super) fn emit_for_effect(&mut self, id: ExprId, frame: u32) -> Result<()> {
-        self.emit_temp(id, frame, NOWHERE, PLAIN)
     }
 }
