@@ -1,7 +1,7 @@
 //! Lexer, lossless tree, recovering parser, typed tree and formatter of the modelling language.
 //!
 //! It knows nothing of types, modules or evaluation, and does no I/O. Start from `parse_file`,
-//! `ast::File` and `parse`.
+//! `ast::File` and `format`.
 
 pub mod ast;
 pub mod interner;
@@ -11,6 +11,7 @@ pub mod tree;
 
 mod error;
 mod fields;
+mod format;
 mod line_index;
 mod lower;
 mod parser;
@@ -20,6 +21,7 @@ mod strings;
 mod token_errors;
 
 pub use error::{SyntaxError, SyntaxWarning};
+pub use format::format;
 pub use interner::{Interner, Symbol};
 pub use kind::SyntaxKind;
 pub use line_index::LineIndex;

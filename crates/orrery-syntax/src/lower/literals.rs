@@ -93,7 +93,7 @@ impl<'t> Lowering<'t, '_> {
             Ok(found) => {
                 let mut search = self.search(token);
                 for field in found {
-                    let start = search.find(field.text);
+                    let start = search.find(&format!("{{{}", field.text)).map(|brace| brace + 1);
                     let blanks = field.text.len() - field.text.trim_start().len();
                     parts.push(self.interpolated(&field, start.map(|s| s + blanks), token));
                 }

@@ -137,10 +137,11 @@ impl Parser<'_> {
     /// Records a node from `marker` to the last token consumed. Calling it again with the same
     /// marker wraps that node in another.
     fn finish(&mut self, marker: Marker, kind: SyntaxKind) {
+        // A node without tokens stands right after what was consumed before it.
         self.nodes.push(Node {
             kind,
-            first: marker.first,
-            end: self.consumed_end.max(marker.first),
+            first: marker.first.min(self.consumed_end),
+            end: self.consumed_end,
             size: self.nodes.len() as u32 - marker.nodes_before + 1,
         });
     }
