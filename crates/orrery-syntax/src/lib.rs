@@ -15,7 +15,6 @@ mod format;
 mod line_index;
 mod lower;
 mod parser;
-mod python;
 mod render;
 mod strings;
 mod token_errors;
