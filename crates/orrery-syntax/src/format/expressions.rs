@@ -1,6 +1,6 @@
 //! Expressions.
 
-use super::{Formatter, Separator};
+use super::{Formatter, Op, Separator};
 use crate::kind::SyntaxKind::{self, *};
 use crate::tree::{Element, NodeId, TokenId};
 
@@ -49,7 +49,7 @@ impl Formatter<'_> {
             return self.token(*close);
         }
         self.token(*open);
-        self.open(magic_comma);
+        self.open_brackets(magic_comma);
         self.indent();
         self.separate(Separator::Soft);
         for (index, element) in inner.iter().enumerate() {
@@ -57,7 +57,7 @@ impl Formatter<'_> {
                 Element::Token(comma) if index + 1 == inner.len() => {
                     // Its place is the same whether it was there or is added.
                     self.write_gap(*comma);
-                    self.ops.push(super::Op::TrailingComma);
+                    self.ops.push(Op::TrailingComma);
                 }
                 Element::Token(comma) => {
                     self.token(*comma);
@@ -72,7 +72,7 @@ impl Formatter<'_> {
             }
         }
         if !comprehension && !magic_comma {
-            self.ops.push(super::Op::TrailingComma);
+            self.ops.push(Op::TrailingComma);
         }
         self.close_bracket(*close);
     }
@@ -90,7 +90,7 @@ impl Formatter<'_> {
     /// `[]`, unless there is a comment inside.
     fn empty_brackets(&mut self, open: TokenId, close: TokenId) {
         self.token(open);
-        self.open(false);
+        self.open_brackets(false);
         self.indent();
         self.comments_before(close);
         self.dedent();
@@ -132,7 +132,7 @@ impl Formatter<'_> {
             return self.tight(node);
         };
         self.token(*open);
-        self.open(false);
+        self.open_brackets(false);
         self.indent();
         self.separate(Separator::Soft);
         self.node(*inner);
@@ -159,9 +159,10 @@ impl Formatter<'_> {
             current = left;
         }
         self.write_gap_of(current);
-        self.open(false);
-        self.indent();
+        let group = self.ops.len();
+        self.open_operators();
         self.node(current);
+        let mut last = (current, group);
         for rest in chain.into_iter().rev() {
             self.separate(Separator::SoftSpace);
             for element in rest {
@@ -170,12 +171,29 @@ impl Formatter<'_> {
                         self.token(token);
                         self.space();
                     }
-                    Element::Node(operand) => self.node(operand),
+                    Element::Node(operand) => {
+                        last = (operand, self.ops.len());
+                        self.node(operand);
+                    }
                 }
             }
         }
-        self.dedent();
+        self.hang(group, last);
         self.close();
+    }
+
+    /// Lets the brackets of the last operand break instead of the operators: `x in [` … `]`.
+    fn hang(&mut self, group: usize, (operand, begin): (NodeId, usize)) {
+        let brackets = matches!(
+            self.kind(operand),
+            ListExpr | DictExpr | ComprehensionExpr | CallExpr | ConstructExpr | IndexLookupExpr
+        );
+        let opening = self.ops[begin..].iter().position(|op| matches!(op, Op::Open { .. }));
+        if let (true, Some(opening), Op::Open { until, .. }) =
+            (brackets, opening, &mut self.ops[group])
+        {
+            *until = begin + opening;
+        }
     }
 
     /// Writes what goes before a node, so that a group can begin after it.
@@ -203,8 +221,7 @@ impl Formatter<'_> {
     fn conditional(&mut self, node: NodeId) {
         let elements = self.elements(node);
         self.write_gap_of(node);
-        self.open(false);
-        self.indent();
+        self.open_operators();
         for element in elements {
             match element {
                 Element::Token(token) => {
@@ -215,7 +232,6 @@ impl Formatter<'_> {
                 Element::Node(part) => self.node(part),
             }
         }
-        self.dedent();
         self.close();
     }
 }

@@ -26,8 +26,14 @@ pub(super) enum Op {
     TrailingComma,
     /// A comment behind other text on its line.
     TrailingComment(Range<usize>),
-    /// Opens a group; `true` if it must be broken.
-    Open(bool),
+    /// Opens a group, which must be broken if `forced`. What is in `operators` is indented as a whole
+    /// where it is broken; in brackets, `Indent` says what is. It fits if what stands before the place
+    /// `until` does.
+    Open {
+        forced: bool,
+        operators: bool,
+        until: usize,
+    },
     Close,
     Indent,
     Dedent,
@@ -42,7 +48,7 @@ pub(super) fn write(source: &str, ops: &[Op]) -> String {
         column: 0,
         indent: 0,
         line_indent: 0,
-        broken: Vec::new(),
+        groups: Vec::new(),
     };
     layout.run();
     let mut out = layout.out;
@@ -60,14 +66,20 @@ struct Layout<'s> {
     indent: usize,
     /// The indent when the line began.
     line_indent: usize,
-    /// Whether each open group is broken.
-    broken: Vec<bool>,
+    /// The open groups.
+    groups: Vec<Group>,
+}
+
+#[derive(Clone, Copy)]
+struct Group {
+    broken: bool,
+    indent: usize,
 }
 
 impl Layout<'_> {
     fn run(&mut self) {
         for index in 0..self.ops.len() {
-            let broken = self.broken.last().copied().unwrap_or(false);
+            let broken = self.groups.last().is_some_and(|group| group.broken);
             match &self.ops[index] {
                 Op::Text(range) => self.text(range.clone()),
                 Op::Static(text) => self.push(text),
@@ -82,12 +94,16 @@ impl Layout<'_> {
                     self.push("  ");
                     self.text(range.clone());
                 }
-                Op::Open(forced) => {
-                    let outer_flat = !self.broken.is_empty() && !broken;
-                    let flat = !forced && (outer_flat || self.fits(index));
-                    self.broken.push(!flat);
+                Op::Open { forced, operators, until } => {
+                    let broken = *forced || !self.fits(index, *until);
+                    let indent = if broken && *operators { INDENT } else { 0 };
+                    self.groups.push(Group { broken, indent });
+                    self.indent += indent;
                 }
-                Op::Close => drop(self.broken.pop()),
+                Op::Close => {
+                    let closed = self.groups.pop();
+                    self.indent -= closed.map_or(0, |group| group.indent);
+                }
                 Op::Indent => self.indent += INDENT,
                 Op::Dedent => self.indent = self.indent.saturating_sub(INDENT),
             }
@@ -126,11 +142,14 @@ impl Layout<'_> {
         self.line_indent = self.indent;
     }
 
-    /// Whether the group opened at `open` fits on the line, with what follows it.
-    fn fits(&self, open: usize) -> bool {
+    /// Whether the group opened at `open` fits on the line, with what follows it. Which groups must
+    /// be broken plays no part: a bracket that was broken for its width has a trailing comma the next
+    /// time, and nothing else may come out differently for that.
+    fn fits(&self, open: usize, until: usize) -> bool {
         let mut column = self.column.max(self.line_indent);
         let mut depth = 0_usize;
-        for op in &self.ops[open..] {
+        let mut after = false;
+        for op in &self.ops[open..until.min(self.ops.len())] {
             match op {
                 Op::Text(range) | Op::TrailingComment(range) => {
                     let text = &self.source[range.clone()];
@@ -145,13 +164,13 @@ impl Layout<'_> {
                 }
                 Op::Static(text) => column += text.len(),
                 Op::Space => column += 1,
-                Op::Soft | Op::SoftSpace if depth == 0 => return column <= WIDTH,
+                Op::Soft | Op::SoftSpace | Op::Hard(_) if after => return column <= WIDTH,
                 Op::SoftSpace => column += 1,
                 Op::Hard(_) => return column <= WIDTH,
-                Op::Open(_) => depth += 1,
+                Op::Open { .. } => depth += 1,
                 Op::Close => {
-                    // Groups around this one close here too, and their breaks end the line.
                     depth = depth.saturating_sub(1);
+                    after |= depth == 0;
                 }
                 Op::Soft | Op::TrailingComma | Op::Indent | Op::Dedent => {}
             }

@@ -82,6 +82,10 @@ impl Formatter<'_> {
                 self.ops.push(Op::Static("matching "));
                 self.ops.push(Op::Text(range.start + start..range.end));
             }
+            SyntaxKind::MultiLineString if self.tree.token_text(token).contains('\n') => {
+                self.ops.push(Op::Text(range));
+                self.break_open_groups(false);
+            }
             _ => self.ops.push(Op::Text(range)),
         }
     }
@@ -106,18 +110,22 @@ impl Formatter<'_> {
             Separator::Line { blank_min, blank_max } => (blank_min, blank_max),
             _ => (0, 0),
         };
-        if self.ops.iter().rev().all(|op| matches!(op, Op::Open(_) | Op::Indent)) {
+        if self.ops.iter().rev().all(|op| matches!(op, Op::Open { .. } | Op::Indent)) {
             return;
         }
         let blank = u8::try_from(newlines.saturating_sub(1)).unwrap_or(u8::MAX);
         self.ops.push(Op::Hard(blank.clamp(min, max)));
-        self.break_open_groups();
+        self.break_open_groups(true);
     }
 
-    /// Nothing around a newline can be on one line.
-    fn break_open_groups(&mut self) {
+    /// Nothing around a newline can be on one line, but for operators around brackets.
+    fn break_open_groups(&mut self, and_operators: bool) {
         for open in &self.open {
-            self.ops[*open] = Op::Open(true);
+            if let Op::Open { forced, operators, .. } = &mut self.ops[*open]
+                && (!*operators || and_operators)
+            {
+                *forced = true;
+            }
         }
     }
 
@@ -166,12 +174,17 @@ impl Formatter<'_> {
         self.write_comments(token.0 as usize);
     }
 
-    fn open(&mut self, forced: bool) {
+    fn open_brackets(&mut self, forced: bool) {
         self.open.push(self.ops.len());
-        self.ops.push(Op::Open(forced));
+        self.ops.push(Op::Open { forced, operators: false, until: usize::MAX });
         if forced {
-            self.break_open_groups();
+            self.break_open_groups(false);
         }
+    }
+
+    fn open_operators(&mut self) {
+        self.open.push(self.ops.len());
+        self.ops.push(Op::Open { forced: false, operators: true, until: usize::MAX });
     }
 
     fn close(&mut self) {

@@ -1,4 +1,4 @@
-//! What holds for every text.
+//! What holds for every text. `PROPTEST_CASES` sets how many are tried.
 
 use orrery_syntax::parse;
 use orrery_syntax::tree::{Element, NodeId, TokenId};
@@ -299,7 +299,7 @@ fn program() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_text_is_kept(text in any::<String>()) {
