@@ -64,7 +64,15 @@ pub fn parse_file(text: &str, file: FileId, interner: &mut Interner) -> ParsedFi
     parsed
 }
 
+/// The largest text whose places fit in 32 bits, with some to spare beyond its end.
+const TEXT_BYTES_MAX: usize = u32::MAX as usize - 16;
+
 fn parse_in(text: &str, file: FileId) -> Parse {
+    if text.len() > TEXT_BYTES_MAX {
+        let mut parse = parse_in("", file);
+        parse.errors.push(SyntaxError::too_large(file));
+        return parse;
+    }
     let tokens = lexer::lex(text);
     let mut output = parser::parse_tokens(text, &tokens, file);
     output.errors.extend(token_errors::check(text, &tokens, file));

@@ -4,7 +4,7 @@
 use orrery_python::{PyRegex, STR_DIGITS_MAX};
 
 use crate::ast::{FileId, Loc};
-use crate::error::{Moment, Stage, SyntaxError};
+use crate::error::{ERRORS_MAX, Moment, Stage, SyntaxError};
 use crate::kind::SyntaxKind;
 use crate::lexer::Token;
 use crate::strings::{decoded, regex_literal, string_content};
@@ -18,6 +18,9 @@ pub(crate) fn check(text: &str, tokens: &[Token], file: FileId) -> Vec<SyntaxErr
         let Some(problem) = problem(token.kind, token_text) else {
             continue;
         };
+        if errors.len() >= ERRORS_MAX {
+            break;
+        }
         let start = token.start + problem.start as u32;
         let loc = Loc { file, start, end: token.start + problem.end as u32, column: true };
         errors.push(SyntaxError {

@@ -6,7 +6,7 @@ use orrery_python::Int;
 
 use super::Lowering;
 use crate::ast::{Expr, ExprKind, Interpolated, Loc, Name, Path};
-use crate::error::SyntaxWarning;
+use crate::error::{ERRORS_MAX, SyntaxWarning};
 use crate::fields::{self, Field};
 use crate::kind::SyntaxKind;
 use crate::strings::{decoded, quote_lengths, regex_literal, string_content};
@@ -47,7 +47,7 @@ impl<'t> Lowering<'t, '_> {
             // Reported as an error of the token.
             return Cow::Borrowed("");
         };
-        if had_unknown {
+        if had_unknown && self.warnings.len() < ERRORS_MAX {
             let form = match kind {
                 SyntaxKind::MultiLineString => "multi-line string",
                 SyntaxKind::FormatString => "f-string",

@@ -14,13 +14,13 @@ mod items;
 mod statements;
 
 use crate::ast::{FileId, Loc};
-use crate::error::{Moment, Stage, SyntaxError};
+use crate::error::{ERRORS_MAX, Moment, Stage, SyntaxError};
 use crate::kind::SyntaxKind;
 use crate::lexer::Token;
 use crate::tree::Node;
 
 /// How deeply brackets, blocks, `not`, `? :` and `elif` may nest.
-pub(crate) const NESTING_MAX: u32 = 400;
+pub(crate) const NESTING_MAX: u32 = 500;
 /// How many levels an expression may have; `a + b + c` has three.
 pub(crate) const EXPRESSION_HEIGHT_MAX: u32 = 500;
 
@@ -186,6 +186,9 @@ impl Parser<'_> {
     }
 
     fn push_error(&mut self, message: String, loc: Loc, highlight: (u32, u32), moment: Moment) {
+        if self.errors.len() >= ERRORS_MAX {
+            return;
+        }
         self.errors.push(SyntaxError {
             class: "ParserException",
             message,

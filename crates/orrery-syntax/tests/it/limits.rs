@@ -78,15 +78,15 @@ fn the_deepest_texts_fit_the_stack() {
             ("a ? ", " : b"),
             ("[x for x in ", "]"),
         ] {
-            let text = format!("x = {}1{}", open.repeat(190), close.repeat(190));
+            let text = format!("x = {}1{}", open.repeat(490), close.repeat(490));
             assert!(crate::formatted(&text).len() > 200);
         }
-        let blocks = format!("{}{}", "if a:\nb = 1\n".repeat(390), "end\n".repeat(390));
-        assert!(crate::formatted(&blocks).len() > 390);
+        let blocks = format!("{}{}", "if a:\nb = 1\n".repeat(490), "end\n".repeat(490));
+        assert!(crate::formatted(&blocks).len() > 490);
         let chain = format!("x = 1{}", " + 1".repeat(490));
         assert!(crate::formatted(&chain).len() > 490);
-        let elifs = format!("if a:\n{}end\n", "elif a:\n".repeat(390));
-        assert!(crate::formatted(&elifs).len() > 390);
+        let elifs = format!("if a:\n{}end\n", "elif a:\n".repeat(490));
+        assert!(crate::formatted(&elifs).len() > 490);
     });
 }
 
@@ -96,6 +96,8 @@ fn long_texts_are_fine() {
     crate::valid(&format!("x = [{items}]"));
     crate::valid(&"x = 1\n".repeat(100_000));
     crate::valid(&"# comment\n".repeat(100_000));
+    let (illegal, _) = crate::parsed(&";".repeat(100_000));
+    assert_eq!(illegal.errors.len(), 1000);
     let quotes = "\"\\\"".repeat(100_000);
     assert!(first_error(&quotes).contains("Illegal character"));
 }
