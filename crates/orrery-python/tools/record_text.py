@@ -2,6 +2,7 @@
 
 import codecs
 import sys
+import unicodedata
 import warnings
 
 PIECES = [
@@ -30,6 +31,17 @@ ESCAPES = [
     r"\N{KEYCAP DIGIT ONE}", r"\N{LATIN_SMALL_LETTER_A}", r"\N{ BULLET}", r"\N{WEIERSTRASS ELLIPTIC FUNCTION}", r"\N{ALERT}", r"\N{BELL}", r"\N{ZWJ}", r"\q", r"\(", "\\\n", "a\\\nb", "\\\r\n", "\\é", "é\\", "\\",
     "a\\", r"\ ", r"\{", r"{{x}}\n", r"é\x41é", r"é\x4", r"中\N{nope}", r"a\qb\qc", r"\d+\.\d+", r"C:\new\table", r"\e\z\p", "\\\t", r"\x41\u0042\U00000043\103",
 ]
+
+
+ALIASES = ["NULL", "nul", "LF", "NEW LINE", "VS1", "VS256", "VS257", "ZWNBSP", "BYTE ORDER MARK", "LATIN CAPITAL LETTER GHA", "PRESENTATION FORM FOR VERTICAL RIGHT WHITE LENTICULAR BRACKET", "no such", "", "A"]
+
+
+def named_character(name):
+    return codecs.decode(f"\\N{{{name}}}".encode(), "unicode_escape")
+
+
+def lower_names(characters):
+    return [unicodedata.name(c).lower() for c in characters[::5]]
 
 
 def sample(random, pieces, length):
@@ -64,6 +76,12 @@ def records(random, scale, number, outcome):
     for text in texts[: 100 + len(PIECES)]:
         rows.append(["split", text, {"ok": repr(text.split())}])
     yield "text", rows
+
+    named = [chr(c) for c in range(0, sys.maxunicode + 1, 37) if unicodedata.name(chr(c), None)]
+    chosen = random.sample(named, min(300 * scale, len(named)))
+    rows = [[unicodedata.name(c), outcome(named_character, unicodedata.name(c))] for c in chosen]
+    rows += [[name, outcome(named_character, name)] for name in lower_names(chosen) + ALIASES]
+    yield "names", rows
 
     # Every character that is not plain, as ranges: the tables are tested over all of Unicode.
     rows = []

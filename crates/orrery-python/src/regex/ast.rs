@@ -127,6 +127,20 @@ impl Width {
 }
 
 impl Node {
+    /// The nodes directly below, in the order of the pattern.
+    pub(super) fn children(&self) -> impl Iterator<Item = &Node> {
+        let (many, first, second): (&[Node], Option<&Node>, Option<&Node>) = match self {
+            Node::Sequence(nodes) | Node::Alternatives(nodes) => (nodes, None, None),
+            Node::Group { body, .. }
+            | Node::Look { body, .. }
+            | Node::Atomic(body)
+            | Node::Repeat { body, .. } => (&[], Some(body), None),
+            Node::Conditional { yes, no, .. } => (&[], Some(yes), no.as_deref()),
+            _ => (&[], None, None),
+        };
+        many.iter().chain(first).chain(second)
+    }
+
     /// Whether it never takes a character.
     pub(super) fn is_zero_width(&self) -> bool {
         match self {

@@ -1,7 +1,7 @@
 //! Escapes and inline flags of `re` patterns.
 
 use super::ast::{Anchor, Category, ClassItem, Node};
-use super::parser::{Flags, Parser, is_flag};
+use super::parser::{Flags, Parser};
 use super::tokens::Token;
 use crate::PyError;
 use crate::names::character_by_name;
@@ -262,4 +262,8 @@ impl Parser {
         let letter = matches!(token, Token::Char(c) if c.is_alphabetic());
         self.tokens.error(if letter { "unknown flag" } else { expected }, token.len())
     }
+}
+
+pub(super) fn is_flag(letter: char) -> bool {
+    matches!(letter, 'i' | 'L' | 'm' | 's' | 'x' | 'a' | 'u')
 }

@@ -6,6 +6,7 @@
 
 use super::ast::{Anchor, Case, Category, ClassItem, Greed, Node};
 use super::case;
+use std::collections::BTreeMap;
 
 /// What the translation may take for granted of the text to be matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,25 +23,61 @@ pub(super) struct Translated {
 }
 
 pub(super) fn translate(node: &Node, subject: Subject) -> Translated {
-    let mut translator = Translator {
-        subject,
-        out: String::new(),
-        backtracks: false,
-        captures: needs_captures(node),
-    };
+    let captures = Captures::of(node);
+    let mut translator = Translator { subject, out: String::new(), backtracks: false, captures };
     translator.node(node, Context::Alternative);
     Translated { pattern: translator.out, backtracks: translator.backtracks }
 }
 
-fn needs_captures(node: &Node) -> bool {
-    match node {
-        Node::BackReference { .. } | Node::Conditional { .. } => true,
-        Node::Sequence(nodes) | Node::Alternatives(nodes) => nodes.iter().any(needs_captures),
-        Node::Group { body, .. }
-        | Node::Look { body, .. }
-        | Node::Atomic(body)
-        | Node::Repeat { body, .. } => needs_captures(body),
-        _ => false,
+/// The groups that something refers to, by their numbers in the pattern, and their numbers in the
+/// translation.
+#[derive(Default)]
+struct Captures {
+    /// Groups whose text is matched again.
+    texts: BTreeMap<usize, usize>,
+    /// Groups that a condition asks for. Each is followed by an empty group, which matches again
+    /// just when the group took part: the engine's own conditionals break atomic groups around them.
+    markers: BTreeMap<usize, usize>,
+}
+
+impl Captures {
+    fn of(node: &Node) -> Captures {
+        let mut captures = Captures::default();
+        captures.collect(node);
+        if !captures.texts.is_empty() || !captures.markers.is_empty() {
+            captures.assign(node, &mut 0);
+        }
+        captures
+    }
+
+    fn collect(&mut self, node: &Node) {
+        match node {
+            Node::BackReference { group, .. } => {
+                self.texts.insert(*group, 0);
+            }
+            Node::Conditional { group, .. } => {
+                self.markers.insert(*group, 0);
+            }
+            _ => {}
+        }
+        node.children().for_each(|child| self.collect(child));
+    }
+
+    /// Numbers the groups in the order in which the translation opens them.
+    fn assign(&mut self, node: &Node, last: &mut usize) {
+        let group = match node {
+            Node::Group { capture, .. } => *capture,
+            _ => None,
+        };
+        if let Some(number) = group.and_then(|group| self.texts.get_mut(&group)) {
+            *last += 1;
+            *number = *last;
+        }
+        node.children().for_each(|child| self.assign(child, last));
+        if let Some(number) = group.and_then(|group| self.markers.get_mut(&group)) {
+            *last += 1;
+            *number = *last;
+        }
     }
 }
 
@@ -56,7 +93,7 @@ struct Translator {
     subject: Subject,
     out: String,
     backtracks: bool,
-    captures: bool,
+    captures: Captures,
 }
 
 impl Translator {
@@ -86,8 +123,7 @@ impl Translator {
                     }
                 });
             }
-            Node::Group { capture: Some(_), body } if self.captures => self.enclosed("(", body),
-            Node::Group { body, .. } => self.node(body, context),
+            Node::Group { capture, body } => self.group(*capture, body, context),
             Node::Look { behind, negated, body } => {
                 self.backtracks = true;
                 self.wrapped(context == Context::Repeated, |translator| {
@@ -109,8 +145,10 @@ impl Translator {
             Node::Conditional { group, yes, no } => self.conditional(*group, yes, no.as_deref()),
             Node::BackReference { group, case } => {
                 self.backtracks = true;
+                // The engine's own idea of case: Python's for ASCII, and for nearly all else.
                 let flag = if *case == Case::Sensitive { "" } else { "i" };
-                self.out.push_str(&format!("(?{flag}:\\{group})"));
+                let number = self.captures.texts.get(group).copied().unwrap_or(0);
+                self.out.push_str(&format!("(?{flag}:\\{number})"));
             }
             Node::Repeat { min, max, greed, body } => {
                 self.wrapped(context == Context::Repeated, |translator| {
@@ -136,14 +174,31 @@ impl Translator {
         self.out.push(')');
     }
 
+    fn group(&mut self, capture: Option<usize>, body: &Node, context: Context) {
+        let is_in = |groups: &BTreeMap<usize, usize>| {
+            capture.is_some_and(|group| groups.contains_key(&group))
+        };
+        let (text, marker) = (is_in(&self.captures.texts), is_in(&self.captures.markers));
+        self.wrapped(marker, |translator| {
+            if text {
+                translator.enclosed("(", body);
+            } else {
+                translator.node(body, if marker { Context::Sequence } else { context });
+            }
+            if marker {
+                translator.out.push_str("()");
+            }
+        });
+    }
+
     fn conditional(&mut self, group: usize, yes: &Node, no: Option<&Node>) {
         self.backtracks = true;
-        self.out.push_str(&format!("(?({group})"));
-        self.enclosed("(?:", yes);
-        self.out.push('|');
-        match no {
-            Some(no) => self.enclosed("(?:", no),
-            None => self.out.push_str("(?:)"),
+        let marker = self.captures.markers.get(&group).copied().unwrap_or(0);
+        self.out.push_str(&format!("(?:(?:\\{marker})"));
+        self.node(yes, Context::Sequence);
+        self.out.push_str(&format!("|(?!\\{marker})"));
+        if let Some(no) = no {
+            self.node(no, Context::Sequence);
         }
         self.out.push(')');
     }

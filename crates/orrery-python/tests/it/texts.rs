@@ -29,12 +29,12 @@ fn strings_render_and_change_case_as_in_python() {
 #[test]
 fn every_character_is_classed_as_in_python() {
     let recorded = rows("characters");
-    let classes: [(&str, fn(char) -> bool); 3] = [
-        ("isprintable", is_printable),
-        ("isspace", is_space),
-        ("isdecimal", |c| decimal_digit(c).is_some()),
-    ];
-    for (name, class) in classes {
+    for name in ["isprintable", "isspace", "isdecimal"] {
+        let class = |c| match name {
+            "isprintable" => is_printable(c),
+            "isspace" => is_space(c),
+            _ => decimal_digit(c).is_some(),
+        };
         let ranges: Vec<(u32, u32)> = recorded
             .iter()
             .filter(|row| row[0] == name)
@@ -73,6 +73,15 @@ fn escapes_decode_as_in_python() {
     for row in rows("escapes") {
         let actual = decode_escapes(text(&row[0]))
             .map(|(text, invalid)| if invalid { text + "\tinvalid" } else { text });
+        differences.compare(&row[0], &row[1], actual);
+    }
+}
+
+#[test]
+fn characters_have_the_names_that_python_knows() {
+    let mut differences = Differences::default();
+    for row in rows("names") {
+        let actual = decode_escapes(&format!("\\N{{{}}}", text(&row[0]))).map(|(text, _)| text);
         differences.compare(&row[0], &row[1], actual);
     }
 }
