@@ -95,7 +95,7 @@ pub(super) fn v4_address(text: &str) -> Option<Address> {
 pub(super) fn v6_address(text: &str) -> Option<Address> {
     let address = match text.split_once('%') {
         None => text,
-        Some((_, scope)) if scope.is_empty() || scope.contains('%') => return None,
+        Some((_, scope)) if scope.is_empty() || scope.contains(['%', '/']) => return None,
         Some((address, _)) => address,
     };
     address.parse().ok().map(Address::V6)
@@ -160,11 +160,7 @@ pub(super) fn v4_network(text: &str) -> Option<Interface> {
     v4_interface(text).filter(|interface| interface.is_network())
 }
 
-/// Networks have no scope.
 pub(super) fn v6_network(text: &str) -> Option<Interface> {
-    if text.contains('%') {
-        return None;
-    }
     v6_interface(text).filter(|interface| interface.is_network())
 }
 

@@ -5,3 +5,4 @@
 mod memory;
 mod recorded;
 mod signatures;
+mod validation;

@@ -5,35 +5,55 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 use orrery_python::{Number, PyRegex, is_space};
-use speedate::{Date, DateConfig, DateTime, DateTimeConfig, Duration, Time};
+use speedate::{
+    Date, DateTime, DateTimeConfig, Duration, MicrosecondsPrecisionOverflowBehavior, Time,
+    TimeConfig,
+};
 
 use super::super::{Context, Failure};
 use crate::value::{DictId, Value};
 
+/// Digits after the sixth of a second's fraction are cut off, not refused.
+fn time_config() -> TimeConfig {
+    TimeConfig::builder()
+        .microseconds_precision_overflow_behavior(MicrosecondsPrecisionOverflowBehavior::Truncate)
+        .build()
+}
+
+fn parse_datetime(text: &str) -> Option<DateTime> {
+    let config = DateTimeConfig::builder().time_config(time_config()).build();
+    DateTime::parse_bytes_with_config(text.as_bytes(), &config).ok().filter(|at| at.date.year > 0)
+}
+
+fn is_midnight(time: &Time) -> bool {
+    (time.hour, time.minute, time.second, time.microsecond) == (0, 0, 0, 0)
+}
+
 /// A date; also a date with the time midnight, and seconds since the epoch that are one.
 pub(super) fn is_date(text: &str) -> bool {
-    if let Ok(date) = Date::parse_str(text) {
-        return date.year > 0;
+    match Date::parse_str(text) {
+        Ok(date) => date.year > 0,
+        Err(_) => parse_datetime(text).is_some_and(|at| is_midnight(&at.time)),
     }
-    DateTime::parse_str(text).is_ok_and(|at| {
-        let time = &at.time;
-        at.date.year > 0 && (time.hour, time.minute, time.second, time.microsecond) == (0, 0, 0, 0)
-    })
 }
 
 pub(super) fn is_time(text: &str) -> bool {
-    Time::parse_str(text).is_ok()
+    Time::parse_bytes_with_config(text.as_bytes(), &time_config()).is_ok()
 }
 
 /// A date with a time, a date alone, or seconds since the epoch.
 pub(super) fn is_datetime(text: &str) -> bool {
-    DateTime::parse_str(text)
-        .map(|at| at.date.year > 0)
-        .unwrap_or_else(|_| Date::parse_str_rfc3339(text).is_ok_and(|date| date.year > 0))
+    parse_datetime(text).is_some() || Date::parse_str_rfc3339(text).is_ok_and(|date| date.year > 0)
 }
 
 pub(super) fn is_timedelta(text: &str) -> bool {
-    Duration::parse_str(text).is_ok()
+    Duration::parse_bytes_with_config(text.as_bytes(), &time_config()).is_ok()
+}
+
+/// The prefix of the URN form is only known in small letters.
+pub(super) fn is_uuid(text: &str) -> bool {
+    let is_urn = text.get(..9).is_some_and(|prefix| prefix.eq_ignore_ascii_case("urn:uuid:"));
+    (!is_urn || text.starts_with("urn:uuid:")) && uuid::Uuid::parse_str(text).is_ok()
 }
 
 /// `constr`: a text with a pattern, a length, and blanks stripped if asked for.
@@ -115,16 +135,15 @@ pub(super) fn is_moment(name: &str, value: Value, number: &Number) -> bool {
         return false;
     };
     let whole = (seconds.fract() == 0.0).then_some(seconds as i64);
+    let datetime = || match whole {
+        Some(whole) => DateTime::from_timestamp(whole, 0).ok(),
+        None => DateTime::from_float_with_config(seconds, &DateTimeConfig::default()).ok(),
+    };
     match name {
-        "datetime.date" => whole.is_some_and(|whole| {
-            let date = Date::from_timestamp(whole, true, &DateConfig::default());
-            date.is_ok_and(|date| date.year > 0)
-        }),
+        _ if !seconds.is_finite() => false,
+        "datetime.date" => datetime().is_some_and(|at| at.date.year > 0 && is_midnight(&at.time)),
         "datetime.time" => (0.0..86400.0).contains(&seconds),
-        "datetime.datetime" => match whole {
-            Some(whole) => DateTime::from_timestamp(whole, 0).is_ok_and(|at| at.date.year > 0),
-            None => DateTime::from_float_with_config(seconds, &DateTimeConfig::default()).is_ok(),
-        },
+        "datetime.datetime" => datetime().is_some_and(|at| at.date.year > 0),
         _ => seconds.abs() / 86400.0 <= 999_999_999.0,
     }
 }
