@@ -153,3 +153,55 @@ CALLS: dict[str, list] = {
     "std::file": [[path] for path in ["/a.txt", "/nope", "/sub", "a.txt", "./a.txt", "/sub/b.txt"]],
     "std::list_files": [[path] for path in ["/sub", "/sub/", "/nope", "/a.txt", ".", "./", "nope"]],
 }
+
+ADDRESSES = ["1.2.3.4", "0.0.0.0", "255.255.255.255", "256.1.1.1", "1.2.3", "1.2", "1", "16909060", "0x1.2.3.4", "01.2.3.4", "1.2.3.08", "1.2.3.4/24", "1.2.3.4/32",
+             "1.2.3.4/0", "1.2.3.4/33", "1.2.3.4/", "1.2.3.4/255.255.255.0", "1.2.3.4/0.0.0.255", "1.2.3.4/255.0.255.0", "10/8", "::", "::1", "::1/64", "2001:DB8::1/64",
+             "::1/129", "::ffff:1.2.3.4", "::1.2.3.4", "fe80::1%eth0", "", "a", " 1.2.3.4", "1.2.3.4 ", "1.2.3.4\n", "/24", "255.255.255.0", "255.255.0.255", "128.0.0.0",
+             "1.2.3.4/24/24", "1.2.3.4/-1", "1.2.3.4/024", "1.2.3.4/ffff::", "::/ffff::", "::1/", "1::2::3", "1:2:3:4:5:6:7:8/128", "1.2.3.4 x", "1.2.3.4x", "1.2.65535",
+             "1.2.65536", "1.16777215", "1.16777216", "4294967295", "4294967296", "0xffffffff", "0x", "00", "08", "1.2.3.4.", "1..2", "-1", "+1", "1.2.3.0377", "1.2.3.0400",
+             "0X10.1", "1_0", "1.2.3.4.5", "1.2.3.4/ 24", "1.2.3.4/+24", "1.2.3.4/2_4", "1.2/24", "1.2.3.4/255.255.255", "ffff::", "fffe::", "ff00:ff::", "::ffff", "4294967040",
+             "::1:2/128", "1:0:0:2::/64"]
+NETWORKS = [["10.1.2.3/24"], ["2001:db8::1/64"], ["10.0.0.0/31"], ["10.0.0.0/32"], ["::1.2.3.4/96"]]
+CALLS |= {
+    **{f"ip::{check}": [[text] for text in ADDRESSES] for check in
+       ("is_valid_ip", "is_valid_cidr", "is_valid_ip_v6", "is_valid_cidr_v6", "is_valid_ip_v10", "is_valid_cidr_v10", "is_valid_netmask")},
+    "ip::cidr_to_network": [[text] for text in ADDRESSES],
+    "ip::net_to_nm": [[text] for text in ADDRESSES[10:30]],
+    "ip::hostname": [["a.b.c"], ["a"], [""]],
+    "ip::concat": [["a", "b.c"], ["a.b", "c"]],
+    "ip::netmask": [[length] for length in [0, 1, 24, 32, 33, -1, 24.0, 24.5, True]],
+    "ip::network": [["1.2.3.4", length] for length in ["24", "0", "32", "33", "-1", "255.255.0.0", "a", "", " 24", "0.0.0.255", "+24", "2_4", "24/1", "255.255.255.0 "]]
+                   + [["1", "24"]],
+    "ip::ipnet": [[*network, part] for network in NETWORKS for part in ("ip", "prefixlen", "netmask", "network")],
+    "ip::ipindex": [["10.0.0.0/24", position] for position in [0, 1, 255, 256, -1, -256, -257, 1.0, 1.5, True, -0.5, BIG, 1e300]]
+                   + [["10.0.0.7/24", 3], ["2001:db8::/64", 5], ["2001:db8::/64", 2**64], ["2001:db8::/64", -1], ["::/96", 5], ["::/96", 2**31]],
+    "ip::add": [["10.0.0.1", number] for number in [0, 5, -5, 1.0, 1.5, -0.5, -1.5, True, 2**32, 2**31, BIG]]
+               + [["255.255.255.255", 1], ["0.0.0.1", -5], ["::1", 1], ["::1", -2], ["ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 1], ["::ffff:1.2.3.4", 1],
+                  ["2001:db8::", 2**64], ["1", 1], ["1.2", 1], ["0x1.2.3.4", 1], ["1.2.3.4 ", 1], ["::1.2.3.4", 1]],
+}
+CALLS["std::validate_type"] = [
+    ["nope.Nope", 1], ["int", 1], ["", "x"], ["builtins.int", 1], ["pydantic.Nope", 1], ["pydantic.types.Json", "1"], ["datetime.nope", 1], ["uuid.nope", 1],
+    ["datetime.date", "2020-01-01", {}], ["datetime.date", "2020-01-01", {"x": 1}], ["pydantic.PositiveInt", 3, {"lt": 5}],
+    ["pydantic.PositiveInt", LINUX], ["pydantic.PositiveInt", [1]], ["pydantic.PositiveInt", {"a": 1}], ["uuid.UUID", LINUX],
+    ["pydantic.conint", 5, {"ge": 0, "lt": 4}], ["pydantic.conint", "3", {"ge": 0, "lt": 4}], ["pydantic.conint", 3, {"nope": 0}], ["pydantic.conint", 3],
+    ["pydantic.conint", 4, {"gt": "a"}], ["pydantic.conint", 4, {"gt": 1.5}], ["pydantic.conint", 4, {"gt": 1.0}], ["pydantic.conint", 4, {"gt": None}],
+    ["pydantic.conint", 4, {"max_digits": 1}], ["pydantic.conint", 4, {"allow_inf_nan": True}], ["pydantic.confloat", 1.5, {"gt": 1}], ["pydantic.confloat", 1.5, {"gt": "a"}],
+    ["pydantic.confloat", 1.5, {"nope": 1}], ["pydantic.confloat", 1.5, {"strict": True}], ["pydantic.confloat", 1, {"strict": True}],
+    ["pydantic.condecimal", "1.55", {"max_digits": 2}], ["pydantic.condecimal", "1.55", {"max_digits": 3}], ["pydantic.condecimal", "1.55", {"decimal_places": 1}],
+    ["pydantic.condecimal", "0.001", {"max_digits": 3}], ["pydantic.condecimal", "0.001", {"max_digits": 2}], ["pydantic.condecimal", "100", {"max_digits": 2}],
+    ["pydantic.condecimal", "1e2", {"max_digits": 2}], ["pydantic.condecimal", "1e2", {"max_digits": 3}], ["pydantic.condecimal", "1.50", {"decimal_places": 1}],
+    ["pydantic.condecimal", 1.5, {"nope": 1}],
+    ["pydantic.constr", "a"], ["pydantic.constr", 1], ["pydantic.constr", None], ["pydantic.constr", "abc", {"regex": "^a"}], ["pydantic.constr", "bca", {"regex": "a"}],
+    ["pydantic.constr", "bca", {"pattern": "a"}], ["pydantic.constr", "bc", {"pattern": "a"}], ["pydantic.constr", "bca", {"regex": "("}],
+    ["pydantic.constr", "bca", {"regex": "(?=b)b"}], ["pydantic.constr", "bca", {"min_length": 4}], ["pydantic.constr", "bca", {"min_length": 3, "max_length": 3}],
+    ["pydantic.constr", "é😀", {"max_length": 2}], ["pydantic.constr", "bca", {"nope": 3}], ["pydantic.constr", "a", {"regex": 1}], ["pydantic.constr", "a", {"regex": None}],
+    ["pydantic.constr", " AbC ", {"strip_whitespace": True, "max_length": 3}], ["pydantic.constr", " a ", {"strip_whitespace": True, "regex": "^a$"}],
+    ["pydantic.constr", "A", {"to_lower": True, "regex": "^a$"}], ["pydantic.constr", "a", {"to_upper": True, "regex": "^a$"}], ["pydantic.constr", "abc\n", {"regex": "^[a-z]*$"}],
+    ["pydantic.constr", "abc", {"regex": "^[a-zA-Z0-9]*$", "strict": True}], ["pydantic.constr", "abc\n", {"regex": "^[a-zA-Z0-9]*$", "strict": True}],
+    ["pydantic.constr", "ab c", {"regex": "^[a-zA-Z0-9]*$", "strict": True}], ["pydantic.constr", "a\n\n", {"regex": "^[a-zA-Z0-9]*$", "strict": True}],
+    ["pydantic.constr", "é", {"regex": "^[ -~]*$", "strict": True}], ["pydantic.constr", "a b~", {"regex": "^[ -~]*$", "strict": True}],
+    ["pydantic.constr", "a b", {"regex": "^[!-~]*$", "strict": True}], ["pydantic.constr", "a!", {"regex": "^[!-~]*$", "strict": True}],
+    ["pydantic.constr", "00:11:22:aa:BB:cc", {"regex": "^([0-9a-fA-F]{2})(:[0-9a-fA-F]{2}){5}|$", "strict": True}],
+    ["pydantic.constr", "00:11:22:aa:BB", {"regex": "^([0-9a-fA-F]{2})(:[0-9a-fA-F]{2}){5}|$", "strict": True}],
+    ["pydantic.constr", "", {"regex": "^([0-9a-fA-F]{2})(:[0-9a-fA-F]{2}){5}|$", "strict": True}],
+]

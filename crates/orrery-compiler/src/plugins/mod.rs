@@ -10,6 +10,7 @@ mod args;
 mod environment;
 mod files;
 mod format;
+mod ip;
 mod json;
 mod lists;
 mod network;
@@ -186,6 +187,7 @@ pub fn native_plugins() -> &'static [NativePlugin] {
             environment::PLUGINS,
             files::PLUGINS,
             format::PLUGINS,
+            ip::PLUGINS,
             json::PLUGINS,
             lists::PLUGINS,
             network::PLUGINS,

@@ -9,32 +9,32 @@ use serde_json::{Value as Json, json};
 
 /// An attribute of an instance in memory.
 #[derive(Clone, Copy)]
-pub enum Slot {
+pub(crate) enum Slot {
     Value(Value),
     /// An optional relation that has no value.
     Empty,
     Unset(CellId),
 }
 
-pub struct Instance {
-    pub entity: &'static str,
+pub(crate) struct Instance {
+    pub(crate) entity: &'static str,
     /// The entities that it is an instance of.
-    pub types: &'static [&'static str],
-    pub slots: BTreeMap<&'static str, Slot>,
+    pub(crate) types: &'static [&'static str],
+    pub(crate) slots: BTreeMap<&'static str, Slot>,
 }
 
 #[derive(Default)]
-pub struct Memory {
-    pub heap: Heap,
-    pub instances: Vec<Instance>,
-    pub names: BTreeMap<String, InstanceId>,
-    pub printed: Vec<String>,
-    pub warnings: Vec<String>,
-    pub variables: BTreeMap<String, Slot>,
-    pub environment: BTreeMap<String, String>,
-    pub files: BTreeMap<String, String>,
-    pub namespace: String,
-    pub random: u8,
+pub(crate) struct Memory {
+    pub(crate) heap: Heap,
+    pub(crate) instances: Vec<Instance>,
+    pub(crate) names: BTreeMap<String, InstanceId>,
+    pub(crate) printed: Vec<String>,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) variables: BTreeMap<String, Slot>,
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) files: BTreeMap<String, String>,
+    pub(crate) namespace: String,
+    pub(crate) random: u8,
 }
 
 /// Names that exist as definitions but are no entities of the instances below.
@@ -42,7 +42,7 @@ const DEFINITIONS: [&str; 3] = ["std::port", "std::Host", "std::Resource"];
 
 impl Memory {
     /// The instances that the recorded models begin with.
-    pub fn with_prelude() -> Memory {
+    pub(crate) fn with_prelude() -> Memory {
         let mut memory = Memory { namespace: "__config__".to_owned(), ..Memory::default() };
         for (path, text) in
             [("files/a.txt", "content"), ("files/empty", ""), ("files/sub/b.txt", "b\n")]
@@ -79,7 +79,7 @@ impl Memory {
         memory
     }
 
-    pub fn instance(
+    pub(crate) fn instance(
         &mut self,
         name: &str,
         entity: &'static str,
@@ -119,7 +119,7 @@ impl Memory {
     }
 
     /// A recorded argument as a value.
-    pub fn value(&mut self, json: &Json) -> Value {
+    pub(crate) fn value(&mut self, json: &Json) -> Value {
         match json {
             Json::Null => Value::Null,
             Json::Bool(bool) => Value::Bool(*bool),
@@ -159,7 +159,7 @@ impl Memory {
     }
 
     /// The other way round.
-    pub fn json(&self, value: Value) -> Json {
+    pub(crate) fn json(&self, value: Value) -> Json {
         match value {
             Value::Null => Json::Null,
             Value::Bool(bool) => json!(bool),
@@ -344,7 +344,7 @@ impl Context for Memory {
 }
 
 /// Puts arguments into the order of the parameters, as the evaluator does.
-pub fn bind(
+pub(crate) fn bind(
     memory: &mut Memory,
     plugin: &orrery_compiler::plugins::NativePlugin,
     positional: Vec<Value>,

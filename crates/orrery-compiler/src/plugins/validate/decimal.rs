@@ -61,12 +61,15 @@ impl Decimal {
         }
     }
 
-    /// Number of digits, and how many of them stand after the point.
+    /// Number of digits, and how many of them stand after the point; zeros at the end do not count.
     pub(super) fn size(&self) -> (u64, u64) {
-        let count = self.digits.magnitude().to_string().len() as u64;
-        let places = self.exponent.min(0).unsigned_abs();
-        if self.exponent > 0 {
-            (count.saturating_add(self.exponent.unsigned_abs()), 0)
+        let all = self.digits.magnitude().to_string();
+        let kept = all.trim_end_matches('0');
+        let exponent = self.exponent.saturating_add((all.len() - kept.len()) as i64);
+        let count = kept.len().max(1) as u64;
+        let places = exponent.min(0).unsigned_abs();
+        if exponent > 0 {
+            (count.saturating_add(exponent.unsigned_abs()), 0)
         } else {
             (count.max(places), places)
         }

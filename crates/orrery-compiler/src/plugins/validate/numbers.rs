@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use orrery_python::{Int, Number, num_cmp, parse_float, parse_int};
 
+use super::super::args::class_seen;
 use super::super::{Context, Failure};
 use super::decimal::Decimal;
 use crate::value::{DictId, Value};
@@ -39,7 +40,7 @@ fn is_multiple(number: &Number, of: &Number) -> bool {
             let number = number.to_f64().unwrap_or(f64::NAN);
             let of = of.to_f64().unwrap_or(f64::NAN);
             let distance = (number - (number / of).round() * of).abs();
-            !(distance > 1e-9)
+            distance.is_nan() || distance <= 1e-9
         }
         Err(_) => false,
     }
@@ -241,6 +242,11 @@ fn constraints(
             (Some(number @ Number::Int(_)), _) => number,
             (Some(Number::Float(float)), "conint") if float.fract() == 0.0 => Number::Float(float),
             (Some(number), "confloat" | "condecimal") => number,
+            (None, "confloat") => {
+                let class = class_seen(ctx, wanted);
+                let problem = format!("TypeError: must be real number, not {class}");
+                return Err(schema_error("float", &problem));
+            }
             _ => return Err(bad_parameter(function, key)),
         };
         found.bounds.push((relation, limit));
@@ -249,14 +255,13 @@ fn constraints(
 }
 
 fn bad_parameter(function: &str, key: &str) -> Failure {
-    let (validator, kind) = match function {
-        "conint" => ("int", "an integer"),
-        "confloat" => ("float", "a float"),
-        _ => ("decimal", "a decimal"),
-    };
-    let message = format!(
-        "Error building \"{validator}\" validator:\n  ValueError: '{key}' must be coercible to {kind}"
-    );
+    let (validator, kind) =
+        if function == "conint" { ("int", "an integer") } else { ("decimal", "a decimal") };
+    schema_error(validator, &format!("ValueError: '{key}' must be coercible to {kind}"))
+}
+
+pub(super) fn schema_error(validator: &str, problem: &str) -> Failure {
+    let message = format!("Error building \"{validator}\" validator:\n  {problem}");
     Failure::python("pydantic_core._pydantic_core.SchemaError", message)
 }
 

@@ -1,16 +1,19 @@
 //! Dates, times and constrained texts.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use hashbrown::HashMap;
-use orrery_python::{Number, PyRegex, is_space};
+use orrery_python::{Number, PyRegex, is_space, str_lower, str_upper};
 use speedate::{
     Date, DateTime, DateTimeConfig, Duration, MicrosecondsPrecisionOverflowBehavior, Time,
     TimeConfig,
 };
 
+use super::super::args::class_seen;
 use super::super::{Context, Failure};
+use super::numbers::schema_error;
 use crate::value::{DictId, Value};
 
 /// Digits after the sixth of a second's fraction are cut off, not refused.
@@ -69,27 +72,35 @@ pub(super) fn constr(
     let Some(parameters) = parameters else {
         return Ok(true);
     };
-    let mut text = heap.text(id);
-    let (mut pattern, mut length) = (None, (0, usize::MAX));
-    for (&key, &wanted) in heap.entries(parameters) {
-        match (heap.text(key), wanted) {
-            ("regex", Value::Str(regex)) => pattern = Some(heap.text(regex)),
+    let mut text = Cow::Borrowed(heap.text(id));
+    let (mut wanted, mut length) = (Wanted::default(), (0, usize::MAX));
+    for (&key, &value) in heap.entries(parameters) {
+        match (heap.text(key), value) {
+            ("regex", Value::Str(regex)) => wanted.regex = Some(heap.text(regex)),
             ("regex", _) => return Ok(false),
-            ("strip_whitespace", flag) if heap.truthy(flag) => {
-                text = text.trim_matches(is_space);
-            }
+            ("pattern", Value::Str(pattern)) => wanted.pattern = Some(heap.text(pattern)),
+            ("strip_whitespace", flag) => wanted.strip = heap.truthy(flag),
+            ("to_lower", flag) => wanted.lower = heap.truthy(flag),
+            ("to_upper", flag) => wanted.upper = heap.truthy(flag),
             ("min_length", Value::Int(min)) => length.0 = usize::try_from(min).unwrap_or(0),
             ("max_length", Value::Int(max)) => length.1 = usize::try_from(max).unwrap_or(0),
-            (
-                "strict" | "strip_whitespace" | "to_upper" | "to_lower" | "coerce_numbers_to_str",
-                _,
-            )
+            ("strict" | "coerce_numbers_to_str", _)
             | ("min_length" | "max_length" | "pattern", Value::Null) => {}
+            ("min_length" | "max_length" | "pattern", other) => {
+                let problem = format!(
+                    "TypeError: '{}' object cannot be interpreted as an integer",
+                    class_seen(ctx, other)
+                );
+                return Err(schema_error("str", &problem));
+            }
             (unknown, _) => {
                 let message = format!("constr() got an unexpected keyword argument '{unknown}'");
                 return Err(Failure::python("TypeError", message));
             }
         }
+    }
+    if wanted.strip {
+        text = Cow::Owned(text.trim_matches(is_space).to_owned());
     }
     if length != (0, usize::MAX) {
         let count = text.chars().count();
@@ -97,7 +108,30 @@ pub(super) fn constr(
             return Ok(false);
         }
     }
-    pattern.map_or(Ok(true), |pattern| matches(pattern, text))
+    if wanted.lower {
+        text = Cow::Owned(str_lower(&text));
+    } else if wanted.upper {
+        text = Cow::Owned(str_upper(&text));
+    }
+    if let Some(pattern) = wanted.pattern {
+        // Here, and only here, the engine is Rust's own, and a match may be anywhere.
+        let regex = regex::Regex::new(pattern)
+            .map_err(|error| schema_error("str", &format!("SchemaError: {error}")))?;
+        if !regex.is_match(&text) {
+            return Ok(false);
+        }
+    }
+    wanted.regex.map_or(Ok(true), |pattern| matches(pattern, &text))
+}
+
+/// What `constr` is asked for besides a length.
+#[derive(Default)]
+struct Wanted<'a> {
+    regex: Option<&'a str>,
+    pattern: Option<&'a str>,
+    strip: bool,
+    lower: bool,
+    upper: bool,
 }
 
 /// Python's `re.match`. The patterns of `std` itself are answered without a regular expression.
@@ -120,7 +154,9 @@ fn compiled(pattern: &str) -> Result<Rc<PyRegex>, Failure> {
         if let Some(found) = compiled.get(pattern) {
             return Ok(found.clone());
         }
-        let regex = Rc::new(PyRegex::new(pattern)?);
+        let regex = PyRegex::new(pattern)
+            .map_err(|error| Failure::python("re.PatternError", error.message))?;
+        let regex = Rc::new(regex);
         compiled.insert(pattern.to_owned(), regex.clone());
         Ok(regex)
     })
