@@ -120,7 +120,7 @@ pub struct Format {
 pub enum Spec {
     None,
     /// `04d` and the like: an integer padded with zeroes.
-    Zeroes(usize),
+    Zeroes(usize, Box<str>),
     Other(Box<str>),
 }
 
@@ -205,6 +205,8 @@ pub struct Comprehension {
     /// The value, or `guard ? value : nothing`.
     pub element: ExprId,
     pub guard: Option<ExprId>,
+    /// What an unknown member becomes: itself, if the guard lets it pass.
+    pub unknown: Option<ExprId>,
     pub value: ExprId,
     /// Name of the variable in the program's table of frames.
     pub names: u32,

@@ -90,9 +90,17 @@ impl Lowering<'_> {
                 self.with_variable(*variable, |this| {
                     let value = this.lower(value, position);
                     let guard = guard.as_ref().map(|guard| this.expr(guard));
+                    let mut unknown = None;
                     let element = match guard {
                         None => value,
                         Some(condition) => {
+                            let var = Var::Local { hops: 0, slot: 0 };
+                            let then = this.add(ExprKind::Var { var, name: variable.symbol }, loc);
+                            let empty = this.b.heap.list(Vec::new());
+                            let otherwise = this.add(ExprKind::Const(empty), loc);
+                            let promises = Box::default();
+                            let kind = ExprKind::Conditional { condition, then, otherwise, promises };
+                            unknown = Some(this.add(kind, loc));
                             let empty = this.b.heap.list(Vec::new());
                             let otherwise = this.add(ExprKind::Const(empty), loc);
                             let promises = Box::default();
@@ -106,6 +114,7 @@ impl Lowering<'_> {
                         iterable,
                         element,
                         guard,
+                        unknown,
                         value,
                         names: this.b.add_frame_names(&[variable.symbol]),
                     }))
@@ -324,8 +333,9 @@ impl Lowering<'_> {
             [] => not_found(self),
             [one] => Some(*one),
             many => {
-                let names: Vec<&str> =
+                let mut names: Vec<&str> =
                     many.iter().map(|&id| self.b.text(self.b.program.entity(id).name)).collect();
+                names.sort_unstable();
                 let text = format!(
                     "Could not determine namespace for type {}. {} possible candidates exists: [{}]. \
                      To resolve this, use the fully qualified name instead of the short name.",
@@ -452,7 +462,7 @@ impl Lowering<'_> {
                 Some((_, value)) => *value,
                 None => {
                     let slot = self.b.program.entity(entity).slot_of[&name];
-                    let declared = self.b.program.slot(entity, slot).loc;
+                    let declared = Loc { column: false, ..self.b.program.slot(entity, slot).loc };
                     self.add(ExprKind::Const(value), declared)
                 }
             };
@@ -585,7 +595,7 @@ fn spec(text: &str) -> Spec {
     let width = text.strip_prefix('0').map(|rest| rest.strip_suffix('d').unwrap_or(rest));
     match width.and_then(|digits| digits.parse::<usize>().ok()) {
         _ if text.is_empty() => Spec::None,
-        Some(width) if width < 100 => Spec::Zeroes(width),
+        Some(width) if width < 100 => Spec::Zeroes(width, text.into()),
         _ => Spec::Other(text.into()),
     }
 }

@@ -166,12 +166,32 @@ impl Machine<'_> {
             return Ok(());
         }
         self.validate(ty, value)?;
+        if self.text(self.slot_attribute(instance, slot).name) == "self" {
+            return Err(self.self_set_twice(instance, value, origin));
+        }
+        if both && inverse.is_some() && value.is_unknown() {
+            return Err(CompileError::python(orrery_python::PyError {
+                kind: "AssertionError",
+                message: String::new(),
+            }));
+        }
         let first = !self.is_ready(cell);
         self.set_plain(cell, value, origin)?;
         if let (true, true, Some(inverse)) = (both, first, inverse) {
             self.set_inverse(inverse, value, instance, origin)?;
         }
         Ok(())
+    }
+
+    /// `self` is the instance's own name for itself: an attribute of that name is set already.
+    fn self_set_twice(&self, instance: InstanceId, value: Value, origin: u32) -> Box<CompileError> {
+        let text = format!(
+            "value set twice:\n\told value: {}\n\t\tset at None\n\tnew value: {}\n\t\tset at {}\n",
+            self.str(Value::Instance(instance)),
+            self.str(value),
+            self.program.sources.place(self.origin_loc(origin))
+        );
+        CompileError::new("DoubleSetException", text).help("give the attribute another name")
     }
 
     fn set_inverse(

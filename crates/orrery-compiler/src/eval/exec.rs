@@ -8,7 +8,8 @@ use crate::value::{InstanceId, Value};
 
 use super::emit::{Dest, Owner, Place, Purpose};
 use super::{
-    CellKind, Comprehending, DONE, INSTANCE_FRAME, Kind, Machine, NONE, REPORTED, Unit,
+    CellKind, Comprehending, DONE, INSTANCE_FRAME, Kind, Machine, NONE, Origin, REPORTED, Unit,
+    encode,
 };
 
 impl Machine<'_> {
@@ -65,9 +66,10 @@ impl Machine<'_> {
         else {
             return Ok(());
         };
+        let set_by = encode(Origin::Expr(*value));
         let result = self.eval_in(*value, unit, 0).and_then(|value| {
             match self.place(*target, unit.frame) {
-                Some(Place::Cell(cell)) => self.set_plain(cell, value, unit.origin),
+                Some(Place::Cell(cell)) => self.set_plain(cell, value, set_by),
                 _ => Ok(()),
             }
         });
@@ -102,7 +104,7 @@ impl Machine<'_> {
                 return self.fail("TypingException", text);
             }
         }
-        self.start_set(instance, slot, *value, unit.frame, unit.origin, unit.origin)
+        self.start_set(instance, slot, *value, unit.frame, unit.origin)
     }
 
     /// The slot of an attribute, or the error that there is none.
@@ -133,14 +135,13 @@ impl Machine<'_> {
         value: ExprId,
         frame: u32,
         origin: u32,
-        set_by: u32,
     ) -> Result<()> {
         let unit = self.new_unit(Kind::SetAttr, frame, value.0, self.root_temps(value));
         let this = self.unit_mut(unit);
         this.a = instance.0;
         this.b = slot;
         this.origin = origin;
-        this.set_by = set_by;
+        this.set_by = encode(Origin::Expr(value));
         let owner = Owner { instance: instance.0, slot };
         this.owner = owner;
         let cell = self.slot_cell(instance, slot);
@@ -590,7 +591,7 @@ impl Machine<'_> {
         let collect = self.comprehensions[number].collect;
         let position = self.comprehensions[number].results.len() as u32;
         self.comprehensions[number].results.push(value);
-        if value.is_unknown() {
+        if value.is_unknown() && comprehension.unknown.is_none() {
             if unit.collector != NONE {
                 self.receive(unit.collector, value)?;
             }
@@ -599,7 +600,10 @@ impl Machine<'_> {
         let cell = self.new_cell(CellKind::Plain);
         self.set_plain(cell, value, 0)?;
         let frame = self.new_frame(unit.frame, cell, comprehension.names);
-        let element = comprehension.element;
+        let element = match comprehension.unknown {
+            Some(unknown) if value.is_unknown() => unknown,
+            _ => comprehension.element,
+        };
         let next = self.new_unit(Kind::Element, frame, element.0, self.root_temps(element));
         let this = self.unit_mut(next);
         this.a = number as u32;

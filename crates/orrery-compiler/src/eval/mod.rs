@@ -367,7 +367,7 @@ impl<'p> Machine<'p> {
     fn origin_loc(&self, origin: u32) -> Loc {
         match decode(origin) {
             Origin::Stmt(id) => self.program.stmt(id).loc,
-            Origin::Expr(id) => Loc { column: false, ..self.program.expr(id).loc },
+            Origin::Expr(id) => self.program.expr(id).loc,
         }
     }
 

@@ -288,13 +288,17 @@ impl Machine<'_> {
         };
         let mut values = Vec::new();
         for item in items {
-            if item.is_unknown() {
-                values.push(item);
-                continue;
-            }
             let mut inner = this.clone();
             inner.variables.push(item);
-            match self.direct(comprehension.element, &inner)? {
+            let element = match (item, comprehension.unknown) {
+                (Value::Unknown(_), None) => {
+                    values.push(item);
+                    continue;
+                }
+                (Value::Unknown(_), Some(unknown)) => unknown,
+                _ => comprehension.element,
+            };
+            match self.direct(element, &inner)? {
                 Value::List(list) => values.extend_from_slice(self.heap.items(list)),
                 value => values.push(value),
             }
