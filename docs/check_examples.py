@@ -99,7 +99,7 @@ def problem_with(model: Model, answer: dict) -> str | None:
         return f"exit code {answer['code']}\n{answer['stdout']}{answer['stderr']}"
     if model.output is not None and printed != model.output:
         return f"printed\n{printed}"
-    if model.error is not None and model.error not in answer["stderr"].replace("Error: ", ""):
+    if model.error is not None and model.error not in re.sub(r"^Error: ", "", answer["stderr"], flags=re.MULTILINE):
         return f"said\n{answer['stderr']}"
     return None
 
