@@ -1,1 +1,122 @@
 //! Types, dataflow evaluation and standard plugins of the modelling language.
+//!
+//! It reads sources only through `files::Files` and knows nothing of terminals, servers or Python
+//! processes. Start from `compile`, then `value::Value` and `eval`. Behaviour is tested by the models
+//! in `tests/language` at the root of the repository.
+
+pub mod builtin;
+mod define;
+mod define_entities;
+pub mod error;
+pub mod eval;
+pub mod files;
+pub mod ir;
+pub mod load;
+mod lower;
+mod lower_expr;
+pub mod plugins;
+mod policy;
+pub mod program;
+pub mod project;
+pub mod render;
+pub mod report;
+pub mod source;
+pub mod value;
+mod world;
+
+use orrery_syntax::SyntaxError;
+use orrery_syntax::ast::Loc;
+
+use crate::define::Builder;
+use crate::error::CompileError;
+use crate::eval::Machine;
+use crate::files::Files;
+use crate::load::{Loader, Module};
+use crate::project::Options;
+use crate::report::Model;
+use crate::source::Sources;
+use crate::world::FileWorld;
+
+/// A message that does not end the compile.
+#[derive(Clone, Debug)]
+pub struct Warning {
+    pub class: &'static str,
+    pub message: String,
+    pub loc: Option<Loc>,
+}
+
+/// What a compile came to.
+pub struct Compiled {
+    pub sources: Sources,
+    /// What the model printed.
+    pub output: String,
+    pub warnings: Vec<Warning>,
+    pub modules: Vec<Module>,
+    pub outcome: Result<Summary, Box<CompileError>>,
+    /// Further syntax errors beside the one in `outcome`.
+    pub syntax_errors: Vec<SyntaxError>,
+    /// The instances, if they were asked for and there was no error.
+    pub model: Option<Model>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    pub instances: usize,
+    pub files: usize,
+}
+
+/// Compiles a project. `with_model` keeps the whole result for a report.
+pub fn compile(files: &dyn Files, options: &Options, with_model: bool) -> Compiled {
+    let mut compiled = Compiled {
+        sources: Sources::default(),
+        output: String::new(),
+        warnings: Vec::new(),
+        modules: Vec::new(),
+        outcome: Ok(Summary { instances: 0, files: 0 }),
+        syntax_errors: Vec::new(),
+        model: None,
+    };
+    let mut loader = match Loader::new(files, options) {
+        Ok(loader) => loader,
+        Err(error) => {
+            compiled.outcome = Err(error);
+            return compiled;
+        }
+    };
+    let loaded = loader.load_all();
+    let warn = |(class, message, loc)| Warning { class, message, loc };
+    compiled.warnings.extend(std::mem::take(&mut loader.warnings).into_iter().map(warn));
+    compiled.modules = loader.modules;
+    compiled.syntax_errors = loader.syntax_errors;
+    if let Err(error) = loaded {
+        compiled.sources = loader.sources;
+        compiled.outcome = Err(error);
+        return compiled;
+    }
+    let asts = loader.loaded;
+    let mut builder = Builder::new(loader.interner, loader.sources, loader.project.precedence);
+    let built = builder
+        .define(&asts, plugins::native_plugins())
+        .and_then(|()| builder.lower(&asts));
+    compiled.warnings.extend(std::mem::take(&mut builder.warnings).into_iter().map(warn));
+    if let Err(error) = built {
+        compiled.sources = builder.program.sources;
+        compiled.outcome = Err(error);
+        return compiled;
+    }
+    let count = asts.len();
+    drop(asts);
+    eval::intern_plugin_types(&mut builder.program);
+    let world = FileWorld::new(files, options, &compiled.modules);
+    let mut machine = Machine::new(&builder.program, builder.heap, &world, options.limits);
+    let outcome = machine.check_defaults().and_then(|()| machine.run());
+    compiled.output = std::mem::take(&mut machine.output);
+    compiled.warnings.extend(std::mem::take(&mut machine.warnings).into_iter().map(warn));
+    compiled.outcome = outcome.map(|()| Summary { instances: machine.instance_count(), files: count });
+    if with_model && compiled.outcome.is_ok() {
+        compiled.model = Some(report::model(&machine));
+    }
+    drop(machine);
+    compiled.sources = builder.program.sources;
+    compiled
+}

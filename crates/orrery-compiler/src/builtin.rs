@@ -1,0 +1,49 @@
+//! The modules that ship inside the binary: their models as text. Their plugins are in `plugins`.
+
+/// A module whose files are part of the binary.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltinModule {
+    pub name: &'static str,
+    pub version: &'static str,
+    /// Path below the module's directory and text of every file.
+    pub files: &'static [(&'static str, &'static str)],
+}
+
+macro_rules! files {
+    ($module:literal: $($path:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../../../modules/", $module, "/", $path)))),*]
+    };
+}
+
+/// All of them, sorted by name.
+pub fn builtin_modules() -> &'static [BuiltinModule] {
+    const MODULES: &[BuiltinModule] = &[BuiltinModule {
+        name: "std",
+        version: "8.7.5",
+        files: files!("std": "module.yml", "model/_init.cf", "model/testing.cf"),
+    }];
+    MODULES
+}
+
+/// The text of a file of a built-in module.
+pub fn find(module: &str, path: &str) -> Option<&'static str> {
+    let module = builtin_modules().iter().find(|other| other.name == module)?;
+    module.files.iter().find(|(other, _)| *other == path).map(|(_, text)| *text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_sorted_and_agree_with_their_metadata() {
+        assert!(builtin_modules().is_sorted_by_key(|module| module.name));
+        for module in builtin_modules() {
+            let metadata = module.files.iter().find(|(path, _)| *path == "module.yml");
+            let (_, metadata) = metadata.expect("every module has metadata");
+            assert!(metadata.contains(&format!("\nname: {}\n", module.name)), "{}", module.name);
+            assert!(metadata.contains(&format!("\nversion: {}\n", module.version)));
+            assert!(module.files.iter().any(|(path, _)| *path == "model/_init.cf"));
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Constructors: index lookup first, then a new instance or a known one, then the assignments of all
+//! other arguments and the entity's implementations.
+
+use orrery_syntax::Symbol;
+
+use crate::error::{CompileError, Result};
+use crate::ir::{Construct, ExprId, ExprKind};
+use crate::lower_expr::missing_index_attributes;
+use crate::program::EntityId;
+use crate::value::{InstanceId, Value};
+
+use super::emit::Dest;
+use super::{INSTANCE_FRAME, Instance, Kind, Machine, NONE, Unit};
+
+impl Machine<'_> {
+    pub(super) fn run_construct(&mut self, unit: &Unit) -> Result<()> {
+        let program = self.program;
+        let id = ExprId(unit.node);
+        let ExprKind::Construct(construct) = &program.expr(id).kind else { return Ok(()) };
+        let mut slot = 0;
+        let mut direct: Vec<(Symbol, Value)> = Vec::with_capacity(construct.direct.len() + 1);
+        for &(name, expr) in &construct.direct {
+            let value = self.eval_in(expr, unit, slot).map_err(|e| self.blame_expr(e, id))?;
+            direct.push((name, value));
+            slot += program.expr(expr).temps;
+        }
+        let mut extra: Vec<(Symbol, Value)> = Vec::new();
+        for &expr in &construct.spread {
+            let value = self.eval_in(expr, unit, slot).map_err(|e| self.blame_expr(e, id))?;
+            let entries = self.spread_entries(expr, value)?;
+            self.add_spread(id, construct, entries, &mut extra)?;
+            slot += program.expr(expr).temps;
+        }
+        let entity = construct.entity;
+        self.fill_index(id, construct, unit, &mut direct, &mut extra)?;
+        let matches = if direct.is_empty() { Vec::new() } else { self.index_matches(entity, &direct) };
+        let instance = match matches.first() {
+            None => self.create(id, entity, &direct, unit)?,
+            Some(&found) => {
+                self.reuse(id, entity, found, &matches, &direct)?;
+                found
+            }
+        };
+        self.assign_rest(id, construct, instance, &extra, unit)?;
+        if matches.is_empty() {
+            self.emit_implements(instance, entity)?;
+        }
+        self.deliver(Dest { unit: unit.dest, slot: unit.dest_slot }, Value::Instance(instance));
+        Ok(())
+    }
+
+    fn add_spread(
+        &self,
+        id: ExprId,
+        construct: &Construct,
+        entries: Vec<(String, Value)>,
+        extra: &mut Vec<(Symbol, Value)>,
+    ) -> Result<()> {
+        let entity = self.program.entity(construct.entity);
+        let at = |error: Box<CompileError>| self.blame_expr(error, id);
+        for (name, value) in entries {
+            let known = self.program.interner.get(&name);
+            let Some(symbol) = known.filter(|symbol| entity.slot_of.contains_key(symbol)) else {
+                let text = format!("no attribute {name} on type {}", self.text(entity.name));
+                return Err(at(CompileError::new("TypingException", text)));
+            };
+            let twice = construct.written.contains(&symbol)
+                || extra.iter().any(|(other, _)| *other == symbol);
+            if twice {
+                let text = format!(
+                    "The attribute {name} is set twice in the constructor call of {}.",
+                    self.text(construct.class)
+                );
+                return Err(at(CompileError::new("RuntimeException", text)));
+            }
+            extra.push((symbol, value));
+        }
+        Ok(())
+    }
+
+    /// Brings all index attributes together: arguments, `**` values, the owner for a missing one.
+    fn fill_index(
+        &self,
+        id: ExprId,
+        construct: &Construct,
+        unit: &Unit,
+        direct: &mut Vec<(Symbol, Value)>,
+        extra: &mut Vec<(Symbol, Value)>,
+    ) -> Result<()> {
+        let program = self.program;
+        let indexes = &program.entity(construct.entity).indexes;
+        if indexes.is_empty() {
+            return Ok(());
+        }
+        let mut missing: Vec<Symbol> = Vec::new();
+        for &index in indexes {
+            for &name in &program.indexes[index as usize].attributes {
+                if let Some(at) = extra.iter().position(|(other, _)| *other == name) {
+                    let (_, value) = extra.remove(at);
+                    direct.retain(|(other, _)| *other != name);
+                    direct.push((name, value));
+                } else if !direct.iter().any(|(other, _)| *other == name)
+                    && !missing.contains(&name)
+                {
+                    missing.push(name);
+                }
+            }
+        }
+        if let [name] = missing.as_slice()
+            && unit.owner != NONE
+            && self.owner_fills(construct.entity, *name, InstanceId(unit.owner))
+        {
+            direct.push((*name, Value::Instance(InstanceId(unit.owner))));
+            return Ok(());
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let error = missing_index_attributes(program, construct.entity, &missing);
+        Err(self.blame_expr(error, id))
+    }
+
+    /// Whether a relation of the new instance is the inverse of one of the owner's.
+    fn owner_fills(&self, entity: EntityId, name: Symbol, owner: InstanceId) -> bool {
+        let Some(&slot) = self.program.entity(entity).slot_of.get(&name) else { return false };
+        let Some(end) = self.program.slot(entity, slot).relation else { return false };
+        end.inverse.is_some()
+            && self.program.is_subtype(self.instances[owner.index()].entity, end.target)
+    }
+
+    fn create(
+        &mut self,
+        id: ExprId,
+        entity: EntityId,
+        direct: &[(Symbol, Value)],
+        unit: &Unit,
+    ) -> Result<InstanceId> {
+        let creator = self.frame_instance(unit.frame);
+        let depth = creator.map_or(0, |creator| self.instances[creator.index()].depth + 1);
+        let instance = InstanceId(self.instances.len() as u32);
+        if instance.0 >= self.limits.instances || depth > self.limits.creation_depth {
+            return Err(self.endless(id, creator, depth));
+        }
+        let cells = self.new_instance_cells(entity);
+        self.instances.push(Instance {
+            entity,
+            cells,
+            constructor: id,
+            implemented: 0,
+            depth,
+            creator: creator.map_or(NONE, |creator| creator.0),
+        });
+        self.queue_new_cells(instance);
+        let origin = unit.origin;
+        for &(name, value) in direct {
+            let slot = self.program.entity(entity).slot_of[&name];
+            self.set_slot(instance, slot, value, origin, true)
+                .map_err(|e| self.could_not_set(e, instance, slot, origin))?;
+        }
+        if !direct.is_empty() {
+            self.register(instance, direct, id)?;
+        }
+        Ok(instance)
+    }
+
+    fn reuse(
+        &mut self,
+        id: ExprId,
+        entity: EntityId,
+        found: InstanceId,
+        matches: &[InstanceId],
+        direct: &[(Symbol, Value)],
+    ) -> Result<()> {
+        for &other in matches {
+            if self.instances[other.index()].entity != entity {
+                let text = "Type found in index is not an exact match".to_owned();
+                return Err(self.duplicate_instances(text, id, other));
+            }
+        }
+        if matches.iter().any(|&other| other != found) {
+            let text = "Inconsistent indexes detected!\n".to_owned();
+            let error = CompileError::new("IndexCollisionException", text);
+            return Err(self.blame_expr(error, id));
+        }
+        self.extra_constructors.entry(found).or_default().push(id);
+        let origin = super::encode(super::Origin::Expr(id));
+        for &(name, value) in direct {
+            let slot = self.program.entity(entity).slot_of[&name];
+            self.set_slot(found, slot, value, origin, true)
+                .map_err(|e| self.could_not_set(e, found, slot, origin))?;
+        }
+        Ok(())
+    }
+
+    fn assign_rest(
+        &mut self,
+        id: ExprId,
+        construct: &Construct,
+        instance: InstanceId,
+        extra: &[(Symbol, Value)],
+        unit: &Unit,
+    ) -> Result<()> {
+        let entity = self.program.entity(construct.entity);
+        for &(name, value) in &construct.indirect {
+            if extra.iter().any(|(other, _)| *other == name) {
+                continue;
+            }
+            let slot = entity.slot_of[&name];
+            self.start_set(instance, slot, value, unit.frame, unit.origin)
+                .map_err(|e| self.blame_expr(e, id))?;
+        }
+        for &(name, value) in extra {
+            let slot = entity.slot_of[&name];
+            self.set_slot(instance, slot, value, unit.origin, true)
+                .map_err(|e| self.could_not_set(e, instance, slot, unit.origin))?;
+        }
+        Ok(())
+    }
+
+    fn emit_implements(&mut self, instance: InstanceId, entity: EntityId) -> Result<()> {
+        let program = self.program;
+        let frame = INSTANCE_FRAME | instance.0;
+        for &number in &program.entity(entity).implements {
+            let implement = &program.implements[number as usize];
+            let temps = implement.when.map_or(0, |when| program.expr(when).temps);
+            let unit = self.new_unit(Kind::Implement, frame, number, temps);
+            self.unit_mut(unit).a = instance.0;
+            if let Some(when) = implement.when {
+                self.emit_expr(when, frame, unit, 0, NONE).map_err(|e| self.blame_expr(e, when))?;
+                self.wait_expr(when, frame, unit);
+            }
+            self.finish_unit(unit);
+        }
+        Ok(())
+    }
+
+    /// Notes that an implementation runs for an instance; false if it already did.
+    pub(super) fn mark_implemented(&mut self, instance: InstanceId, number: u32) -> bool {
+        let entity = self.instances[instance.index()].entity;
+        let position = self
+            .program
+            .entity(entity)
+            .implements
+            .iter()
+            .flat_map(|&implement| &self.program.implements[implement as usize].implementations)
+            .position(|&other| other == number);
+        match position {
+            Some(position) if position < 64 => {
+                let bits = &mut self.instances[instance.index()].implemented;
+                let new = *bits & (1 << position) == 0;
+                *bits |= 1 << position;
+                new
+            }
+            _ => {
+                self.instances[instance.index()].implemented |= 1 << 63;
+                self.implemented_more.insert((instance, number))
+            }
+        }
+    }
+
+    fn endless(&self, id: ExprId, creator: Option<InstanceId>, depth: u32) -> Box<CompileError> {
+        let mut chain = vec![self.renderer().expr(id)];
+        let mut at = creator;
+        while let Some(instance) = at.filter(|_| chain.len() < 5) {
+            chain.push(self.str(Value::Instance(instance)));
+            let creator = self.instances[instance.index()].creator;
+            at = (creator != NONE).then_some(InstanceId(creator));
+        }
+        let text = format!(
+            "the model does not end: {} instances, the last one {depth} implementations deep: {}",
+            self.instances.len(),
+            chain.join(" made by ")
+        );
+        let error = CompileError::new("EndlessModel", text);
+        self.blame_expr(error, id).help("raise the limit with --max-instances or --max-depth if the model is meant to be so large")
+    }
+}

@@ -1,0 +1,95 @@
+//! How sources are read: one small interface over the file system, so that the compiler itself does
+//! no I/O and tests can hold a project in memory.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub trait Files {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    fn is_file(&self, path: &Path) -> bool;
+    fn is_dir(&self, path: &Path) -> bool;
+    /// Names in a directory, sorted.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+    fn write(&self, path: &Path, text: &str) -> io::Result<()>;
+}
+
+/// The real file system.
+#[derive(Debug, Default)]
+pub struct Disk;
+
+impl Files for Disk {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    fn is_file(&self, path: &Path) -> bool {
+        path.is_file()
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            names.push(entry?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::write(path, text)
+    }
+}
+
+/// Files in memory.
+#[derive(Debug, Default)]
+pub struct Memory {
+    files: BTreeMap<PathBuf, String>,
+}
+
+impl Memory {
+    pub fn add(&mut self, path: impl Into<PathBuf>, text: impl Into<String>) {
+        self.files.insert(path.into(), text.into());
+    }
+}
+
+fn missing(path: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("no such file: {}", path.display()))
+}
+
+impl Files for Memory {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.files.get(path).map(|text| text.clone().into_bytes()).ok_or_else(|| missing(path))
+    }
+
+    fn is_file(&self, path: &Path) -> bool {
+        self.files.contains_key(path)
+    }
+
+    fn is_dir(&self, path: &Path) -> bool {
+        self.files.keys().any(|file| file.starts_with(path) && file != path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let mut names: Vec<String> = self
+            .files
+            .keys()
+            .filter_map(|file| file.strip_prefix(path).ok()?.components().next())
+            .map(|part| part.as_os_str().to_string_lossy().into_owned())
+            .collect();
+        names.dedup();
+        if names.is_empty() { Err(missing(path)) } else { Ok(names) }
+    }
+
+    fn write(&self, path: &Path, _text: &str) -> io::Result<()> {
+        let text = format!("{} is read-only", path.display());
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+    }
+}

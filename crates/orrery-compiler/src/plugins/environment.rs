@@ -1,0 +1,103 @@
+//! Plugins that ask for the world around the compile: environment variables, the server, facts.
+//!
+//! A compile without a server knows the defaults of its settings only.
+
+use orrery_python::parse_int;
+
+use super::args::{optional, plugin, required, text};
+use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
+use crate::value::Value;
+
+pub(super) const PLUGINS: &[NativePlugin] = &[
+    plugin!("std::environment", [] => "string", environment),
+    plugin!("std::environment_name", [] => "string", environment),
+    plugin!("std::environment_server", [] => "string", environment_server),
+    plugin!("std::get_env",
+        [required("name", "string"), optional("default_value", "string?", ParamDefault::Null)] => "string", get_env),
+    plugin!("std::get_env_int",
+        [required("name", "string"), optional("default_value", "int?", ParamDefault::Null)] => "int", get_env_int,
+        deprecated: Some("int(std::get_env(...))")),
+    plugin!("std::getfact",
+        [required("resource", "any"), required("fact_name", "string"),
+         optional("default_value", "any", ParamDefault::Null)] => "any", getfact),
+    plugin!("std::server_ca", [] => "string", no_text),
+    plugin!("std::server_port", [] => "int", server_port),
+    plugin!("std::server_ssl", [] => "bool", server_ssl),
+    plugin!("std::server_token",
+        [optional("client_types", "string[]", ParamDefault::Strs(&["agent"]))] => "string", no_text),
+    plugin!("std::timestamp", [optional("dummy", "any", ParamDefault::Null)] => "int", timestamp),
+];
+
+/// The variable, else the default, else an unknown with a warning.
+fn get_env(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let name = text(ctx, args[0])?.to_owned();
+    if let Some(value) = ctx.environment_variable(&name) {
+        return Ok(ctx.heap_mut().str(&value));
+    }
+    Ok(absent(ctx, &name, args[1]))
+}
+
+fn get_env_int(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let name = text(ctx, args[0])?.to_owned();
+    if let Some(value) = ctx.environment_variable(&name) {
+        let number = parse_int(&value)?;
+        return Ok(ctx.heap_mut().int(number));
+    }
+    Ok(absent(ctx, &name, args[1]))
+}
+
+fn absent(ctx: &mut dyn Context, name: &str, default: Value) -> Value {
+    if !matches!(default, Value::Null) {
+        return default;
+    }
+    ctx.warn(&format!(
+        "Environment variable {name} doesn't exist, returning Unknown(source='{name}') instead"
+    ));
+    ctx.heap_mut().unknown(None)
+}
+
+fn environment(_: &mut dyn Context, _: &[Value]) -> Outcome {
+    Err(no_environment())
+}
+
+fn no_environment() -> Failure {
+    let message = "The environment of this model should be configured in config>environment";
+    Failure::python("Exception", message)
+}
+
+fn environment_server(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+    Ok(ctx.heap_mut().str("localhost"))
+}
+
+fn server_port(_: &mut dyn Context, _: &[Value]) -> Outcome {
+    Ok(Value::Int(8888))
+}
+
+fn server_ssl(_: &mut dyn Context, _: &[Value]) -> Outcome {
+    Ok(Value::Bool(false))
+}
+
+fn no_text(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+    Ok(ctx.heap_mut().str(""))
+}
+
+fn timestamp(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+    Ok(Value::Int(ctx.now() as i64))
+}
+
+/// Facts live on a server. Without one there is no environment to ask for them.
+fn getfact(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let Value::Instance(_) = args[0] else {
+        let class = match args[0] {
+            Value::List(_) | Value::Dict(_) => ctx.heap().class_name(args[0]).to_owned(),
+            other => super::args::class_seen(ctx, other),
+        };
+        let message = format!("'{class}' object has no attribute '_type'");
+        return Err(Failure::python("AttributeError", message));
+    };
+    if ctx.is_of_type(args[0], "std::Resource")? {
+        Err(no_environment())
+    } else {
+        Err(Failure::python("Exception", "Facts can only be retreived from resources."))
+    }
+}

@@ -1,0 +1,278 @@
+//! Plugins on lists and dicts.
+
+use std::cmp::Ordering;
+
+use hashbrown::HashSet;
+use orrery_python::{Int, num_cmp};
+
+use super::args::{
+    ANY, ANY_LIST, attribute, class_seen, integer, items, known, optional, plugin, position,
+    required, text,
+};
+use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
+use crate::value::Value;
+
+pub(super) const PLUGINS: &[NativePlugin] = &[
+    plugin!("std::at", [required("objects", ANY_LIST), required("index", "int")] => ANY, at),
+    plugin!("std::contains", [required("dct", "dict"), required("key", "string")] => "bool", contains,
+        deprecated: Some("the `<key> in <dict>` construct")),
+    plugin!("std::count", [required("item_list", ANY_LIST)] => "int", count),
+    plugin!("std::dict_get", [required("dct", "dict"), required("key", "string")] => "string", dict_get,
+        deprecated: Some("using the `<dict>[<key>]` construct")),
+    plugin!("std::dict_keys", [required("dct", "dict[string, any]")] => "string[]", dict_keys),
+    plugin!("std::filter", [required("values", "list"), required("not_item", "std::Entity")] => "list", filter,
+        deprecated: Some("using a list comprehension")),
+    plugin!("std::flatten", [required("item_list", "list")] => "list", flatten),
+    plugin!("std::item", [required("objects", "list"), required("index", "int")] => "list", item),
+    plugin!("std::key_sort", [required("items", "list"), required("key", "any")] => "list", key_sort),
+    plugin!("std::len", [required("item_list", ANY_LIST)] => "int", len),
+    plugin!("std::select", [required("objects", "list"), required("attr", "string")] => "list", select,
+        deprecated: Some("using a list comprehension")),
+    plugin!("std::sequence",
+        [required("i", "int"), optional("start", "int", ParamDefault::Int(0))] => "list", sequence),
+    plugin!("std::unique", [required("item_list", "list")] => "bool", unique),
+];
+
+fn at(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let found = position(ctx, args[1], items(ctx, args[0])?.len(), "list")?;
+    known(items(ctx, args[0])?[found])
+}
+
+fn count(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    Ok(Value::Int(items(ctx, args[0])?.len() as i64))
+}
+
+/// Like `count`, but a list with an unknown member has no known length.
+fn len(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let items = items(ctx, args[0])?;
+    match items.iter().find(|item| item.is_unknown()) {
+        Some(&unknown) => Ok(unknown),
+        None => Ok(Value::Int(items.len() as i64)),
+    }
+}
+
+fn contains(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    Ok(Value::Bool(entry(ctx, args)?.is_some()))
+}
+
+fn dict_get(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    match entry(ctx, args)? {
+        Some(value) => Ok(value),
+        None => Err(Failure::python("KeyError", ctx.repr(args[1]))),
+    }
+}
+
+fn entry(ctx: &dyn Context, args: &[Value]) -> Result<Option<Value>, Failure> {
+    let (Value::Dict(dict), Value::Str(key)) = (args[0], args[1]) else {
+        return Ok(None);
+    };
+    ctx.heap().entries(dict).get(&key).map(|&value| known(value)).transpose()
+}
+
+fn dict_keys(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let keys = match args[0] {
+        Value::Dict(dict) => ctx.heap().entries(dict).keys().map(|&key| Value::Str(key)).collect(),
+        _ => Vec::new(),
+    };
+    Ok(ctx.heap_mut().list(keys))
+}
+
+fn filter(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let mut kept = Vec::new();
+    for &item in items(ctx, args[0])? {
+        if !ctx.heap().equal(known(item)?, args[1]) {
+            kept.push(item);
+        }
+    }
+    Ok(ctx.heap_mut().list(kept))
+}
+
+/// Splices one level: whatever Python can iterate, texts and dicts too.
+fn flatten(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let mut flat = Vec::new();
+    for outer in items(ctx, args[0])?.to_vec() {
+        match known(outer)? {
+            Value::List(list) => {
+                for &inner in ctx.heap().items(list) {
+                    flat.push(known(inner)?);
+                }
+            }
+            Value::Dict(dict) => {
+                flat.extend(ctx.heap().entries(dict).keys().map(|&key| Value::Str(key)));
+            }
+            Value::Str(id) => {
+                let text = ctx.heap().text(id).to_owned();
+                let mut buffer = [0; 4];
+                flat.extend(text.chars().map(|c| ctx.heap_mut().str(c.encode_utf8(&mut buffer))));
+            }
+            other => {
+                let message = format!("'{}' object is not iterable", class_seen(ctx, other));
+                return Err(Failure::python("TypeError", message));
+            }
+        }
+    }
+    Ok(ctx.heap_mut().list(flat))
+}
+
+/// The `index`-th part of every member.
+fn item(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let mut parts = Vec::new();
+    for object in items(ctx, args[0])?.to_vec() {
+        parts.push(match known(object)? {
+            Value::List(list) => {
+                let found = position(ctx, args[1], ctx.heap().items(list).len(), "list")?;
+                known(ctx.heap().items(list)[found])?
+            }
+            Value::Str(id) => {
+                let chars: Vec<char> = ctx.heap().text(id).chars().collect();
+                let found = position(ctx, args[1], chars.len(), "string")?;
+                ctx.heap_mut().str(chars[found].encode_utf8(&mut [0; 4]))
+            }
+            Value::Dict(_) => {
+                let message = "'dict' object has no attribute 'get_attribute'";
+                return Err(Failure::python("AttributeError", message));
+            }
+            other => {
+                let message = format!("'{}' object is not subscriptable", class_seen(ctx, other));
+                return Err(Failure::python("TypeError", message));
+            }
+        });
+    }
+    Ok(ctx.heap_mut().list(parts))
+}
+
+fn select(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let name = text(ctx, args[1])?.to_owned();
+    let mut selected = Vec::new();
+    for object in items(ctx, args[0])?.to_vec() {
+        selected.push(attribute(ctx, known(object)?, &name)?);
+    }
+    Ok(ctx.heap_mut().list(selected))
+}
+
+fn sequence(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let (count, start) = (integer(ctx, args[0])?, integer(ctx, args[1])?);
+    let count = match count {
+        Int::Small(count) => count.max(0),
+        big if big.is_negative() => 0,
+        _ => return Err(Failure::python("MemoryError", "")),
+    };
+    let numbers = match start {
+        Int::Small(start) if start.checked_add(count).is_some() => {
+            (start..start + count).map(Value::Int).collect()
+        }
+        start => {
+            let heap = ctx.heap_mut();
+            (0..count).map(|i| heap.int(start.add(&Int::Small(i)))).collect()
+        }
+    };
+    Ok(ctx.heap_mut().list(numbers))
+}
+
+/// Whether no two members are equal, by Python's hashes: `1`, `1.0` and `true` are equal.
+fn unique(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    #[derive(PartialEq, Eq, Hash)]
+    enum Key {
+        Null,
+        Text(u32),
+        Instance(u32),
+        Int(i64),
+        Float(u64),
+        Big(Int),
+        Other(String),
+    }
+    let heap = ctx.heap();
+    let mut seen = HashSet::new();
+    for &item in items(ctx, args[0])? {
+        let key = match known(item)? {
+            Value::Null => Key::Null,
+            Value::Str(id) => Key::Text(id.0),
+            Value::Instance(id) => Key::Instance(id.0),
+            Value::Float(f) if f.fract() == 0.0 && f.abs() < 9.0e18 => Key::Int(f as i64),
+            Value::Float(f) => Key::Float(f.to_bits()),
+            Value::Int(i) => Key::Int(i),
+            Value::Bool(b) => Key::Int(i64::from(b)),
+            Value::Big(id) => Key::Big(heap.big(id).clone()),
+            Value::Other(id) if !heap.get_other(id).class.ends_with("Reference") => {
+                Key::Other(heap.get_other(id).repr.clone())
+            }
+            Value::List(_) | Value::Dict(_) | Value::Other(_) | Value::Unknown(_) => {
+                let class = match item {
+                    Value::List(_) => "list".to_owned(),
+                    Value::Dict(_) => "dict".to_owned(),
+                    _ => class_seen(ctx, item),
+                };
+                return Err(Failure::python("TypeError", format!("unhashable type: '{class}'")));
+            }
+        };
+        if !seen.insert(key) {
+            return Ok(Value::Bool(false));
+        }
+    }
+    Ok(Value::Bool(true))
+}
+
+/// Sorts by an attribute, or a dotted path of them; stable.
+fn key_sort(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let Value::Str(path) = args[1] else {
+        return Err(Failure::python("TypeError", "attribute name must be a string"));
+    };
+    let path = ctx.heap().text(path).to_owned();
+    let mut keyed = Vec::new();
+    for object in items(ctx, args[0])?.to_vec() {
+        let mut key = known(object)?;
+        for name in path.split('.') {
+            key = attribute(ctx, key, name)?;
+        }
+        keyed.push((key, object));
+    }
+    // Python compares neighbours first: this finds the pair that it would complain about.
+    for pair in keyed.windows(2) {
+        less(ctx, pair[1].0, pair[0].0)?;
+    }
+    let mut failure = None;
+    keyed.sort_by(|left, right| match (less(ctx, left.0, right.0), less(ctx, right.0, left.0)) {
+        (Ok(true), _) => Ordering::Less,
+        (_, Ok(true)) => Ordering::Greater,
+        (Ok(_), Ok(_)) => Ordering::Equal,
+        (Err(error), _) | (_, Err(error)) => {
+            failure.get_or_insert(error);
+            Ordering::Equal
+        }
+    });
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let sorted = keyed.into_iter().map(|(_, object)| object).collect();
+    Ok(ctx.heap_mut().list(sorted))
+}
+
+/// Python's `left < right`.
+fn less(ctx: &dyn Context, left: Value, right: Value) -> Result<bool, Failure> {
+    let heap = ctx.heap();
+    match (left, right) {
+        (Value::Int(a), Value::Int(b)) => return Ok(a < b),
+        (Value::Str(a), Value::Str(b)) => return Ok(heap.text(a) < heap.text(b)),
+        (Value::List(a), Value::List(b)) => {
+            let (a, b) = (heap.items(a), heap.items(b));
+            let first = a.iter().zip(b).find(|&(&a, &b)| !heap.equal(a, b));
+            return match first {
+                Some((&a, &b)) => less(ctx, a, b),
+                None => Ok(a.len() < b.len()),
+            };
+        }
+        _ => {}
+    }
+    if let (Some(a), Some(b)) = (heap.number(left), heap.number(right)) {
+        return Ok(num_cmp(&a, &b) == Some(Ordering::Less));
+    }
+    let class = |value| match value {
+        Value::Instance(_) => "Instance".to_owned(),
+        Value::List(_) => "list".to_owned(),
+        Value::Dict(_) => "dict".to_owned(),
+        other => class_seen(ctx, other),
+    };
+    let message =
+        format!("'<' not supported between instances of '{}' and '{}'", class(left), class(right));
+    Err(Failure::python("TypeError", message))
+}

@@ -1,0 +1,187 @@
+//! Plugins that are written in Rust: their signatures, what they may ask of the compiler, and how
+//! they fail. The standard library's plugins live in the files beside this one.
+//!
+//! A plugin sees evaluated, validated arguments. It may read attributes of instances; one that is
+//! not there yet ends the call with `Failure::Unset`, and the call is made again, from scratch,
+//! once that value has arrived.
+
+mod address;
+mod args;
+mod environment;
+mod format;
+mod json;
+mod lists;
+mod network;
+mod reflection;
+mod strings;
+mod validate;
+
+use std::sync::LazyLock;
+
+use orrery_python::PyError;
+
+use crate::value::{Heap, InstanceId, Value};
+
+/// Number of a cell that a call has to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CellId(pub u32);
+
+/// Why a plugin call gave no value.
+#[derive(Debug)]
+pub enum Failure {
+    /// These cells have no value yet: call again when they have.
+    Unset(Vec<CellId>),
+    /// The plugin read an unknown: it is the result of the call.
+    Unknown(Value),
+    /// An optional relation without a value was read: `(entity.relation, instance)`.
+    Optional { relation: String, instance: InstanceId },
+    /// The plugin's own complaint (the reference's `PluginException`).
+    Plugin(String),
+    /// What would be a Python exception of another kind.
+    Python(PyError),
+}
+
+impl From<PyError> for Failure {
+    fn from(error: PyError) -> Self {
+        Failure::Python(error)
+    }
+}
+
+impl Failure {
+    pub fn python(kind: &'static str, message: impl Into<String>) -> Self {
+        Failure::Python(PyError { kind, message: message.into() })
+    }
+}
+
+pub type Outcome = Result<Value, Failure>;
+
+/// What a plugin may ask of the compiler and of the world. Everything outside goes through here, so
+/// that plugins are tested without a project.
+pub trait Context {
+    fn heap(&self) -> &Heap;
+    fn heap_mut(&mut self) -> &mut Heap;
+
+    /// Reads an attribute or relation as a plugin sees it. `Ok(None)`: the entity has no such attribute.
+    fn attribute(&mut self, instance: InstanceId, name: &str) -> Result<Option<Value>, Failure>;
+    /// Fully qualified name of the instance's entity.
+    fn entity_name(&self, instance: InstanceId) -> String;
+    /// Whether a value is of the named type (entity, typedef or primitive; looked up as the model would
+    /// with its full name). `Err` if there is no such type.
+    fn is_of_type(&mut self, value: Value, type_name: &str) -> Result<bool, Failure>;
+
+    /// Python's `repr` of a value as model values print inside lists (`'a'`, `1.0`, `null`, instances by type and number).
+    fn repr(&self, value: Value) -> String;
+    /// Python's `str` of what a plugin gets for a value: proxies of lists, dicts and instances begin with `@`.
+    fn proxy_str(&self, value: Value) -> String;
+
+    /// A line on the model's output.
+    fn print(&mut self, text: &str);
+    /// A warning that does not end the compile.
+    fn warn(&mut self, text: &str);
+
+    /// A variable as the calling statement sees it (for templates). `Ok(None)`: not found.
+    fn variable(&mut self, name: &str) -> Result<Option<Value>, Failure>;
+    /// Calls another plugin by its full name with positional arguments (templates use plugins as filters).
+    fn call(&mut self, plugin: &str, args: &[Value]) -> Outcome;
+    /// Whether a plugin of that full name exists.
+    fn has_plugin(&self, plugin: &str) -> bool;
+
+    /// Namespace of the file that holds the calling statement, e.g. `std::testing` or `__config__`.
+    fn caller_namespace(&self) -> String;
+    /// Root directory of a loaded module, `None` if it is not loaded; the built-in ones have virtual paths.
+    fn module_dir(&self, module: &str) -> Option<String>;
+    /// Directory of the project.
+    fn project_dir(&self) -> String;
+    /// Text of a file below a module's or the project's directory. The error is for people.
+    fn read_text(&self, path: &str) -> Result<String, String>;
+    /// Names in a directory, sorted; error as above.
+    fn list_dir(&self, path: &str) -> Result<Vec<String>, String>;
+    fn write_text(&mut self, path: &str, text: &str) -> Result<(), String>;
+    fn environment_variable(&self, name: &str) -> Option<String>;
+    /// Seconds since the epoch.
+    fn now(&self) -> f64;
+    /// Random bytes for generated passwords.
+    fn random_bytes(&mut self, count: usize) -> Vec<u8>;
+}
+
+/// Kinds of parameters, as in Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParamKind {
+    Normal,
+    /// `*args`: arrives as one list value.
+    VarPositional,
+    KeywordOnly,
+    /// `**kwargs`: arrives as one dict value.
+    VarKeyword,
+}
+
+/// Default of a parameter.
+#[derive(Clone, Copy, Debug)]
+pub enum ParamDefault {
+    Required,
+    Null,
+    Bool(bool),
+    Int(i64),
+    Str(&'static str),
+    /// A list of texts.
+    Strs(&'static [&'static str]),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    pub name: &'static str,
+    /// A type as the model writes it (`string`, `int?`, `std::Host`, `string[]`, `any`, `list`, `dict`), or one
+    /// that only plugins have: `Reference[any] | any`, `(Reference[any] | any)[]`, `dict[string, any]`,
+    /// `Reference[string] | string`. Messages print it as it stands here.
+    pub ty: &'static str,
+    pub default: ParamDefault,
+    pub kind: ParamKind,
+}
+
+pub type Run = fn(&mut dyn Context, &[Value]) -> Outcome;
+
+/// A plugin in Rust. Arguments arrive in parameter order with defaults filled in.
+#[derive(Clone, Copy, Debug)]
+pub struct NativePlugin {
+    /// Full name, `std::count`.
+    pub name: &'static str,
+    pub params: &'static [Param],
+    /// Type of the result; `any` where nothing is checked.
+    pub returns: &'static str,
+    pub allow_unknown: bool,
+    /// The name of the plugin that replaces it, if it is deprecated: `Some("")` for none.
+    pub deprecated: Option<&'static str>,
+    pub run: Run,
+}
+
+impl NativePlugin {
+    /// What most entries of the tables have in common.
+    const BASE: NativePlugin = NativePlugin {
+        name: "",
+        params: &[],
+        returns: "any",
+        allow_unknown: false,
+        deprecated: None,
+        run: |_, _| Ok(Value::Null),
+    };
+}
+
+/// All plugins that are written in Rust, sorted by name.
+pub fn native_plugins() -> &'static [NativePlugin] {
+    static ALL: LazyLock<Vec<NativePlugin>> = LazyLock::new(|| {
+        let mut all = [
+            environment::PLUGINS,
+            format::PLUGINS,
+            json::PLUGINS,
+            lists::PLUGINS,
+            network::PLUGINS,
+            reflection::PLUGINS,
+            strings::PLUGINS,
+            validate::PLUGINS,
+        ]
+        .concat();
+        all.sort_unstable_by_key(|plugin| plugin.name);
+        all
+    });
+    &ALL
+}

@@ -1,0 +1,18 @@
+//! URLs as the WHATWG standard parses them, which is what pydantic asks for too.
+
+use url::Url;
+
+const HTTP_URL_CHARACTERS_MAX: usize = 2083;
+
+pub(super) fn is_url(text: &str) -> bool {
+    Url::parse(text).is_ok()
+}
+
+/// `http` or `https`; both need a host.
+pub(super) fn is_any_http_url(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
+}
+
+pub(super) fn is_http_url(text: &str) -> bool {
+    text.chars().count() <= HTTP_URL_CHARACTERS_MAX && is_any_http_url(text)
+}

@@ -1,0 +1,276 @@
+//! Values of the language and the arenas that hold them.
+//!
+//! A `Value` is 16 bytes and `Copy`: strings, lists and dicts are numbers into the `Heap`, which
+//! never frees during a compile. Strings are interned, so that equal texts are equal numbers; this
+//! makes index keys, dict keys and equality cheap.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use hashbrown::HashTable;
+use indexmap::IndexMap;
+use orrery_python::{Int, Number};
+use rustc_hash::FxBuildHasher;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// An interned string value.
+    StrId,
+    ListId,
+    DictId,
+    /// An integer outside `i64`.
+    BigId,
+    /// An instance of an entity.
+    InstanceId,
+    /// One unknown; unknowns are equal only to themselves.
+    UnknownId,
+    /// A value that the language has no word for, such as a Python tuple: it is only carried.
+    OtherId,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Value {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Str(StrId),
+    List(ListId),
+    Dict(DictId),
+    Instance(InstanceId),
+    Unknown(UnknownId),
+    Big(BigId),
+    Other(OtherId),
+}
+
+impl Value {
+    pub fn is_unknown(self) -> bool {
+        matches!(self, Value::Unknown(_))
+    }
+}
+
+pub type Dict = IndexMap<StrId, Value, FxBuildHasher>;
+
+/// A carried value: what Python's `repr` and `str` would say, and its class name.
+#[derive(Clone, Debug)]
+pub struct Other {
+    pub class: String,
+    pub repr: String,
+}
+
+/// Where all values live.
+#[derive(Debug, Default)]
+pub struct Heap {
+    texts: Vec<Box<str>>,
+    by_text: HashTable<u32>,
+    lists: Vec<Box<[Value]>>,
+    dicts: Vec<Dict>,
+    bigs: Vec<Int>,
+    others: Vec<Other>,
+    /// What each unknown came from, for messages.
+    unknowns: Vec<Option<InstanceId>>,
+}
+
+fn index_of(len: usize) -> u32 {
+    u32::try_from(len).expect("invariant: fewer than 2^32 values of a kind fit into memory")
+}
+
+fn hash_text(text: &str) -> u64 {
+    let mut hasher = FxBuildHasher.build_hasher();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Heap {
+    pub fn intern(&mut self, text: &str) -> StrId {
+        let hash = hash_text(text);
+        let texts = &mut self.texts;
+        if let Some(&found) = self.by_text.find(hash, |&i| &*texts[i as usize] == text) {
+            return StrId(found);
+        }
+        let id = index_of(texts.len());
+        texts.push(text.into());
+        self.by_text.insert_unique(hash, id, |&i| hash_text(&texts[i as usize]));
+        StrId(id)
+    }
+
+    pub fn find_text(&self, text: &str) -> Option<StrId> {
+        let found = self.by_text.find(hash_text(text), |&i| &*self.texts[i as usize] == text);
+        found.map(|&i| StrId(i))
+    }
+
+    pub fn str(&mut self, text: &str) -> Value {
+        Value::Str(self.intern(text))
+    }
+
+    pub fn text(&self, id: StrId) -> &str {
+        &self.texts[id.index()]
+    }
+
+    pub fn list(&mut self, items: Vec<Value>) -> Value {
+        Value::List(self.list_id(items))
+    }
+
+    pub fn list_id(&mut self, items: Vec<Value>) -> ListId {
+        let id = ListId(index_of(self.lists.len()));
+        self.lists.push(items.into_boxed_slice());
+        id
+    }
+
+    pub fn items(&self, id: ListId) -> &[Value] {
+        &self.lists[id.index()]
+    }
+
+    pub fn dict(&mut self, dict: Dict) -> Value {
+        let id = DictId(index_of(self.dicts.len()));
+        self.dicts.push(dict);
+        Value::Dict(id)
+    }
+
+    pub fn entries(&self, id: DictId) -> &Dict {
+        &self.dicts[id.index()]
+    }
+
+    pub fn int(&mut self, int: Int) -> Value {
+        match int {
+            Int::Small(small) => Value::Int(small),
+            big @ Int::Big(_) => {
+                let id = BigId(index_of(self.bigs.len()));
+                self.bigs.push(big);
+                Value::Big(id)
+            }
+        }
+    }
+
+    pub fn big(&self, id: BigId) -> &Int {
+        &self.bigs[id.index()]
+    }
+
+    pub fn other(&mut self, other: Other) -> Value {
+        let id = OtherId(index_of(self.others.len()));
+        self.others.push(other);
+        Value::Other(id)
+    }
+
+    pub fn get_other(&self, id: OtherId) -> &Other {
+        &self.others[id.index()]
+    }
+
+    /// A new unknown; `source` is the instance whose fact it waits for, if any.
+    pub fn unknown(&mut self, source: Option<InstanceId>) -> Value {
+        let id = UnknownId(index_of(self.unknowns.len()));
+        self.unknowns.push(source);
+        Value::Unknown(id)
+    }
+
+    /// The number that arithmetic works on: integers, floats and booleans.
+    pub fn number(&self, value: Value) -> Option<Number> {
+        match value {
+            Value::Int(i) => Some(Number::Int(Int::Small(i))),
+            Value::Bool(b) => Some(Number::Int(Int::Small(i64::from(b)))),
+            Value::Float(f) => Some(Number::Float(f)),
+            Value::Big(id) => Some(Number::Int(self.big(id).clone())),
+            _ => None,
+        }
+    }
+
+    pub fn from_number(&mut self, number: Number) -> Value {
+        match number {
+            Number::Int(int) => self.int(int),
+            Number::Float(float) => Value::Float(float),
+        }
+    }
+
+    /// Python's `==`.
+    pub fn equal(&self, left: Value, right: Value) -> bool {
+        match (left, right) {
+            (Value::Null, Value::Null) => true,
+            (Value::Str(a), Value::Str(b)) => a == b,
+            (Value::Int(a), Value::Int(b)) => a == b,
+            (Value::Instance(a), Value::Instance(b)) => a == b,
+            (Value::Unknown(a), Value::Unknown(b)) => a == b,
+            (Value::Other(a), Value::Other(b)) => {
+                let (a, b) = (self.get_other(a), self.get_other(b));
+                a.class == b.class && a.repr == b.repr
+            }
+            (Value::List(a), Value::List(b)) => {
+                let (a, b) = (self.items(a), self.items(b));
+                a.len() == b.len() && a.iter().zip(b).all(|(&a, &b)| self.equal(a, b))
+            }
+            (Value::Dict(a), Value::Dict(b)) => {
+                let (a, b) = (self.entries(a), self.entries(b));
+                a.len() == b.len()
+                    && a.iter().all(|(k, &v)| b.get(k).is_some_and(|&w| self.equal(v, w)))
+            }
+            _ => match (self.number(left), self.number(right)) {
+                (Some(a), Some(b)) => orrery_python::num_eq(&a, &b),
+                _ => false,
+            },
+        }
+    }
+
+    /// Python's truth value.
+    pub fn truthy(&self, value: Value) -> bool {
+        match value {
+            Value::Null => false,
+            Value::Bool(b) => b,
+            Value::Int(i) => i != 0,
+            Value::Float(f) => f != 0.0,
+            Value::Str(id) => !self.text(id).is_empty(),
+            Value::List(id) => !self.items(id).is_empty(),
+            Value::Dict(id) => !self.entries(id).is_empty(),
+            Value::Instance(_) | Value::Unknown(_) | Value::Big(_) | Value::Other(_) => true,
+        }
+    }
+
+    /// The Python class of a value as messages print it.
+    pub fn class_name(&self, value: Value) -> &str {
+        match value {
+            Value::Null => "NoneValue",
+            Value::Bool(_) => "bool",
+            Value::Int(_) | Value::Big(_) => "int",
+            Value::Float(_) => "float",
+            Value::Str(_) => "str",
+            Value::List(_) => "list",
+            Value::Dict(_) => "dict",
+            Value::Instance(_) => "Instance",
+            Value::Unknown(_) => "Unknown",
+            Value::Other(id) => &self.get_other(id).class,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_small_and_equal_texts_are_equal_numbers() {
+        assert_eq!(size_of::<Value>(), 16);
+        let mut heap = Heap::default();
+        assert_eq!(heap.intern("a"), heap.intern("a"));
+        assert_ne!(heap.intern("a"), heap.intern("b"));
+    }
+
+    #[test]
+    fn equality_is_python_s() {
+        let mut heap = Heap::default();
+        assert!(heap.equal(Value::Int(1), Value::Float(1.0)));
+        assert!(heap.equal(Value::Int(1), Value::Bool(true)));
+        assert!(!heap.equal(Value::Null, Value::Bool(false)));
+        let (a, b) = (heap.list(vec![Value::Int(1)]), heap.list(vec![Value::Float(1.0)]));
+        assert!(heap.equal(a, b));
+    }
+}

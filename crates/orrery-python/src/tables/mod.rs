@@ -1,0 +1,25 @@
+//! What Python 3.13 knows of characters, where the standard library does not say it or follows
+//! another version of Unicode. The files here are written by tools/generate_tables.py.
+
+pub(crate) mod cases;
+pub(crate) mod digits;
+pub(crate) mod names;
+pub(crate) mod printable;
+pub(crate) mod titles;
+
+use std::cmp::Ordering;
+
+/// Whether sorted inclusive ranges contain a code point.
+pub(crate) fn in_ranges(ranges: &[(u32, u32)], code: u32) -> bool {
+    ranges
+        .binary_search_by(|&(first, last)| {
+            if last < code {
+                Ordering::Less
+            } else if first > code {
+                Ordering::Greater
+            } else {
+                Ordering::Equal
+            }
+        })
+        .is_ok()
+}

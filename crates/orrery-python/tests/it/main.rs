@@ -1,0 +1,3 @@
+//! What Python answered, replayed; and properties that hold for any input.
+
+mod smoke;
