@@ -66,8 +66,8 @@ impl Builder {
         self.plugins(plugins);
         self.typedef_bases(files, &names)?;
         self.entities(files, &names)?;
-        self.relations_and_implementations(files)?;
         self.builtin_relation();
+        self.relations_and_implementations(files)?;
         self.finish_entities();
         self.indexes(files)?;
         self.precedence()?;
@@ -325,13 +325,17 @@ impl Builder {
         Some(self.program.intern_type(ty))
     }
 
+    pub fn warn_number(&mut self, loc: Loc) {
+        let text = "Type 'number' is deprecated, use 'float' or 'int' instead".to_owned();
+        self.warnings.push(("TypeDeprecationWarning", text, Some(loc)));
+    }
+
     /// A type that an attribute or typedef may have: primitive or typedef.
     pub fn resolve_type(&mut self, name: Symbol, loc: Loc, namespace: NamespaceId) -> Result<TypeId> {
         let text = self.text(name).to_owned();
         if let Some(primitive) = self.primitive(&text) {
             if text == "number" {
-                let text = "Type 'number' is deprecated, use 'float' or 'int' instead".to_owned();
-                self.warnings.push(("TypeDeprecationWarning", text, Some(loc)));
+                self.warn_number(loc);
             }
             return Ok(primitive);
         }
@@ -423,11 +427,19 @@ impl Builder {
         for ancestor in self.lineage(entity) {
             for &own in &self.program.entity(ancestor).own {
                 let attribute = self.program.attribute(own);
+                if attribute.name == name.symbol && ancestor == entity && entity != self.std_entity {
+                    let text = format!(
+                        "attribute '{}' already exists on entity '{}'",
+                        self.text(name.symbol),
+                        self.text(self.program.entity(ancestor).short)
+                    );
+                    return Err(duplicate(text, attribute.loc, name.loc));
+                }
                 if attribute.name == name.symbol {
                     let text = format!(
                         "Attribute name {} is already defined in {}, unable to define relationship",
                         self.text(name.symbol),
-                        self.text(self.program.entity(ancestor).name)
+                        self.text(self.program.entity(ancestor).short)
                     );
                     return Err(duplicate(text, name.loc, attribute.loc));
                 }
@@ -466,7 +478,8 @@ impl Builder {
     /// `std::Entity.requires [0:] -- std::Entity.provides [0:]`
     fn builtin_relation(&mut self) {
         let entity = self.std_entity;
-        let loc = self.program.entity(entity).loc;
+        let file = self.program.sources.add("internal".into(), String::new());
+        let loc = Loc { file, start: 0, end: 0, column: true };
         let any = ast::Arity { low: 0, high: None };
         let name = |symbol| ast::Name { symbol, loc };
         let provides = self.add_relation(entity, name(self.known.provides), any, entity);

@@ -70,13 +70,27 @@ impl CompileError {
     /// Names the statement unless a closer one was named already.
     #[must_use]
     pub fn or_in(mut self: Box<Self>, statement: impl FnOnce() -> String, loc: Loc) -> Box<Self> {
-        if !self.bare && self.statement.is_none() {
-            self.statement = Some(statement());
-            if self.loc.is_none() {
-                self.loc = Some(loc);
-            }
+        if self.class != "ParserException" && self.lacks_statement() {
+            self.fill_statement(&statement(), loc);
         }
         self
+    }
+
+    fn lacks_statement(&self) -> bool {
+        !self.bare && (self.statement.is_none() || self.causes.iter().any(Self::lacks_statement))
+    }
+
+    fn fill_statement(&mut self, statement: &str, loc: Loc) {
+        if self.bare {
+            return;
+        }
+        if self.statement.is_none() {
+            self.statement = Some(statement.to_owned());
+            self.loc.get_or_insert(loc);
+        }
+        for cause in &mut self.causes {
+            cause.fill_statement(statement, loc);
+        }
     }
 
     #[must_use]
@@ -100,11 +114,13 @@ impl CompileError {
     /// The complete message; `place` renders a location.
     pub fn message(&self, place: &dyn Fn(Loc) -> String) -> String {
         let mut out = String::new();
-        self.write(&mut out, place);
+        self.write(0, &mut out, place);
         out
     }
 
-    fn write(&self, out: &mut String, place: &dyn Fn(Loc) -> String) {
+    fn write(&self, level: usize, out: &mut String, place: &dyn Fn(Loc) -> String) {
+        let indent = "  ".repeat(level);
+        out.push_str(&indent);
         out.push_str(&self.text);
         if let Some((original, duplicate)) = self.places {
             out.push_str(&format!(
@@ -123,18 +139,14 @@ impl CompileError {
             }
         }
         for (number, part) in self.parts.iter().enumerate() {
-            out.push_str(&format!("\nerror {number}:\n{}", indent(&part.message(place))));
+            out.push_str(&format!("\n{indent}error {number}:\n"));
+            part.write(level + 1, out, place);
         }
         for cause in &self.causes {
-            out.push_str("\ncaused by:\n");
-            out.push_str(&indent(&cause.message(place)));
+            out.push_str(&format!("\n{indent}caused by:\n"));
+            cause.write(level + 1, out, place);
         }
     }
-}
-
-fn indent(text: &str) -> String {
-    let lines: Vec<String> = text.split('\n').map(|line| format!("  {line}")).collect();
-    lines.join("\n")
 }
 
 fn importance(class: &str) -> u32 {

@@ -75,7 +75,6 @@ impl ExprKind {
             self,
             ExprKind::Attr { .. }
                 | ExprKind::Call(_)
-                | ExprKind::Construct(_)
                 | ExprKind::IndexLookup(_)
                 | ExprKind::ShortIndexLookup(_)
                 | ExprKind::Comprehension(_)
@@ -124,13 +123,15 @@ pub struct Construct {
     pub entity: EntityId,
     /// Arguments for attributes that are part of an index, in source order (defaults included).
     pub direct: Box<[(Symbol, ExprId)]>,
-    /// All other arguments and defaults in the order of their assignment.
-    pub indirect: Box<[(Symbol, ExprId)]>,
+    /// All other arguments and defaults in the order of their assignment; the flag marks a default.
+    pub indirect: Box<[(Symbol, ExprId, bool)]>,
     pub spread: Box<[ExprId]>,
     /// How many of `direct` and `indirect` are written in the call (names, for duplicate checks).
     pub written: Box<[Symbol]>,
     /// The index attribute that the owner of the enclosing assignment fills in.
     pub inverse: Option<Symbol>,
+    /// The owner's reference, waited for once more where it takes a step of its own.
+    pub owner: Option<ExprId>,
 }
 
 #[derive(Debug)]

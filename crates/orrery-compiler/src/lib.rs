@@ -45,6 +45,16 @@ pub struct Warning {
     pub loc: Option<Loc>,
 }
 
+impl Warning {
+    /// The text as the reference logs it: with its class, if it has one.
+    pub fn shown(&self) -> String {
+        if self.class.is_empty() {
+            return self.message.clone();
+        }
+        format!("{}: {}", self.class, self.message)
+    }
+}
+
 /// What a compile came to.
 pub struct Compiled {
     pub sources: Sources,
@@ -57,6 +67,15 @@ pub struct Compiled {
     pub syntax_errors: Vec<SyntaxError>,
     /// The instances, if they were asked for and there was no error.
     pub model: Option<Model>,
+}
+
+impl Compiled {
+    /// The reference shows a warning of a class with the same text once.
+    fn forget_repeated_warnings(&mut self) {
+        let mut seen = std::collections::BTreeSet::new();
+        self.warnings
+            .retain(|w| w.class.is_empty() || seen.insert((w.class, w.message.clone())));
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -117,6 +136,7 @@ pub fn compile(files: &dyn Files, options: &Options, with_model: bool) -> Compil
         compiled.model = Some(report::model(&machine));
     }
     drop(machine);
+    compiled.forget_repeated_warnings();
     compiled.sources = builder.program.sources;
     compiled
 }

@@ -249,7 +249,9 @@ impl<'f> Loader<'f> {
         }
         if let Some(first) = parsed.errors.first() {
             let mut error = CompileError::new(first.class, first.message.clone()).at(first.loc);
-            error.help = first.help.clone();
+            error.help.clone_from(&first.help);
+            error.statement.clone_from(&first.reported_in);
+            error.places = first.duplicate_of.map(|original| (first.loc, original));
             self.syntax_errors.extend(parsed.errors);
             return Err(error);
         }

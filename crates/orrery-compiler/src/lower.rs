@@ -12,6 +12,7 @@ use crate::ir::{
     Block, BlockId, Expr, ExprId, ExprKind, Implement, Promise, Stmt, StmtId, StmtKind, Var,
 };
 use crate::load::LoadedFile;
+use crate::lower_expr::Owner;
 use crate::program::{Definition, EntityId, NamespaceId};
 use crate::render::{NoInstances, Renderer};
 use crate::value::Value;
@@ -148,7 +149,7 @@ impl Builder {
                 let namespace = NamespaceId(at as u32);
                 let statement = format!("Implement({})", self.text(implement.entity.symbol));
                 self.implement(implement, namespace, globals[at].clone())
-                    .map_err(|e| e.or_in(|| statement, implement.loc))?;
+                    .map_err(|e| e.or_in(|| statement, Loc { column: false, ..implement.loc }))?;
             }
         }
         for number in 0..self.program.entities.len() {
@@ -213,7 +214,7 @@ impl Builder {
                     self.text(self.program.entity(entity).name),
                     self.text(self.program.entity(target).name),
                 );
-                return Err(CompileError::new("RuntimeException", text));
+                return Err(CompileError::new("TypingException", text));
             }
             implementations.push(number);
         }
@@ -320,6 +321,11 @@ impl Lowering<'_> {
             ExprKind::Lookup { base, key } => temps(base) + temps(key),
             ExprKind::List(items) => items.iter().map(temps).sum(),
             ExprKind::Dict(items) => items.iter().map(|(_, item)| temps(item)).sum(),
+            ExprKind::Construct(construct) => {
+                let direct: u32 = construct.direct.iter().map(|(_, value)| temps(value)).sum();
+                let spread: u32 = construct.spread.iter().map(temps).sum();
+                direct + spread + construct.owner.as_ref().map_or(0, temps)
+            }
             ExprKind::Not(inner) => temps(inner),
             ExprKind::Binary { left, right, .. } => temps(left) + temps(right),
             ExprKind::Format(format) | ExprKind::FString(format) => {
@@ -367,8 +373,8 @@ impl Lowering<'_> {
                         StmtKind::Assign { target, name: path.symbol, value }
                     }
                     ast::Target::Attribute { base, attribute } => {
+                        let value = self.value_for(&assign.value, None, Some(Owner::Reference(base)));
                         let base = self.expr(base);
-                        let value = self.value_for(&assign.value, None, true);
                         StmtKind::SetAttr {
                             base,
                             name: attribute.symbol,

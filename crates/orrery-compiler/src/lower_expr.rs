@@ -15,11 +15,20 @@ use crate::value::{Dict, Value};
 
 /// What an expression is the direct right-hand side of.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Position {
+pub(crate) struct Position<'a> {
     /// Target of the relation: where an unqualified constructor name is searched as well.
     hint: Option<EntityId>,
     /// An owner is there that may fill in a missing index attribute.
-    owned: bool,
+    owner: Option<Owner<'a>>,
+}
+
+/// Whose attribute an expression becomes.
+#[derive(Clone, Copy)]
+pub(crate) enum Owner<'a> {
+    /// `reference.relation = …`
+    Reference(&'a ast::Expr),
+    /// The instance that a constructor makes.
+    Constructed,
 }
 
 impl Lowering<'_> {
@@ -28,11 +37,16 @@ impl Lowering<'_> {
     }
 
     /// The right-hand side of an attribute assignment or constructor argument.
-    pub fn value_for(&mut self, expr: &ast::Expr, hint: Option<EntityId>, owned: bool) -> ExprId {
-        self.lower(expr, Position { hint, owned })
+    pub fn value_for(
+        &mut self,
+        expr: &ast::Expr,
+        hint: Option<EntityId>,
+        owner: Option<Owner<'_>>,
+    ) -> ExprId {
+        self.lower(expr, Position { hint, owner })
     }
 
-    fn lower(&mut self, expr: &ast::Expr, position: Position) -> ExprId {
+    fn lower(&mut self, expr: &ast::Expr, position: Position<'_>) -> ExprId {
         let loc = expr.loc;
         let kind = match &expr.kind {
             ast::ExprKind::Null => ExprKind::Const(Value::Null),
@@ -139,6 +153,9 @@ impl Lowering<'_> {
             }
             Err(error) => {
                 let text = format!("Syntax error: Regex error in /{pattern}/: '{}'", error.message);
+                let end = loc.end;
+                let start = end - (pattern.len() as u32 + 2).min(end);
+                let loc = Loc { start, column: true, ..loc };
                 self.fail(CompileError::new("ParserException", text).at(loc));
                 ExprKind::Const(Value::Null)
             }
@@ -153,7 +170,7 @@ impl Lowering<'_> {
         Box::new(Format { text: text.into(), parts })
     }
 
-    fn list(&mut self, items: &[ast::Expr], position: Position) -> ExprKind {
+    fn list(&mut self, items: &[ast::Expr], position: Position<'_>) -> ExprKind {
         let items: Vec<ExprId> = items.iter().map(|item| self.lower(item, position)).collect();
         let mut values = Vec::new();
         for &item in &items {
@@ -206,6 +223,7 @@ impl Lowering<'_> {
                 ast::Arg::Keyword(name, value) => {
                     if keyword.iter().any(|(other, _)| *other == name.symbol) {
                         repeated = Some(name.symbol);
+                        break;
                     }
                     keyword.push((name.symbol, self.expr(value)));
                 }
@@ -250,21 +268,8 @@ impl Lowering<'_> {
                 self.b.text(name)
             );
             failure = Some(CompileError::new("RuntimeException", message));
-        } else if let Callee::Cast(_) = call.callee
-            && self.error.is_none()
-        {
-            if !call.keyword.is_empty() || !call.spread.is_empty() {
-                let message = "Only positional arguments allowed in type cast";
-                failure = Some(CompileError::new("RuntimeException", message));
-            } else if call.positional.len() != 1 {
-                let shown: Vec<String> =
-                    call.positional.iter().map(|&arg| self.b.renderer().expr(arg)).collect();
-                let message = format!(
-                    "Illegal arguments {}: type cast expects exactly 1 argument",
-                    shown.join(",")
-                );
-                failure = Some(CompileError::new("RuntimeException", message));
-            }
+        } else if text == "number" {
+            self.b.warn_number(loc);
         }
         let kind = ExprKind::Call(Box::new(call));
         if let Some(failure) = failure {
@@ -276,7 +281,7 @@ impl Lowering<'_> {
         kind
     }
 
-    fn constructor_type(&mut self, class: &ast::Path, position: Position) -> Option<EntityId> {
+    fn constructor_type(&mut self, class: &ast::Path, position: Position<'_>) -> Option<EntityId> {
         if let Some(Definition::Entity(entity)) = self.b.lookup(class.symbol, self.namespace) {
             return Some(entity);
         }
@@ -319,7 +324,7 @@ impl Lowering<'_> {
         &mut self,
         class: &ast::Path,
         args: &[ast::Arg],
-        position: Position,
+        position: Position<'_>,
         loc: Loc,
     ) -> ExprKind {
         let entity = self.constructor_type(class, position);
@@ -354,7 +359,8 @@ impl Lowering<'_> {
                 self.fail(error);
             }
             let value =
-                self.value_for(value, relation.map(|end| end.target), relation.is_some());
+                self.value_for(value, relation.map(|end| end.target), relation.map(|_| Owner::Constructed));
+            self.check_argument_type(relation.map(|end| end.target), value, class, loc);
             if written.iter().any(|(other, _)| *other == name.symbol) {
                 let text = format!(
                     "The attribute {} in the constructor call of {} is already set.",
@@ -375,10 +381,36 @@ impl Lowering<'_> {
                 spread: Box::default(),
                 written: Box::default(),
                 inverse: None,
+                owner: None,
             };
             return ExprKind::Construct(Box::new(kind));
         };
         self.plan_construct(class, entity, written, spread, position, loc)
+    }
+
+    /// A constructor as argument must make what the relation holds.
+    fn check_argument_type(
+        &mut self,
+        target: Option<EntityId>,
+        value: ExprId,
+        class: &ast::Path,
+        loc: Loc,
+    ) {
+        let (Some(target), ExprKind::Construct(inner)) =
+            (target, &self.b.program.expr(value).kind)
+        else {
+            return;
+        };
+        if self.error.is_some() || self.b.program.is_subtype(inner.entity, target) {
+            return;
+        }
+        let text = format!(
+            "Can not assign a value of type {} to a variable of type {}",
+            self.b.text(self.b.program.entity(inner.entity).name),
+            self.b.text(self.b.program.entity(target).name)
+        );
+        let shown = format!("Construct({})", self.b.text(class.symbol));
+        self.fail(CompileError::new("TypingException", text).in_statement(shown, loc));
     }
 
     /// Orders the assignments: defaults in their order with overridden values in their place, then
@@ -389,7 +421,7 @@ impl Lowering<'_> {
         entity: EntityId,
         written: Vec<(Symbol, ExprId)>,
         spread: Vec<ExprId>,
-        position: Position,
+        position: Position<'_>,
         loc: Loc,
     ) -> ExprKind {
         let defaults = self.b.program.entity(entity).defaults.clone();
@@ -398,7 +430,11 @@ impl Lowering<'_> {
             let given = written.iter().find(|(other, _)| *other == name);
             let value = match given {
                 Some((_, value)) => *value,
-                None => self.add(ExprKind::Const(value), loc),
+                None => {
+                    let slot = self.b.program.entity(entity).slot_of[&name];
+                    let declared = self.b.program.slot(entity, slot).loc;
+                    self.add(ExprKind::Const(value), declared)
+                }
             };
             all.push((name, value));
         }
@@ -422,18 +458,32 @@ impl Lowering<'_> {
             .collect();
         let mut inverse = None;
         if spread.is_empty() && !missing.is_empty() {
-            if position.owned && missing.len() == 1 {
+            if position.owner.is_some() && missing.len() == 1 {
                 inverse = Some(missing[0]);
-            } else if !position.owned {
+            } else if position.owner.is_none() {
                 let error = missing_index_attributes(&self.b.program, entity, &missing);
                 let shown = format!("Construct({})", self.b.text(class.symbol));
                 self.fail(error.in_statement(shown, loc));
             }
-        } else if position.owned && missing.len() == 1 {
+        } else if position.owner.is_some() && missing.len() == 1 {
             inverse = Some(missing[0]);
         }
+        let owner = match position.owner {
+            Some(Owner::Reference(base))
+                if inverse.is_some() && matches!(base.kind, ast::ExprKind::Attribute { .. }) =>
+            {
+                Some(self.expr(base))
+            }
+            _ => None,
+        };
         let (direct, indirect): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|(name, _)| in_index.contains(name));
+        let indirect: Vec<_> = indirect
+            .into_iter()
+            .map(|(name, value)| {
+                (name, value, !written.iter().any(|(other, _)| *other == name))
+            })
+            .collect();
         ExprKind::Construct(Box::new(Construct {
             class: class.symbol,
             entity,
@@ -442,6 +492,7 @@ impl Lowering<'_> {
             spread: spread.into_boxed_slice(),
             written: written.iter().map(|(name, _)| *name).collect(),
             inverse,
+            owner,
         }))
     }
 

@@ -9,6 +9,11 @@ use crate::program::{AttributeId, Definition};
 impl Builder {
     /// Reads `relation_precedence_policy`: rules of the form `m::A.x before m::B.y`.
     pub(crate) fn precedence(&mut self) -> Result<()> {
+        if self.policy.is_empty() {
+            return Ok(());
+        }
+        let text = "[EXPERIMENTAL FEATURE] Using the relation precedence policy defined in the project.yml file to determine list freeze order.";
+        self.warnings.push(("", text.into(), None));
         let mut rules: Vec<(AttributeId, AttributeId)> = Vec::new();
         for rule in std::mem::take(&mut self.policy) {
             let words: Vec<&str> = rule.split_whitespace().collect();
@@ -22,7 +27,7 @@ impl Builder {
         }
         let order = topological(&rules).ok_or_else(|| {
             let text = "A cycle exists in the relation precedence policy";
-            CompileError::new("CompilerException", text)
+            CompileError::new("CycleInRelationPrecedencePolicyError", text)
         })?;
         for (rank, relation) in order.into_iter().enumerate() {
             let held_back = rules.iter().any(|(first, _)| *first == relation);
@@ -35,7 +40,7 @@ impl Builder {
     }
 
     fn policy_relation(&self, text: &str) -> Result<AttributeId> {
-        let fail = |text: String| Err(CompileError::new("CompilerException", text));
+        let fail = |text: String| Err(CompileError::new("InvalidRelationPrecedenceRuleError", text));
         let Some((entity, relation)) = text.rsplit_once('.') else {
             return fail(format!("Invalid relation in precedence policy: `{text}`"));
         };

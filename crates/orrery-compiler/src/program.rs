@@ -88,7 +88,7 @@ pub struct RelationEnd {
 
 impl RelationEnd {
     pub fn is_single(&self) -> bool {
-        self.low == 1 && self.high == Some(1)
+        self.low >= 1 && self.high == Some(1)
     }
 
     pub fn is_optional(&self) -> bool {

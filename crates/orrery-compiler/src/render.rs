@@ -129,13 +129,13 @@ impl Renderer<'_> {
             ExprKind::Call(call) => self.call(call),
             ExprKind::Construct(construct) => self.construct(construct),
             ExprKind::IndexLookup(lookup) => {
-                format!("{}[{}]", self.text(lookup.class), self.query(&lookup.query))
+                format!("{}[{}]", self.text(lookup.class), self.query(&lookup.query, &lookup.spread))
             }
             ExprKind::ShortIndexLookup(lookup) => format!(
                 "{}.{}[{}]",
                 self.expr(lookup.base),
                 self.text(lookup.relation),
-                self.query(&lookup.query)
+                self.query(&lookup.query, &lookup.spread)
             ),
             ExprKind::Lookup { base, key } => format!("{}[{}]", self.expr(*base), self.expr(*key)),
             ExprKind::List(_) => "List()".into(),
@@ -191,12 +191,13 @@ impl Renderer<'_> {
         format!("Construct({})", self.text(construct.class))
     }
 
-    fn query(&self, query: &[(Symbol, ExprId)]) -> String {
+    fn query(&self, query: &[(Symbol, ExprId)], spread: &[ExprId]) -> String {
         let parts: Vec<String> = query
             .iter()
             .map(|(name, value)| format!("('{}', {})", self.text(*name), self.expr(*value)))
             .collect();
-        format!("[{}]", parts.join(", "))
+        let spread: String = spread.iter().map(|&e| format!(",**{}", self.expr(e))).collect();
+        format!("[{}]{spread}", parts.join(", "))
     }
 
     pub fn callee_name(&self, callee: Callee) -> &str {

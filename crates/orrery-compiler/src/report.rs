@@ -20,7 +20,7 @@ pub fn report(compiled: &Compiled) -> Json {
         out.insert("error".into(), error_json(compiled, error));
     }
     let warnings: Vec<Json> =
-        compiled.warnings.iter().map(|warning| json!({ "message": warning.message })).collect();
+        compiled.warnings.iter().map(|warning| json!({ "message": warning.shown() })).collect();
     out.insert("warnings".into(), Json::Array(warnings));
     if let Some(Model(model)) = &compiled.model {
         out.insert("model".into(), model.clone());
@@ -33,6 +33,7 @@ fn error_json(compiled: &Compiled, error: &CompileError) -> Json {
     let (mut file, mut line, mut column) = (Json::Null, Json::Null, Json::Null);
     if let Some(loc) = error.loc
         && !error.bare
+        && !error.hide_place
     {
         let (at_line, at_column) = sources.line_col(loc);
         file = sources.file(loc.file).name.as_str().into();
@@ -47,7 +48,7 @@ fn error_json(compiled: &Compiled, error: &CompileError) -> Json {
         "line": line,
         "column": column,
         "class": error.class,
-        "text": error.text,
+        "text": if error.parts.is_empty() { error.text.as_str() } else { "" },
     })
 }
 

@@ -41,6 +41,9 @@ impl Sources {
 
     /// `file:line` or `file:line:col`.
     pub fn place(&self, loc: Loc) -> String {
+        if self.file(loc.file).name == "internal" {
+            return "internal:1:0".into();
+        }
         let (line, column) = self.line_col(loc);
         let name = &self.file(loc.file).name;
         if loc.column { format!("{name}:{line}:{column}") } else { format!("{name}:{line}") }

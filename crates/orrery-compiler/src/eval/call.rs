@@ -1,36 +1,66 @@
 //! Plugin calls: arguments to parameters as Python does it, validation, the call, and what comes back.
 
-use orrery_syntax::Symbol;
-
 use crate::error::{CompileError, Result};
-use crate::ir::{Callee, ExprId, ExprKind};
+use crate::ir::{Call, Callee, ExprId, ExprKind};
 use crate::plugins::{Failure, NativePlugin, ParamDefault, ParamKind};
 use crate::program::{Definition, Program, Type, TypeId};
 use crate::value::{Dict, Value};
 
 use super::context::CallContext;
 use super::emit::Dest;
-use super::{Machine, Temp, Unit};
+use super::{Machine, Unit};
 
 impl Machine<'_> {
     pub(super) fn run_call(&mut self, id: u32, unit: &Unit) -> Result<()> {
         let program = self.program;
         let expr = ExprId(unit.node);
         let ExprKind::Call(call) = &program.expr(expr).kind else { return Ok(()) };
+        let (positional, keyword) = match self.waiting_calls.remove(&id) {
+            Some(args) => args,
+            None => self.call_arguments(expr, call, unit)?,
+        };
+        let dest = Dest { unit: unit.dest, slot: unit.dest_slot };
+        let number = match call.callee {
+            Callee::Cast(cast) => {
+                let value = self.cast_argument(expr, &positional, &keyword)?;
+                let value = self.cast(cast, value).map_err(|e| self.blame_expr(e, expr))?;
+                self.deliver(dest, value);
+                self.free_unit(id);
+                return Ok(());
+            }
+            Callee::Plugin(number) => number,
+        };
+        let args = (positional.clone(), keyword.clone());
+        match self.call_plugin(expr, number, unit.frame, positional, keyword)? {
+            CallOutcome::Value(value) => {
+                self.deliver(dest, value);
+                self.free_unit(id);
+            }
+            CallOutcome::Unset(cells) => {
+                self.waiting_calls.insert(id, args);
+                self.wait_again(id, &cells);
+            }
+        }
+        Ok(())
+    }
+
+    /// Evaluates the arguments: once, however often the call is made.
+    fn call_arguments(&mut self, expr: ExprId, call: &Call, unit: &Unit) -> Result<Arguments> {
+        let program = self.program;
         let mut slot = 0;
         let mut positional = Vec::with_capacity(call.positional.len());
         for &arg in &call.positional {
-            positional.push(self.eval_in(arg, unit, slot).map_err(|e| self.blame_expr(e, expr))?);
+            positional.push(self.eval_in(arg, unit, slot)?);
             slot += program.expr(arg).temps;
         }
         let mut keyword: Vec<(String, Value)> = Vec::new();
         for &(name, arg) in &call.keyword {
-            let value = self.eval_in(arg, unit, slot).map_err(|e| self.blame_expr(e, expr))?;
+            let value = self.eval_in(arg, unit, slot)?;
             keyword.push((self.text(name).to_owned(), value));
             slot += program.expr(arg).temps;
         }
         for &arg in &call.spread {
-            let value = self.eval_in(arg, unit, slot).map_err(|e| self.blame_expr(e, expr))?;
+            let value = self.eval_in(arg, unit, slot)?;
             for (name, value) in self.spread_entries(arg, value)? {
                 if keyword.iter().any(|(other, _)| *other == name) {
                     let text = format!("Keyword argument {name} repeated in function call");
@@ -40,25 +70,25 @@ impl Machine<'_> {
             }
             slot += program.expr(arg).temps;
         }
-        let dest = Dest { unit: unit.dest, slot: unit.dest_slot };
-        let number = match call.callee {
-            Callee::Cast(cast) => {
-                let value = positional.first().copied().unwrap_or(Value::Null);
-                let value = self.cast(cast, value).map_err(|e| self.blame_expr(e, expr))?;
-                self.deliver(dest, value);
-                self.free_unit(id);
-                return Ok(());
+        Ok((positional, keyword))
+    }
+
+    fn cast_argument(
+        &self,
+        expr: ExprId,
+        positional: &[Value],
+        keyword: &[(String, Value)],
+    ) -> Result<Value> {
+        let text = match (positional, keyword) {
+            ([value], []) => return Ok(*value),
+            (_, []) => {
+                let shown: Vec<String> = positional.iter().map(|&arg| self.str(arg)).collect();
+                let shown = shown.join(",");
+                format!("Illegal arguments {shown}: type cast expects exactly 1 argument")
             }
-            Callee::Plugin(number) => number,
+            _ => "Only positional arguments allowed in type cast".into(),
         };
-        match self.call_plugin(expr, number, unit.frame, positional, keyword)? {
-            CallOutcome::Value(value) => {
-                self.deliver(dest, value);
-                self.free_unit(id);
-            }
-            CallOutcome::Unset(cells) => self.wait_again(id, &cells),
-        }
-        Ok(())
+        Err(self.blame_expr(CompileError::new("RuntimeException", text), expr))
     }
 
     /// Lets a call wait for what it found missing.
@@ -102,13 +132,6 @@ impl Machine<'_> {
         keyword: Vec<(String, Value)>,
     ) -> Result<CallOutcome> {
         let plugin = &self.program.plugins[number as usize];
-        if let Some(replacement) = plugin.deprecated {
-            let mut text = format!("Plugin '{}' is deprecated.", plugin.name);
-            if !replacement.is_empty() {
-                text.push_str(&format!(" It should be replaced by '{replacement}'."));
-            }
-            self.warnings.push(("PluginDeprecationWarning", text, Some(self.program.expr(expr).loc)));
-        }
         let args = self
             .bind(plugin, positional, keyword)
             .map_err(|e| self.blame_expr(e, expr))?;
@@ -117,12 +140,19 @@ impl Machine<'_> {
         {
             return Ok(CallOutcome::Value(unknown));
         }
-        self.validate_arguments(number, &args).map_err(|e| self.blame_expr(e, expr))?;
+        self.validate_arguments(number, &args, expr)?;
+        if let Some(replacement) = plugin.deprecated {
+            let mut text = format!("Plugin '{}' is deprecated.", plugin.name);
+            if !replacement.is_empty() {
+                text.push_str(&format!(" It should be replaced by '{replacement}'."));
+            }
+            self.warnings.push(("PluginDeprecationWarning", text, Some(self.program.expr(expr).loc)));
+        }
         let run = plugin.run;
         let mut context = CallContext { machine: self, frame, expr };
         match run(&mut context, &args) {
             Ok(value) => {
-                self.validate_result(number, value).map_err(|e| self.blame_expr(e, expr))?;
+                self.validate_result(number, value, expr)?;
                 Ok(CallOutcome::Value(value))
             }
             Err(Failure::Unset(cells)) => {
@@ -214,6 +244,7 @@ impl Machine<'_> {
             }
         }
         let mut more = Dict::default();
+        let mut unexpected = None;
         for (key, value) in keyword {
             let found = params.iter().position(|p| {
                 p.name == key && matches!(p.kind, ParamKind::Normal | ParamKind::KeywordOnly)
@@ -227,14 +258,15 @@ impl Machine<'_> {
                 None if var_keyword.is_some() => {
                     more.insert(self.heap.intern(&key), value);
                 }
-                None => {
-                    let text = format!("{name}() got an unexpected keyword argument: '{key}'");
-                    return self.fail("RuntimeException", text);
-                }
+                None => unexpected = unexpected.or(Some(key)),
             }
         }
         self.check_missing(plugin, &bound, ParamKind::Normal, "positional")?;
         self.check_missing(plugin, &bound, ParamKind::KeywordOnly, "keyword-only")?;
+        if let Some(key) = unexpected {
+            let text = format!("{name}() got an unexpected keyword argument: '{key}'");
+            return self.fail("RuntimeException", text);
+        }
         if let Some(at) = var_positional {
             bound[at] = Some(self.heap.list(rest));
         }
@@ -291,7 +323,7 @@ impl Machine<'_> {
         self.fail("RuntimeException", text)
     }
 
-    fn validate_arguments(&mut self, number: u32, args: &[Value]) -> Result<()> {
+    fn validate_arguments(&mut self, number: u32, args: &[Value], expr: ExprId) -> Result<()> {
         let plugin = &self.program.plugins[number as usize];
         for (param, &value) in plugin.params.iter().zip(args) {
             let Some(ty) = self.plugin_type(param.ty) else { continue };
@@ -315,14 +347,31 @@ impl Machine<'_> {
                         plugin.name,
                         param.ty
                     );
-                    CompileError::new("PluginTypeException", text).caused_by(cause)
+                    self.type_mismatch(text, cause, param.ty, value, expr)
                 })?;
             }
         }
         Ok(())
     }
 
-    fn validate_result(&mut self, number: u32, value: Value) -> Result<()> {
+    /// A value that a plugin does not take or may not give; the cause is blamed on the call.
+    fn type_mismatch(
+        &self,
+        text: String,
+        mut cause: Box<CompileError>,
+        ty: &str,
+        value: Value,
+        expr: ExprId,
+    ) -> Box<CompileError> {
+        if ty.starts_with('(') && !matches!(value, Value::List(_)) {
+            cause.text = format!("Invalid value '{}', expected None", self.str(value));
+        }
+        cause.statement = None;
+        cause.loc = None;
+        self.blame_expr(CompileError::new("PluginTypeException", text).caused_by(cause), expr)
+    }
+
+    fn validate_result(&mut self, number: u32, value: Value, expr: ExprId) -> Result<()> {
         let plugin = &self.program.plugins[number as usize];
         let Some(ty) = self.plugin_type(plugin.returns) else { return Ok(()) };
         self.validate(ty, value).map_err(|cause| {
@@ -332,7 +381,7 @@ impl Machine<'_> {
                 plugin.name,
                 plugin.returns
             );
-            CompileError::new("PluginTypeException", text).caused_by(cause)
+            self.type_mismatch(text, cause, plugin.returns, value, expr)
         })
     }
 
@@ -359,14 +408,10 @@ impl Machine<'_> {
             Err(error) => Err(Failure::Plugin(error.text.clone())),
         }
     }
-
-    /// Keeps unused results from lingering in a unit's record.
-    pub(super) fn forget_temps(&mut self, unit: &Unit) {
-        for at in 0..unit.temp_count {
-            self.temps[(unit.temps + at) as usize] = Temp::Pending;
-        }
-    }
 }
+
+/// Positional and keyword arguments.
+pub(super) type Arguments = (Vec<Value>, Vec<(String, Value)>);
 
 enum CallOutcome {
     Value(Value),
@@ -383,7 +428,9 @@ fn plugin_type(program: &Program, text: &str) -> Option<TypeId> {
         "number" => Type::Number,
         "bool" => Type::Bool,
         "list" => Type::AnyList,
-        "dict" => Type::AnyDict,
+        "dict" | "dict[string, any]" => Type::AnyDict,
+        _ if text.starts_with('(') && text.ends_with(")[]") => Type::AnyList,
+        _ if text.contains('|') => return None,
         "null" => Type::Null,
         _ => {
             if let Some(inner) = text.strip_suffix('?') {
@@ -454,14 +501,4 @@ pub fn intern_plugin_types(program: &mut Program) {
             ty = program.intern_type(if layer == '?' { Type::Nullable(ty) } else { Type::ListOf(ty) });
         }
     }
-}
-
-/// The short form of a name that may be qualified.
-pub fn last_part(text: &str) -> &str {
-    text.rsplit("::").next().unwrap_or(text)
-}
-
-/// A symbol's text with its namespace cut off.
-pub fn short_name(program: &Program, symbol: Symbol) -> &str {
-    last_part(program.text(symbol))
 }

@@ -1,5 +1,7 @@
 //! Cells: setting, waiting, relations with their inverses, freezing.
 
+use orrery_syntax::ast::Loc;
+
 use crate::define;
 use crate::error::{CompileError, Result};
 use crate::program::{Attribute, EntityId};
@@ -190,7 +192,38 @@ impl Machine<'_> {
         let entity = self.instances[other.index()].entity;
         let slot = self.program.entity(entity).slot_of[&name];
         self.set_slot(other, slot, Value::Instance(instance), origin, false)
-            .map_err(|e| self.could_not_set(e, other, slot, origin))
+            .map_err(|e| self.instance_refused(e, other, slot))
+    }
+
+    /// "Could not set attribute …", found in the instance itself.
+    pub(super) fn instance_refused(
+        &self,
+        cause: Box<CompileError>,
+        instance: InstanceId,
+        slot: u32,
+    ) -> Box<CompileError> {
+        if cause.bare || cause.class == "AttributeException" {
+            return cause;
+        }
+        let constructors = self.extra_constructors.get(&instance);
+        let last = constructors.and_then(|all| all.last().copied());
+        let constructor = last.unwrap_or(self.instances[instance.index()].constructor);
+        let loc = Loc { column: false, ..self.program.expr(constructor).loc };
+        let object = self.str(Value::Instance(instance));
+        self.refused(instance, slot, &cause).in_statement(object, loc).caused_by(cause)
+    }
+
+    fn refused(&self, instance: InstanceId, slot: u32, cause: &CompileError) -> Box<CompileError> {
+        let text = format!(
+            "Could not set attribute `{}` on instance `{}`",
+            self.text(self.slot_attribute(instance, slot).name),
+            self.str(Value::Instance(instance))
+        );
+        let mut error = CompileError::new("AttributeException", text);
+        error.importance = cause.importance + 1;
+        error.help.clone_from(&cause.help);
+        error.related.clone_from(&cause.related);
+        error
     }
 
     /// "Could not set attribute … on instance …" around a cause.
@@ -204,18 +237,11 @@ impl Machine<'_> {
         if cause.bare {
             return cause;
         }
-        let name = self.slot_attribute(instance, slot).name;
-        let text = format!(
-            "Could not set attribute `{}` on instance `{}`",
-            self.text(name),
-            self.str(Value::Instance(instance))
-        );
-        let mut error = CompileError::new("AttributeException", text);
-        error.importance = cause.importance + 1;
-        error.help.clone_from(&cause.help);
-        error.related.clone_from(&cause.related);
-        let cause = self.blame(cause, origin);
-        self.blame(error, origin).caused_by(cause)
+        if cause.class == "AttributeException" {
+            return self.blame(cause, origin);
+        }
+        let error = self.refused(instance, slot, &cause).caused_by(cause);
+        self.blame(error, origin)
     }
 
     fn set_optional(
@@ -331,12 +357,12 @@ impl Machine<'_> {
     fn set_list_null(&mut self, instance: InstanceId, slot: u32, cell: u32) -> Result<()> {
         let values = self.delayed(cell).map(|d| d.values.clone()).unwrap_or_default();
         if !values.is_empty() {
-            let content = self.heap.list(values);
+            let shown: Vec<String> = values.iter().map(|&value| self.str(value)).collect();
             let text = format!(
                 "Trying to set relation attribute `{}` of instance `{}` to null but it has values `{}` assigned already",
                 self.text(self.slot_attribute(instance, slot).name),
                 self.str(Value::Instance(instance)),
-                self.repr(content)
+                shown.join(", ")
             );
             return self.fail("RuntimeException", text);
         }

@@ -9,44 +9,48 @@ use crate::lower_expr::missing_index_attributes;
 use crate::program::EntityId;
 use crate::value::{InstanceId, Value};
 
-use super::emit::Dest;
-use super::{INSTANCE_FRAME, Instance, Kind, Machine, NONE, Unit};
+use super::emit::{NOBODY, Owner};
+use super::{INSTANCE_FRAME, Instance, Kind, Machine, NONE, Origin, encode};
 
 impl Machine<'_> {
-    pub(super) fn run_construct(&mut self, unit: &Unit) -> Result<()> {
+    /// Runs a constructor as part of the expression that reads it.
+    pub(super) fn construct(
+        &mut self,
+        id: ExprId,
+        construct: &Construct,
+        frame: u32,
+        mut temps: u32,
+        owner: Owner,
+    ) -> Result<Value> {
         let program = self.program;
-        let id = ExprId(unit.node);
-        let ExprKind::Construct(construct) = &program.expr(id).kind else { return Ok(()) };
-        let mut slot = 0;
         let mut direct: Vec<(Symbol, Value)> = Vec::with_capacity(construct.direct.len() + 1);
         for &(name, expr) in &construct.direct {
-            let value = self.eval_in(expr, unit, slot).map_err(|e| self.blame_expr(e, id))?;
-            direct.push((name, value));
-            slot += program.expr(expr).temps;
+            direct.push((name, self.eval(expr, frame, temps, NOBODY)?));
+            temps = temps.wrapping_add(program.expr(expr).temps);
         }
         let mut extra: Vec<(Symbol, Value)> = Vec::new();
         for &expr in &construct.spread {
-            let value = self.eval_in(expr, unit, slot).map_err(|e| self.blame_expr(e, id))?;
+            let value = self.eval(expr, frame, temps, NOBODY)?;
             let entries = self.spread_entries(expr, value)?;
             self.add_spread(id, construct, entries, &mut extra)?;
-            slot += program.expr(expr).temps;
+            temps = temps.wrapping_add(program.expr(expr).temps);
         }
         let entity = construct.entity;
-        self.fill_index(id, construct, unit, &mut direct, &mut extra)?;
-        let matches = if direct.is_empty() { Vec::new() } else { self.index_matches(entity, &direct) };
+        self.fill_index(id, construct, owner, &mut direct, &mut extra)?;
+        let matches =
+            if direct.is_empty() { Vec::new() } else { self.index_matches(entity, &direct) };
         let instance = match matches.first() {
-            None => self.create(id, entity, &direct, unit)?,
+            None => self.create(id, entity, &direct, frame)?,
             Some(&found) => {
                 self.reuse(id, entity, found, &matches, &direct)?;
                 found
             }
         };
-        self.assign_rest(id, construct, instance, &extra, unit)?;
+        self.assign_rest(id, construct, instance, &extra, frame)?;
         if matches.is_empty() {
             self.emit_implements(instance, entity)?;
         }
-        self.deliver(Dest { unit: unit.dest, slot: unit.dest_slot }, Value::Instance(instance));
-        Ok(())
+        Ok(Value::Instance(instance))
     }
 
     fn add_spread(
@@ -83,7 +87,7 @@ impl Machine<'_> {
         &self,
         id: ExprId,
         construct: &Construct,
-        unit: &Unit,
+        owner: Owner,
         direct: &mut Vec<(Symbol, Value)>,
         extra: &mut Vec<(Symbol, Value)>,
     ) -> Result<()> {
@@ -107,10 +111,10 @@ impl Machine<'_> {
             }
         }
         if let [name] = missing.as_slice()
-            && unit.owner != NONE
-            && self.owner_fills(construct.entity, *name, InstanceId(unit.owner))
+            && owner.instance != NONE
+            && self.owner_fills(construct.entity, *name, owner)
         {
-            direct.push((*name, Value::Instance(InstanceId(unit.owner))));
+            direct.push((*name, Value::Instance(InstanceId(owner.instance))));
             return Ok(());
         }
         if missing.is_empty() {
@@ -120,12 +124,13 @@ impl Machine<'_> {
         Err(self.blame_expr(error, id))
     }
 
-    /// Whether a relation of the new instance is the inverse of one of the owner's.
-    fn owner_fills(&self, entity: EntityId, name: Symbol, owner: InstanceId) -> bool {
-        let Some(&slot) = self.program.entity(entity).slot_of.get(&name) else { return false };
-        let Some(end) = self.program.slot(entity, slot).relation else { return false };
-        end.inverse.is_some()
-            && self.program.is_subtype(self.instances[owner.index()].entity, end.target)
+    /// Whether a relation of the new instance is the inverse of the one that is assigned to.
+    fn owner_fills(&self, entity: EntityId, name: Symbol, owner: Owner) -> bool {
+        let program = self.program;
+        let Some(&slot) = program.entity(entity).slot_of.get(&name) else { return false };
+        let assigned = self.slot_attribute(InstanceId(owner.instance), owner.slot);
+        let inverse = assigned.relation.and_then(|end| end.inverse);
+        inverse == Some(program.entity(entity).slots[slot as usize])
     }
 
     fn create(
@@ -133,9 +138,9 @@ impl Machine<'_> {
         id: ExprId,
         entity: EntityId,
         direct: &[(Symbol, Value)],
-        unit: &Unit,
+        frame: u32,
     ) -> Result<InstanceId> {
-        let creator = self.frame_instance(unit.frame);
+        let creator = self.frame_instance(frame);
         let depth = creator.map_or(0, |creator| self.instances[creator.index()].depth + 1);
         let instance = InstanceId(self.instances.len() as u32);
         if instance.0 >= self.limits.instances || depth > self.limits.creation_depth {
@@ -151,11 +156,11 @@ impl Machine<'_> {
             creator: creator.map_or(NONE, |creator| creator.0),
         });
         self.queue_new_cells(instance);
-        let origin = unit.origin;
+        let origin = encode(Origin::Expr(id));
         for &(name, value) in direct {
             let slot = self.program.entity(entity).slot_of[&name];
             self.set_slot(instance, slot, value, origin, true)
-                .map_err(|e| self.could_not_set(e, instance, slot, origin))?;
+                .map_err(|e| self.instance_refused(e, instance, slot))?;
         }
         if !direct.is_empty() {
             self.register(instance, direct, id)?;
@@ -183,11 +188,11 @@ impl Machine<'_> {
             return Err(self.blame_expr(error, id));
         }
         self.extra_constructors.entry(found).or_default().push(id);
-        let origin = super::encode(super::Origin::Expr(id));
+        let origin = encode(Origin::Expr(id));
         for &(name, value) in direct {
             let slot = self.program.entity(entity).slot_of[&name];
             self.set_slot(found, slot, value, origin, true)
-                .map_err(|e| self.could_not_set(e, found, slot, origin))?;
+                .map_err(|e| self.instance_refused(e, found, slot))?;
         }
         Ok(())
     }
@@ -198,21 +203,23 @@ impl Machine<'_> {
         construct: &Construct,
         instance: InstanceId,
         extra: &[(Symbol, Value)],
-        unit: &Unit,
+        frame: u32,
     ) -> Result<()> {
+        let origin = encode(Origin::Expr(id));
         let entity = self.program.entity(construct.entity);
-        for &(name, value) in &construct.indirect {
+        for &(name, value, default) in &construct.indirect {
             if extra.iter().any(|(other, _)| *other == name) {
                 continue;
             }
             let slot = entity.slot_of[&name];
-            self.start_set(instance, slot, value, unit.frame, unit.origin)
+            let set_by = if default { encode(Origin::Expr(value)) } else { origin };
+            self.start_set(instance, slot, value, frame, origin, set_by)
                 .map_err(|e| self.blame_expr(e, id))?;
         }
         for &(name, value) in extra {
             let slot = entity.slot_of[&name];
-            self.set_slot(instance, slot, value, unit.origin, true)
-                .map_err(|e| self.could_not_set(e, instance, slot, unit.origin))?;
+            self.set_slot(instance, slot, value, origin, true)
+                .map_err(|e| self.could_not_set(e, instance, slot, origin))?;
         }
         Ok(())
     }
@@ -226,7 +233,7 @@ impl Machine<'_> {
             let unit = self.new_unit(Kind::Implement, frame, number, temps);
             self.unit_mut(unit).a = instance.0;
             if let Some(when) = implement.when {
-                self.emit_expr(when, frame, unit, 0, NONE).map_err(|e| self.blame_expr(e, when))?;
+                self.emit_expr(when, frame, unit, 0).map_err(|e| self.blame_expr(e, when))?;
                 self.wait_expr(when, frame, unit);
             }
             self.finish_unit(unit);

@@ -147,7 +147,7 @@ impl Context for CallContext<'_, '_> {
 
     fn warn(&mut self, text: &str) {
         let loc = self.machine.program.expr(self.expr).loc;
-        self.machine.warnings.push(("InmantaWarning", text.to_owned(), Some(loc)));
+        self.machine.warnings.push(("", text.to_owned(), Some(loc)));
     }
 
     fn variable(&mut self, name: &str) -> Result<Option<Value>, Failure> {

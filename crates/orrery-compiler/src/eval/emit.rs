@@ -5,7 +5,7 @@ use crate::ir::{BlockId, ExprId, ExprKind, Promise, StmtId, StmtKind, Var};
 use crate::value::{InstanceId, Value};
 
 use super::{
-    CellKind, FILE_FRAME, Frame, INSTANCE_FRAME, Kind, Literal, Machine, NONE, Origin, REPORTED,
+    CellKind, FILE_FRAME, Frame, INSTANCE_FRAME, Kind, LITERAL, Literal, Machine, NONE, Origin, REPORTED,
     Temp, Unit, encode,
 };
 
@@ -23,16 +23,23 @@ pub(super) struct Dest {
     pub slot: u32,
 }
 
-pub(super) const NOWHERE: Dest = Dest { unit: NONE, slot: 0 };
-
 /// What a value is emitted for: who listens to its parts, and whose attribute it becomes.
 #[derive(Clone, Copy)]
 pub(super) struct Purpose {
     pub collector: u32,
-    pub owner: u32,
+    pub owner: Owner,
 }
 
-pub(super) const PLAIN: Purpose = Purpose { collector: NONE, owner: NONE };
+/// The instance and slot that an expression becomes a value of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    pub instance: u32,
+    pub slot: u32,
+}
+
+pub(super) const NOBODY: Owner = Owner { instance: NONE, slot: 0 };
+
+pub(super) const PLAIN: Purpose = Purpose { collector: NONE, owner: NOBODY };
 
 impl Machine<'_> {
     pub(super) fn new_unit(&mut self, kind: Kind, frame: u32, node: u32, temps: u32) -> u32 {
@@ -57,8 +64,9 @@ impl Machine<'_> {
             a: 0,
             b: 0,
             origin: 0,
+            set_by: 0,
             collector: NONE,
-            owner: NONE,
+            owner: NOBODY,
         };
         if let Some(id) = self.free_units.pop() {
             self.units[id as usize] = unit;
@@ -218,7 +226,7 @@ impl Machine<'_> {
     fn emit_unit(&mut self, kind: Kind, frame: u32, node: u32, expr: ExprId, origin: u32) -> Result<()> {
         let unit = self.new_unit(kind, frame, node, self.program.expr(expr).temps);
         self.unit_mut(unit).origin = origin;
-        self.emit_expr(expr, frame, unit, 0, NONE)?;
+        self.emit_expr(expr, frame, unit, 0)?;
         self.wait_expr(expr, frame, unit);
         self.finish_unit(unit);
         Ok(())
@@ -232,7 +240,7 @@ impl Machine<'_> {
         expr: ExprId,
         promises: &[Promise],
     ) -> Result<()> {
-        let unit = self.new_unit(kind, frame, id.0, self.program.expr(expr).temps);
+        let unit = self.new_unit(kind, frame, id.0, self.root_temps(expr));
         self.unit_mut(unit).origin = encode(Origin::Stmt(id));
         if !promises.is_empty() {
             self.held.insert(unit, Vec::new());
@@ -245,18 +253,27 @@ impl Machine<'_> {
             let hook = self.new_unit(Kind::Promise, frame, promise.base.0, base.temps);
             self.unit_mut(hook).a = unit;
             self.unit_mut(hook).b = promise.name.0;
-            self.emit_expr(promise.base, frame, hook, 0, NONE)?;
+            self.emit_expr(promise.base, frame, hook, 0)?;
             self.wait_expr(promise.base, frame, hook);
             self.finish_unit(hook);
         }
         if kind == Kind::For {
-            self.emit_gradual(expr, frame, unit, 0, Purpose { collector: unit, owner: NONE })?;
+            self.emit_gradual(expr, frame, unit, 0, Purpose { collector: unit, owner: NOBODY })?;
         } else {
-            self.emit_expr(expr, frame, unit, 0, NONE)?;
+            self.emit_expr(expr, frame, unit, 0)?;
             self.wait_expr(expr, frame, unit);
         }
         self.finish_unit(unit);
         Ok(())
+    }
+
+    /// Temps of a unit that may read its expression gradually: a list literal arrives as one.
+    pub(super) fn root_temps(&self, expr: ExprId) -> u32 {
+        let expr = self.program.expr(expr);
+        match expr.kind {
+            ExprKind::List(_) => expr.temps.max(1),
+            _ => expr.temps,
+        }
     }
 
     /// Whether the root variable of a reference does not exist.
@@ -276,12 +293,15 @@ impl Machine<'_> {
         frame: u32,
         unit: u32,
         slot: u32,
-        owner: u32,
     ) -> Result<()> {
         let program = self.program;
         let expr = program.expr(id);
         match &expr.kind {
-            ExprKind::Const(_) | ExprKind::Regex(_) => Ok(()),
+            ExprKind::Const(_) => Ok(()),
+            ExprKind::Regex(_) => {
+                let error = CompileError::new("NotFoundException", "variable self not found");
+                Err(self.blame_expr(error, id))
+            }
             ExprKind::Var { var, name } => {
                 if self.place(*var, frame).is_none() {
                     let name = self.text(*name);
@@ -290,19 +310,19 @@ impl Machine<'_> {
                 }
                 Ok(())
             }
-            ExprKind::Not(inner) => self.emit_expr(*inner, frame, unit, slot, NONE),
+            ExprKind::Not(inner) => self.emit_expr(*inner, frame, unit, slot),
             ExprKind::Lookup { base, key } => {
-                self.emit_expr(*base, frame, unit, slot, NONE)?;
-                self.emit_expr(*key, frame, unit, slot + program.expr(*base).temps, NONE)
+                self.emit_expr(*base, frame, unit, slot)?;
+                self.emit_expr(*key, frame, unit, slot + program.expr(*base).temps)
             }
             ExprKind::Binary { left, right, .. } => {
-                self.emit_expr(*left, frame, unit, slot, NONE)?;
-                self.emit_expr(*right, frame, unit, slot + program.expr(*left).temps, NONE)
+                self.emit_expr(*left, frame, unit, slot)?;
+                self.emit_expr(*right, frame, unit, slot + program.expr(*left).temps)
             }
             ExprKind::List(items) => {
                 let mut slot = slot;
                 for &item in items {
-                    self.emit_expr(item, frame, unit, slot, owner)?;
+                    self.emit_expr(item, frame, unit, slot)?;
                     slot += program.expr(item).temps;
                 }
                 Ok(())
@@ -310,15 +330,23 @@ impl Machine<'_> {
             ExprKind::Dict(items) => {
                 let mut slot = slot;
                 for &(_, item) in items {
-                    self.emit_expr(item, frame, unit, slot, NONE)?;
+                    self.emit_expr(item, frame, unit, slot)?;
                     slot += program.expr(item).temps;
+                }
+                Ok(())
+            }
+            ExprKind::Construct(_) => {
+                let mut slot = slot;
+                for part in self.parts(id) {
+                    self.emit_expr(part, frame, unit, slot)?;
+                    slot += program.expr(part).temps;
                 }
                 Ok(())
             }
             ExprKind::Format(format) | ExprKind::FString(format) => {
                 let mut slot = slot;
                 for &(_, part) in &format.parts {
-                    self.emit_expr(part, frame, unit, slot, NONE)
+                    self.emit_expr(part, frame, unit, slot)
                         .map_err(|e| self.blame_expr(e, id))?;
                     slot += program.expr(part).temps;
                 }
@@ -326,7 +354,7 @@ impl Machine<'_> {
             }
             _ => {
                 self.units[unit as usize].waiting += 1;
-                self.emit_temp(id, frame, Dest { unit, slot }, Purpose { collector: NONE, owner })
+                self.emit_temp(id, frame, Dest { unit, slot }, PLAIN)
             }
         }
     }
@@ -358,6 +386,9 @@ impl Machine<'_> {
             ExprKind::Dict(items) => {
                 items.iter().for_each(|&(_, item)| self.wait_expr(item, frame, unit));
             }
+            ExprKind::Construct(_) => {
+                self.parts(id).into_iter().for_each(|part| self.wait_expr(part, frame, unit));
+            }
             ExprKind::Format(format) | ExprKind::FString(format) => {
                 format.parts.iter().for_each(|&(_, part)| self.wait_expr(part, frame, unit));
             }
@@ -377,7 +408,7 @@ impl Machine<'_> {
         let program = self.program;
         match &program.expr(id).kind {
             ExprKind::Var { var, .. } => {
-                self.emit_expr(id, frame, unit, slot, NONE)?;
+                self.emit_expr(id, frame, unit, slot)?;
                 if let Some(Place::Cell(cell)) = self.place(*var, frame) {
                     self.listen(cell, purpose.collector)?;
                 }
@@ -385,7 +416,9 @@ impl Machine<'_> {
                 Ok(())
             }
             ExprKind::List(items) => {
-                self.units[unit as usize].waiting += 1;
+                let this = self.unit_mut(unit);
+                this.waiting += 1;
+                this.flags |= LITERAL;
                 self.emit_literal(items, frame, Dest { unit, slot }, purpose)
             }
             ExprKind::Attr { .. } | ExprKind::Conditional { .. } | ExprKind::Comprehension(_) => {
@@ -393,7 +426,7 @@ impl Machine<'_> {
                 self.emit_temp(id, frame, Dest { unit, slot }, purpose)
             }
             _ => {
-                self.emit_expr(id, frame, unit, slot, purpose.owner)?;
+                self.emit_expr(id, frame, unit, slot)?;
                 self.wait_expr(id, frame, unit);
                 Ok(())
             }
@@ -438,8 +471,9 @@ impl Machine<'_> {
             self.unit_mut(purpose.collector).flags |= REPORTED;
         }
         for &item in items {
-            let unit = self.new_unit(Kind::Item, frame, item.0, self.program.expr(item).temps);
+            let unit = self.new_unit(Kind::Item, frame, item.0, self.root_temps(item));
             self.unit_mut(unit).a = literal;
+            self.unit_mut(unit).owner = purpose.owner;
             let purpose = Purpose { collector: unit, owner: purpose.owner };
             self.emit_gradual(item, frame, unit, 0, purpose)?;
             self.finish_unit(unit);
@@ -469,14 +503,13 @@ impl Machine<'_> {
                 (Kind::Defined, *base)
             }
             ExprKind::Call(_) => (Kind::Call, None),
-            ExprKind::Construct(_) => (Kind::Construct, None),
             ExprKind::IndexLookup(_) => (Kind::IndexLookup, None),
             ExprKind::ShortIndexLookup(_) => (Kind::ShortIndexLookup, None),
             _ => return Ok(()),
         };
         let parts = self.parts(id);
         let temps = match inner {
-            Some(inner) => program.expr(inner).temps,
+            Some(inner) => self.root_temps(inner),
             None => parts.iter().map(|&part| program.expr(part).temps).sum(),
         };
         let unit = self.new_unit(kind, frame, id.0, temps);
@@ -492,19 +525,16 @@ impl Machine<'_> {
         if let Some(inner) = inner {
             if kind == Kind::Iterate && purpose.collector != NONE {
                 self.begin_comprehension(unit);
-                let purpose = Purpose { collector: unit, owner: NONE };
+                let purpose = Purpose { collector: unit, owner: NOBODY };
                 self.emit_gradual(inner, frame, unit, 0, purpose)?;
             } else {
-                self.emit_expr(inner, frame, unit, 0, NONE).map_err(|e| match kind {
-                    Kind::Hop => e,
-                    _ => e,
-                })?;
+                self.emit_expr(inner, frame, unit, 0)?;
                 self.wait_expr(inner, frame, unit);
             }
         } else {
             let mut slot = 0;
             for &part in &parts {
-                self.emit_expr(part, frame, unit, slot, NONE).map_err(|e| self.blame_expr(e, id))?;
+                self.emit_expr(part, frame, unit, slot).map_err(|e| self.blame_expr(e, id))?;
                 slot += program.expr(part).temps;
             }
             for &part in &parts {
@@ -525,7 +555,7 @@ impl Machine<'_> {
             }
             ExprKind::Construct(construct) => {
                 let direct = construct.direct.iter().map(|(_, value)| *value);
-                direct.chain(construct.spread.iter().copied()).collect()
+                direct.chain(construct.spread.iter().copied()).chain(construct.owner).collect()
             }
             ExprKind::IndexLookup(lookup) => {
                 let query = lookup.query.iter().map(|(_, value)| *value);

@@ -1,10 +1,12 @@
 //! Running units that have all they waited for.
 
+use orrery_syntax::ast::Loc;
+
 use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, ExprKind, StmtId, StmtKind};
 use crate::value::{InstanceId, Value};
 
-use super::emit::{Dest, NOWHERE, PLAIN, Place, Purpose};
+use super::emit::{Dest, Owner, Place, Purpose};
 use super::{
     CellKind, Comprehending, DONE, INSTANCE_FRAME, Kind, Machine, NONE, REPORTED, Unit,
 };
@@ -29,7 +31,6 @@ impl Machine<'_> {
             Kind::Promise => self.run_promise(&unit)?,
             Kind::Hop => self.run_hop(&unit)?,
             Kind::Call => return self.run_call(id, &unit),
-            Kind::Construct => self.run_construct(&unit)?,
             Kind::IndexLookup => self.run_index_lookup(&unit)?,
             Kind::ShortIndexLookup => self.run_short_index_lookup(&unit)?,
             Kind::LazyLeft => self.run_lazy_left(&unit)?,
@@ -100,7 +101,7 @@ impl Machine<'_> {
                 return self.fail("TypingException", text);
             }
         }
-        self.start_set(instance, slot, *value, unit.frame, unit.origin)
+        self.start_set(instance, slot, *value, unit.frame, unit.origin, unit.origin)
     }
 
     /// The slot of an attribute, or the error that there is none.
@@ -131,16 +132,20 @@ impl Machine<'_> {
         value: ExprId,
         frame: u32,
         origin: u32,
+        set_by: u32,
     ) -> Result<()> {
-        let unit = self.new_unit(Kind::SetAttr, frame, value.0, self.program.expr(value).temps);
+        let unit = self.new_unit(Kind::SetAttr, frame, value.0, self.root_temps(value));
         let this = self.unit_mut(unit);
         this.a = instance.0;
         this.b = slot;
         this.origin = origin;
+        this.set_by = set_by;
+        let owner = Owner { instance: instance.0, slot };
+        this.owner = owner;
         let cell = self.slot_cell(instance, slot);
         match self.cells[cell as usize].kind {
             CellKind::List => {
-                let purpose = Purpose { collector: unit, owner: instance.0 };
+                let purpose = Purpose { collector: unit, owner };
                 self.promise(cell);
                 self.emit_gradual(value, frame, unit, 0, purpose)?;
             }
@@ -148,7 +153,7 @@ impl Machine<'_> {
                 if kind == CellKind::Optional {
                     self.promise(cell);
                 }
-                self.emit_expr(value, frame, unit, 0, instance.0)?;
+                self.emit_expr(value, frame, unit, 0)?;
                 self.wait_expr(value, frame, unit);
             }
         }
@@ -160,10 +165,10 @@ impl Machine<'_> {
         let instance = InstanceId(unit.a);
         let value = self
             .eval_in(ExprId(unit.node), unit, 0)
-            .map_err(|e| self.blame(e, unit.origin))?;
+            .map_err(|e| self.could_not_set(e, instance, unit.b, unit.origin))?;
         let reported = self.units[id as usize].flags & REPORTED != 0;
         if !reported || !matches!(value, Value::List(_)) {
-            self.set_slot(instance, unit.b, value, unit.origin, true)
+            self.set_slot(instance, unit.b, value, unit.set_by, true)
                 .map_err(|e| self.could_not_set(e, instance, unit.b, unit.origin))?;
         }
         let cell = self.slot_cell(instance, unit.b);
@@ -219,9 +224,18 @@ impl Machine<'_> {
                     }
                 }
             }
-            _ => {
-                let text = "A for loop can only be applied to lists and relations. Hint: ";
-                let error = CompileError::new("TypingException", text.trim_end());
+            other => {
+                let shown = self.str(other);
+                let hint = match self.program.expr(*iterable).kind {
+                    ExprKind::Var { .. } | ExprKind::Attr { .. } => {
+                        format!("'{}' resolves to '{shown}'.", self.renderer().expr(*iterable))
+                    }
+                    _ => format!("'{shown}' is not a list."),
+                };
+                let text = format!(
+                    "A for loop can only be applied to lists and relations. Hint: {hint}"
+                );
+                let error = CompileError::new("TypingException", text);
                 return Err(self.blame(error, unit.origin));
             }
         }
@@ -244,7 +258,7 @@ impl Machine<'_> {
             }
             Kind::SetAttr => {
                 let instance = InstanceId(unit.a);
-                self.set_slot(instance, unit.b, value, unit.origin, true)
+                self.set_slot(instance, unit.b, value, unit.set_by, true)
                     .map_err(|e| self.could_not_set(e, instance, unit.b, unit.origin))
             }
             Kind::Item => {
@@ -351,7 +365,7 @@ impl Machine<'_> {
                 this.dest = unit.dest;
                 this.dest_slot = unit.dest_slot;
                 this.origin = unit.origin;
-                self.emit_expr(*right, unit.frame, next, 0, NONE)
+                self.emit_expr(*right, unit.frame, next, 0)
                     .map_err(|e| self.blame_expr(e, id))?;
                 self.wait_expr(*right, unit.frame, next);
                 self.finish_unit(next);
@@ -402,14 +416,15 @@ impl Machine<'_> {
                 return Err(self.blame_expr(CompileError::new("RuntimeException", text), id));
             }
         };
-        let next = self.new_unit(Kind::Branch, unit.frame, branch.0, self.program.expr(branch).temps);
+        let next = self.new_unit(Kind::Branch, unit.frame, branch.0, self.root_temps(branch));
         let this = self.unit_mut(next);
         this.dest = unit.dest;
         this.dest_slot = unit.dest_slot;
         this.origin = unit.origin;
+        this.owner = unit.owner;
         let purpose = Purpose { collector: unit.collector, owner: unit.owner };
         if unit.collector == NONE {
-            self.emit_expr(branch, unit.frame, next, 0, unit.owner)?;
+            self.emit_expr(branch, unit.frame, next, 0)?;
             self.wait_expr(branch, unit.frame, next);
         } else {
             self.emit_gradual(branch, unit.frame, next, 0, purpose)?;
@@ -432,8 +447,13 @@ impl Machine<'_> {
                 }
             },
             Some(base) => {
-                let value = self.eval_in(*base, unit, 0).map_err(|e| self.blame_expr(e, id))?;
-                self.attribute_cell(value, *base, *name).map_err(|e| self.blame_expr(e, id))?
+                let at = |this: &Self, error: Box<CompileError>| {
+                    let shown = format!("{}.{}", this.renderer().expr(*base), this.text(*name));
+                    let loc = Loc { column: false, ..this.program.expr(id).loc };
+                    error.or_in(|| shown, loc)
+                };
+                let value = self.eval_in(*base, unit, 0).map_err(|e| at(self, e))?;
+                self.attribute_cell(value, *base, *name).map_err(|e| at(self, e))?
             }
         };
         if self.is_ready(cell) {
@@ -557,15 +577,16 @@ impl Machine<'_> {
         self.set_plain(cell, value, 0)?;
         let frame = self.new_frame(unit.frame, cell, comprehension.names);
         let element = comprehension.element;
-        let next = self.new_unit(Kind::Element, frame, element.0, self.program.expr(element).temps);
+        let next = self.new_unit(Kind::Element, frame, element.0, self.root_temps(element));
         let this = self.unit_mut(next);
         this.a = number as u32;
         this.b = position;
         this.collector = unit.collector;
         this.origin = unit.origin;
+        this.owner = unit.owner;
         self.units[collect as usize].waiting += 1;
         if unit.collector == NONE {
-            self.emit_expr(element, frame, next, 0, unit.owner)?;
+            self.emit_expr(element, frame, next, 0)?;
             self.wait_expr(element, frame, next);
         } else {
             let purpose = Purpose { collector: next, owner: unit.owner };
@@ -678,10 +699,5 @@ impl Machine<'_> {
             out.push_str(&format!(" when {}", self.renderer().expr(when)));
         }
         out
-    }
-
-    /// Discards a result: used where only effects count.
-    pub(super) fn emit_for_effect(&mut self, id: ExprId, frame: u32) -> Result<()> {
-        self.emit_temp(id, frame, NOWHERE, PLAIN)
     }
 }

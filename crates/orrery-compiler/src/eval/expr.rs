@@ -7,17 +7,29 @@ use crate::error::{CompileError, Result};
 use crate::ir::{Cast, ExprId, ExprKind, Format};
 use crate::value::{Dict, Other, Value};
 
-use super::emit::Place;
-use super::{EMPTY, Machine, Temp, Unit};
+use super::emit::{NOBODY, Owner, Place};
+use super::{EMPTY, LITERAL, Machine, Temp, Unit};
 
 impl Machine<'_> {
     /// Evaluates for a unit; `slot` is the first of its temps that belongs to the expression.
     pub(super) fn eval_in(&mut self, id: ExprId, unit: &Unit, slot: u32) -> Result<Value> {
+        if unit.flags & LITERAL != 0
+            && let Temp::Value(value) = self.temps[unit.temps as usize]
+        {
+            return Ok(value);
+        }
         let temps = unit.temps.wrapping_add(slot);
-        self.eval(id, unit.frame, temps)
+        self.eval(id, unit.frame, temps, unit.owner)
     }
 
-    pub(super) fn eval(&mut self, id: ExprId, frame: u32, temps: u32) -> Result<Value> {
+    /// `owner` is what the value becomes an attribute of, if it does so directly.
+    pub(super) fn eval(
+        &mut self,
+        id: ExprId,
+        frame: u32,
+        temps: u32,
+        owner: Owner,
+    ) -> Result<Value> {
         let program = self.program;
         match &program.expr(id).kind {
             ExprKind::Const(value) => Ok(*value),
@@ -27,20 +39,20 @@ impl Machine<'_> {
                 None => Ok(Value::Null),
             },
             ExprKind::Binary { op, left, right } => {
-                let left_value = self.eval(*left, frame, temps)?;
+                let left_value = self.eval(*left, frame, temps, NOBODY)?;
                 let right_temps = temps.wrapping_add(program.expr(*left).temps);
-                let right_value = self.eval(*right, frame, right_temps)?;
+                let right_value = self.eval(*right, frame, right_temps, NOBODY)?;
                 self.binary(*op, left_value, right_value).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::Not(inner) => {
-                let value = self.eval(*inner, frame, temps)?;
+                let value = self.eval(*inner, frame, temps, NOBODY)?;
                 self.not(value).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::List(items) => {
                 let mut temps = temps;
                 let mut values = Vec::with_capacity(items.len());
                 for &item in items {
-                    match self.eval(item, frame, temps)? {
+                    match self.eval(item, frame, temps, owner)? {
                         Value::List(list) => values.extend_from_slice(self.heap.items(list)),
                         value => values.push(value),
                     }
@@ -52,15 +64,15 @@ impl Machine<'_> {
                 let mut temps = temps;
                 let mut dict = Dict::default();
                 for &(key, item) in items {
-                    dict.insert(key, self.eval(item, frame, temps)?);
+                    dict.insert(key, self.eval(item, frame, temps, NOBODY)?);
                     temps = temps.wrapping_add(program.expr(item).temps);
                 }
                 Ok(self.heap.dict(dict))
             }
             ExprKind::Lookup { base, key } => {
-                let dict = self.eval(*base, frame, temps)?;
+                let dict = self.eval(*base, frame, temps, NOBODY)?;
                 let key_temps = temps.wrapping_add(program.expr(*base).temps);
-                let key = self.eval(*key, frame, key_temps)?;
+                let key = self.eval(*key, frame, key_temps, NOBODY)?;
                 self.lookup(dict, key).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::Format(format) => {
@@ -71,6 +83,7 @@ impl Machine<'_> {
                 let values = self.format_values(format, frame, temps)?;
                 self.fstring(format, &values).map_err(|e| self.blame_expr(e, id))
             }
+            ExprKind::Construct(construct) => self.construct(id, construct, frame, temps, owner),
             ExprKind::Regex(_) => Ok(Value::Null),
             _ => match self.temps[temps as usize] {
                 Temp::Value(value) => Ok(value),
@@ -197,7 +210,7 @@ impl Machine<'_> {
             let name = match op {
                 BinaryOp::Add => "plus",
                 BinaryOp::Subtract => "minus",
-                BinaryOp::Multiply => "times",
+                BinaryOp::Multiply => "multiplication",
                 BinaryOp::Divide => "division",
                 BinaryOp::Modulo => "modulo",
                 _ => "exponentiation",
@@ -238,7 +251,6 @@ impl Machine<'_> {
             return Ok(left);
         }
         match right {
-            Value::Unknown(_) => Ok(right),
             Value::List(list) => {
                 let items = self.heap.items(list);
                 if items.iter().any(|&item| self.heap.equal(item, left)) {
@@ -262,7 +274,7 @@ impl Machine<'_> {
     fn format_values(&mut self, format: &Format, frame: u32, mut temps: u32) -> Result<Vec<Value>> {
         let mut values = Vec::with_capacity(format.parts.len());
         for &(_, part) in &format.parts {
-            values.push(self.eval(part, frame, temps)?);
+            values.push(self.eval(part, frame, temps, NOBODY)?);
             temps = temps.wrapping_add(self.program.expr(part).temps);
         }
         Ok(values)
@@ -296,40 +308,62 @@ impl Machine<'_> {
         if let Some(unknown) = values.iter().find(|value| value.is_unknown()) {
             return Ok(*unknown);
         }
-        let text = self.format_text(&format.text, format, values)?;
+        let text = self.format_text(&format.text, format, values, 0)?;
         Ok(self.heap.str(&text))
     }
 
-    fn format_text(&self, template: &str, format: &Format, values: &[Value]) -> Result<String> {
+    fn format_text(
+        &self,
+        template: &str,
+        format: &Format,
+        values: &[Value],
+        depth: u32,
+    ) -> Result<String> {
+        if depth > 1 {
+            let text = "Invalid f-string: Max string recursion exceeded";
+            return self.fail("RuntimeException", text);
+        }
         let invalid = |error: PyError| {
-            CompileError::new("StringFormatException", format!("Invalid f-string: {}", error.message))
+            if error.kind != "ValueError" {
+                return CompileError::python(error);
+            }
+            CompileError::new("RuntimeException", format!("Invalid f-string: {}", error.message))
         };
         let mut out = String::new();
         for part in orrery_python::parse_format(template).map_err(invalid)? {
             out.push_str(&part.literal);
             let Some(field) = part.field else { continue };
             let name = &field.name;
+            if name.is_empty() {
+                let text = "f-strings do not support positional substitutions via '{}', use variable or attribute keys instead";
+                return self.fail("RuntimeException", text);
+            }
             let found = format.parts.iter().position(|(field, _)| **field == **name);
             let Some(at) = found else {
                 let text = format!("Invalid key in f-string: ''{name}''");
-                return self.fail("StringFormatException", text);
+                return self.fail("RuntimeException", text);
             };
             let spec = if field.spec.contains('{') {
-                self.format_text(&field.spec, format, values)?
+                self.format_text(&field.spec, format, values, depth + 1)?
             } else {
                 field.spec.to_string()
             };
+            let value = self.without_fraction(values[at])?;
             let shown = match field.conversion {
                 Some('r') => {
-                    let text = self.repr(values[at]);
+                    let text = self.repr(value);
                     orrery_python::format_value(FormatArg::Str(&text), &spec)
                 }
                 Some('a') => {
-                    let text = orrery_python::ascii_of_repr(&self.repr(values[at]));
+                    let text = orrery_python::ascii_of_repr(&self.repr(value));
                     orrery_python::format_value(FormatArg::Str(&text), &spec)
                 }
+                Some(other) if other != 's' => {
+                    let text = format!("Invalid f-string: Unknown conversion specifier {other}");
+                    return self.fail("RuntimeException", text);
+                }
                 Some(_) => {
-                    let text = self.str(values[at]);
+                    let text = self.str(value);
                     orrery_python::format_value(FormatArg::Str(&text), &spec)
                 }
                 None => self.format_one(values[at], &spec)?,
@@ -337,6 +371,19 @@ impl Machine<'_> {
             out.push_str(&shown.map_err(invalid)?);
         }
         Ok(out)
+    }
+
+    /// A float without fraction counts as the integer, if that is small.
+    fn without_fraction(&self, value: Value) -> Result<Value> {
+        if let Value::Float(f) = value
+            && (f.fract() == 0.0 || f.is_infinite())
+        {
+            return Ok(match Int::from_f64_trunc(f).map_err(CompileError::python)? {
+                Int::Small(small) => Value::Int(small),
+                Int::Big(_) => value,
+            });
+        }
+        Ok(value)
     }
 
     fn format_one(&self, value: Value, spec: &str) -> Result<std::result::Result<String, PyError>> {
@@ -389,7 +436,10 @@ impl Machine<'_> {
                     self.heap.int(int)
                 }
                 Value::Float(f) => {
-                    let int = Int::from_f64_trunc(f).map_err(|_| failed(self))?;
+                    let int = Int::from_f64_trunc(f).map_err(|error| match error.kind {
+                        "OverflowError" => CompileError::python(error),
+                        _ => failed(self),
+                    })?;
                     self.heap.int(int)
                 }
                 Value::Bool(b) => Value::Int(i64::from(b)),

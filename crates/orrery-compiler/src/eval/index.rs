@@ -216,6 +216,11 @@ impl Machine<'_> {
             let value = self.eval_in(expr, unit, slot).map_err(|e| self.blame_expr(e, id))?;
             for (name, value) in self.spread_entries(expr, value)? {
                 if let Some(symbol) = self.program.interner.get(&name) {
+                    if values.iter().any(|(other, _)| *other == symbol) {
+                        let text = format!("Attribute {name} provided twice in index lookup");
+                        let error = CompileError::new("RuntimeException", text);
+                        return Err(self.blame_expr(error, id));
+                    }
                     values.push((symbol, value));
                 }
             }

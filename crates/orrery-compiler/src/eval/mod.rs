@@ -144,7 +144,6 @@ enum Kind {
     /// `a.b`: finds the cell
     Hop,
     Call,
-    Construct,
     IndexLookup,
     ShortIndexLookup,
     /// `and`, `or`: left side, then right side
@@ -168,6 +167,8 @@ enum Kind {
 
 const REPORTED: u8 = 1;
 const DONE: u8 = 2;
+/// The first temp holds the whole of a list literal.
+const LITERAL: u8 = 4;
 
 /// A step that waits to be run.
 #[derive(Clone, Copy, Debug)]
@@ -192,10 +193,12 @@ struct Unit {
     b: u32,
     /// Encoded `Origin`: whose assignment it is.
     origin: u32,
+    /// Encoded `Origin` of the value that is assigned: a default's is its declaration.
+    set_by: u32,
     /// A unit that gets values as they arrive.
     collector: u32,
-    /// The instance that is assigned to, for implicit inverses.
-    owner: u32,
+    /// What is assigned to, for implicit inverses.
+    owner: emit::Owner,
 }
 
 /// A comprehension under way.
@@ -257,6 +260,8 @@ pub struct Machine<'p> {
     literals: Vec<Literal>,
     /// Promises that a block holds, by its unit.
     held: FxHashMap<u32, Vec<u32>>,
+    /// Arguments of calls that wait for a value they asked for.
+    waiting_calls: FxHashMap<u32, call::Arguments>,
     /// Implementations that ran, for entities with more than 64.
     implemented_more: FxHashSet<(InstanceId, u32)>,
     indexes: index::Indexes,
@@ -298,6 +303,7 @@ impl<'p> Machine<'p> {
             comprehensions: Vec::new(),
             literals: Vec::new(),
             held: FxHashMap::default(),
+            waiting_calls: FxHashMap::default(),
             implemented_more: FxHashSet::default(),
             indexes: index::Indexes::new(program),
             run: VecDeque::new(),

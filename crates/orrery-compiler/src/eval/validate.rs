@@ -1,7 +1,7 @@
 //! Types checked at the moment a value enters a cell or crosses a plugin's border.
 
 use crate::error::{CompileError, Result};
-use crate::ir::{Callee, ExprId, ExprKind};
+use crate::ir::{Callee, Comprehension, ExprId, ExprKind, Var};
 use crate::program::{Type, TypeId};
 use crate::value::{Dict, Value};
 
@@ -17,7 +17,7 @@ impl Machine<'_> {
                 let slot = entity.slot_of.get(name);
                 let (Some((_, Some(value))), Some(&slot)) = (default, slot) else { continue };
                 let ty = program.slot(crate::program::EntityId(number as u32), slot).ty;
-                self.validate(ty, *value).map_err(|e| e.or_in(|| declaration.clone(), *loc))?;
+                self.validate(ty, *value).map_err(|e| e.in_statement(declaration.clone(), *loc))?;
             }
         }
         Ok(())
@@ -116,14 +116,16 @@ impl Machine<'_> {
         let typedef = &self.program.typedefs[number as usize];
         self.validate(typedef.base, value)?;
         let constraint = typedef.constraint;
-        let result = self.direct(constraint, value)?;
+        let result = self.direct(constraint, &Bound { this: value, variables: Vec::new() })?;
         if !self.heap.truthy(result) {
             let text = format!(
                 "Invalid value {}, does not match constraint `{}`",
                 self.repr(value),
                 self.renderer().expr(constraint)
             );
-            return self.fail("RuntimeException", text);
+            let shown = self.program.type_name(self.program.type_of[&Type::Typedef(number)]);
+            let error = CompileError::new("RuntimeException", text);
+            return Err(error.in_statement(shown, self.program.typedefs[number as usize].loc));
         }
         if let Some(memo) = memo {
             self.validated.insert(memo);
@@ -132,24 +134,28 @@ impl Machine<'_> {
     }
 
     /// Evaluates the constraint of a typedef at once, with only `self` bound.
-    fn direct(&mut self, id: ExprId, this: Value) -> Result<Value> {
+    fn direct(&mut self, id: ExprId, this: &Bound) -> Result<Value> {
         let program = self.program;
         let expr = program.expr(id);
         match &expr.kind {
             ExprKind::Const(value) => Ok(*value),
             ExprKind::Regex(at) => {
-                let Value::Str(text) = this else {
+                let Value::Str(text) = this.this else {
                     let text = "expected string or bytes-like object, got ";
                     return Err(CompileError::python(orrery_python::PyError {
                         kind: "TypeError",
-                        message: format!("{text}'{}'", self.heap.class_name(this)),
+                        message: format!("{text}'{}'", self.heap.class_name(this.this)),
                     }));
                 };
                 let (_, regex) = &program.regexes[*at as usize];
                 let found = regex.is_match_at_start(self.heap.text(text));
                 found.map(Value::Bool).map_err(CompileError::python)
             }
-            ExprKind::Var { var: crate::ir::Var::SelfValue, .. } => Ok(this),
+            ExprKind::Var { var: Var::SelfValue, .. } => Ok(this.this),
+            ExprKind::Var { var: Var::Local { hops, .. }, .. } => {
+                let at = this.variables.len() - 1 - usize::from(*hops);
+                Ok(this.variables[at])
+            }
             ExprKind::Var { name, .. } => {
                 let text = format!(
                     "Unable to resolve `{}`: a type constraint can not reference variables.",
@@ -230,6 +236,7 @@ impl Machine<'_> {
                 }
                 Ok(self.heap.dict(dict))
             }
+            ExprKind::Comprehension(comprehension) => self.direct_comprehension(comprehension, id, this),
             ExprKind::Call(call) => {
                 let mut positional = Vec::new();
                 for &arg in &call.positional {
@@ -260,4 +267,45 @@ impl Machine<'_> {
             }
         }
     }
+
+    fn direct_comprehension(
+        &mut self,
+        comprehension: &Comprehension,
+        id: ExprId,
+        this: &Bound,
+    ) -> Result<Value> {
+        let iterable = self.direct(comprehension.iterable, this)?;
+        let items = match iterable {
+            Value::List(list) => self.heap.items(list).to_vec(),
+            unknown @ Value::Unknown(_) => vec![unknown],
+            other => {
+                let text = format!(
+                    "A list comprehension can only be applied to lists and relations, got {}",
+                    self.heap.class_name(other)
+                );
+                return Err(self.blame_expr(CompileError::new("TypingException", text), id));
+            }
+        };
+        let mut values = Vec::new();
+        for item in items {
+            if item.is_unknown() {
+                values.push(item);
+                continue;
+            }
+            let mut inner = this.clone();
+            inner.variables.push(item);
+            match self.direct(comprehension.element, &inner)? {
+                Value::List(list) => values.extend_from_slice(self.heap.items(list)),
+                value => values.push(value),
+            }
+        }
+        Ok(self.heap.list(values))
+    }
+}
+
+/// What a constraint may refer to: the value itself and the variables of comprehensions around it.
+#[derive(Clone)]
+struct Bound {
+    this: Value,
+    variables: Vec<Value>,
 }
