@@ -614,6 +614,7 @@ impl Builder {
             indexes: Vec::new(),
             own_implements: Vec::new(),
             implements: Vec::new(),
+            implementations: Vec::new(),
             loc,
         }
     }

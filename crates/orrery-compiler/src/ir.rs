@@ -69,6 +69,17 @@ pub enum ExprKind {
 }
 
 impl ExprKind {
+    /// The expressions that a call, constructor or lookup evaluates, in order.
+    pub fn parts(&self) -> &[ExprId] {
+        match self {
+            ExprKind::Call(call) => &call.parts,
+            ExprKind::Construct(construct) => &construct.parts,
+            ExprKind::IndexLookup(lookup) => &lookup.parts,
+            ExprKind::ShortIndexLookup(lookup) => &lookup.parts,
+            _ => &[],
+        }
+    }
+
     /// Whether another unit computes it, so that its reader waits for a result.
     pub fn is_temp(&self) -> bool {
         matches!(
@@ -90,6 +101,16 @@ pub struct Format {
     pub text: Box<str>,
     /// Text to replace (or field name) and the reference.
     pub parts: Box<[(Box<str>, ExprId)]>,
+    /// The text cut into literals and parts, where that can be done beforehand.
+    pub segments: Option<Box<[Segment]>>,
+}
+
+/// A literal and what follows it.
+#[derive(Debug)]
+pub struct Segment {
+    pub literal: Box<str>,
+    /// Number of the part and its format.
+    pub part: Option<(u32, Box<str>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +135,8 @@ pub struct Call {
     pub positional: Box<[ExprId]>,
     pub keyword: Box<[(Symbol, ExprId)]>,
     pub spread: Box<[ExprId]>,
+    /// All of them in the order of evaluation.
+    pub parts: Box<[ExprId]>,
     pub namespace: NamespaceId,
 }
 
@@ -132,6 +155,8 @@ pub struct Construct {
     pub inverse: Option<Symbol>,
     /// The owner's reference, waited for once more where it takes a step of its own.
     pub owner: Option<ExprId>,
+    /// What is evaluated before the instance exists, in order.
+    pub parts: Box<[ExprId]>,
 }
 
 #[derive(Debug)]
@@ -140,6 +165,8 @@ pub struct IndexLookup {
     pub entity: EntityId,
     pub query: Box<[(Symbol, ExprId)]>,
     pub spread: Box<[ExprId]>,
+    /// All that is evaluated, in order.
+    pub parts: Box<[ExprId]>,
 }
 
 #[derive(Debug)]
@@ -148,6 +175,8 @@ pub struct ShortIndexLookup {
     pub relation: Symbol,
     pub query: Box<[(Symbol, ExprId)]>,
     pub spread: Box<[ExprId]>,
+    /// All that is evaluated, in order.
+    pub parts: Box<[ExprId]>,
 }
 
 #[derive(Debug)]

@@ -173,7 +173,16 @@ impl Builder {
                 }
                 next += 1;
             }
+            let mut bits: Vec<u32> = Vec::new();
+            for &implement in &all {
+                for &one in &self.program.implements[implement as usize].implementations {
+                    if !bits.contains(&one) {
+                        bits.push(one);
+                    }
+                }
+            }
             self.program.entities[number].implements = all;
+            self.program.entities[number].implementations = bits;
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use orrery_syntax::ast::{self, BinaryOp, Loc};
 
 use crate::error::CompileError;
 use crate::ir::{
-    Call, Callee, Cast, Comprehension, Construct, ExprId, ExprKind, Format, IndexLookup,
+    Call, Callee, Cast, Comprehension, Construct, ExprId, ExprKind, Format, IndexLookup, Segment,
     ShortIndexLookup, Var,
 };
 use crate::lower::Lowering;
@@ -55,8 +55,12 @@ impl Lowering<'_> {
             ast::ExprKind::Float(f) => ExprKind::Const(Value::Float(*f)),
             ast::ExprKind::String(text) => ExprKind::Const(self.b.heap.str(text)),
             ast::ExprKind::Regex(pattern) => self.regex(pattern, loc),
-            ast::ExprKind::Interpolation { text, parts } => ExprKind::Format(self.format(text, parts)),
-            ast::ExprKind::FString { text, parts } => ExprKind::FString(self.format(text, parts)),
+            ast::ExprKind::Interpolation { text, parts } => {
+                ExprKind::Format(self.format(text, parts, interpolation_segments))
+            }
+            ast::ExprKind::FString { text, parts } => {
+                ExprKind::FString(self.format(text, parts, fstring_segments))
+            }
             ast::ExprKind::Variable(path) => self.variable_expr(path, loc),
             ast::ExprKind::Attribute { base, attribute } => {
                 ExprKind::Attr { base: self.expr(base), name: attribute.symbol }
@@ -70,6 +74,7 @@ impl Lowering<'_> {
                 ExprKind::ShortIndexLookup(Box::new(ShortIndexLookup {
                     base,
                     relation: relation.symbol,
+                    parts: query_parts(Some(base), &query, &spread),
                     query,
                     spread,
                 }))
@@ -162,12 +167,18 @@ impl Lowering<'_> {
         }
     }
 
-    fn format(&mut self, text: &str, parts: &[ast::Interpolated]) -> Box<Format> {
-        let parts = parts
+    fn format(
+        &mut self,
+        text: &str,
+        parts: &[ast::Interpolated],
+        cut: fn(&str, &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>>,
+    ) -> Box<Format> {
+        let parts: Box<[(Box<str>, ExprId)]> = parts
             .iter()
             .map(|part| (part.text.clone(), self.expr(&part.reference)))
             .collect();
-        Box::new(Format { text: text.into(), parts })
+        let segments = cut(text, &parts);
+        Box::new(Format { text: text.into(), parts, segments })
     }
 
     fn list(&mut self, items: &[ast::Expr], position: Position<'_>) -> ExprKind {
@@ -249,7 +260,14 @@ impl Lowering<'_> {
                 }
             },
         };
+        let parts = positional
+            .iter()
+            .copied()
+            .chain(keyword.iter().map(|(_, value)| *value))
+            .chain(spread.iter().copied())
+            .collect();
         let call = Call {
+            parts,
             name: function.symbol,
             callee: callee.unwrap_or(Callee::Cast(Cast::String)),
             positional: positional.into_boxed_slice(),
@@ -382,6 +400,7 @@ impl Lowering<'_> {
                 written: Box::default(),
                 inverse: None,
                 owner: None,
+                parts: Box::default(),
             };
             return ExprKind::Construct(Box::new(kind));
         };
@@ -484,7 +503,14 @@ impl Lowering<'_> {
                 (name, value, !written.iter().any(|(other, _)| *other == name))
             })
             .collect();
+        let parts = direct
+            .iter()
+            .map(|(_, value)| *value)
+            .chain(spread.iter().copied())
+            .chain(owner)
+            .collect();
         ExprKind::Construct(Box::new(Construct {
+            parts,
             class: class.symbol,
             entity,
             direct: direct.into_boxed_slice(),
@@ -505,8 +531,57 @@ impl Lowering<'_> {
             }
         };
         let (query, spread) = self.keyword_args(args);
-        ExprKind::IndexLookup(Box::new(IndexLookup { class: class.symbol, entity, query, spread }))
+        let parts = query_parts(None, &query, &spread);
+        let lookup = IndexLookup { class: class.symbol, entity, query, spread, parts };
+        ExprKind::IndexLookup(Box::new(lookup))
     }
+}
+
+/// Cuts a `{{x}}` text at its references.
+fn interpolation_segments(text: &str, parts: &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>> {
+    let mut segments = Vec::new();
+    let mut rest = text;
+    loop {
+        let next = parts
+            .iter()
+            .enumerate()
+            .filter_map(|(number, (pattern, _))| Some((rest.find(&**pattern)?, number)))
+            .min();
+        let Some((at, number)) = next else { break };
+        let part = Some((number as u32, Box::default()));
+        segments.push(Segment { literal: rest[..at].into(), part });
+        rest = &rest[at + parts[number].0.len()..];
+    }
+    segments.push(Segment { literal: rest.into(), part: None });
+    Some(segments.into_boxed_slice())
+}
+
+/// Cuts an f-string at its fields, unless something in it needs a closer look when it is evaluated.
+fn fstring_segments(text: &str, parts: &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>> {
+    let mut segments = Vec::new();
+    for piece in orrery_python::parse_format(text).ok()? {
+        let part = match piece.field {
+            None => None,
+            Some(field) => {
+                if field.conversion.is_some() || field.spec.contains('{') {
+                    return None;
+                }
+                let number = parts.iter().position(|(name, _)| **name == *field.name)?;
+                Some((number as u32, field.spec.as_str().into()))
+            }
+        };
+        segments.push(Segment { literal: piece.literal.as_str().into(), part });
+    }
+    Some(segments.into_boxed_slice())
+}
+
+/// What a lookup evaluates, in order.
+fn query_parts(
+    base: Option<ExprId>,
+    query: &[(Symbol, ExprId)],
+    spread: &[ExprId],
+) -> Box<[ExprId]> {
+    base.into_iter().chain(query.iter().map(|(_, value)| *value)).chain(spread.iter().copied()).collect()
 }
 
 /// The error for index attributes that a constructor does not have.

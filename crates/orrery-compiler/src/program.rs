@@ -133,6 +133,8 @@ pub struct Entity {
     pub own_implements: Vec<u32>,
     /// What a new instance runs: own statements and, with `parents`, those of the parents.
     pub implements: Vec<u32>,
+    /// All implementations among them: an instance has one bit for each.
+    pub implementations: Vec<u32>,
     pub loc: Loc,
 }
 

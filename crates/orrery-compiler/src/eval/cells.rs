@@ -419,6 +419,9 @@ impl Machine<'_> {
     pub(super) fn fulfil(&mut self, cell: u32) {
         let delayed = self.delayed_mut(cell);
         delayed.promises -= 1;
+        if delayed.promises > 0 || self.cells[cell as usize].flags & (READY | QUEUED) != 0 {
+            return;
+        }
         let low = self.relation_of(cell).map_or(0, |end| end.low);
         self.queue_if_completable(cell, low);
     }
@@ -446,8 +449,12 @@ impl Machine<'_> {
             return;
         }
         if self.cells[at].kind == CellKind::List {
-            let values = self.delayed(cell).map(|d| d.values.clone()).unwrap_or_default();
-            self.cells[at].value = self.heap.list(values);
+            let head = self.cells[at].head;
+            let list = match head {
+                NONE => self.empty_list,
+                head => self.heap.list_of(&self.delayed[head as usize].values),
+            };
+            self.cells[at].value = Value::List(list);
         } else {
             self.cells[at].flags |= EMPTY;
         }

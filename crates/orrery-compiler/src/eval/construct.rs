@@ -9,8 +9,8 @@ use crate::lower_expr::missing_index_attributes;
 use crate::program::EntityId;
 use crate::value::{InstanceId, Value};
 
-use super::emit::{NOBODY, Owner};
-use super::{INSTANCE_FRAME, Instance, Kind, Machine, NONE, Origin, encode};
+use super::emit::{NOBODY, Owner, Place};
+use super::{CellKind, INSTANCE_FRAME, Instance, Kind, Machine, NONE, Origin, Unit, encode};
 
 impl Machine<'_> {
     /// Runs a constructor as part of the expression that reads it.
@@ -207,11 +207,32 @@ impl Machine<'_> {
     ) -> Result<()> {
         let origin = encode(Origin::Expr(id));
         let entity = self.program.entity(construct.entity);
-        for &(name, value, default) in &construct.indirect {
+        let mut at = 0;
+        while at < construct.indirect.len() {
+            let (name, value, default) = construct.indirect[at];
+            at += 1;
             if extra.iter().any(|(other, _)| *other == name) {
                 continue;
             }
             let slot = entity.slot_of[&name];
+            if extra.is_empty() && self.sets_at_once(instance, slot, value, frame) {
+                // Assignments that wait for nothing stand side by side in the queue: one unit does
+                // them all, in the same order.
+                let first = at - 1;
+                while let Some(&(name, value, _)) = construct.indirect.get(at)
+                    && self.sets_at_once(instance, entity.slot_of[&name], value, frame)
+                {
+                    at += 1;
+                }
+                let unit = self.new_unit(Kind::SetReady, frame, id.0, 0);
+                let this = self.unit_mut(unit);
+                this.a = instance.0;
+                this.b = first as u32;
+                this.dest_slot = at as u32;
+                this.origin = origin;
+                self.finish_unit(unit);
+                continue;
+            }
             let set_by = if default { encode(Origin::Expr(value)) } else { origin };
             self.start_set(instance, slot, value, frame, origin, set_by)
                 .map_err(|e| self.blame_expr(e, id))?;
@@ -224,11 +245,67 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// Whether an argument can be evaluated and assigned without waiting for anything.
+    fn sets_at_once(&self, instance: InstanceId, slot: u32, value: ExprId, frame: u32) -> bool {
+        let cell = self.slot_cell(instance, slot);
+        self.cells[cell as usize].kind == CellKind::Plain && self.is_available(value, frame)
+    }
+
+    fn is_available(&self, id: ExprId, frame: u32) -> bool {
+        let expr = self.program.expr(id);
+        if expr.temps > 0 {
+            return false;
+        }
+        match &expr.kind {
+            ExprKind::Const(_) => true,
+            ExprKind::Var { var, .. } => match self.place(*var, frame) {
+                Some(Place::Cell(cell)) => self.is_ready(cell),
+                Some(Place::Value(_)) => true,
+                None => false,
+            },
+            ExprKind::Format(format) | ExprKind::FString(format) => {
+                format.parts.iter().all(|&(_, part)| self.is_available(part, frame))
+            }
+            ExprKind::Binary { left, right, .. } => {
+                self.is_available(*left, frame) && self.is_available(*right, frame)
+            }
+            ExprKind::List(items) => items.iter().all(|&item| self.is_available(item, frame)),
+            _ => false,
+        }
+    }
+
+    /// Runs a row of assignments that waited for nothing.
+    pub(super) fn run_set_ready(&mut self, unit: &Unit) -> Result<()> {
+        let program = self.program;
+        let ExprKind::Construct(construct) = &program.expr(ExprId(unit.node)).kind else {
+            return Ok(());
+        };
+        let instance = InstanceId(unit.a);
+        let entity = program.entity(construct.entity);
+        for at in unit.b..unit.dest_slot {
+            let (name, value, default) = construct.indirect[at as usize];
+            let slot = entity.slot_of[&name];
+            let set_by = if default { encode(Origin::Expr(value)) } else { unit.origin };
+            let owner = Owner { instance: instance.0, slot };
+            self.eval(value, unit.frame, NONE, owner)
+                .and_then(|value| self.set_slot(instance, slot, value, set_by, true))
+                .map_err(|e| self.could_not_set(e, instance, slot, unit.origin))?;
+        }
+        Ok(())
+    }
+
     fn emit_implements(&mut self, instance: InstanceId, entity: EntityId) -> Result<()> {
         let program = self.program;
         let frame = INSTANCE_FRAME | instance.0;
         for &number in &program.entity(entity).implements {
             let implement = &program.implements[number as usize];
+            if implement.when.is_none() && self.does_nothing(implement) {
+                // Running an empty body has no effect but that the instance counts as implemented.
+                for &implementation in &implement.implementations {
+                    self.mark_implemented(instance, implementation);
+                }
+                continue;
+            }
             let temps = implement.when.map_or(0, |when| program.expr(when).temps);
             let unit = self.new_unit(Kind::Implement, frame, number, temps);
             self.unit_mut(unit).a = instance.0;
@@ -241,18 +318,20 @@ impl Machine<'_> {
         Ok(())
     }
 
+    fn does_nothing(&self, implement: &crate::ir::Implement) -> bool {
+        implement.implementations.iter().all(|&number| {
+            let body = self.program.implementations[number as usize].body;
+            self.program.block(body).stmts.is_empty()
+        })
+    }
+
     /// Notes that an implementation runs for an instance; false if it already did.
     pub(super) fn mark_implemented(&mut self, instance: InstanceId, number: u32) -> bool {
         let entity = self.instances[instance.index()].entity;
-        let position = self
-            .program
-            .entity(entity)
-            .implements
-            .iter()
-            .flat_map(|&implement| &self.program.implements[implement as usize].implementations)
-            .position(|&other| other == number);
+        let all = &self.program.entity(entity).implementations;
+        let position = all.iter().position(|&other| other == number);
         match position {
-            Some(position) if position < 64 => {
+            Some(position) if position < 63 => {
                 let bits = &mut self.instances[instance.index()].implemented;
                 let new = *bits & (1 << position) == 0;
                 *bits |= 1 << position;

@@ -26,6 +26,7 @@ impl Machine<'_> {
                 self.run_resolve_target(&unit).map_err(|e| self.blame(e, unit.origin))?;
             }
             Kind::SetAttr => self.run_set_attr(id, &unit)?,
+            Kind::SetReady => self.run_set_ready(&unit)?,
             Kind::If => self.run_if(id, &unit)?,
             Kind::For => self.run_for(id, &unit)?,
             Kind::Promise => self.run_promise(&unit)?,

@@ -20,6 +20,7 @@ pub(super) struct Indexes {
     /// Per entity: its indexes and their tables.
     of_entity: Vec<Vec<(u32, u32)>>,
     pub(super) pending: FxHashMap<(u32, Key), Vec<PendingLookup>>,
+    scratch: Vec<u64>,
 }
 
 impl Indexes {
@@ -34,7 +35,7 @@ impl Indexes {
             }
             of_entity.push(own);
         }
-        Indexes { tables, of_entity, pending: FxHashMap::default() }
+        Indexes { tables, of_entity, pending: FxHashMap::default(), scratch: Vec::new() }
     }
 
     pub(super) fn of(&self, entity: EntityId) -> &[(u32, u32)] {
@@ -77,14 +78,16 @@ impl Machine<'_> {
         }
     }
 
-    fn key(&mut self, entity: EntityId, names: &[Symbol], values: &[(Symbol, Value)]) -> Key {
-        let mut key = Vec::with_capacity(names.len() * 2);
+    /// Puts the words of a key into a buffer that is used again and again.
+    fn key(&mut self, entity: EntityId, names: &[Symbol], values: &[(Symbol, Value)]) -> Vec<u64> {
+        let mut key = std::mem::take(&mut self.indexes.scratch);
+        key.clear();
         for &name in names {
             let value = values.iter().find(|(other, _)| *other == name);
             let value = value.map_or(Value::Null, |(_, value)| *value);
             self.key_word(entity, name, value, &mut key);
         }
-        key.into_boxed_slice()
+        key
     }
 
     /// `name=repr` pairs as messages show a key.
@@ -111,9 +114,10 @@ impl Machine<'_> {
             let (index, table) = self.indexes.of(entity)[at];
             let names = &program.indexes[index as usize].attributes;
             let key = self.key(entity, names, values);
-            if let Some(&instance) = self.indexes.tables[table as usize].get(&key) {
+            if let Some(&instance) = self.indexes.tables[table as usize].get(key.as_slice()) {
                 found.push(instance);
             }
+            self.indexes.scratch = key;
         }
         found
     }
@@ -134,22 +138,24 @@ impl Machine<'_> {
             for &ancestor in &program.entity(entity).ancestors {
                 let table = self.indexes.of(ancestor).iter().find(|(other, _)| *other == index);
                 let Some(&(_, table)) = table else { continue };
-                if let Some(&other) = self.indexes.tables[table as usize].get(&key) {
+                if let Some(&other) = self.indexes.tables[table as usize].get(key.as_slice()) {
                     let text = format!(
                         "Duplicate key in index. {}",
                         self.key_text(entity, names, values)
                     );
                     return Err(self.duplicate_instances(text, constructor, other));
                 }
-                self.indexes.tables[table as usize].insert(key.clone(), instance);
+                self.indexes.tables[table as usize].insert(key.as_slice().into(), instance);
                 if self.indexes.pending.is_empty() {
                     continue;
                 }
-                for lookup in self.indexes.pending.remove(&(table, key.clone())).unwrap_or_default() {
+                let waiting = self.indexes.pending.remove(&(table, key.as_slice().into()));
+                for lookup in waiting.unwrap_or_default() {
                     let dest = Dest { unit: lookup.dest, slot: lookup.dest_slot };
                     self.deliver(dest, Value::Instance(instance));
                 }
             }
+            self.indexes.scratch = key;
         }
         Ok(())
     }
@@ -183,7 +189,9 @@ impl Machine<'_> {
             return Err(self.blame_expr(error, id));
         };
         let key = self.key(entity, &names, &query);
-        if let Some(&instance) = self.indexes.tables[table as usize].get(&key) {
+        let found = self.indexes.tables[table as usize].get(key.as_slice()).copied();
+        if let Some(instance) = found {
+            self.indexes.scratch = key;
             self.deliver(dest, Value::Instance(instance));
             return Ok(());
         }
@@ -195,7 +203,8 @@ impl Machine<'_> {
             key: text,
             entity,
         };
-        self.indexes.pending.entry((table, key)).or_default().push(lookup);
+        self.indexes.pending.entry((table, key.as_slice().into())).or_default().push(lookup);
+        self.indexes.scratch = key;
         Ok(())
     }
 
