@@ -27,13 +27,19 @@ class Project:
     def problem_with(self, outcome: Outcome) -> str | None:
         """Why `outcome` cannot be a correct compilation of this project, if it cannot."""
         if outcome.exit_code != 0:
-            return f"exit code {outcome.exit_code}: {outcome.output.strip()[-400:]}"
+            return f"exit code {outcome.exit_code}: {complaint_of(outcome.output)}"
         if self.instances == 0:
             return None
         counts = COUNT_LINE.findall(outcome.output)
         if counts != [str(self.instances)]:
             return f"expected {self.instances} instances, the model printed {counts}"
         return None
+
+
+def complaint_of(output: str) -> str:
+    """The part of a failed command's output that says why: what follows the first error, shortened."""
+    start = max(output.find("Error: "), output.find("panicked at"), 0)
+    return output[start:].strip()[:400]
 
 
 def write(shape: str, size: int, directory: Path) -> Project:

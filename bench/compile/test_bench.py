@@ -31,6 +31,11 @@ class ProjectTest(unittest.TestCase):
         self.assertIsNotNone(project.problem_with(outcome("instances 7\n", exit_code=1)))
 
 
+    def test_the_complaint_is_what_follows_the_first_error(self) -> None:
+        self.assertEqual(projects.complaint_of("instances 7\nError: no such type\n"), "Error: no such type")
+        self.assertEqual(projects.complaint_of(" killed \n"), "killed")
+
+
 class MeasureTest(unittest.TestCase):
     def test_output_exit_code_and_directory_are_the_command_s_own(self) -> None:
         with tempfile.TemporaryDirectory() as directory:

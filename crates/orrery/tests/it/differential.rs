@@ -16,6 +16,7 @@ use serde_json::Value;
 mod comparator_checks;
 mod compare;
 mod corpus;
+mod documents;
 mod models;
 
 use corpus::{Case, CaseList};
@@ -51,6 +52,7 @@ fn main() -> Result<ExitCode> {
         let lists = Arc::clone(&lists);
         Trial::test(case.id(), move || Ok(check(&case, &lists).map_err(|e| format!("{e:#}"))?))
     }));
+    trials.extend(documents::trials(compile_project)?);
     let conclusion = libtest_mimic::run(&arguments, trials);
     eprintln!(
         "{compared} cases are to agree with the reference, {differing} differ on purpose, \
@@ -92,17 +94,23 @@ fn numbered(case: &Case) -> String {
     (1..).zip(main.lines().take(60)).map(|(number, line)| format!("{number:4} {line}\n")).collect()
 }
 
-/// Runs the binary in a project of its own and reads its report.
+/// Compiles a case in a project of its own.
 fn compile(case: &Case) -> Result<Value> {
     let scratch = tempfile::tempdir()?;
     let project = scratch.path().canonicalize()?.join("project");
     fs::create_dir(&project)?;
     case.write_to(&project)?;
+    compile_project(&project)
+}
+
+/// Runs the binary in a project and reads its report.
+fn compile_project(project: &Path) -> Result<Value> {
+    let scratch = tempfile::tempdir()?;
     let report = scratch.path().join("report.json");
     let log = scratch.path().join("log");
     let log_file = fs::File::create(&log)?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_orrery"));
-    command.args(["compile", "--report"]).arg(&report).current_dir(&project);
+    command.args(["compile", "--report"]).arg(&report).current_dir(project);
     command.env_remove("NOPE").env_remove("NOPE_XX").envs(ENVIRONMENT);
     command.stdin(Stdio::null()).stdout(log_file.try_clone()?).stderr(log_file);
     let environment = project.join("env");
@@ -116,7 +124,7 @@ fn compile(case: &Case) -> Result<Value> {
         let log = fs::read_to_string(&log).unwrap_or_default();
         format!("no report; it ended with {ending} and said:\n{log}")
     })?;
-    let text = relative_to(&text, &project);
+    let text = relative_to(&text, project);
     serde_json::from_str(&text).with_context(|| format!("the report is no JSON:\n{text}"))
 }
 

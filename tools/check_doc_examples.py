@@ -5,7 +5,7 @@ The examples are promises: a model marked `inmanta` compiles and prints its `out
 `inmanta,fails` is refused with its `error`. The tests hold Orrery to them; this script shows that the
 reference agrees, and is run by hand when examples change:
 
-    docs/check_examples.py --reference COMMAND [PAGE ...]
+    tools/check_doc_examples.py --reference COMMAND [PAGE ...]
 
 Answers are remembered in `target/docs-examples`, so only what changed is asked again. Pages that
 describe differences on purpose mark those examples with the fence word `differs`, which this script
@@ -99,7 +99,7 @@ def problem_with(model: Model, answer: dict) -> str | None:
         return f"exit code {answer['code']}\n{answer['stdout']}{answer['stderr']}"
     if model.output is not None and printed != model.output:
         return f"printed\n{printed}"
-    if model.error is not None and model.error not in answer["stderr"].replace("Error: ", ""):
+    if model.error is not None and model.error not in re.sub(r"^Error: ", "", answer["stderr"], flags=re.MULTILINE):
         return f"said\n{answer['stderr']}"
     return None
 
