@@ -3,7 +3,7 @@
 use orrery_syntax::Symbol;
 
 use crate::ir::{ExprId, ExprKind, Var};
-use crate::plugins::{CellId, Context, Failure, Outcome};
+use crate::plugins::{CellId, Context, Failure, FileKind, Outcome};
 use crate::program::{Definition, Type};
 use crate::value::{Heap, InstanceId, Value};
 
@@ -182,6 +182,10 @@ impl Context for CallContext<'_, '_> {
 
     fn read_text(&self, path: &str) -> Result<String, String> {
         self.machine.world.read_text(path)
+    }
+
+    fn file_kind(&self, path: &str) -> FileKind {
+        self.machine.world.file_kind(path)
     }
 
     fn list_dir(&self, path: &str) -> Result<Vec<String>, String> {

@@ -27,6 +27,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, StmtId};
+use crate::plugins::FileKind;
 use crate::program::{EntityId, Program};
 use crate::project::Limits;
 use crate::render::{Instances, Renderer};
@@ -238,6 +239,7 @@ pub trait World {
     fn module_dir(&self, module: &str) -> Option<String>;
     fn project_dir(&self) -> String;
     fn read_text(&self, path: &str) -> std::result::Result<String, String>;
+    fn file_kind(&self, path: &str) -> FileKind;
     fn list_dir(&self, path: &str) -> std::result::Result<Vec<String>, String>;
     fn write_text(&self, path: &str, text: &str) -> std::result::Result<(), String>;
     fn environment_variable(&self, name: &str) -> Option<String>;
