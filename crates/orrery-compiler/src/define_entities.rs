@@ -258,7 +258,13 @@ impl Builder {
         for attribute in inherited.chain(entity.own.iter().copied()) {
             let name = self.program.attribute(attribute).name;
             match slot_of.get(&name) {
-                Some(&slot) => slots[slot as usize] = attribute,
+                Some(&slot) => {
+                    let known = self.program.attribute(slots[slot as usize]).entity;
+                    let declared = self.program.attribute(attribute).entity;
+                    if self.lineage(declared).contains(&known) {
+                        slots[slot as usize] = attribute;
+                    }
+                }
                 None => {
                     slot_of.insert(name, slots.len() as u32);
                     slots.push(attribute);

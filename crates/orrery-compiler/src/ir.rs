@@ -46,6 +46,8 @@ pub struct Expr {
 #[derive(Debug)]
 pub enum ExprKind {
     Const(Value),
+    /// What a comprehension's guard leaves out.
+    Nothing,
     /// Matches `self` of a typedef against a Python regular expression.
     Regex(u32),
     Var { var: Var, name: Symbol },

@@ -96,13 +96,11 @@ impl Lowering<'_> {
                         Some(condition) => {
                             let var = Var::Local { hops: 0, slot: 0 };
                             let then = this.add(ExprKind::Var { var, name: variable.symbol }, loc);
-                            let empty = this.b.heap.list(Vec::new());
-                            let otherwise = this.add(ExprKind::Const(empty), loc);
+                            let otherwise = this.add(ExprKind::Nothing, loc);
                             let promises = Box::default();
                             let kind = ExprKind::Conditional { condition, then, otherwise, promises };
                             unknown = Some(this.add(kind, loc));
-                            let empty = this.b.heap.list(Vec::new());
-                            let otherwise = this.add(ExprKind::Const(empty), loc);
+                            let otherwise = this.add(ExprKind::Nothing, loc);
                             let promises = Box::default();
                             let kind =
                                 ExprKind::Conditional { condition, then: value, otherwise, promises };
@@ -389,7 +387,7 @@ impl Lowering<'_> {
             }
             let value =
                 self.value_for(value, relation.map(|end| end.target), relation.map(|_| Owner::Constructed));
-            self.check_argument_type(relation.map(|end| end.target), value, class, loc);
+            self.check_argument_type(relation.map(|end| end.target), value);
             if written.iter().any(|(other, _)| *other == name.symbol) {
                 let text = format!(
                     "The attribute {} in the constructor call of {} is already set.",
@@ -423,8 +421,6 @@ impl Lowering<'_> {
         &mut self,
         target: Option<EntityId>,
         value: ExprId,
-        class: &ast::Path,
-        loc: Loc,
     ) {
         let (Some(target), ExprKind::Construct(inner)) =
             (target, &self.b.program.expr(value).kind)
@@ -439,7 +435,8 @@ impl Lowering<'_> {
             self.b.text(self.b.program.entity(inner.entity).name),
             self.b.text(self.b.program.entity(target).name)
         );
-        let shown = format!("Construct({})", self.b.text(class.symbol));
+        let shown = format!("Construct({})", self.b.text(inner.class));
+        let loc = self.b.program.expr(value).loc;
         self.fail(CompileError::new("TypingException", text).in_statement(shown, loc));
     }
 
@@ -490,7 +487,7 @@ impl Lowering<'_> {
         if spread.is_empty() && !missing.is_empty() {
             if position.owner.is_some() && missing.len() == 1 {
                 inverse = Some(missing[0]);
-            } else if position.owner.is_none() {
+            } else {
                 let error = missing_index_attributes(&self.b.program, entity, &missing);
                 let shown = format!("Construct({})", self.b.text(class.symbol));
                 self.fail(error.in_statement(shown, loc));

@@ -226,8 +226,7 @@ impl Machine<'_> {
                 self.finish_unit(unit);
                 continue;
             }
-            self.start_set(instance, slot, value, frame, origin)
-                .map_err(|e| self.blame_expr(e, id))?;
+            self.start_set(instance, slot, value, frame, origin)?;
         }
         for &(slot, value) in extra {
             self.set_slot(instance, slot, value, origin, true)
@@ -299,7 +298,13 @@ impl Machine<'_> {
             let unit = self.new_unit(Kind::Implement, frame, number, temps);
             self.unit_mut(unit).a = instance.0;
             if let Some(when) = implement.when {
-                self.emit_expr(when, frame, unit, 0).map_err(|e| self.blame_expr(e, when))?;
+                self.emit_expr(when, frame, unit, 0).map_err(|e| {
+                    let shown = format!(
+                        "<inmanta.ast.entity.Implement object at 0x{}>",
+                        crate::render::address(number)
+                    );
+                    e.or_in(|| shown, implement.loc)
+                })?;
                 self.wait_expr(when, frame, unit);
             }
             self.finish_unit(unit);

@@ -112,7 +112,11 @@ impl Context for CallContext<'_, '_> {
             "list" => Type::List,
             "dict" => Type::Dict,
             _ => match program.find_definition(type_name) {
-                Some(Definition::Entity(entity)) => Type::Entity(entity),
+                Some(Definition::Entity(entity)) => {
+                    let Value::Instance(instance) = value else { return Ok(false) };
+                    let actual = self.machine.instances[instance.index()].entity;
+                    return Ok(program.is_subtype(actual, entity));
+                }
                 Some(Definition::Typedef(typedef)) => Type::Typedef(typedef),
                 _ => {
                     let message = format!("could not find type {type_name} in namespace std");

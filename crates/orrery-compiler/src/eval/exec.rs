@@ -261,7 +261,7 @@ impl Machine<'_> {
                 let StmtKind::For { body, .. } = &self.program.stmt(StmtId(unit.node)).kind else {
                     return Ok(());
                 };
-                self.emit_block(*body, unit.frame, Some(value))
+                self.emit_block(*body, unit.frame, Some((value, unit.origin)))
             }
             Kind::SetAttr => {
                 let instance = InstanceId(unit.a);
@@ -318,6 +318,10 @@ impl Machine<'_> {
         let id = ExprId(unit.node);
         let ExprKind::Attr { base, name, cache } = &self.program.expr(id).kind else { return Ok(()) };
         let value = self.eval_in(*base, unit, 0).map_err(|e| self.blame_expr(e, id))?;
+        if self.is_self(value, *name) {
+            self.deliver(Self::dest(unit), value);
+            return Ok(());
+        }
         let cell = match value {
             Value::Instance(instance) => {
                 let instance = &self.instances[instance.index()];
@@ -339,6 +343,11 @@ impl Machine<'_> {
         self.listen(cell, unit.collector)?;
         self.connect(Self::dest(unit), cell);
         Ok(())
+    }
+
+    /// `a.self` is `a`.
+    fn is_self(&self, value: Value, name: orrery_syntax::Symbol) -> bool {
+        name == self.self_symbol && matches!(value, Value::Instance(_))
     }
 
     pub(super) fn attribute_cell(
@@ -598,7 +607,7 @@ impl Machine<'_> {
             return Ok(());
         }
         let cell = self.new_cell(CellKind::Plain);
-        self.set_plain(cell, value, 0)?;
+        self.set_plain(cell, value, unit.origin)?;
         let frame = self.new_frame(unit.frame, cell, comprehension.names);
         let element = match comprehension.unknown {
             Some(unknown) if value.is_unknown() => unknown,
@@ -612,13 +621,13 @@ impl Machine<'_> {
         this.origin = unit.origin;
         this.owner = unit.owner;
         self.units[collect as usize].waiting += 1;
-        if unit.collector == NONE {
-            self.emit_expr(element, frame, next, 0)?;
-            self.wait_expr(element, frame, next);
+        let emitted = if unit.collector == NONE {
+            self.emit_expr(element, frame, next, 0).map(|()| self.wait_expr(element, frame, next))
         } else {
             let purpose = Purpose { collector: next, owner: unit.owner };
-            self.emit_gradual(element, frame, next, 0, purpose)?;
-        }
+            self.emit_gradual(element, frame, next, 0, purpose)
+        };
+        emitted.map_err(|e| self.blame_expr(e, ExprId(unit.node)))?;
         self.finish_unit(next);
         Ok(())
     }

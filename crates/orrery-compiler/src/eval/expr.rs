@@ -33,6 +33,7 @@ impl Machine<'_> {
         let program = self.program;
         match &program.expr(id).kind {
             ExprKind::Const(value) => Ok(*value),
+            ExprKind::Nothing => Ok(Value::List(self.empty_list)),
             ExprKind::Var { var, .. } => match self.place(*var, frame) {
                 Some(Place::Value(value)) => Ok(value),
                 Some(Place::Cell(cell)) => self.read(cell),

@@ -287,6 +287,7 @@ pub struct Machine<'p> {
     validated: FxHashSet<u64>,
     has_policy: bool,
     empty_list: ListId,
+    self_symbol: Symbol,
     /// A buffer for texts under construction.
     scratch: String,
 }
@@ -332,6 +333,7 @@ impl<'p> Machine<'p> {
             validated: FxHashSet::default(),
             has_policy,
             empty_list,
+            self_symbol: program.interner.get("self").unwrap_or(Symbol(u32::MAX)),
             scratch: String::new(),
         };
         for _ in 0..program.globals {

@@ -139,6 +139,7 @@ impl Machine<'_> {
         let expr = program.expr(id);
         match &expr.kind {
             ExprKind::Const(value) => Ok(*value),
+            ExprKind::Nothing => Ok(Value::List(self.empty_list)),
             ExprKind::Regex(at) => {
                 let Value::Str(text) = this.this else {
                     let text = "expected string or bytes-like object, got ";
