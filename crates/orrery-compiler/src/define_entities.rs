@@ -182,7 +182,7 @@ impl Builder {
         let default = match &attribute.default {
             ast::Default::None | ast::Default::Undef => None,
             ast::Default::Value(expr) => Some(self.constant(expr).ok_or_else(|| {
-                let shown = self.render_ast(expr);
+                let shown = self.render_ast(not_constant(expr));
                 let declaration = self.render_attribute(attribute);
                 CompileError::new("RuntimeException", format!("{shown} is not a constant"))
                     .in_statement(declaration, attribute.name.loc)
@@ -261,7 +261,8 @@ impl Builder {
                 Some(&slot) => {
                     let known = self.program.attribute(slots[slot as usize]).entity;
                     let declared = self.program.attribute(attribute).entity;
-                    if self.lineage(declared).contains(&known) {
+                    // The left-most parent counts, unless another declaration refines its own.
+                    if !self.lineage(known).contains(&declared) || known == declared {
                         slots[slot as usize] = attribute;
                     }
                 }
@@ -300,5 +301,29 @@ impl Builder {
         }
         let defaults = merged.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         self.program.entities[id.index()].defaults = defaults;
+    }
+}
+
+/// The part of a default that keeps it from being constant.
+fn not_constant(expr: &ast::Expr) -> &ast::Expr {
+    let constant = |expr: &&ast::Expr| {
+        matches!(
+            expr.kind,
+            ast::ExprKind::Null
+                | ast::ExprKind::Bool(_)
+                | ast::ExprKind::Int(_)
+                | ast::ExprKind::Float(_)
+                | ast::ExprKind::String(_)
+        )
+    };
+    match &expr.kind {
+        ast::ExprKind::List(items) => {
+            items.iter().find(|item| !constant(item)).map_or(expr, not_constant)
+        }
+        ast::ExprKind::Dict(items) => {
+            let mut values = items.iter().map(|(_, _, value)| value);
+            values.find(|value| !constant(value)).map_or(expr, not_constant)
+        }
+        _ => expr,
     }
 }

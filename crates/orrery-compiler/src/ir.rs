@@ -4,7 +4,7 @@
 use orrery_syntax::Symbol;
 use orrery_syntax::ast::{BinaryOp, Loc};
 
-use crate::program::{EntityId, NamespaceId, TypeId};
+use crate::program::{AttributeId, EntityId, NamespaceId, TypeId};
 use crate::value::{StrId, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -244,6 +244,16 @@ pub enum StmtKind {
     For { variable: Symbol, iterable: ExprId, body: BlockId, promises: Box<[Promise]> },
     If { condition: ExprId, then: BlockId, otherwise: BlockId, promises: Box<[Promise]> },
     Expr(ExprId),
+}
+
+/// An expression between the ends of a relation.
+#[derive(Debug)]
+pub struct Annotation {
+    pub relation: AttributeId,
+    pub value: ExprId,
+    /// `Relation(A, B)`
+    pub statement: Box<str>,
+    pub loc: Loc,
 }
 
 /// One `implement` statement.

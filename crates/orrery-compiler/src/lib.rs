@@ -74,7 +74,10 @@ impl Compiled {
     fn forget_repeated_warnings(&mut self) {
         let mut seen = std::collections::BTreeSet::new();
         self.warnings
-            .retain(|w| w.class.is_empty() || seen.insert((w.class, w.message.clone())));
+            .retain(|w| {
+                let once = !matches!(w.class, "" | "DeprecationWarning");
+                !once || seen.insert((w.class, w.message.clone()))
+            });
     }
 }
 

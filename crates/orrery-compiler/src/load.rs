@@ -251,6 +251,10 @@ impl<'f> Loader<'f> {
             let mut error = CompileError::new(first.class, first.message.clone()).at(first.loc);
             error.help.clone_from(&first.help);
             error.statement.clone_from(&first.reported_in);
+            error.hide_place = matches!(
+                first.class,
+                "UnicodeDecodeError" | "UnicodeEncodeError" | "ValueError" | "CompilerException"
+            );
             error.places = first.duplicate_of.map(|original| (first.loc, original));
             self.syntax_errors.extend(parsed.errors);
             return Err(error);

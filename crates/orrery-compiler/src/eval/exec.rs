@@ -51,6 +51,12 @@ impl Machine<'_> {
             Kind::Collect => self.run_collect(&unit),
             Kind::Item => self.run_item(id, &unit)?,
             Kind::Implement => self.run_implement(&unit)?,
+            Kind::Annotation => {
+                let value = self.program.annotations[unit.node as usize].value;
+                if self.eval_in(value, &unit, 0)?.is_unknown() {
+                    self.unknown_annotations.push(unit.node);
+                }
+            }
             Kind::Free => {}
         }
         self.free_unit(id);

@@ -166,6 +166,8 @@ enum Kind {
     Item,
     /// The condition of an `implement`
     Implement,
+    /// An annotation of a relation
+    Annotation,
 }
 
 const REPORTED: u8 = 1;
@@ -255,6 +257,8 @@ pub struct Machine<'p> {
     delayed: Vec<Delayed>,
     waiters: Vec<Waiter>,
     free_waiters: u32,
+    /// Relations with an annotation that turned out unknown.
+    unknown_annotations: Vec<u32>,
     units: Vec<Unit>,
     free_units: Vec<u32>,
     temps: Vec<Temp>,
@@ -308,6 +312,7 @@ impl<'p> Machine<'p> {
             delayed: Vec::new(),
             waiters: Vec::new(),
             free_waiters: NONE,
+            unknown_annotations: Vec::new(),
             units: Vec::new(),
             free_units: Vec::new(),
             temps: Vec::new(),

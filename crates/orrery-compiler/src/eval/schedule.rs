@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 
 use crate::error::Result;
 
-use super::{CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, QUEUED, READY};
+use super::{
+    CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, Origin, QUEUED, READY, encode,
+};
 
 /// Cells that may be complete: those without a precedence rule first, first come first served, then
 /// the others by the order of the rules.
@@ -43,6 +45,7 @@ impl WaitQueue {
 impl Machine<'_> {
     /// Evaluates the whole program.
     pub fn run(&mut self) -> Result<()> {
+        self.emit_annotations()?;
         for &(_, block) in &self.program.toplevel {
             self.emit_block(block, FILE_FRAME, None)?;
         }
@@ -66,6 +69,21 @@ impl Machine<'_> {
             }
         }
         self.finish()
+    }
+
+    /// Annotations of relations are evaluated like any expression; their values are only checked.
+    fn emit_annotations(&mut self) -> Result<()> {
+        let program = self.program;
+        for (number, annotation) in program.annotations.iter().enumerate() {
+            let temps = program.expr(annotation.value).temps;
+            let unit = self.new_unit(Kind::Annotation, FILE_FRAME, number as u32, temps);
+            self.unit_mut(unit).origin = encode(Origin::Expr(annotation.value));
+            self.emit_expr(annotation.value, FILE_FRAME, unit, 0)
+                .map_err(|e| e.or_in(|| annotation.statement.to_string(), annotation.loc))?;
+            self.wait_expr(annotation.value, FILE_FRAME, unit);
+            self.finish_unit(unit);
+        }
+        Ok(())
     }
 
     /// How many units cannot go on without the cell.
