@@ -46,10 +46,12 @@ pub struct Expr {
 #[derive(Debug)]
 pub enum ExprKind {
     Const(Value),
+    /// What a comprehension's guard leaves out.
+    Nothing,
     /// Matches `self` of a typedef against a Python regular expression.
     Regex(u32),
     Var { var: Var, name: Symbol },
-    Attr { base: ExprId, name: Symbol },
+    Attr { base: ExprId, name: Symbol, cache: SlotCache },
     Call(Box<Call>),
     Construct(Box<Construct>),
     IndexLookup(Box<IndexLookup>),
@@ -96,6 +98,16 @@ impl ExprKind {
     }
 }
 
+/// Entity and slot that an attribute was last found at: most code meets one entity only.
+#[derive(Debug, Default)]
+pub struct SlotCache(pub std::cell::Cell<(u32, u32)>);
+
+impl SlotCache {
+    pub fn new() -> Self {
+        SlotCache(std::cell::Cell::new((u32::MAX, 0)))
+    }
+}
+
 #[derive(Debug)]
 pub struct Format {
     pub text: Box<str>,
@@ -105,12 +117,21 @@ pub struct Format {
     pub segments: Option<Box<[Segment]>>,
 }
 
+/// A format specification; the common ones are understood beforehand.
+#[derive(Debug)]
+pub enum Spec {
+    None,
+    /// `04d` and the like: an integer padded with zeroes.
+    Zeroes(usize, Box<str>),
+    Other(Box<str>),
+}
+
 /// A literal and what follows it.
 #[derive(Debug)]
 pub struct Segment {
     pub literal: Box<str>,
     /// Number of the part and its format.
-    pub part: Option<(u32, Box<str>)>,
+    pub part: Option<(u32, Spec)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,13 +165,13 @@ pub struct Call {
 pub struct Construct {
     pub class: Symbol,
     pub entity: EntityId,
-    /// Arguments for attributes that are part of an index, in source order (defaults included).
-    pub direct: Box<[(Symbol, ExprId)]>,
+    /// Arguments for attributes that are part of an index, by slot (defaults included).
+    pub direct: Box<[(u32, ExprId)]>,
     /// All other arguments and defaults in the order of their assignment; the flag marks a default.
-    pub indirect: Box<[(Symbol, ExprId, bool)]>,
+    pub indirect: Box<[(u32, ExprId, bool)]>,
     pub spread: Box<[ExprId]>,
-    /// How many of `direct` and `indirect` are written in the call (names, for duplicate checks).
-    pub written: Box<[Symbol]>,
+    /// Slots of the arguments that are written in the call, for duplicate checks.
+    pub written: Box<[u32]>,
     /// The index attribute that the owner of the enclosing assignment fills in.
     pub inverse: Option<Symbol>,
     /// The owner's reference, waited for once more where it takes a step of its own.
@@ -186,6 +207,8 @@ pub struct Comprehension {
     /// The value, or `guard ? value : nothing`.
     pub element: ExprId,
     pub guard: Option<ExprId>,
+    /// What an unknown member becomes: itself, if the guard lets it pass.
+    pub unknown: Option<ExprId>,
     pub value: ExprId,
     /// Name of the variable in the program's table of frames.
     pub names: u32,

@@ -13,7 +13,7 @@ use crate::ir::{
 };
 use crate::load::LoadedFile;
 use crate::lower_expr::Owner;
-use crate::program::{Definition, EntityId, NamespaceId};
+use crate::program::{Definition, EntityId, NamespaceId, Type};
 use crate::render::{NoInstances, Renderer};
 use crate::value::Value;
 
@@ -183,8 +183,35 @@ impl Builder {
             }
             self.program.entities[number].implements = all;
             self.program.entities[number].implementations = bits;
+            self.index_slots(EntityId(number as u32));
         }
         Ok(())
+    }
+
+    /// Where an entity keeps the attributes of its indexes.
+    fn index_slots(&mut self, id: EntityId) {
+        let entity = self.program.entity(id);
+        let mut all = Vec::new();
+        for &index in &entity.indexes {
+            let mut slots = Vec::new();
+            for name in &self.program.indexes[index as usize].attributes {
+                let slot = entity.slot_of[name];
+                let mut ty = self.program.slot(id, slot).ty;
+                if let Type::Nullable(inner) = self.program.ty(ty) {
+                    ty = *inner;
+                }
+                slots.push((slot, *self.program.ty(ty) == Type::Float));
+            }
+            all.push(slots);
+        }
+        let delayed = |slot: &usize| {
+            let attribute = self.program.attribute(entity.slots[*slot]);
+            attribute.relation.is_some_and(|end| !end.is_single() && end.low == 0)
+        };
+        let open = (0..entity.slots.len()).filter(delayed).map(|slot| slot as u32).collect();
+        let entity = &mut self.program.entities[id.index()];
+        entity.index_slots = all;
+        entity.open_slots = open;
     }
 
     fn implement(
@@ -235,7 +262,9 @@ impl Builder {
             error: None,
         };
         let when = implement.when.as_ref().map(|when| lowering.expr(when));
-        if let Some(error) = lowering.error.take() {
+        if let Some(mut error) = lowering.error.take() {
+            // The reference names no statement here.
+            error.final_place = true;
             return Err(error);
         }
         let when = when.filter(|&when| {
@@ -243,7 +272,9 @@ impl Builder {
         });
         if parents && when.is_some() {
             let text = "Conditional implementation with parents not allowed";
-            return Err(CompileError::new("RuntimeException", text));
+            let shown = format!("Implement({})", self.text(implement.entity.symbol));
+            let error = CompileError::new("RuntimeException", text);
+            return Err(error.in_statement(shown, implement.entity.loc));
         }
         let number = self.program.implements.len() as u32;
         self.program.implements.push(Implement {
@@ -290,7 +321,11 @@ impl Builder {
     /// `type name = default`, as messages show a declaration.
     pub fn render_attribute(&mut self, attribute: &ast::Attribute) -> String {
         let default = match &attribute.default {
-            ast::Default::Value(expr) => format!(" = {}", self.render_ast(expr)),
+            ast::Default::Value(expr) => match expr.kind {
+                ast::ExprKind::List(_) => " = List()".into(),
+                ast::ExprKind::Dict(_) => " = Dict()".into(),
+                _ => format!(" = {}", self.render_ast(expr)),
+            },
             _ => String::new(),
         };
         format!(
@@ -436,7 +471,8 @@ impl Lowering<'_> {
         let mut names: FxHashMap<Symbol, (u16, Loc)> = FxHashMap::default();
         let mut order: Vec<Symbol> = Vec::new();
         if let Some(variable) = variable {
-            names.insert(variable.symbol, (0, variable.loc));
+            let loc = Loc { column: false, ..variable.loc };
+            names.insert(variable.symbol, (0, loc));
             order.push(variable.symbol);
         }
         for stmt in stmts {

@@ -7,7 +7,7 @@ use orrery_syntax::ast::{self, BinaryOp, Loc};
 use crate::error::CompileError;
 use crate::ir::{
     Call, Callee, Cast, Comprehension, Construct, ExprId, ExprKind, Format, IndexLookup, Segment,
-    ShortIndexLookup, Var,
+    ShortIndexLookup, SlotCache, Spec, Var,
 };
 use crate::lower::Lowering;
 use crate::program::{Definition, EntityId};
@@ -63,7 +63,8 @@ impl Lowering<'_> {
             }
             ast::ExprKind::Variable(path) => self.variable_expr(path, loc),
             ast::ExprKind::Attribute { base, attribute } => {
-                ExprKind::Attr { base: self.expr(base), name: attribute.symbol }
+                let base = self.expr(base);
+                ExprKind::Attr { base, name: attribute.symbol, cache: SlotCache::new() }
             }
             ast::ExprKind::Call { function, args } => self.call(function, args, loc),
             ast::ExprKind::Construct { class, args } => self.construct(class, args, position, loc),
@@ -89,11 +90,17 @@ impl Lowering<'_> {
                 self.with_variable(*variable, |this| {
                     let value = this.lower(value, position);
                     let guard = guard.as_ref().map(|guard| this.expr(guard));
+                    let mut unknown = None;
                     let element = match guard {
                         None => value,
                         Some(condition) => {
-                            let empty = this.b.heap.list(Vec::new());
-                            let otherwise = this.add(ExprKind::Const(empty), loc);
+                            let var = Var::Local { hops: 0, slot: 0 };
+                            let then = this.add(ExprKind::Var { var, name: variable.symbol }, loc);
+                            let otherwise = this.add(ExprKind::Nothing, loc);
+                            let promises = Box::default();
+                            let kind = ExprKind::Conditional { condition, then, otherwise, promises };
+                            unknown = Some(this.add(kind, loc));
+                            let otherwise = this.add(ExprKind::Nothing, loc);
                             let promises = Box::default();
                             let kind =
                                 ExprKind::Conditional { condition, then: value, otherwise, promises };
@@ -105,6 +112,7 @@ impl Lowering<'_> {
                         iterable,
                         element,
                         guard,
+                        unknown,
                         value,
                         names: this.b.add_frame_names(&[variable.symbol]),
                     }))
@@ -323,8 +331,9 @@ impl Lowering<'_> {
             [] => not_found(self),
             [one] => Some(*one),
             many => {
-                let names: Vec<&str> =
+                let mut names: Vec<&str> =
                     many.iter().map(|&id| self.b.text(self.b.program.entity(id).name)).collect();
+                names.sort_unstable();
                 let text = format!(
                     "Could not determine namespace for type {}. {} possible candidates exists: [{}]. \
                      To resolve this, use the fully qualified name instead of the short name.",
@@ -378,7 +387,7 @@ impl Lowering<'_> {
             }
             let value =
                 self.value_for(value, relation.map(|end| end.target), relation.map(|_| Owner::Constructed));
-            self.check_argument_type(relation.map(|end| end.target), value, class, loc);
+            self.check_argument_type(relation.map(|end| end.target), value);
             if written.iter().any(|(other, _)| *other == name.symbol) {
                 let text = format!(
                     "The attribute {} in the constructor call of {} is already set.",
@@ -412,8 +421,6 @@ impl Lowering<'_> {
         &mut self,
         target: Option<EntityId>,
         value: ExprId,
-        class: &ast::Path,
-        loc: Loc,
     ) {
         let (Some(target), ExprKind::Construct(inner)) =
             (target, &self.b.program.expr(value).kind)
@@ -428,7 +435,8 @@ impl Lowering<'_> {
             self.b.text(self.b.program.entity(inner.entity).name),
             self.b.text(self.b.program.entity(target).name)
         );
-        let shown = format!("Construct({})", self.b.text(class.symbol));
+        let shown = format!("Construct({})", self.b.text(inner.class));
+        let loc = self.b.program.expr(value).loc;
         self.fail(CompileError::new("TypingException", text).in_statement(shown, loc));
     }
 
@@ -451,7 +459,7 @@ impl Lowering<'_> {
                 Some((_, value)) => *value,
                 None => {
                     let slot = self.b.program.entity(entity).slot_of[&name];
-                    let declared = self.b.program.slot(entity, slot).loc;
+                    let declared = Loc { column: false, ..self.b.program.slot(entity, slot).loc };
                     self.add(ExprKind::Const(value), declared)
                 }
             };
@@ -479,7 +487,7 @@ impl Lowering<'_> {
         if spread.is_empty() && !missing.is_empty() {
             if position.owner.is_some() && missing.len() == 1 {
                 inverse = Some(missing[0]);
-            } else if position.owner.is_none() {
+            } else {
                 let error = missing_index_attributes(&self.b.program, entity, &missing);
                 let shown = format!("Construct({})", self.b.text(class.symbol));
                 self.fail(error.in_statement(shown, loc));
@@ -495,14 +503,19 @@ impl Lowering<'_> {
             }
             _ => None,
         };
-        let (direct, indirect): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|(name, _)| in_index.contains(name));
-        let indirect: Vec<_> = indirect
-            .into_iter()
-            .map(|(name, value)| {
-                (name, value, !written.iter().any(|(other, _)| *other == name))
-            })
-            .collect();
+        let slot_of = &self.b.program.entity(entity).slot_of;
+        let (mut direct, mut indirect) = (Vec::new(), Vec::new());
+        for (name, value) in all {
+            let slot = slot_of.get(&name).copied().unwrap_or(0);
+            if in_index.contains(&name) {
+                direct.push((slot, value));
+            } else {
+                let default = !written.iter().any(|(other, _)| *other == name);
+                indirect.push((slot, value, default));
+            }
+        }
+        let written =
+            written.iter().filter_map(|(name, _)| slot_of.get(name).copied()).collect();
         let parts = direct
             .iter()
             .map(|(_, value)| *value)
@@ -516,7 +529,7 @@ impl Lowering<'_> {
             direct: direct.into_boxed_slice(),
             indirect: indirect.into_boxed_slice(),
             spread: spread.into_boxed_slice(),
-            written: written.iter().map(|(name, _)| *name).collect(),
+            written,
             inverse,
             owner,
         }))
@@ -548,7 +561,7 @@ fn interpolation_segments(text: &str, parts: &[(Box<str>, ExprId)]) -> Option<Bo
             .filter_map(|(number, (pattern, _))| Some((rest.find(&**pattern)?, number)))
             .min();
         let Some((at, number)) = next else { break };
-        let part = Some((number as u32, Box::default()));
+        let part = Some((number as u32, Spec::None));
         segments.push(Segment { literal: rest[..at].into(), part });
         rest = &rest[at + parts[number].0.len()..];
     }
@@ -567,12 +580,21 @@ fn fstring_segments(text: &str, parts: &[(Box<str>, ExprId)]) -> Option<Box<[Seg
                     return None;
                 }
                 let number = parts.iter().position(|(name, _)| **name == *field.name)?;
-                Some((number as u32, field.spec.as_str().into()))
+                Some((number as u32, spec(&field.spec)))
             }
         };
         segments.push(Segment { literal: piece.literal.as_str().into(), part });
     }
     Some(segments.into_boxed_slice())
+}
+
+fn spec(text: &str) -> Spec {
+    let width = text.strip_prefix('0').map(|rest| rest.strip_suffix('d').unwrap_or(rest));
+    match width.and_then(|digits| digits.parse::<usize>().ok()) {
+        _ if text.is_empty() => Spec::None,
+        Some(width) if width < 100 => Spec::Zeroes(width, text.into()),
+        _ => Spec::Other(text.into()),
+    }
 }
 
 /// What a lookup evaluates, in order.

@@ -23,12 +23,12 @@ impl Machine<'_> {
         owner: Owner,
     ) -> Result<Value> {
         let program = self.program;
-        let mut direct: Vec<(Symbol, Value)> = Vec::with_capacity(construct.direct.len() + 1);
-        for &(name, expr) in &construct.direct {
-            direct.push((name, self.eval(expr, frame, temps, NOBODY)?));
+        let mut direct: Vec<(u32, Value)> = Vec::with_capacity(construct.direct.len() + 1);
+        for &(slot, expr) in &construct.direct {
+            direct.push((slot, self.eval(expr, frame, temps, NOBODY)?));
             temps = temps.wrapping_add(program.expr(expr).temps);
         }
-        let mut extra: Vec<(Symbol, Value)> = Vec::new();
+        let mut extra: Vec<(u32, Value)> = Vec::new();
         for &expr in &construct.spread {
             let value = self.eval(expr, frame, temps, NOBODY)?;
             let entries = self.spread_entries(expr, value)?;
@@ -58,18 +58,18 @@ impl Machine<'_> {
         id: ExprId,
         construct: &Construct,
         entries: Vec<(String, Value)>,
-        extra: &mut Vec<(Symbol, Value)>,
+        extra: &mut Vec<(u32, Value)>,
     ) -> Result<()> {
         let entity = self.program.entity(construct.entity);
         let at = |error: Box<CompileError>| self.blame_expr(error, id);
         for (name, value) in entries {
             let known = self.program.interner.get(&name);
-            let Some(symbol) = known.filter(|symbol| entity.slot_of.contains_key(symbol)) else {
+            let Some(&slot) = known.and_then(|symbol| entity.slot_of.get(&symbol)) else {
                 let text = format!("no attribute {name} on type {}", self.text(entity.name));
                 return Err(at(CompileError::new("TypingException", text)));
             };
-            let twice = construct.written.contains(&symbol)
-                || extra.iter().any(|(other, _)| *other == symbol);
+            let twice = construct.written.contains(&slot)
+                || extra.iter().any(|(other, _)| *other == slot);
             if twice {
                 let text = format!(
                     "The attribute {name} is set twice in the constructor call of {}.",
@@ -77,7 +77,7 @@ impl Machine<'_> {
                 );
                 return Err(at(CompileError::new("RuntimeException", text)));
             }
-            extra.push((symbol, value));
+            extra.push((slot, value));
         }
         Ok(())
     }
@@ -88,46 +88,43 @@ impl Machine<'_> {
         id: ExprId,
         construct: &Construct,
         owner: Owner,
-        direct: &mut Vec<(Symbol, Value)>,
-        extra: &mut Vec<(Symbol, Value)>,
+        direct: &mut Vec<(u32, Value)>,
+        extra: &mut Vec<(u32, Value)>,
     ) -> Result<()> {
         let program = self.program;
-        let indexes = &program.entity(construct.entity).indexes;
-        if indexes.is_empty() {
+        let entity = program.entity(construct.entity);
+        if entity.indexes.is_empty() {
             return Ok(());
         }
-        let mut missing: Vec<Symbol> = Vec::new();
-        for &index in indexes {
-            for &name in &program.indexes[index as usize].attributes {
-                if let Some(at) = extra.iter().position(|(other, _)| *other == name) {
-                    let (_, value) = extra.remove(at);
-                    direct.retain(|(other, _)| *other != name);
-                    direct.push((name, value));
-                } else if !direct.iter().any(|(other, _)| *other == name)
-                    && !missing.contains(&name)
-                {
-                    missing.push(name);
-                }
+        let mut missing: Vec<u32> = Vec::new();
+        for &(slot, _) in entity.index_slots.iter().flatten() {
+            if let Some(at) = extra.iter().position(|(other, _)| *other == slot) {
+                let (_, value) = extra.remove(at);
+                direct.retain(|(other, _)| *other != slot);
+                direct.push((slot, value));
+            } else if !direct.iter().any(|(other, _)| *other == slot) && !missing.contains(&slot) {
+                missing.push(slot);
             }
         }
-        if let [name] = missing.as_slice()
+        if let [slot] = missing.as_slice()
             && owner.instance != NONE
-            && self.owner_fills(construct.entity, *name, owner)
+            && self.owner_fills(construct.entity, *slot, owner)
         {
-            direct.push((*name, Value::Instance(InstanceId(owner.instance))));
+            direct.push((*slot, Value::Instance(InstanceId(owner.instance))));
             return Ok(());
         }
         if missing.is_empty() {
             return Ok(());
         }
+        let missing: Vec<Symbol> =
+            missing.iter().map(|&slot| program.slot(construct.entity, slot).name).collect();
         let error = missing_index_attributes(program, construct.entity, &missing);
         Err(self.blame_expr(error, id))
     }
 
     /// Whether a relation of the new instance is the inverse of the one that is assigned to.
-    fn owner_fills(&self, entity: EntityId, name: Symbol, owner: Owner) -> bool {
+    fn owner_fills(&self, entity: EntityId, slot: u32, owner: Owner) -> bool {
         let program = self.program;
-        let Some(&slot) = program.entity(entity).slot_of.get(&name) else { return false };
         let assigned = self.slot_attribute(InstanceId(owner.instance), owner.slot);
         let inverse = assigned.relation.and_then(|end| end.inverse);
         inverse == Some(program.entity(entity).slots[slot as usize])
@@ -137,7 +134,7 @@ impl Machine<'_> {
         &mut self,
         id: ExprId,
         entity: EntityId,
-        direct: &[(Symbol, Value)],
+        direct: &[(u32, Value)],
         frame: u32,
     ) -> Result<InstanceId> {
         let creator = self.frame_instance(frame);
@@ -157,8 +154,7 @@ impl Machine<'_> {
         });
         self.queue_new_cells(instance);
         let origin = encode(Origin::Expr(id));
-        for &(name, value) in direct {
-            let slot = self.program.entity(entity).slot_of[&name];
+        for &(slot, value) in direct {
             self.set_slot(instance, slot, value, origin, true)
                 .map_err(|e| self.instance_refused(e, instance, slot))?;
         }
@@ -174,7 +170,7 @@ impl Machine<'_> {
         entity: EntityId,
         found: InstanceId,
         matches: &[InstanceId],
-        direct: &[(Symbol, Value)],
+        direct: &[(u32, Value)],
     ) -> Result<()> {
         for &other in matches {
             if self.instances[other.index()].entity != entity {
@@ -189,8 +185,7 @@ impl Machine<'_> {
         }
         self.extra_constructors.entry(found).or_default().push(id);
         let origin = encode(Origin::Expr(id));
-        for &(name, value) in direct {
-            let slot = self.program.entity(entity).slot_of[&name];
+        for &(slot, value) in direct {
             self.set_slot(found, slot, value, origin, true)
                 .map_err(|e| self.instance_refused(e, found, slot))?;
         }
@@ -202,25 +197,23 @@ impl Machine<'_> {
         id: ExprId,
         construct: &Construct,
         instance: InstanceId,
-        extra: &[(Symbol, Value)],
+        extra: &[(u32, Value)],
         frame: u32,
     ) -> Result<()> {
         let origin = encode(Origin::Expr(id));
-        let entity = self.program.entity(construct.entity);
         let mut at = 0;
         while at < construct.indirect.len() {
-            let (name, value, default) = construct.indirect[at];
+            let (slot, value, _) = construct.indirect[at];
             at += 1;
-            if extra.iter().any(|(other, _)| *other == name) {
+            if extra.iter().any(|(other, _)| *other == slot) {
                 continue;
             }
-            let slot = entity.slot_of[&name];
             if extra.is_empty() && self.sets_at_once(instance, slot, value, frame) {
                 // Assignments that wait for nothing stand side by side in the queue: one unit does
                 // them all, in the same order.
                 let first = at - 1;
-                while let Some(&(name, value, _)) = construct.indirect.get(at)
-                    && self.sets_at_once(instance, entity.slot_of[&name], value, frame)
+                while let Some(&(slot, value, _)) = construct.indirect.get(at)
+                    && self.sets_at_once(instance, slot, value, frame)
                 {
                     at += 1;
                 }
@@ -233,12 +226,9 @@ impl Machine<'_> {
                 self.finish_unit(unit);
                 continue;
             }
-            let set_by = if default { encode(Origin::Expr(value)) } else { origin };
-            self.start_set(instance, slot, value, frame, origin, set_by)
-                .map_err(|e| self.blame_expr(e, id))?;
+            self.start_set(instance, slot, value, frame, origin)?;
         }
-        for &(name, value) in extra {
-            let slot = entity.slot_of[&name];
+        for &(slot, value) in extra {
             self.set_slot(instance, slot, value, origin, true)
                 .map_err(|e| self.could_not_set(e, instance, slot, origin))?;
         }
@@ -281,11 +271,9 @@ impl Machine<'_> {
             return Ok(());
         };
         let instance = InstanceId(unit.a);
-        let entity = program.entity(construct.entity);
         for at in unit.b..unit.dest_slot {
-            let (name, value, default) = construct.indirect[at as usize];
-            let slot = entity.slot_of[&name];
-            let set_by = if default { encode(Origin::Expr(value)) } else { unit.origin };
+            let (slot, value, _) = construct.indirect[at as usize];
+            let set_by = encode(Origin::Expr(value));
             let owner = Owner { instance: instance.0, slot };
             self.eval(value, unit.frame, NONE, owner)
                 .and_then(|value| self.set_slot(instance, slot, value, set_by, true))
@@ -310,7 +298,13 @@ impl Machine<'_> {
             let unit = self.new_unit(Kind::Implement, frame, number, temps);
             self.unit_mut(unit).a = instance.0;
             if let Some(when) = implement.when {
-                self.emit_expr(when, frame, unit, 0).map_err(|e| self.blame_expr(e, when))?;
+                self.emit_expr(when, frame, unit, 0).map_err(|e| {
+                    let shown = format!(
+                        "<inmanta.ast.entity.Implement object at 0x{}>",
+                        crate::render::address(number)
+                    );
+                    e.or_in(|| shown, implement.loc)
+                })?;
                 self.wait_expr(when, frame, unit);
             }
             self.finish_unit(unit);

@@ -4,7 +4,7 @@ use orrery_python::{FormatArg, Int, Number, PowResult, PyError};
 use orrery_syntax::ast::BinaryOp;
 
 use crate::error::{CompileError, Result};
-use crate::ir::{Cast, ExprId, ExprKind, Format, Segment};
+use crate::ir::{Cast, ExprId, ExprKind, Format, Segment, Spec};
 use crate::value::{Dict, Other, Value};
 
 use super::emit::{NOBODY, Owner, Place};
@@ -33,6 +33,7 @@ impl Machine<'_> {
         let program = self.program;
         match &program.expr(id).kind {
             ExprKind::Const(value) => Ok(*value),
+            ExprKind::Nothing => Ok(Value::List(self.empty_list)),
             ExprKind::Var { var, .. } => match self.place(*var, frame) {
                 Some(Place::Value(value)) => Ok(value),
                 Some(Place::Cell(cell)) => self.read(cell),
@@ -348,9 +349,18 @@ impl Machine<'_> {
             out.push_str(&segment.literal);
             let Some((number, spec)) = &segment.part else { continue };
             match values[*number as usize] {
-                Value::Str(id) if spec.is_empty() => out.push_str(self.heap.text(id)),
-                Value::Int(i) if spec.is_empty() => write_int(&mut out, i),
-                other => out.push_str(&self.format_one(other, spec)?.map_err(invalid_format)?),
+                Value::Str(id) if matches!(spec, Spec::None) => out.push_str(self.heap.text(id)),
+                Value::Int(i) if matches!(spec, Spec::None) => write_int(&mut out, i),
+                Value::Int(i) if let Spec::Zeroes(width, _) = spec => {
+                    write_padded(&mut out, i, *width);
+                }
+                other => {
+                    let spec = match spec {
+                        Spec::None => "",
+                        Spec::Other(text) | Spec::Zeroes(_, text) => text,
+                    };
+                    out.push_str(&self.format_one(other, spec)?.map_err(invalid_format)?);
+                }
             }
         }
         let value = self.heap.str(&out);
@@ -518,4 +528,10 @@ fn write_int(out: &mut String, value: i64) {
     use std::fmt::Write;
     // Writing to a string cannot fail.
     let _ = write!(out, "{value}");
+}
+
+fn write_padded(out: &mut String, value: i64, width: usize) {
+    use std::fmt::Write;
+    // Rust pads as Python does: the sign counts and stands first.
+    let _ = write!(out, "{value:0width$}");
 }

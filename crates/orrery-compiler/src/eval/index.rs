@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, ExprKind};
-use crate::program::{EntityId, Program, Type};
+use crate::program::{EntityId, Program};
 use crate::value::{InstanceId, Value};
 
 use super::emit::Dest;
@@ -43,10 +43,23 @@ impl Indexes {
     }
 }
 
+/// Integers stand for floats where the attribute is declared so.
+fn key_value(value: Value, float: bool) -> Value {
+    match value {
+        Value::Int(i) if float => Value::Float(i as f64),
+        Value::Bool(b) if float => Value::Float(f64::from(u8::from(b))),
+        _ => value,
+    }
+}
+
+fn value_at(slot: u32, values: &[(u32, Value)]) -> Value {
+    let found = values.iter().find(|(other, _)| *other == slot);
+    found.map_or(Value::Null, |(_, value)| *value)
+}
+
 impl Machine<'_> {
-    fn key_word(&mut self, entity: EntityId, name: Symbol, value: Value, key: &mut Vec<u64>) {
-        let value = self.key_value(entity, name, value);
-        let (tag, payload) = match value {
+    fn key_word(&mut self, value: Value, float: bool, key: &mut Vec<u64>) {
+        let (tag, payload) = match key_value(value, float) {
             Value::Null => (0, 0),
             Value::Bool(b) => (1, u64::from(b)),
             Value::Int(i) => (2, i as u64),
@@ -55,7 +68,7 @@ impl Machine<'_> {
             Value::Str(id) => (4, u64::from(id.0)),
             Value::Instance(id) => (5, u64::from(id.0)),
             Value::Unknown(id) => (6, u64::from(id.0)),
-            Value::List(_) | Value::Dict(_) | Value::Big(_) | Value::Other(_) => {
+            value @ (Value::List(_) | Value::Dict(_) | Value::Big(_) | Value::Other(_)) => {
                 let text = self.repr(value);
                 (7, u64::from(self.heap.intern(&text).0))
             }
@@ -64,40 +77,28 @@ impl Machine<'_> {
         key.push(payload);
     }
 
-    /// Integers stand for floats where the attribute is declared so.
-    fn key_value(&self, entity: EntityId, name: Symbol, value: Value) -> Value {
-        let Some(&slot) = self.program.entity(entity).slot_of.get(&name) else { return value };
-        let mut ty = self.program.slot(entity, slot).ty;
-        if let Type::Nullable(inner) = self.program.ty(ty) {
-            ty = *inner;
-        }
-        match (self.program.ty(ty), value) {
-            (Type::Float, Value::Int(i)) => Value::Float(i as f64),
-            (Type::Float, Value::Bool(b)) => Value::Float(f64::from(u8::from(b))),
-            _ => value,
-        }
-    }
-
     /// Puts the words of a key into a buffer that is used again and again.
-    fn key(&mut self, entity: EntityId, names: &[Symbol], values: &[(Symbol, Value)]) -> Vec<u64> {
+    fn key(&mut self, slots: &[(u32, bool)], values: &[(u32, Value)]) -> Vec<u64> {
         let mut key = std::mem::take(&mut self.indexes.scratch);
         key.clear();
-        for &name in names {
-            let value = values.iter().find(|(other, _)| *other == name);
-            let value = value.map_or(Value::Null, |(_, value)| *value);
-            self.key_word(entity, name, value, &mut key);
+        for &(slot, float) in slots {
+            self.key_word(value_at(slot, values), float, &mut key);
         }
         key
     }
 
     /// `name=repr` pairs as messages show a key.
-    fn key_text(&self, entity: EntityId, names: &[Symbol], values: &[(Symbol, Value)]) -> String {
+    pub(super) fn key_text(
+        &self,
+        entity: EntityId,
+        slots: &[(u32, bool)],
+        values: &[(u32, Value)],
+    ) -> String {
         let mut parts = Vec::new();
-        for &name in names {
-            let value = values.iter().find(|(other, _)| *other == name);
-            let value = value.map_or(Value::Null, |(_, value)| *value);
-            let value = self.key_value(entity, name, value);
-            parts.push(format!("{}={}", self.text(name), self.repr(value)));
+        for &(slot, float) in slots {
+            let name = self.text(self.program.slot(entity, slot).name);
+            let value = key_value(value_at(slot, values), float);
+            parts.push(format!("{name}={}", self.repr(value)));
         }
         parts.join(", ")
     }
@@ -106,14 +107,13 @@ impl Machine<'_> {
     pub(super) fn index_matches(
         &mut self,
         entity: EntityId,
-        values: &[(Symbol, Value)],
+        values: &[(u32, Value)],
     ) -> Vec<InstanceId> {
         let program = self.program;
         let mut found = Vec::new();
         for at in 0..self.indexes.of(entity).len() {
-            let (index, table) = self.indexes.of(entity)[at];
-            let names = &program.indexes[index as usize].attributes;
-            let key = self.key(entity, names, values);
+            let (_, table) = self.indexes.of(entity)[at];
+            let key = self.key(&program.entity(entity).index_slots[at], values);
             if let Some(&instance) = self.indexes.tables[table as usize].get(key.as_slice()) {
                 found.push(instance);
             }
@@ -126,22 +126,22 @@ impl Machine<'_> {
     pub(super) fn register(
         &mut self,
         instance: InstanceId,
-        values: &[(Symbol, Value)],
+        values: &[(u32, Value)],
         constructor: ExprId,
     ) -> Result<()> {
         let program = self.program;
         let entity = self.instances[instance.index()].entity;
         for at in 0..self.indexes.of(entity).len() {
             let (index, _) = self.indexes.of(entity)[at];
-            let names = &program.indexes[index as usize].attributes;
-            let key = self.key(entity, names, values);
+            let slots = &program.entity(entity).index_slots[at];
+            let key = self.key(slots, values);
             for &ancestor in &program.entity(entity).ancestors {
                 let table = self.indexes.of(ancestor).iter().find(|(other, _)| *other == index);
                 let Some(&(_, table)) = table else { continue };
                 if let Some(&other) = self.indexes.tables[table as usize].get(key.as_slice()) {
                     let text = format!(
                         "Duplicate key in index. {}",
-                        self.key_text(entity, names, values)
+                        self.key_text(entity, slots, values)
                     );
                     return Err(self.duplicate_instances(text, constructor, other));
                 }
@@ -164,7 +164,7 @@ impl Machine<'_> {
         &mut self,
         id: ExprId,
         entity: EntityId,
-        mut query: Vec<(Symbol, Value)>,
+        query: Vec<(Symbol, Value)>,
         dest: Dest,
     ) -> Result<()> {
         let program = self.program;
@@ -175,10 +175,8 @@ impl Machine<'_> {
             .indexes
             .of(entity)
             .iter()
-            .find(|(index, _)| program.indexes[*index as usize].attributes == names)
-            .copied();
-        let Some((_, table)) = found else {
-            query.sort_by_key(|(name, _)| self.text(*name));
+            .position(|(index, _)| program.indexes[*index as usize].attributes == names);
+        let Some(at) = found else {
             let parts: Vec<String> = query
                 .iter()
                 .map(|(name, value)| format!("('{}', {})", self.text(*name), self.repr(*value)))
@@ -188,19 +186,23 @@ impl Machine<'_> {
             let error = CompileError::new("NotFoundException", text);
             return Err(self.blame_expr(error, id));
         };
-        let key = self.key(entity, &names, &query);
+        let (_, table) = self.indexes.of(entity)[at];
+        let slot_of = &program.entity(entity).slot_of;
+        let values: Vec<(u32, Value)> =
+            query.iter().filter_map(|(name, value)| Some((*slot_of.get(name)?, *value))).collect();
+        let key = self.key(&program.entity(entity).index_slots[at], &values);
         let found = self.indexes.tables[table as usize].get(key.as_slice()).copied();
         if let Some(instance) = found {
             self.indexes.scratch = key;
             self.deliver(dest, Value::Instance(instance));
             return Ok(());
         }
-        let text = self.key_text(entity, &names, &query);
         let lookup = PendingLookup {
             dest: dest.unit,
             dest_slot: dest.slot,
             expr: id,
-            key: text,
+            values,
+            index: at as u32,
             entity,
         };
         self.indexes.pending.entry((table, key.as_slice().into())).or_default().push(lookup);
@@ -218,17 +220,22 @@ impl Machine<'_> {
     ) -> Result<Vec<(Symbol, Value)>> {
         let mut values = Vec::new();
         for &(name, expr) in query {
+            if values.iter().any(|(other, _)| *other == name) {
+                return Err(self.provided_twice(id, self.text(name)));
+            }
             values.push((name, self.eval_in(expr, unit, slot).map_err(|e| self.blame_expr(e, id))?));
             slot += self.program.expr(expr).temps;
         }
         for &expr in spread {
             let value = self.eval_in(expr, unit, slot).map_err(|e| self.blame_expr(e, id))?;
-            for (name, value) in self.spread_entries(expr, value)? {
+            let entries = self.spread_entries(expr, value).map_err(|e| {
+                let loc = self.program.expr(id).loc;
+                e.in_statement(self.renderer().expr(id), loc)
+            })?;
+            for (name, value) in entries {
                 if let Some(symbol) = self.program.interner.get(&name) {
                     if values.iter().any(|(other, _)| *other == symbol) {
-                        let text = format!("Attribute {name} provided twice in index lookup");
-                        let error = CompileError::new("RuntimeException", text);
-                        return Err(self.blame_expr(error, id));
+                        return Err(self.provided_twice(id, &name));
                     }
                     values.push((symbol, value));
                 }
@@ -236,6 +243,11 @@ impl Machine<'_> {
             slot += self.program.expr(expr).temps;
         }
         Ok(values)
+    }
+
+    fn provided_twice(&self, id: ExprId, name: &str) -> Box<CompileError> {
+        let text = format!("Attribute {name} provided twice in index lookup");
+        self.blame_expr(CompileError::new("RuntimeException", text), id)
     }
 
     /// The entries of a `**dict`.
@@ -266,7 +278,7 @@ impl Machine<'_> {
         let relation = self.text(lookup.relation);
         let Value::Instance(owner) = base else {
             let text = format!(
-                "short index lookup is only possible on one objects, {} is not an object",
+                "short index lookup is only possible one objects, {} is not an object",
                 self.str(base)
             );
             return Err(self.blame_expr(CompileError::new("TypingException", text), id));
@@ -278,7 +290,7 @@ impl Machine<'_> {
         let declared = self.text(program.entity(attribute.entity).name);
         let Some(end) = attribute.relation else {
             let text = format!(
-                "short index lookup is only possible on relations, {declared}.{relation} is an attribute"
+                "short index lookup is only possible on relations, {relation} is an attribute"
             );
             return Err(self.blame_expr(CompileError::new("TypingException", text), id));
         };

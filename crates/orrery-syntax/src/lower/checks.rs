@@ -1,9 +1,9 @@
 //! Errors that show in one file once names and values are known.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Lowering;
-use crate::ast::{Arg, Expr, ExprKind, Loc, Name, Path};
+use crate::ast::{Arg, Expr, ExprKind, ImplementationRef, Loc, Name, Path};
 use crate::interner::Symbol;
 use crate::render;
 use crate::tree::NodeId;
@@ -63,24 +63,28 @@ impl Lowering<'_, '_> {
         });
     }
 
-    /// The first keyword argument that has occurred before.
-    fn repeated(&self, args: &[Arg]) -> Option<Symbol> {
+    /// The first keyword argument that has occurred before: where it is, and its name.
+    fn repeated(&self, args: &[Arg]) -> Option<(usize, Symbol)> {
         // Most calls have a handful of arguments, so that looking back is the fastest way; the
         // table is for those that a program wrote.
-        let names = || args.iter().filter_map(keyword);
-        if args.len() <= 16 {
-            let mut earlier = 0;
-            return names().find(|name| {
-                earlier += 1;
-                names().take(earlier - 1).any(|before| before == *name)
-            });
+        let mut seen: FxHashSet<Symbol> = FxHashSet::default();
+        for (index, arg) in args.iter().enumerate() {
+            let Some(name) = keyword(arg) else {
+                continue;
+            };
+            let again = match args.len() {
+                0..16 => args[..index].iter().any(|before| keyword(before) == Some(name)),
+                _ => !seen.insert(name),
+            };
+            if again {
+                return Some((index, name));
+            }
         }
-        let mut seen: FxHashMap<Symbol, ()> = FxHashMap::default();
-        names().find(|name| seen.insert(*name, ()).is_some())
+        None
     }
 
     pub(super) fn check_call(&mut self, function: Path, args: &[Arg], node: NodeId) {
-        let Some(name) = self.repeated(args) else {
+        let Some((repeated, name)) = self.repeated(args) else {
             return;
         };
         let message = format!(
@@ -88,22 +92,19 @@ impl Lowering<'_, '_> {
             self.interner.text(name),
             self.interner.text(function.symbol)
         );
-        // The call is shown with the first of each.
-        let mut shown: Vec<&Arg> = Vec::new();
-        for arg in args {
-            let again = keyword(arg)
-                .is_some_and(|name| shown.iter().any(|before| keyword(before) == Some(name)));
-            if !again {
-                shown.push(arg);
-            }
-        }
-        let statement = render::call(function, shown.into_iter(), self.interner);
+        // The call is shown without this keyword argument and those after it.
+        let shown = args
+            .iter()
+            .enumerate()
+            .filter(|(index, arg)| *index < repeated || keyword(arg).is_none())
+            .map(|(_, arg)| arg);
+        let statement = render::call(function, shown, self.interner);
         self.push_error("RuntimeException", message, function.loc, self.after_expression(node));
         self.reported_in(statement);
     }
 
     pub(super) fn check_constructor(&mut self, class: Path, args: &[Arg], loc: Loc, node: NodeId) {
-        let Some(name) = self.repeated(args) else {
+        let Some((_, name)) = self.repeated(args) else {
             return;
         };
         let class = self.interner.text(class.symbol);
@@ -115,10 +116,27 @@ impl Lowering<'_, '_> {
         self.reported_in(statement);
     }
 
-    /// Reports a typedef whose condition does not depend on the value.
+    /// Reports `parents` with a condition: whether the parents' implementations apply is theirs to say.
+    pub(super) fn check_parents(
+        &mut self,
+        entity: Path,
+        using: &[ImplementationRef],
+        when: Option<&Expr>,
+        node: NodeId,
+    ) {
+        let conditional = when.is_some_and(|when| !matches!(when.kind, ExprKind::Bool(true)));
+        if conditional && using.iter().any(|used| matches!(used, ImplementationRef::Parents(_))) {
+            let message = "Conditional implementation with parents not allowed".to_owned();
+            self.push_error("RuntimeException", message, entity.loc, self.after(node));
+            self.reported_in(format!("Implement({})", self.interner.text(entity.symbol)));
+        }
+    }
+
+    /// Reports a typedef whose condition does not depend on the value. The name of the typedef may
+    /// stand for it here, although it will not be found later.
     pub(super) fn check_constraint(&mut self, name: Name, constraint: &Expr, node: NodeId) {
         let this = self.intern("self");
-        if references(constraint, this) {
+        if references(constraint, this) || references(constraint, name.symbol) {
             return;
         }
         let message = "typedef expressions should reference the self variable".to_owned();
