@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::ast::Loc;
+use crate::ast::{FileId, Loc};
 
 /// Something in one file that keeps it from being compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,10 @@ pub struct SyntaxError {
     pub(crate) moment: Moment,
 }
 
+/// How many errors each stage reports about one file: nobody reads more, and a file of a million
+/// illegal characters should not need the memory for them.
+pub(crate) const ERRORS_MAX: usize = 1000;
+
 /// When a parser that reads one token ahead and stops at the first error would meet an error. The
 /// smallest moment of a file is the error that the reference reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +49,21 @@ pub(crate) enum Stage {
     Token,
     /// Completing what stands before the token, which must fit.
     Completed,
+}
+
+impl SyntaxError {
+    pub(crate) fn too_large(file: FileId) -> SyntaxError {
+        SyntaxError {
+            class: "ParserException",
+            message: "Syntax error: the file is larger than 4 GiB".to_owned(),
+            loc: Loc { file, start: 0, end: 0, column: false },
+            highlight: 0..0,
+            reported_in: None,
+            duplicate_of: None,
+            help: None,
+            moment: Moment { known_at: 0, stage: Stage::Lexing },
+        }
+    }
 }
 
 /// Something in one file that is suspicious but compiles.

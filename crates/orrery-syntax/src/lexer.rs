@@ -5,6 +5,8 @@
 //! part of a name (`a-1` is one identifier) and a minus sign part of a number (`5-1` is `5` then
 //! `-1`).
 
+use orrery_python::is_space;
+
 use crate::kind::SyntaxKind;
 
 /// A token: its kind and where it starts. It ends where the next one starts.
@@ -147,8 +149,7 @@ impl Lexer<'_> {
     /// Where the `/…/` ends that follows a `matching` that ends at `pos`, if one does.
     fn regex_end(&self, pos: usize) -> Option<usize> {
         let rest = &self.text[pos..];
-        let trimmed = rest
-            .trim_start_matches(|c: char| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c));
+        let trimmed = rest.trim_start_matches(is_space);
         if trimmed.len() == rest.len() || !trimmed.starts_with('/') {
             return None;
         }

@@ -1,7 +1,7 @@
 //! Lexer, lossless tree, recovering parser, typed tree and formatter of the modelling language.
 //!
 //! It knows nothing of types, modules or evaluation, and does no I/O. Start from `parse_file`,
-//! `ast::File` and `parse`.
+//! `ast::File` and `format`.
 
 pub mod ast;
 pub mod interner;
@@ -11,15 +11,16 @@ pub mod tree;
 
 mod error;
 mod fields;
+mod format;
 mod line_index;
 mod lower;
 mod parser;
-mod python;
 mod render;
 mod strings;
 mod token_errors;
 
 pub use error::{SyntaxError, SyntaxWarning};
+pub use format::format;
 pub use interner::{Interner, Symbol};
 pub use kind::SyntaxKind;
 pub use line_index::LineIndex;
@@ -63,7 +64,15 @@ pub fn parse_file(text: &str, file: FileId, interner: &mut Interner) -> ParsedFi
     parsed
 }
 
+/// The largest text whose places fit in 32 bits, with some to spare beyond its end.
+const TEXT_BYTES_MAX: usize = u32::MAX as usize - 16;
+
 fn parse_in(text: &str, file: FileId) -> Parse {
+    if text.len() > TEXT_BYTES_MAX {
+        let mut parse = parse_in("", file);
+        parse.errors.push(SyntaxError::too_large(file));
+        return parse;
+    }
     let tokens = lexer::lex(text);
     let mut output = parser::parse_tokens(text, &tokens, file);
     output.errors.extend(token_errors::check(text, &tokens, file));

@@ -2,12 +2,10 @@
 
 use std::fmt::Write;
 
-use orrery_python::Int;
+use orrery_python::{repr_float, repr_str};
 
 use crate::ast::{Arg, BinaryOp, Expr, ExprKind, Path};
 use crate::interner::Interner;
-use crate::python::repr_str;
-use crate::strings::float_repr;
 
 /// An expression as messages show it.
 pub fn render_expr(expr: &Expr, interner: &Interner) -> String {
@@ -186,13 +184,10 @@ impl Renderer<'_> {
                 (true, false) => "True",
                 (false, false) => "False",
             }),
-            ExprKind::Int(Int::Small(value)) => {
+            ExprKind::Int(value) => {
                 let _ = write!(self.out, "{value}");
             }
-            ExprKind::Int(Int::Big(value)) => {
-                let _ = write!(self.out, "{value}");
-            }
-            ExprKind::Float(value) => self.push(&float_repr(*value)),
+            ExprKind::Float(value) => self.push(&repr_float(*value)),
             ExprKind::String(value) => self.push(&repr_str(value)),
             ExprKind::List(items) => {
                 self.push("[");

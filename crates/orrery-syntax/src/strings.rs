@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
+use orrery_python::{PyError, decode_escapes, repr_float};
+
 use crate::kind::SyntaxKind;
-use crate::python::decode_escapes;
 
 /// The content between the quotes, escapes not yet decoded, with the newlines of other platforms
 /// turned into `\n`.
@@ -31,7 +32,7 @@ pub(crate) fn quote_lengths(kind: SyntaxKind) -> (usize, usize) {
 pub(crate) fn decoded<'t>(
     kind: SyntaxKind,
     content: Cow<'t, str>,
-) -> Result<(Cow<'t, str>, bool), String> {
+) -> Result<(Cow<'t, str>, bool), PyError> {
     if kind == SyntaxKind::RawString || !content.contains('\\') {
         return Ok((content, false));
     }
@@ -62,21 +63,7 @@ pub(crate) fn token_value(kind: SyntaxKind, text: &str) -> String {
                 (digits, false) => digits.to_owned(),
             }
         }
-        Float => text.parse().map_or_else(|_| text.to_owned(), float_repr),
+        Float => text.parse().map_or_else(|_| text.to_owned(), repr_float),
         _ => text.to_owned(),
     }
-}
-
-/// A float as Python's `repr` shows it.
-pub(crate) fn float_repr(value: f64) -> String {
-    let scientific = format!("{value:e}");
-    let Some((digits, exponent)) = scientific.split_once('e') else {
-        return scientific;
-    };
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..16).contains(&exponent) {
-        return format!("{value:?}");
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{digits}e{sign}{:02}", exponent.abs())
 }

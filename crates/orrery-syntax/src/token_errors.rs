@@ -1,14 +1,13 @@
 //! Errors that a token has by itself, wherever it stands: characters that begin no token, escapes
 //! that mean nothing, patterns that do not compile, numbers that are too long.
 
+use orrery_python::{PyRegex, STR_DIGITS_MAX};
+
 use crate::ast::{FileId, Loc};
-use crate::error::{Moment, Stage, SyntaxError};
+use crate::error::{ERRORS_MAX, Moment, Stage, SyntaxError};
 use crate::kind::SyntaxKind;
 use crate::lexer::Token;
 use crate::strings::{decoded, regex_literal, string_content};
-
-/// Python refuses to read integers with more digits than this.
-const INT_DIGITS_MAX: usize = 4300;
 
 /// Checks every token of a text.
 pub(crate) fn check(text: &str, tokens: &[Token], file: FileId) -> Vec<SyntaxError> {
@@ -19,6 +18,9 @@ pub(crate) fn check(text: &str, tokens: &[Token], file: FileId) -> Vec<SyntaxErr
         let Some(problem) = problem(token.kind, token_text) else {
             continue;
         };
+        if errors.len() >= ERRORS_MAX {
+            break;
+        }
         let start = token.start + problem.start as u32;
         let loc = Loc { file, start, end: token.start + problem.end as u32, column: true };
         errors.push(SyntaxError {
@@ -57,21 +59,21 @@ fn problem(kind: SyntaxKind, text: &str) -> Option<Problem> {
         }
         String | FormatString | MultiLineString => {
             let error = decoded(kind, string_content(kind, text)).err()?;
-            Some(whole("UnicodeDecodeError", error))
+            Some(whole(error.kind, error.message))
         }
         Regex => {
             let (start, literal) = regex_literal(text);
-            let error = crate::python::regex_error(&literal[1..literal.len() - 1])?;
+            let error = PyRegex::new(&literal[1..literal.len() - 1]).err()?.message;
             let message = format!("Syntax error: Regex error in {literal}: '{error}'");
             Some(Problem { start, ..whole("ParserException", message) })
         }
         Int => {
             let digits = text.trim_start_matches('-').len();
             let message = format!(
-                "Exceeds the limit ({INT_DIGITS_MAX} digits) for integer string conversion: value \
+                "Exceeds the limit ({STR_DIGITS_MAX} digits) for integer string conversion: value \
                  has {digits} digits"
             );
-            (digits > INT_DIGITS_MAX).then(|| whole("ValueError", message))
+            (digits > STR_DIGITS_MAX).then(|| whole("ValueError", message))
         }
         _ => None,
     }

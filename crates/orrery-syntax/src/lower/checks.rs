@@ -1,6 +1,6 @@
 //! Errors that show in one file once names and values are known.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Lowering;
 use crate::ast::{Arg, Expr, ExprKind, Loc, Name, Path};
@@ -75,8 +75,8 @@ impl Lowering<'_, '_> {
                 names().take(earlier - 1).any(|before| before == *name)
             });
         }
-        let mut seen: FxHashMap<Symbol, ()> = FxHashMap::default();
-        names().find(|name| seen.insert(*name, ()).is_some())
+        let mut seen: FxHashSet<Symbol> = FxHashSet::default();
+        names().find(|name| !seen.insert(*name))
     }
 
     pub(super) fn check_call(&mut self, function: Path, args: &[Arg], node: NodeId) {
@@ -89,15 +89,9 @@ impl Lowering<'_, '_> {
             self.interner.text(function.symbol)
         );
         // The call is shown with the first of each.
-        let mut shown: Vec<&Arg> = Vec::new();
-        for arg in args {
-            let again = keyword(arg)
-                .is_some_and(|name| shown.iter().any(|before| keyword(before) == Some(name)));
-            if !again {
-                shown.push(arg);
-            }
-        }
-        let statement = render::call(function, shown.into_iter(), self.interner);
+        let mut seen: FxHashSet<Symbol> = FxHashSet::default();
+        let shown = args.iter().filter(|arg| keyword(arg).is_none_or(|name| seen.insert(name)));
+        let statement = render::call(function, shown, self.interner);
         self.push_error("RuntimeException", message, function.loc, self.after_expression(node));
         self.reported_in(statement);
     }

@@ -2,19 +2,15 @@
 
 use std::borrow::Cow;
 
-use num_bigint::BigInt;
 use orrery_python::Int;
 
 use super::Lowering;
 use crate::ast::{Expr, ExprKind, Interpolated, Loc, Name, Path};
-use crate::error::SyntaxWarning;
+use crate::error::{ERRORS_MAX, SyntaxWarning};
 use crate::fields::{self, Field};
 use crate::kind::SyntaxKind;
 use crate::strings::{decoded, quote_lengths, regex_literal, string_content};
 use crate::tree::{NodeId, TokenId};
-
-/// The most bytes of an integer that is read at all.
-const INT_LENGTH_MAX: usize = 5000;
 
 impl<'t> Lowering<'t, '_> {
     pub(super) fn literal(&mut self, node: NodeId) -> Expr {
@@ -23,7 +19,8 @@ impl<'t> Lowering<'t, '_> {
         let text = self.tree.token_text(token);
         let loc = self.line_loc(range.clone());
         let kind = match self.tree.token_kind(token) {
-            SyntaxKind::Int => int(text),
+            // Longer numbers than Python reads are errors of the token.
+            SyntaxKind::Int => ExprKind::Int(Int::parse_decimal(text).unwrap_or(Int::Small(0))),
             SyntaxKind::Float => ExprKind::Float(text.parse().unwrap_or(f64::NAN)),
             SyntaxKind::TrueKw => ExprKind::Bool(true),
             SyntaxKind::FalseKw => ExprKind::Bool(false),
@@ -50,7 +47,7 @@ impl<'t> Lowering<'t, '_> {
             // Reported as an error of the token.
             return Cow::Borrowed("");
         };
-        if had_unknown {
+        if had_unknown && self.warnings.len() < ERRORS_MAX {
             let form = match kind {
                 SyntaxKind::MultiLineString => "multi-line string",
                 SyntaxKind::FormatString => "f-string",
@@ -78,7 +75,7 @@ impl<'t> Lowering<'t, '_> {
         let mut search = self.search(token);
         let mut parts = Vec::with_capacity(found.len());
         for field in found {
-            let start = search.find(field.text);
+            let start = search.find(&field.text);
             let start = start.map(|s| s + (field.text.len() - field.text[2..].trim_start().len()));
             parts.push(self.interpolated(&field, start, token));
         }
@@ -93,7 +90,7 @@ impl<'t> Lowering<'t, '_> {
             Ok(found) => {
                 let mut search = self.search(token);
                 for field in found {
-                    let start = search.find(field.text);
+                    let start = search.find(&format!("{{{}", field.text)).map(|brace| brace + 1);
                     let blanks = field.text.len() - field.text.trim_start().len();
                     parts.push(self.interpolated(&field, start.map(|s| s + blanks), token));
                 }
@@ -116,7 +113,7 @@ impl<'t> Lowering<'t, '_> {
     /// A reference inside a string, whose name begins at `start` where that is known.
     fn interpolated(
         &mut self,
-        field: &Field<'_>,
+        field: &Field,
         start: Option<usize>,
         token: TokenId,
     ) -> Interpolated {
@@ -138,18 +135,8 @@ impl<'t> Lowering<'t, '_> {
                 Expr { kind: ExprKind::Attribute { base: Box::new(reference), attribute }, loc };
             from += name.len() + 1;
         }
-        Interpolated { text: field.text.into(), reference }
+        Interpolated { text: field.text.as_str().into(), reference }
     }
-}
-
-/// Longer numbers than Python reads are errors of the token; they stand for zero here.
-fn int(text: &str) -> ExprKind {
-    let value = match text.parse() {
-        Ok(small) => Int::Small(small),
-        Err(_) if text.len() > INT_LENGTH_MAX => Int::Small(0),
-        Err(_) => text.parse().map_or(Int::Small(0), |big| Int::Big(Box::<BigInt>::new(big))),
-    };
-    ExprKind::Int(value)
 }
 
 /// Finds, one after the other, where parts of a decoded string stand in the source. Parts that

@@ -41,7 +41,7 @@ use std::ops::Range;
 
 use crate::ParsedFile;
 use crate::ast::{FileId, Loc, Name, Path};
-use crate::error::{Moment, Stage, SyntaxError, SyntaxWarning};
+use crate::error::{ERRORS_MAX, Moment, Stage, SyntaxError, SyntaxWarning};
 use crate::interner::{Interner, Symbol};
 use crate::kind::SyntaxKind;
 use crate::tree::{Element, NodeId, TokenId, Tree};
@@ -154,6 +154,9 @@ impl<'t> Lowering<'t, '_> {
     }
 
     fn push_error(&mut self, class: &'static str, message: String, loc: Loc, moment: Moment) {
+        if self.errors.len() >= ERRORS_MAX {
+            return;
+        }
         self.errors.push(SyntaxError {
             class,
             message,

@@ -353,7 +353,7 @@ impl Parser<'_> {
             levels += 1;
         }
         self.expect(RBracket)?;
-        let height = self.above(height + levels)?;
+        let height = self.above(height + levels - 1)?;
         self.finish(marker, ComprehensionExpr);
         Ok(height)
     }

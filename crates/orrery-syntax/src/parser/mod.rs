@@ -14,13 +14,13 @@ mod items;
 mod statements;
 
 use crate::ast::{FileId, Loc};
-use crate::error::{Moment, Stage, SyntaxError};
+use crate::error::{ERRORS_MAX, Moment, Stage, SyntaxError};
 use crate::kind::SyntaxKind;
 use crate::lexer::Token;
 use crate::tree::Node;
 
 /// How deeply brackets, blocks, `not`, `? :` and `elif` may nest.
-pub(crate) const NESTING_MAX: u32 = 400;
+pub(crate) const NESTING_MAX: u32 = 500;
 /// How many levels an expression may have; `a + b + c` has three.
 pub(crate) const EXPRESSION_HEIGHT_MAX: u32 = 500;
 
@@ -137,10 +137,11 @@ impl Parser<'_> {
     /// Records a node from `marker` to the last token consumed. Calling it again with the same
     /// marker wraps that node in another.
     fn finish(&mut self, marker: Marker, kind: SyntaxKind) {
+        // A node without tokens stands right after what was consumed before it.
         self.nodes.push(Node {
             kind,
-            first: marker.first,
-            end: self.consumed_end.max(marker.first),
+            first: marker.first.min(self.consumed_end),
+            end: self.consumed_end,
             size: self.nodes.len() as u32 - marker.nodes_before + 1,
         });
     }
@@ -185,6 +186,9 @@ impl Parser<'_> {
     }
 
     fn push_error(&mut self, message: String, loc: Loc, highlight: (u32, u32), moment: Moment) {
+        if self.errors.len() >= ERRORS_MAX {
+            return;
+        }
         self.errors.push(SyntaxError {
             class: "ParserException",
             message,
