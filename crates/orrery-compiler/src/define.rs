@@ -277,6 +277,7 @@ impl Builder {
                         "module {prefix} has plugins written in Python; if `{text}` is one of them, \
                          it cannot be called by this version"
                     ));
+                    error.id = Some("plugin-not-available");
                 } else if let Some(near) = self.suggest(last, target.definitions.keys().copied()) {
                     error = error.help(format!("did you mean `{prefix}::{near}`?"));
                 }

@@ -7,6 +7,7 @@
 pub mod builtin;
 mod define;
 mod define_entities;
+pub mod diagnostic;
 pub mod error;
 pub mod eval;
 pub mod files;
@@ -24,7 +25,7 @@ pub mod source;
 pub mod value;
 mod world;
 
-use orrery_syntax::SyntaxError;
+use orrery_syntax::{SyntaxError, SyntaxWarning};
 use orrery_syntax::ast::Loc;
 
 use crate::define::Builder;
@@ -65,11 +66,34 @@ pub struct Compiled {
     pub outcome: Result<Summary, Box<CompileError>>,
     /// Further syntax errors beside the one in `outcome`.
     pub syntax_errors: Vec<SyntaxError>,
-    /// The instances, if they were asked for and there was no error.
+    /// What the model came to, if there was no error.
     pub model: Option<Model>,
 }
 
+impl From<SyntaxWarning> for Warning {
+    fn from(SyntaxWarning { class, message, loc }: SyntaxWarning) -> Self {
+        Warning { class, message, loc: Some(loc) }
+    }
+}
+
 impl Compiled {
+    fn new() -> Self {
+        Compiled {
+            sources: Sources::default(),
+            output: String::new(),
+            warnings: Vec::new(),
+            modules: Vec::new(),
+            outcome: Ok(Summary { instances: 0, files: 0 }),
+            syntax_errors: Vec::new(),
+            model: None,
+        }
+    }
+
+    /// A compile that could not even begin.
+    pub fn failed(error: Box<CompileError>) -> Self {
+        Compiled { outcome: Err(error), ..Self::new() }
+    }
+
     /// The reference shows a warning of a class with the same text once.
     fn forget_repeated_warnings(&mut self) {
         let mut seen = std::collections::BTreeSet::new();
@@ -84,17 +108,9 @@ pub struct Summary {
     pub files: usize,
 }
 
-/// Compiles a project. `with_model` keeps the whole result for a report.
-pub fn compile(files: &dyn Files, options: &Options, with_model: bool) -> Compiled {
-    let mut compiled = Compiled {
-        sources: Sources::default(),
-        output: String::new(),
-        warnings: Vec::new(),
-        modules: Vec::new(),
-        outcome: Ok(Summary { instances: 0, files: 0 }),
-        syntax_errors: Vec::new(),
-        model: None,
-    };
+/// Compiles a project.
+pub fn compile(files: &dyn Files, options: &Options) -> Compiled {
+    let mut compiled = Compiled::new();
     let mut loader = match Loader::new(files, options) {
         Ok(loader) => loader,
         Err(error) => {
@@ -132,11 +148,12 @@ pub fn compile(files: &dyn Files, options: &Options, with_model: bool) -> Compil
     compiled.output = std::mem::take(&mut machine.output);
     compiled.warnings.extend(std::mem::take(&mut machine.warnings).into_iter().map(warn));
     compiled.outcome = outcome.map(|()| Summary { instances: machine.instance_count(), files: count });
-    if with_model && compiled.outcome.is_ok() {
-        compiled.model = Some(report::model(&machine));
+    let graph = machine.into_graph();
+    let mut program = builder.program;
+    compiled.sources = std::mem::take(&mut program.sources);
+    if compiled.outcome.is_ok() {
+        compiled.model = Some(Model { program, graph });
     }
-    drop(machine);
     compiled.forget_repeated_warnings();
-    compiled.sources = builder.program.sources;
     compiled
 }

@@ -75,9 +75,7 @@ impl<'f> Loader<'f> {
     pub fn load_all(&mut self) -> Result<()> {
         let main = self.options.project_dir.join(&self.options.main_file);
         let shown = format!("./{}", self.options.main_file.trim_start_matches("./"));
-        let bytes = self.files.read(&main).map_err(|e| {
-            CompileError::new("CompilerException", format!("Could not read {shown}: {e}"))
-        })?;
+        let bytes = self.files.read(&main).map_err(|e| unreadable(&shown, &e))?;
         self.parse("__config__", shown, bytes, false)?;
         let mut pending: Vec<(String, Option<Loc>)> = Vec::new();
         self.push_imports(0, &mut pending);
@@ -228,18 +226,7 @@ impl<'f> Loader<'f> {
         bytes: Vec<u8>,
         foreign_plugins: bool,
     ) -> Result<usize> {
-        let text = String::from_utf8(bytes).map_err(|e| {
-            let at = e.utf8_error().valid_up_to();
-            CompileError::new(
-                "CompilerException",
-                format!("{shown} is not UTF-8 text: invalid byte at offset {at}"),
-            )
-            .help("save the file as UTF-8")
-        })?;
-        if u32::try_from(text.len()).is_err() {
-            return Err(CompileError::new("CompilerException", format!("{shown} is over 4 GiB")));
-        }
-        let text = if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n") } else { text };
+        let text = decode(&shown, bytes)?;
         let file = FileId(u32::try_from(self.loaded.len()).expect("invariant: few files"));
         let parsed = orrery_syntax::parse_file(&text, file, &mut self.interner);
         let id = self.sources.add(shown, text);
@@ -248,10 +235,7 @@ impl<'f> Loader<'f> {
             self.warnings.push((class, message, Some(loc)));
         }
         if let Some(first) = parsed.errors.first() {
-            let mut error = CompileError::new(first.class, first.message.clone()).at(first.loc);
-            error.help.clone_from(&first.help);
-            error.statement.clone_from(&first.reported_in);
-            error.places = first.duplicate_of.map(|original| (first.loc, original));
+            let error = CompileError::syntax(first);
             self.syntax_errors.extend(parsed.errors);
             return Err(error);
         }
@@ -281,6 +265,36 @@ impl<'f> Loader<'f> {
         order.sort_by_key(|(at, _)| *at);
         self.loaded = order.into_iter().map(|(_, file)| file).collect();
     }
+}
+
+/// The error for a file that cannot be read.
+pub fn unreadable(shown: &str, error: &std::io::Error) -> Box<CompileError> {
+    let reason = match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+        _ => error.to_string(),
+    };
+    CompileError::new("UnreadableFile", format!("could not read {shown}: {reason}"))
+}
+
+/// A file's text as the language sees it, with `\n` at the end of every line.
+pub fn decode(shown: &str, bytes: Vec<u8>) -> Result<String> {
+    let text = String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        let line = e.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let byte = e.as_bytes().get(at).copied().unwrap_or_default();
+        let text = format!(
+            "{shown} is not UTF-8 text: byte {byte:#04x} in line {line}, at offset {at}, is no character"
+        );
+        CompileError::new("UnreadableFile", text).help("save the file as UTF-8")
+    })?;
+    if u32::try_from(text.len()).is_err() {
+        return Err(CompileError::new("UnreadableFile", format!("{shown} is over 4 GiB")));
+    }
+    if !text.contains('\r') {
+        return Ok(text);
+    }
+    Ok(text.replace("\r\n", "\n").replace('\r', "\n"))
 }
 
 /// Why a namespace could not be loaded: below "Failed to load module", or an error of its own.
