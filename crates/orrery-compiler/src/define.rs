@@ -613,8 +613,11 @@ impl Builder {
             defaults: Vec::new(),
             own_indexes: Vec::new(),
             indexes: Vec::new(),
+            index_slots: Vec::new(),
+            open_slots: Vec::new(),
             own_implements: Vec::new(),
             implements: Vec::new(),
+            implementations: Vec::new(),
             loc,
         }
     }

@@ -49,7 +49,7 @@ pub enum ExprKind {
     /// Matches `self` of a typedef against a Python regular expression.
     Regex(u32),
     Var { var: Var, name: Symbol },
-    Attr { base: ExprId, name: Symbol },
+    Attr { base: ExprId, name: Symbol, cache: SlotCache },
     Call(Box<Call>),
     Construct(Box<Construct>),
     IndexLookup(Box<IndexLookup>),
@@ -69,6 +69,17 @@ pub enum ExprKind {
 }
 
 impl ExprKind {
+    /// The expressions that a call, constructor or lookup evaluates, in order.
+    pub fn parts(&self) -> &[ExprId] {
+        match self {
+            ExprKind::Call(call) => &call.parts,
+            ExprKind::Construct(construct) => &construct.parts,
+            ExprKind::IndexLookup(lookup) => &lookup.parts,
+            ExprKind::ShortIndexLookup(lookup) => &lookup.parts,
+            _ => &[],
+        }
+    }
+
     /// Whether another unit computes it, so that its reader waits for a result.
     pub fn is_temp(&self) -> bool {
         matches!(
@@ -85,11 +96,40 @@ impl ExprKind {
     }
 }
 
+/// Entity and slot that an attribute was last found at: most code meets one entity only.
+#[derive(Debug, Default)]
+pub struct SlotCache(pub std::cell::Cell<(u32, u32)>);
+
+impl SlotCache {
+    pub fn new() -> Self {
+        SlotCache(std::cell::Cell::new((u32::MAX, 0)))
+    }
+}
+
 #[derive(Debug)]
 pub struct Format {
     pub text: Box<str>,
     /// Text to replace (or field name) and the reference.
     pub parts: Box<[(Box<str>, ExprId)]>,
+    /// The text cut into literals and parts, where that can be done beforehand.
+    pub segments: Option<Box<[Segment]>>,
+}
+
+/// A format specification; the common ones are understood beforehand.
+#[derive(Debug)]
+pub enum Spec {
+    None,
+    /// `04d` and the like: an integer padded with zeroes.
+    Zeroes(usize),
+    Other(Box<str>),
+}
+
+/// A literal and what follows it.
+#[derive(Debug)]
+pub struct Segment {
+    pub literal: Box<str>,
+    /// Number of the part and its format.
+    pub part: Option<(u32, Spec)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +154,8 @@ pub struct Call {
     pub positional: Box<[ExprId]>,
     pub keyword: Box<[(Symbol, ExprId)]>,
     pub spread: Box<[ExprId]>,
+    /// All of them in the order of evaluation.
+    pub parts: Box<[ExprId]>,
     pub namespace: NamespaceId,
 }
 
@@ -121,17 +163,19 @@ pub struct Call {
 pub struct Construct {
     pub class: Symbol,
     pub entity: EntityId,
-    /// Arguments for attributes that are part of an index, in source order (defaults included).
-    pub direct: Box<[(Symbol, ExprId)]>,
+    /// Arguments for attributes that are part of an index, by slot (defaults included).
+    pub direct: Box<[(u32, ExprId)]>,
     /// All other arguments and defaults in the order of their assignment; the flag marks a default.
-    pub indirect: Box<[(Symbol, ExprId, bool)]>,
+    pub indirect: Box<[(u32, ExprId, bool)]>,
     pub spread: Box<[ExprId]>,
-    /// How many of `direct` and `indirect` are written in the call (names, for duplicate checks).
-    pub written: Box<[Symbol]>,
+    /// Slots of the arguments that are written in the call, for duplicate checks.
+    pub written: Box<[u32]>,
     /// The index attribute that the owner of the enclosing assignment fills in.
     pub inverse: Option<Symbol>,
     /// The owner's reference, waited for once more where it takes a step of its own.
     pub owner: Option<ExprId>,
+    /// What is evaluated before the instance exists, in order.
+    pub parts: Box<[ExprId]>,
 }
 
 #[derive(Debug)]
@@ -140,6 +184,8 @@ pub struct IndexLookup {
     pub entity: EntityId,
     pub query: Box<[(Symbol, ExprId)]>,
     pub spread: Box<[ExprId]>,
+    /// All that is evaluated, in order.
+    pub parts: Box<[ExprId]>,
 }
 
 #[derive(Debug)]
@@ -148,6 +194,8 @@ pub struct ShortIndexLookup {
     pub relation: Symbol,
     pub query: Box<[(Symbol, ExprId)]>,
     pub spread: Box<[ExprId]>,
+    /// All that is evaluated, in order.
+    pub parts: Box<[ExprId]>,
 }
 
 #[derive(Debug)]

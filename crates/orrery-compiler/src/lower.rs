@@ -13,7 +13,7 @@ use crate::ir::{
 };
 use crate::load::LoadedFile;
 use crate::lower_expr::Owner;
-use crate::program::{Definition, EntityId, NamespaceId};
+use crate::program::{Definition, EntityId, NamespaceId, Type};
 use crate::render::{NoInstances, Renderer};
 use crate::value::Value;
 
@@ -173,9 +173,45 @@ impl Builder {
                 }
                 next += 1;
             }
+            let mut bits: Vec<u32> = Vec::new();
+            for &implement in &all {
+                for &one in &self.program.implements[implement as usize].implementations {
+                    if !bits.contains(&one) {
+                        bits.push(one);
+                    }
+                }
+            }
             self.program.entities[number].implements = all;
+            self.program.entities[number].implementations = bits;
+            self.index_slots(EntityId(number as u32));
         }
         Ok(())
+    }
+
+    /// Where an entity keeps the attributes of its indexes.
+    fn index_slots(&mut self, id: EntityId) {
+        let entity = self.program.entity(id);
+        let mut all = Vec::new();
+        for &index in &entity.indexes {
+            let mut slots = Vec::new();
+            for name in &self.program.indexes[index as usize].attributes {
+                let slot = entity.slot_of[name];
+                let mut ty = self.program.slot(id, slot).ty;
+                if let Type::Nullable(inner) = self.program.ty(ty) {
+                    ty = *inner;
+                }
+                slots.push((slot, *self.program.ty(ty) == Type::Float));
+            }
+            all.push(slots);
+        }
+        let delayed = |slot: &usize| {
+            let attribute = self.program.attribute(entity.slots[*slot]);
+            attribute.relation.is_some_and(|end| !end.is_single() && end.low == 0)
+        };
+        let open = (0..entity.slots.len()).filter(delayed).map(|slot| slot as u32).collect();
+        let entity = &mut self.program.entities[id.index()];
+        entity.index_slots = all;
+        entity.open_slots = open;
     }
 
     fn implement(

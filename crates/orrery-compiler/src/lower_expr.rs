@@ -6,8 +6,8 @@ use orrery_syntax::ast::{self, BinaryOp, Loc};
 
 use crate::error::CompileError;
 use crate::ir::{
-    Call, Callee, Cast, Comprehension, Construct, ExprId, ExprKind, Format, IndexLookup,
-    ShortIndexLookup, Var,
+    Call, Callee, Cast, Comprehension, Construct, ExprId, ExprKind, Format, IndexLookup, Segment,
+    ShortIndexLookup, SlotCache, Spec, Var,
 };
 use crate::lower::Lowering;
 use crate::program::{Definition, EntityId};
@@ -55,11 +55,16 @@ impl Lowering<'_> {
             ast::ExprKind::Float(f) => ExprKind::Const(Value::Float(*f)),
             ast::ExprKind::String(text) => ExprKind::Const(self.b.heap.str(text)),
             ast::ExprKind::Regex(pattern) => self.regex(pattern, loc),
-            ast::ExprKind::Interpolation { text, parts } => ExprKind::Format(self.format(text, parts)),
-            ast::ExprKind::FString { text, parts } => ExprKind::FString(self.format(text, parts)),
+            ast::ExprKind::Interpolation { text, parts } => {
+                ExprKind::Format(self.format(text, parts, interpolation_segments))
+            }
+            ast::ExprKind::FString { text, parts } => {
+                ExprKind::FString(self.format(text, parts, fstring_segments))
+            }
             ast::ExprKind::Variable(path) => self.variable_expr(path, loc),
             ast::ExprKind::Attribute { base, attribute } => {
-                ExprKind::Attr { base: self.expr(base), name: attribute.symbol }
+                let base = self.expr(base);
+                ExprKind::Attr { base, name: attribute.symbol, cache: SlotCache::new() }
             }
             ast::ExprKind::Call { function, args } => self.call(function, args, loc),
             ast::ExprKind::Construct { class, args } => self.construct(class, args, position, loc),
@@ -70,6 +75,7 @@ impl Lowering<'_> {
                 ExprKind::ShortIndexLookup(Box::new(ShortIndexLookup {
                     base,
                     relation: relation.symbol,
+                    parts: query_parts(Some(base), &query, &spread),
                     query,
                     spread,
                 }))
@@ -162,12 +168,18 @@ impl Lowering<'_> {
         }
     }
 
-    fn format(&mut self, text: &str, parts: &[ast::Interpolated]) -> Box<Format> {
-        let parts = parts
+    fn format(
+        &mut self,
+        text: &str,
+        parts: &[ast::Interpolated],
+        cut: fn(&str, &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>>,
+    ) -> Box<Format> {
+        let parts: Box<[(Box<str>, ExprId)]> = parts
             .iter()
             .map(|part| (part.text.clone(), self.expr(&part.reference)))
             .collect();
-        Box::new(Format { text: text.into(), parts })
+        let segments = cut(text, &parts);
+        Box::new(Format { text: text.into(), parts, segments })
     }
 
     fn list(&mut self, items: &[ast::Expr], position: Position<'_>) -> ExprKind {
@@ -249,7 +261,14 @@ impl Lowering<'_> {
                 }
             },
         };
+        let parts = positional
+            .iter()
+            .copied()
+            .chain(keyword.iter().map(|(_, value)| *value))
+            .chain(spread.iter().copied())
+            .collect();
         let call = Call {
+            parts,
             name: function.symbol,
             callee: callee.unwrap_or(Callee::Cast(Cast::String)),
             positional: positional.into_boxed_slice(),
@@ -382,6 +401,7 @@ impl Lowering<'_> {
                 written: Box::default(),
                 inverse: None,
                 owner: None,
+                parts: Box::default(),
             };
             return ExprKind::Construct(Box::new(kind));
         };
@@ -476,21 +496,33 @@ impl Lowering<'_> {
             }
             _ => None,
         };
-        let (direct, indirect): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|(name, _)| in_index.contains(name));
-        let indirect: Vec<_> = indirect
-            .into_iter()
-            .map(|(name, value)| {
-                (name, value, !written.iter().any(|(other, _)| *other == name))
-            })
+        let slot_of = &self.b.program.entity(entity).slot_of;
+        let (mut direct, mut indirect) = (Vec::new(), Vec::new());
+        for (name, value) in all {
+            let slot = slot_of.get(&name).copied().unwrap_or(0);
+            if in_index.contains(&name) {
+                direct.push((slot, value));
+            } else {
+                let default = !written.iter().any(|(other, _)| *other == name);
+                indirect.push((slot, value, default));
+            }
+        }
+        let written =
+            written.iter().filter_map(|(name, _)| slot_of.get(name).copied()).collect();
+        let parts = direct
+            .iter()
+            .map(|(_, value)| *value)
+            .chain(spread.iter().copied())
+            .chain(owner)
             .collect();
         ExprKind::Construct(Box::new(Construct {
+            parts,
             class: class.symbol,
             entity,
             direct: direct.into_boxed_slice(),
             indirect: indirect.into_boxed_slice(),
             spread: spread.into_boxed_slice(),
-            written: written.iter().map(|(name, _)| *name).collect(),
+            written,
             inverse,
             owner,
         }))
@@ -505,8 +537,66 @@ impl Lowering<'_> {
             }
         };
         let (query, spread) = self.keyword_args(args);
-        ExprKind::IndexLookup(Box::new(IndexLookup { class: class.symbol, entity, query, spread }))
+        let parts = query_parts(None, &query, &spread);
+        let lookup = IndexLookup { class: class.symbol, entity, query, spread, parts };
+        ExprKind::IndexLookup(Box::new(lookup))
     }
+}
+
+/// Cuts a `{{x}}` text at its references.
+fn interpolation_segments(text: &str, parts: &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>> {
+    let mut segments = Vec::new();
+    let mut rest = text;
+    loop {
+        let next = parts
+            .iter()
+            .enumerate()
+            .filter_map(|(number, (pattern, _))| Some((rest.find(&**pattern)?, number)))
+            .min();
+        let Some((at, number)) = next else { break };
+        let part = Some((number as u32, Spec::None));
+        segments.push(Segment { literal: rest[..at].into(), part });
+        rest = &rest[at + parts[number].0.len()..];
+    }
+    segments.push(Segment { literal: rest.into(), part: None });
+    Some(segments.into_boxed_slice())
+}
+
+/// Cuts an f-string at its fields, unless something in it needs a closer look when it is evaluated.
+fn fstring_segments(text: &str, parts: &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>> {
+    let mut segments = Vec::new();
+    for piece in orrery_python::parse_format(text).ok()? {
+        let part = match piece.field {
+            None => None,
+            Some(field) => {
+                if field.conversion.is_some() || field.spec.contains('{') {
+                    return None;
+                }
+                let number = parts.iter().position(|(name, _)| **name == *field.name)?;
+                Some((number as u32, spec(&field.spec)))
+            }
+        };
+        segments.push(Segment { literal: piece.literal.as_str().into(), part });
+    }
+    Some(segments.into_boxed_slice())
+}
+
+fn spec(text: &str) -> Spec {
+    let width = text.strip_prefix('0').map(|rest| rest.strip_suffix('d').unwrap_or(rest));
+    match width.and_then(|digits| digits.parse::<usize>().ok()) {
+        _ if text.is_empty() => Spec::None,
+        Some(width) if width < 100 => Spec::Zeroes(width),
+        _ => Spec::Other(text.into()),
+    }
+}
+
+/// What a lookup evaluates, in order.
+fn query_parts(
+    base: Option<ExprId>,
+    query: &[(Symbol, ExprId)],
+    spread: &[ExprId],
+) -> Box<[ExprId]> {
+    base.into_iter().chain(query.iter().map(|(_, value)| *value)).chain(spread.iter().copied()).collect()
 }
 
 /// The error for index attributes that a constructor does not have.

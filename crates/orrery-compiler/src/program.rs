@@ -130,9 +130,15 @@ pub struct Entity {
     pub own_indexes: Vec<u32>,
     /// Own and inherited.
     pub indexes: Vec<u32>,
+    /// For each index: the slots of its attributes, and whether integers stand for floats there.
+    pub index_slots: Vec<Vec<(u32, bool)>>,
+    /// Slots of relations that may be complete from the start.
+    pub open_slots: Vec<u32>,
     pub own_implements: Vec<u32>,
     /// What a new instance runs: own statements and, with `parents`, those of the parents.
     pub implements: Vec<u32>,
+    /// All implementations among them: an instance has one bit for each.
+    pub implementations: Vec<u32>,
     pub loc: Loc,
 }
 
@@ -159,6 +165,8 @@ pub struct Program {
     pub implements: Vec<Implement>,
     pub indexes: Vec<Index>,
     pub plugins: Vec<NativePlugin>,
+    /// Types of each plugin's parameters and result, where they are checked.
+    pub plugin_types: Vec<(Vec<Option<TypeId>>, Option<TypeId>)>,
     pub exprs: Vec<Expr>,
     pub stmts: Vec<Stmt>,
     pub blocks: Vec<Block>,

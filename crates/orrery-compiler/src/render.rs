@@ -125,7 +125,7 @@ impl Renderer<'_> {
             ExprKind::Const(value) => self.repr(*value),
             ExprKind::Regex(at) => format!("/{}/", self.program.regexes[*at as usize].0),
             ExprKind::Var { name, .. } => self.text(*name).into(),
-            ExprKind::Attr { base, name } => format!("{}.{}", self.expr(*base), self.text(*name)),
+            ExprKind::Attr { base, name, .. } => format!("{}.{}", self.expr(*base), self.text(*name)),
             ExprKind::Call(call) => self.call(call),
             ExprKind::Construct(construct) => self.construct(construct),
             ExprKind::IndexLookup(lookup) => {

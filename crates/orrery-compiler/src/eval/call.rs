@@ -30,14 +30,13 @@ impl Machine<'_> {
             }
             Callee::Plugin(number) => number,
         };
-        let args = (positional.clone(), keyword.clone());
-        match self.call_plugin(expr, number, unit.frame, positional, keyword)? {
+        match self.call_plugin(expr, number, unit.frame, &positional, &keyword)? {
             CallOutcome::Value(value) => {
                 self.deliver(dest, value);
                 self.free_unit(id);
             }
             CallOutcome::Unset(cells) => {
-                self.waiting_calls.insert(id, args);
+                self.waiting_calls.insert(id, (positional, keyword));
                 self.wait_again(id, &cells);
             }
         }
@@ -111,7 +110,7 @@ impl Machine<'_> {
         positional: Vec<Value>,
         keyword: Vec<(String, Value)>,
     ) -> Result<Value> {
-        match self.call_plugin(expr, number, super::FILE_FRAME, positional, keyword)? {
+        match self.call_plugin(expr, number, super::FILE_FRAME, &positional, &keyword)? {
             CallOutcome::Value(value) => Ok(value),
             CallOutcome::Unset(_) => {
                 let text = format!(
@@ -128,8 +127,8 @@ impl Machine<'_> {
         expr: ExprId,
         number: u32,
         frame: u32,
-        positional: Vec<Value>,
-        keyword: Vec<(String, Value)>,
+        positional: &[Value],
+        keyword: &[(String, Value)],
     ) -> Result<CallOutcome> {
         let plugin = &self.program.plugins[number as usize];
         let args = self
@@ -218,11 +217,15 @@ impl Machine<'_> {
     fn bind(
         &mut self,
         plugin: &NativePlugin,
-        positional: Vec<Value>,
-        keyword: Vec<(String, Value)>,
+        positional: &[Value],
+        keyword: &[(String, Value)],
     ) -> Result<Vec<Value>> {
         let name = plugin.name;
         let params = plugin.params;
+        let plain = params.iter().all(|param| param.kind == ParamKind::Normal);
+        if plain && keyword.is_empty() && positional.len() == params.len() {
+            return Ok(positional.to_vec());
+        }
         let mut bound: Vec<Option<Value>> = vec![None; params.len()];
         let normal: Vec<usize> =
             (0..params.len()).filter(|&at| params[at].kind == ParamKind::Normal).collect();
@@ -237,7 +240,7 @@ impl Machine<'_> {
             return self.fail("RuntimeException", text);
         }
         let mut rest = Vec::new();
-        for (at, value) in positional.into_iter().enumerate() {
+        for (at, &value) in positional.iter().enumerate() {
             match normal.get(at) {
                 Some(&param) => bound[param] = Some(value),
                 None => rest.push(value),
@@ -246,8 +249,9 @@ impl Machine<'_> {
         let mut more = Dict::default();
         let mut unexpected = None;
         for (key, value) in keyword {
+            let value = *value;
             let found = params.iter().position(|p| {
-                p.name == key && matches!(p.kind, ParamKind::Normal | ParamKind::KeywordOnly)
+                p.name == *key && matches!(p.kind, ParamKind::Normal | ParamKind::KeywordOnly)
             });
             match found {
                 Some(at) if bound[at].is_some() => {
@@ -256,7 +260,7 @@ impl Machine<'_> {
                 }
                 Some(at) => bound[at] = Some(value),
                 None if var_keyword.is_some() => {
-                    more.insert(self.heap.intern(&key), value);
+                    more.insert(self.heap.intern(key), value);
                 }
                 None => unexpected = unexpected.or(Some(key)),
             }
@@ -325,20 +329,26 @@ impl Machine<'_> {
 
     fn validate_arguments(&mut self, number: u32, args: &[Value], expr: ExprId) -> Result<()> {
         let plugin = &self.program.plugins[number as usize];
-        for (param, &value) in plugin.params.iter().zip(args) {
-            let Some(ty) = self.plugin_type(param.ty) else { continue };
+        let types = &self.program.plugin_types[number as usize];
+        for (at, (param, &value)) in plugin.params.iter().zip(args).enumerate() {
+            let Some(ty) = types.0[at] else { continue };
             let given_default = matches!((param.default, value), (ParamDefault::Null, Value::Null));
             if given_default {
                 continue;
             }
-            let values: Vec<Value> = match (param.kind, value) {
-                (ParamKind::VarPositional, Value::List(list)) => self.heap.items(list).to_vec(),
-                (ParamKind::VarKeyword, Value::Dict(dict)) => {
-                    self.heap.entries(dict).values().copied().collect()
+            let several: Vec<Value>;
+            let values: &[Value] = match (param.kind, value) {
+                (ParamKind::VarPositional, Value::List(list)) => {
+                    several = self.heap.items(list).to_vec();
+                    &several
                 }
-                _ => vec![value],
+                (ParamKind::VarKeyword, Value::Dict(dict)) => {
+                    several = self.heap.entries(dict).values().copied().collect();
+                    &several
+                }
+                _ => &[value],
             };
-            for value in values {
+            for &value in values {
                 self.validate(ty, value).map_err(|cause| {
                     let text = format!(
                         "Value {} for argument {} of plugin {} has incompatible type. Expected type: {}",
@@ -373,7 +383,7 @@ impl Machine<'_> {
 
     fn validate_result(&mut self, number: u32, value: Value, expr: ExprId) -> Result<()> {
         let plugin = &self.program.plugins[number as usize];
-        let Some(ty) = self.plugin_type(plugin.returns) else { return Ok(()) };
+        let Some(ty) = self.program.plugin_types[number as usize].1 else { return Ok(()) };
         self.validate(ty, value).map_err(|cause| {
             let text = format!(
                 "Return value {} of plugin {} has incompatible type. Expected type: {}",
@@ -383,10 +393,6 @@ impl Machine<'_> {
             );
             self.type_mismatch(text, cause, plugin.returns, value, expr)
         })
-    }
-
-    fn plugin_type(&self, text: &str) -> Option<TypeId> {
-        plugin_type(self.program, text)
     }
 
     /// A result that a template asked another plugin for.
@@ -400,7 +406,7 @@ impl Machine<'_> {
         let Some(Definition::Plugin(number)) = self.program.find_definition(name) else {
             return Err(Failure::Plugin(format!("there is no plugin {name}")));
         };
-        match self.call_plugin(expr, number, frame, args.to_vec(), Vec::new()) {
+        match self.call_plugin(expr, number, frame, args, &[]) {
             Ok(CallOutcome::Value(value)) => Ok(value),
             Ok(CallOutcome::Unset(cells)) => {
                 Err(Failure::Unset(cells.into_iter().map(crate::plugins::CellId).collect()))
@@ -501,4 +507,12 @@ pub fn intern_plugin_types(program: &mut Program) {
             ty = program.intern_type(if layer == '?' { Type::Nullable(ty) } else { Type::ListOf(ty) });
         }
     }
+    program.plugin_types = program
+        .plugins
+        .iter()
+        .map(|plugin| {
+            let params = plugin.params.iter().map(|param| plugin_type(program, param.ty)).collect();
+            (params, plugin_type(program, plugin.returns))
+        })
+        .collect();
 }

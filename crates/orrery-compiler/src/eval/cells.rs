@@ -419,6 +419,9 @@ impl Machine<'_> {
     pub(super) fn fulfil(&mut self, cell: u32) {
         let delayed = self.delayed_mut(cell);
         delayed.promises -= 1;
+        if delayed.promises > 0 || self.cells[cell as usize].flags & (READY | QUEUED) != 0 {
+            return;
+        }
         let low = self.relation_of(cell).map_or(0, |end| end.low);
         self.queue_if_completable(cell, low);
     }
@@ -446,8 +449,12 @@ impl Machine<'_> {
             return;
         }
         if self.cells[at].kind == CellKind::List {
-            let values = self.delayed(cell).map(|d| d.values.clone()).unwrap_or_default();
-            self.cells[at].value = self.heap.list(values);
+            let head = self.cells[at].head;
+            let list = match head {
+                NONE => self.empty_list,
+                head => self.heap.list_of(&self.delayed[head as usize].values),
+            };
+            self.cells[at].value = Value::List(list);
         } else {
             self.cells[at].flags |= EMPTY;
         }
@@ -487,13 +494,11 @@ impl Machine<'_> {
         let program = self.program;
         let first = self.instances[instance.index()].cells;
         let entity = self.instances[instance.index()].entity;
-        for (slot, &attribute) in program.entity(entity).slots.iter().enumerate() {
-            let cell = first + slot as u32;
-            if self.cells[cell as usize].kind != CellKind::Plain
-                && let Some(end) = &program.attribute(attribute).relation
-            {
-                self.queue_if_completable(cell, end.low);
-            }
+        for &slot in &program.entity(entity).open_slots {
+            let cell = first + slot;
+            self.cells[cell as usize].flags |= QUEUED;
+            let rank = self.rank(cell);
+            self.wait.push(cell, rank);
         }
     }
 

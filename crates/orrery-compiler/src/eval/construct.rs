@@ -9,8 +9,8 @@ use crate::lower_expr::missing_index_attributes;
 use crate::program::EntityId;
 use crate::value::{InstanceId, Value};
 
-use super::emit::{NOBODY, Owner};
-use super::{INSTANCE_FRAME, Instance, Kind, Machine, NONE, Origin, encode};
+use super::emit::{NOBODY, Owner, Place};
+use super::{CellKind, INSTANCE_FRAME, Instance, Kind, Machine, NONE, Origin, Unit, encode};
 
 impl Machine<'_> {
     /// Runs a constructor as part of the expression that reads it.
@@ -23,12 +23,12 @@ impl Machine<'_> {
         owner: Owner,
     ) -> Result<Value> {
         let program = self.program;
-        let mut direct: Vec<(Symbol, Value)> = Vec::with_capacity(construct.direct.len() + 1);
-        for &(name, expr) in &construct.direct {
-            direct.push((name, self.eval(expr, frame, temps, NOBODY)?));
+        let mut direct: Vec<(u32, Value)> = Vec::with_capacity(construct.direct.len() + 1);
+        for &(slot, expr) in &construct.direct {
+            direct.push((slot, self.eval(expr, frame, temps, NOBODY)?));
             temps = temps.wrapping_add(program.expr(expr).temps);
         }
-        let mut extra: Vec<(Symbol, Value)> = Vec::new();
+        let mut extra: Vec<(u32, Value)> = Vec::new();
         for &expr in &construct.spread {
             let value = self.eval(expr, frame, temps, NOBODY)?;
             let entries = self.spread_entries(expr, value)?;
@@ -58,18 +58,18 @@ impl Machine<'_> {
         id: ExprId,
         construct: &Construct,
         entries: Vec<(String, Value)>,
-        extra: &mut Vec<(Symbol, Value)>,
+        extra: &mut Vec<(u32, Value)>,
     ) -> Result<()> {
         let entity = self.program.entity(construct.entity);
         let at = |error: Box<CompileError>| self.blame_expr(error, id);
         for (name, value) in entries {
             let known = self.program.interner.get(&name);
-            let Some(symbol) = known.filter(|symbol| entity.slot_of.contains_key(symbol)) else {
+            let Some(&slot) = known.and_then(|symbol| entity.slot_of.get(&symbol)) else {
                 let text = format!("no attribute {name} on type {}", self.text(entity.name));
                 return Err(at(CompileError::new("TypingException", text)));
             };
-            let twice = construct.written.contains(&symbol)
-                || extra.iter().any(|(other, _)| *other == symbol);
+            let twice = construct.written.contains(&slot)
+                || extra.iter().any(|(other, _)| *other == slot);
             if twice {
                 let text = format!(
                     "The attribute {name} is set twice in the constructor call of {}.",
@@ -77,7 +77,7 @@ impl Machine<'_> {
                 );
                 return Err(at(CompileError::new("RuntimeException", text)));
             }
-            extra.push((symbol, value));
+            extra.push((slot, value));
         }
         Ok(())
     }
@@ -88,46 +88,43 @@ impl Machine<'_> {
         id: ExprId,
         construct: &Construct,
         owner: Owner,
-        direct: &mut Vec<(Symbol, Value)>,
-        extra: &mut Vec<(Symbol, Value)>,
+        direct: &mut Vec<(u32, Value)>,
+        extra: &mut Vec<(u32, Value)>,
     ) -> Result<()> {
         let program = self.program;
-        let indexes = &program.entity(construct.entity).indexes;
-        if indexes.is_empty() {
+        let entity = program.entity(construct.entity);
+        if entity.indexes.is_empty() {
             return Ok(());
         }
-        let mut missing: Vec<Symbol> = Vec::new();
-        for &index in indexes {
-            for &name in &program.indexes[index as usize].attributes {
-                if let Some(at) = extra.iter().position(|(other, _)| *other == name) {
-                    let (_, value) = extra.remove(at);
-                    direct.retain(|(other, _)| *other != name);
-                    direct.push((name, value));
-                } else if !direct.iter().any(|(other, _)| *other == name)
-                    && !missing.contains(&name)
-                {
-                    missing.push(name);
-                }
+        let mut missing: Vec<u32> = Vec::new();
+        for &(slot, _) in entity.index_slots.iter().flatten() {
+            if let Some(at) = extra.iter().position(|(other, _)| *other == slot) {
+                let (_, value) = extra.remove(at);
+                direct.retain(|(other, _)| *other != slot);
+                direct.push((slot, value));
+            } else if !direct.iter().any(|(other, _)| *other == slot) && !missing.contains(&slot) {
+                missing.push(slot);
             }
         }
-        if let [name] = missing.as_slice()
+        if let [slot] = missing.as_slice()
             && owner.instance != NONE
-            && self.owner_fills(construct.entity, *name, owner)
+            && self.owner_fills(construct.entity, *slot, owner)
         {
-            direct.push((*name, Value::Instance(InstanceId(owner.instance))));
+            direct.push((*slot, Value::Instance(InstanceId(owner.instance))));
             return Ok(());
         }
         if missing.is_empty() {
             return Ok(());
         }
+        let missing: Vec<Symbol> =
+            missing.iter().map(|&slot| program.slot(construct.entity, slot).name).collect();
         let error = missing_index_attributes(program, construct.entity, &missing);
         Err(self.blame_expr(error, id))
     }
 
     /// Whether a relation of the new instance is the inverse of the one that is assigned to.
-    fn owner_fills(&self, entity: EntityId, name: Symbol, owner: Owner) -> bool {
+    fn owner_fills(&self, entity: EntityId, slot: u32, owner: Owner) -> bool {
         let program = self.program;
-        let Some(&slot) = program.entity(entity).slot_of.get(&name) else { return false };
         let assigned = self.slot_attribute(InstanceId(owner.instance), owner.slot);
         let inverse = assigned.relation.and_then(|end| end.inverse);
         inverse == Some(program.entity(entity).slots[slot as usize])
@@ -137,7 +134,7 @@ impl Machine<'_> {
         &mut self,
         id: ExprId,
         entity: EntityId,
-        direct: &[(Symbol, Value)],
+        direct: &[(u32, Value)],
         frame: u32,
     ) -> Result<InstanceId> {
         let creator = self.frame_instance(frame);
@@ -157,8 +154,7 @@ impl Machine<'_> {
         });
         self.queue_new_cells(instance);
         let origin = encode(Origin::Expr(id));
-        for &(name, value) in direct {
-            let slot = self.program.entity(entity).slot_of[&name];
+        for &(slot, value) in direct {
             self.set_slot(instance, slot, value, origin, true)
                 .map_err(|e| self.instance_refused(e, instance, slot))?;
         }
@@ -174,7 +170,7 @@ impl Machine<'_> {
         entity: EntityId,
         found: InstanceId,
         matches: &[InstanceId],
-        direct: &[(Symbol, Value)],
+        direct: &[(u32, Value)],
     ) -> Result<()> {
         for &other in matches {
             if self.instances[other.index()].entity != entity {
@@ -189,8 +185,7 @@ impl Machine<'_> {
         }
         self.extra_constructors.entry(found).or_default().push(id);
         let origin = encode(Origin::Expr(id));
-        for &(name, value) in direct {
-            let slot = self.program.entity(entity).slot_of[&name];
+        for &(slot, value) in direct {
             self.set_slot(found, slot, value, origin, true)
                 .map_err(|e| self.instance_refused(e, found, slot))?;
         }
@@ -202,24 +197,89 @@ impl Machine<'_> {
         id: ExprId,
         construct: &Construct,
         instance: InstanceId,
-        extra: &[(Symbol, Value)],
+        extra: &[(u32, Value)],
         frame: u32,
     ) -> Result<()> {
         let origin = encode(Origin::Expr(id));
-        let entity = self.program.entity(construct.entity);
-        for &(name, value, default) in &construct.indirect {
-            if extra.iter().any(|(other, _)| *other == name) {
+        let mut at = 0;
+        while at < construct.indirect.len() {
+            let (slot, value, default) = construct.indirect[at];
+            at += 1;
+            if extra.iter().any(|(other, _)| *other == slot) {
                 continue;
             }
-            let slot = entity.slot_of[&name];
+            if extra.is_empty() && self.sets_at_once(instance, slot, value, frame) {
+                // Assignments that wait for nothing stand side by side in the queue: one unit does
+                // them all, in the same order.
+                let first = at - 1;
+                while let Some(&(slot, value, _)) = construct.indirect.get(at)
+                    && self.sets_at_once(instance, slot, value, frame)
+                {
+                    at += 1;
+                }
+                let unit = self.new_unit(Kind::SetReady, frame, id.0, 0);
+                let this = self.unit_mut(unit);
+                this.a = instance.0;
+                this.b = first as u32;
+                this.dest_slot = at as u32;
+                this.origin = origin;
+                self.finish_unit(unit);
+                continue;
+            }
             let set_by = if default { encode(Origin::Expr(value)) } else { origin };
             self.start_set(instance, slot, value, frame, origin, set_by)
                 .map_err(|e| self.blame_expr(e, id))?;
         }
-        for &(name, value) in extra {
-            let slot = entity.slot_of[&name];
+        for &(slot, value) in extra {
             self.set_slot(instance, slot, value, origin, true)
                 .map_err(|e| self.could_not_set(e, instance, slot, origin))?;
+        }
+        Ok(())
+    }
+
+    /// Whether an argument can be evaluated and assigned without waiting for anything.
+    fn sets_at_once(&self, instance: InstanceId, slot: u32, value: ExprId, frame: u32) -> bool {
+        let cell = self.slot_cell(instance, slot);
+        self.cells[cell as usize].kind == CellKind::Plain && self.is_available(value, frame)
+    }
+
+    fn is_available(&self, id: ExprId, frame: u32) -> bool {
+        let expr = self.program.expr(id);
+        if expr.temps > 0 {
+            return false;
+        }
+        match &expr.kind {
+            ExprKind::Const(_) => true,
+            ExprKind::Var { var, .. } => match self.place(*var, frame) {
+                Some(Place::Cell(cell)) => self.is_ready(cell),
+                Some(Place::Value(_)) => true,
+                None => false,
+            },
+            ExprKind::Format(format) | ExprKind::FString(format) => {
+                format.parts.iter().all(|&(_, part)| self.is_available(part, frame))
+            }
+            ExprKind::Binary { left, right, .. } => {
+                self.is_available(*left, frame) && self.is_available(*right, frame)
+            }
+            ExprKind::List(items) => items.iter().all(|&item| self.is_available(item, frame)),
+            _ => false,
+        }
+    }
+
+    /// Runs a row of assignments that waited for nothing.
+    pub(super) fn run_set_ready(&mut self, unit: &Unit) -> Result<()> {
+        let program = self.program;
+        let ExprKind::Construct(construct) = &program.expr(ExprId(unit.node)).kind else {
+            return Ok(());
+        };
+        let instance = InstanceId(unit.a);
+        for at in unit.b..unit.dest_slot {
+            let (slot, value, default) = construct.indirect[at as usize];
+            let set_by = if default { encode(Origin::Expr(value)) } else { unit.origin };
+            let owner = Owner { instance: instance.0, slot };
+            self.eval(value, unit.frame, NONE, owner)
+                .and_then(|value| self.set_slot(instance, slot, value, set_by, true))
+                .map_err(|e| self.could_not_set(e, instance, slot, unit.origin))?;
         }
         Ok(())
     }
@@ -229,6 +289,13 @@ impl Machine<'_> {
         let frame = INSTANCE_FRAME | instance.0;
         for &number in &program.entity(entity).implements {
             let implement = &program.implements[number as usize];
+            if implement.when.is_none() && self.does_nothing(implement) {
+                // Running an empty body has no effect but that the instance counts as implemented.
+                for &implementation in &implement.implementations {
+                    self.mark_implemented(instance, implementation);
+                }
+                continue;
+            }
             let temps = implement.when.map_or(0, |when| program.expr(when).temps);
             let unit = self.new_unit(Kind::Implement, frame, number, temps);
             self.unit_mut(unit).a = instance.0;
@@ -241,18 +308,20 @@ impl Machine<'_> {
         Ok(())
     }
 
+    fn does_nothing(&self, implement: &crate::ir::Implement) -> bool {
+        implement.implementations.iter().all(|&number| {
+            let body = self.program.implementations[number as usize].body;
+            self.program.block(body).stmts.is_empty()
+        })
+    }
+
     /// Notes that an implementation runs for an instance; false if it already did.
     pub(super) fn mark_implemented(&mut self, instance: InstanceId, number: u32) -> bool {
         let entity = self.instances[instance.index()].entity;
-        let position = self
-            .program
-            .entity(entity)
-            .implements
-            .iter()
-            .flat_map(|&implement| &self.program.implements[implement as usize].implementations)
-            .position(|&other| other == number);
+        let all = &self.program.entity(entity).implementations;
+        let position = all.iter().position(|&other| other == number);
         match position {
-            Some(position) if position < 64 => {
+            Some(position) if position < 63 => {
                 let bits = &mut self.instances[instance.index()].implemented;
                 let new = *bits & (1 << position) == 0;
                 *bits |= 1 << position;

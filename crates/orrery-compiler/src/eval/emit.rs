@@ -43,13 +43,7 @@ pub(super) const PLAIN: Purpose = Purpose { collector: NONE, owner: NOBODY };
 
 impl Machine<'_> {
     pub(super) fn new_unit(&mut self, kind: Kind, frame: u32, node: u32, temps: u32) -> u32 {
-        let first = self.temps.len() as u32;
-        let first = if temps == 0 {
-            NONE
-        } else {
-            self.temps.resize(self.temps.len() + temps as usize, Temp::Pending);
-            first
-        };
+        let first = self.new_temps(temps);
         let unit = Unit {
             kind,
             flags: 0,
@@ -77,6 +71,19 @@ impl Machine<'_> {
         }
     }
 
+    fn new_temps(&mut self, count: u32) -> u32 {
+        if count == 0 {
+            return NONE;
+        }
+        if let Some(first) = self.free_temps.get_mut(count as usize).and_then(Vec::pop) {
+            self.temps[first as usize..(first + count) as usize].fill(Temp::Pending);
+            return first;
+        }
+        let first = self.temps.len() as u32;
+        self.temps.resize(self.temps.len() + count as usize, Temp::Pending);
+        first
+    }
+
     pub(super) fn unit_mut(&mut self, id: u32) -> &mut Unit {
         &mut self.units[id as usize]
     }
@@ -99,8 +106,10 @@ impl Machine<'_> {
     pub(super) fn free_unit(&mut self, id: u32) {
         let unit = &mut self.units[id as usize];
         unit.kind = Kind::Free;
-        if unit.temp_count > 0 && (unit.temps + unit.temp_count) as usize == self.temps.len() {
-            self.temps.truncate(unit.temps as usize);
+        if let Some(free) = self.free_temps.get_mut(unit.temp_count as usize)
+            && unit.temp_count > 0
+        {
+            free.push(unit.temps);
         }
         self.free_units.push(id);
     }
@@ -337,7 +346,7 @@ impl Machine<'_> {
             }
             ExprKind::Construct(_) => {
                 let mut slot = slot;
-                for part in self.parts(id) {
+                for &part in program.expr(id).kind.parts() {
                     self.emit_expr(part, frame, unit, slot)?;
                     slot += program.expr(part).temps;
                 }
@@ -387,7 +396,9 @@ impl Machine<'_> {
                 items.iter().for_each(|&(_, item)| self.wait_expr(item, frame, unit));
             }
             ExprKind::Construct(_) => {
-                self.parts(id).into_iter().for_each(|part| self.wait_expr(part, frame, unit));
+                for &part in program.expr(id).kind.parts() {
+                    self.wait_expr(part, frame, unit);
+                }
             }
             ExprKind::Format(format) | ExprKind::FString(format) => {
                 format.parts.iter().for_each(|&(_, part)| self.wait_expr(part, frame, unit));
@@ -507,7 +518,7 @@ impl Machine<'_> {
             ExprKind::ShortIndexLookup(_) => (Kind::ShortIndexLookup, None),
             _ => return Ok(()),
         };
-        let parts = self.parts(id);
+        let parts = program.expr(id).kind.parts();
         let temps = match inner {
             Some(inner) => self.root_temps(inner),
             None => parts.iter().map(|&part| program.expr(part).temps).sum(),
@@ -533,39 +544,15 @@ impl Machine<'_> {
             }
         } else {
             let mut slot = 0;
-            for &part in &parts {
+            for &part in parts {
                 self.emit_expr(part, frame, unit, slot).map_err(|e| self.blame_expr(e, id))?;
                 slot += program.expr(part).temps;
             }
-            for &part in &parts {
+            for &part in parts {
                 self.wait_expr(part, frame, unit);
             }
         }
         self.finish_unit(unit);
         Ok(())
-    }
-
-    /// The expressions that a call, constructor or lookup evaluates, in order.
-    pub(super) fn parts(&self, id: ExprId) -> Vec<ExprId> {
-        let program = self.program;
-        match &program.expr(id).kind {
-            ExprKind::Call(call) => {
-                let keyword = call.keyword.iter().map(|(_, value)| *value);
-                call.positional.iter().copied().chain(keyword).chain(call.spread.iter().copied()).collect()
-            }
-            ExprKind::Construct(construct) => {
-                let direct = construct.direct.iter().map(|(_, value)| *value);
-                direct.chain(construct.spread.iter().copied()).chain(construct.owner).collect()
-            }
-            ExprKind::IndexLookup(lookup) => {
-                let query = lookup.query.iter().map(|(_, value)| *value);
-                query.chain(lookup.spread.iter().copied()).collect()
-            }
-            ExprKind::ShortIndexLookup(lookup) => {
-                let query = lookup.query.iter().map(|(_, value)| *value);
-                std::iter::once(lookup.base).chain(query).chain(lookup.spread.iter().copied()).collect()
-            }
-            _ => Vec::new(),
-        }
     }
 }

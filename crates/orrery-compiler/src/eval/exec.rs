@@ -26,6 +26,7 @@ impl Machine<'_> {
                 self.run_resolve_target(&unit).map_err(|e| self.blame(e, unit.origin))?;
             }
             Kind::SetAttr => self.run_set_attr(id, &unit)?,
+            Kind::SetReady => self.run_set_ready(&unit)?,
             Kind::If => self.run_if(id, &unit)?,
             Kind::For => self.run_for(id, &unit)?,
             Kind::Promise => self.run_promise(&unit)?,
@@ -187,7 +188,7 @@ impl Machine<'_> {
     }
 
     fn run_if(&mut self, id: u32, unit: &Unit) -> Result<()> {
-        let StmtKind::If { condition, then, otherwise, .. } =
+        let StmtKind::If { condition, then, otherwise, promises } =
             &self.program.stmt(StmtId(unit.node)).kind
         else {
             return Ok(());
@@ -205,12 +206,15 @@ impl Machine<'_> {
                 return Err(self.blame(CompileError::new("RuntimeException", text), unit.origin));
             }
         }
-        self.release(id);
+        if !promises.is_empty() {
+            self.release(id);
+        }
         Ok(())
     }
 
     fn run_for(&mut self, id: u32, unit: &Unit) -> Result<()> {
-        let StmtKind::For { iterable, .. } = &self.program.stmt(StmtId(unit.node)).kind else {
+        let StmtKind::For { iterable, promises, .. } = &self.program.stmt(StmtId(unit.node)).kind
+        else {
             return Ok(());
         };
         let value = self.eval_in(*iterable, unit, 0).map_err(|e| self.blame(e, unit.origin))?;
@@ -239,7 +243,9 @@ impl Machine<'_> {
                 return Err(self.blame(error, unit.origin));
             }
         }
-        self.release(id);
+        if !promises.is_empty() {
+            self.release(id);
+        }
         Ok(())
     }
 
@@ -309,9 +315,26 @@ impl Machine<'_> {
 
     fn run_hop(&mut self, unit: &Unit) -> Result<()> {
         let id = ExprId(unit.node);
-        let ExprKind::Attr { base, name } = &self.program.expr(id).kind else { return Ok(()) };
+        let ExprKind::Attr { base, name, cache } = &self.program.expr(id).kind else { return Ok(()) };
         let value = self.eval_in(*base, unit, 0).map_err(|e| self.blame_expr(e, id))?;
-        let cell = self.attribute_cell(value, *base, *name).map_err(|e| self.blame_expr(e, id))?;
+        let cell = match value {
+            Value::Instance(instance) => {
+                let instance = &self.instances[instance.index()];
+                let (entity, slot) = cache.0.get();
+                if entity == instance.entity.0 {
+                    instance.cells + slot
+                } else {
+                    let cell = self
+                        .attribute_cell(value, *base, *name)
+                        .map_err(|e| self.blame_expr(e, id))?;
+                    cache.0.set((instance.entity.0, cell - instance.cells));
+                    cell
+                }
+            }
+            _ => {
+                self.attribute_cell(value, *base, *name).map_err(|e| self.blame_expr(e, id))?
+            }
+        };
         self.listen(cell, unit.collector)?;
         self.connect(Self::dest(unit), cell);
         Ok(())

@@ -4,7 +4,7 @@ use orrery_python::{FormatArg, Int, Number, PowResult, PyError};
 use orrery_syntax::ast::BinaryOp;
 
 use crate::error::{CompileError, Result};
-use crate::ir::{Cast, ExprId, ExprKind, Format};
+use crate::ir::{Cast, ExprId, ExprKind, Format, Segment, Spec};
 use crate::value::{Dict, Other, Value};
 
 use super::emit::{NOBODY, Owner, Place};
@@ -296,6 +296,9 @@ impl Machine<'_> {
         if let Some(unknown) = values.iter().find(|value| value.is_unknown()) {
             return Ok(*unknown);
         }
+        if let Some(text) = self.interpolate_at_once(format, values)? {
+            return Ok(text);
+        }
         let mut text = format.text.to_string();
         for ((pattern, _), &value) in format.parts.iter().zip(values) {
             let shown = self.display(value)?;
@@ -304,12 +307,67 @@ impl Machine<'_> {
         Ok(self.heap.str(&text))
     }
 
+    /// The same in one pass; not if a value itself could hold a reference.
+    fn interpolate_at_once(&mut self, format: &Format, values: &[Value]) -> Result<Option<Value>> {
+        let Some(segments) = &format.segments else { return Ok(None) };
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        for segment in segments {
+            out.push_str(&segment.literal);
+            let Some((number, _)) = &segment.part else { continue };
+            match values[*number as usize] {
+                Value::Str(id) => out.push_str(self.heap.text(id)),
+                Value::Int(i) => write_int(&mut out, i),
+                other => out.push_str(&self.display(other)?),
+            }
+        }
+        let value = if values.len() > 1 && out.contains("{{") {
+            None
+        } else {
+            Some(self.heap.str(&out))
+        };
+        self.scratch = out;
+        Ok(value)
+    }
+
     fn fstring(&mut self, format: &Format, values: &[Value]) -> Result<Value> {
         if let Some(unknown) = values.iter().find(|value| value.is_unknown()) {
             return Ok(*unknown);
         }
+        if let Some(segments) = &format.segments {
+            return self.format_segments(segments, values);
+        }
         let text = self.format_text(&format.text, format, values, 0)?;
         Ok(self.heap.str(&text))
+    }
+
+    fn format_segments(&mut self, segments: &[Segment], values: &[Value]) -> Result<Value> {
+        let mut out = std::mem::take(&mut self.scratch);
+        out.clear();
+        for segment in segments {
+            out.push_str(&segment.literal);
+            let Some((number, spec)) = &segment.part else { continue };
+            match values[*number as usize] {
+                Value::Str(id) if matches!(spec, Spec::None) => out.push_str(self.heap.text(id)),
+                Value::Int(i) if matches!(spec, Spec::None) => write_int(&mut out, i),
+                Value::Int(i) if let Spec::Zeroes(width) = *spec => write_padded(&mut out, i, width),
+                other => {
+                    let zeroes;
+                    let spec = match spec {
+                        Spec::None => "",
+                        Spec::Other(text) => text,
+                        Spec::Zeroes(width) => {
+                            zeroes = format!("0{width}d");
+                            zeroes.as_str()
+                        }
+                    };
+                    out.push_str(&self.format_one(other, spec)?.map_err(invalid_format)?);
+                }
+            }
+        }
+        let value = self.heap.str(&out);
+        self.scratch = out;
+        Ok(value)
     }
 
     fn format_text(
@@ -323,14 +381,8 @@ impl Machine<'_> {
             let text = "Invalid f-string: Max string recursion exceeded";
             return self.fail("RuntimeException", text);
         }
-        let invalid = |error: PyError| {
-            if error.kind != "ValueError" {
-                return CompileError::python(error);
-            }
-            CompileError::new("RuntimeException", format!("Invalid f-string: {}", error.message))
-        };
         let mut out = String::new();
-        for part in orrery_python::parse_format(template).map_err(invalid)? {
+        for part in orrery_python::parse_format(template).map_err(invalid_format)? {
             out.push_str(&part.literal);
             let Some(field) = part.field else { continue };
             let name = &field.name;
@@ -368,7 +420,7 @@ impl Machine<'_> {
                 }
                 None => self.format_one(values[at], &spec)?,
             };
-            out.push_str(&shown.map_err(invalid)?);
+            out.push_str(&shown.map_err(invalid_format)?);
         }
         Ok(out)
     }
@@ -464,4 +516,24 @@ impl Machine<'_> {
             },
         }
     }
+}
+
+/// What `str.format` complains about is the model's fault; what it does not expect is not caught.
+fn invalid_format(error: PyError) -> Box<CompileError> {
+    if error.kind != "ValueError" {
+        return CompileError::python(error);
+    }
+    CompileError::new("RuntimeException", format!("Invalid f-string: {}", error.message))
+}
+
+fn write_int(out: &mut String, value: i64) {
+    use std::fmt::Write;
+    // Writing to a string cannot fail.
+    let _ = write!(out, "{value}");
+}
+
+fn write_padded(out: &mut String, value: i64, width: usize) {
+    use std::fmt::Write;
+    // Rust pads as Python does: the sign counts and stands first.
+    let _ = write!(out, "{value:0width$}");
 }

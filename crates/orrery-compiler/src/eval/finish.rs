@@ -26,7 +26,11 @@ impl Machine<'_> {
             let text = format!(
                 "No match in index on type {} with key {}",
                 self.text(self.program.entity(lookup.entity).name),
-                lookup.key
+                self.key_text(
+                    lookup.entity,
+                    &self.program.entity(lookup.entity).index_slots[lookup.index as usize],
+                    &lookup.values
+                )
             );
             errors.push(self.blame_expr(CompileError::new("NotFoundException", text), lookup.expr));
         }

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, ExprKind};
-use crate::program::{EntityId, Program, Type};
+use crate::program::{EntityId, Program};
 use crate::value::{InstanceId, Value};
 
 use super::emit::Dest;
@@ -20,6 +20,7 @@ pub(super) struct Indexes {
     /// Per entity: its indexes and their tables.
     of_entity: Vec<Vec<(u32, u32)>>,
     pub(super) pending: FxHashMap<(u32, Key), Vec<PendingLookup>>,
+    scratch: Vec<u64>,
 }
 
 impl Indexes {
@@ -34,7 +35,7 @@ impl Indexes {
             }
             of_entity.push(own);
         }
-        Indexes { tables, of_entity, pending: FxHashMap::default() }
+        Indexes { tables, of_entity, pending: FxHashMap::default(), scratch: Vec::new() }
     }
 
     pub(super) fn of(&self, entity: EntityId) -> &[(u32, u32)] {
@@ -42,10 +43,23 @@ impl Indexes {
     }
 }
 
+/// Integers stand for floats where the attribute is declared so.
+fn key_value(value: Value, float: bool) -> Value {
+    match value {
+        Value::Int(i) if float => Value::Float(i as f64),
+        Value::Bool(b) if float => Value::Float(f64::from(u8::from(b))),
+        _ => value,
+    }
+}
+
+fn value_at(slot: u32, values: &[(u32, Value)]) -> Value {
+    let found = values.iter().find(|(other, _)| *other == slot);
+    found.map_or(Value::Null, |(_, value)| *value)
+}
+
 impl Machine<'_> {
-    fn key_word(&mut self, entity: EntityId, name: Symbol, value: Value, key: &mut Vec<u64>) {
-        let value = self.key_value(entity, name, value);
-        let (tag, payload) = match value {
+    fn key_word(&mut self, value: Value, float: bool, key: &mut Vec<u64>) {
+        let (tag, payload) = match key_value(value, float) {
             Value::Null => (0, 0),
             Value::Bool(b) => (1, u64::from(b)),
             Value::Int(i) => (2, i as u64),
@@ -54,7 +68,7 @@ impl Machine<'_> {
             Value::Str(id) => (4, u64::from(id.0)),
             Value::Instance(id) => (5, u64::from(id.0)),
             Value::Unknown(id) => (6, u64::from(id.0)),
-            Value::List(_) | Value::Dict(_) | Value::Big(_) | Value::Other(_) => {
+            value @ (Value::List(_) | Value::Dict(_) | Value::Big(_) | Value::Other(_)) => {
                 let text = self.repr(value);
                 (7, u64::from(self.heap.intern(&text).0))
             }
@@ -63,38 +77,28 @@ impl Machine<'_> {
         key.push(payload);
     }
 
-    /// Integers stand for floats where the attribute is declared so.
-    fn key_value(&self, entity: EntityId, name: Symbol, value: Value) -> Value {
-        let Some(&slot) = self.program.entity(entity).slot_of.get(&name) else { return value };
-        let mut ty = self.program.slot(entity, slot).ty;
-        if let Type::Nullable(inner) = self.program.ty(ty) {
-            ty = *inner;
+    /// Puts the words of a key into a buffer that is used again and again.
+    fn key(&mut self, slots: &[(u32, bool)], values: &[(u32, Value)]) -> Vec<u64> {
+        let mut key = std::mem::take(&mut self.indexes.scratch);
+        key.clear();
+        for &(slot, float) in slots {
+            self.key_word(value_at(slot, values), float, &mut key);
         }
-        match (self.program.ty(ty), value) {
-            (Type::Float, Value::Int(i)) => Value::Float(i as f64),
-            (Type::Float, Value::Bool(b)) => Value::Float(f64::from(u8::from(b))),
-            _ => value,
-        }
-    }
-
-    fn key(&mut self, entity: EntityId, names: &[Symbol], values: &[(Symbol, Value)]) -> Key {
-        let mut key = Vec::with_capacity(names.len() * 2);
-        for &name in names {
-            let value = values.iter().find(|(other, _)| *other == name);
-            let value = value.map_or(Value::Null, |(_, value)| *value);
-            self.key_word(entity, name, value, &mut key);
-        }
-        key.into_boxed_slice()
+        key
     }
 
     /// `name=repr` pairs as messages show a key.
-    fn key_text(&self, entity: EntityId, names: &[Symbol], values: &[(Symbol, Value)]) -> String {
+    pub(super) fn key_text(
+        &self,
+        entity: EntityId,
+        slots: &[(u32, bool)],
+        values: &[(u32, Value)],
+    ) -> String {
         let mut parts = Vec::new();
-        for &name in names {
-            let value = values.iter().find(|(other, _)| *other == name);
-            let value = value.map_or(Value::Null, |(_, value)| *value);
-            let value = self.key_value(entity, name, value);
-            parts.push(format!("{}={}", self.text(name), self.repr(value)));
+        for &(slot, float) in slots {
+            let name = self.text(self.program.slot(entity, slot).name);
+            let value = key_value(value_at(slot, values), float);
+            parts.push(format!("{name}={}", self.repr(value)));
         }
         parts.join(", ")
     }
@@ -103,17 +107,17 @@ impl Machine<'_> {
     pub(super) fn index_matches(
         &mut self,
         entity: EntityId,
-        values: &[(Symbol, Value)],
+        values: &[(u32, Value)],
     ) -> Vec<InstanceId> {
         let program = self.program;
         let mut found = Vec::new();
         for at in 0..self.indexes.of(entity).len() {
-            let (index, table) = self.indexes.of(entity)[at];
-            let names = &program.indexes[index as usize].attributes;
-            let key = self.key(entity, names, values);
-            if let Some(&instance) = self.indexes.tables[table as usize].get(&key) {
+            let (_, table) = self.indexes.of(entity)[at];
+            let key = self.key(&program.entity(entity).index_slots[at], values);
+            if let Some(&instance) = self.indexes.tables[table as usize].get(key.as_slice()) {
                 found.push(instance);
             }
+            self.indexes.scratch = key;
         }
         found
     }
@@ -122,34 +126,36 @@ impl Machine<'_> {
     pub(super) fn register(
         &mut self,
         instance: InstanceId,
-        values: &[(Symbol, Value)],
+        values: &[(u32, Value)],
         constructor: ExprId,
     ) -> Result<()> {
         let program = self.program;
         let entity = self.instances[instance.index()].entity;
         for at in 0..self.indexes.of(entity).len() {
             let (index, _) = self.indexes.of(entity)[at];
-            let names = &program.indexes[index as usize].attributes;
-            let key = self.key(entity, names, values);
+            let slots = &program.entity(entity).index_slots[at];
+            let key = self.key(slots, values);
             for &ancestor in &program.entity(entity).ancestors {
                 let table = self.indexes.of(ancestor).iter().find(|(other, _)| *other == index);
                 let Some(&(_, table)) = table else { continue };
-                if let Some(&other) = self.indexes.tables[table as usize].get(&key) {
+                if let Some(&other) = self.indexes.tables[table as usize].get(key.as_slice()) {
                     let text = format!(
                         "Duplicate key in index. {}",
-                        self.key_text(entity, names, values)
+                        self.key_text(entity, slots, values)
                     );
                     return Err(self.duplicate_instances(text, constructor, other));
                 }
-                self.indexes.tables[table as usize].insert(key.clone(), instance);
+                self.indexes.tables[table as usize].insert(key.as_slice().into(), instance);
                 if self.indexes.pending.is_empty() {
                     continue;
                 }
-                for lookup in self.indexes.pending.remove(&(table, key.clone())).unwrap_or_default() {
+                let waiting = self.indexes.pending.remove(&(table, key.as_slice().into()));
+                for lookup in waiting.unwrap_or_default() {
                     let dest = Dest { unit: lookup.dest, slot: lookup.dest_slot };
                     self.deliver(dest, Value::Instance(instance));
                 }
             }
+            self.indexes.scratch = key;
         }
         Ok(())
     }
@@ -169,9 +175,8 @@ impl Machine<'_> {
             .indexes
             .of(entity)
             .iter()
-            .find(|(index, _)| program.indexes[*index as usize].attributes == names)
-            .copied();
-        let Some((_, table)) = found else {
+            .position(|(index, _)| program.indexes[*index as usize].attributes == names);
+        let Some(at) = found else {
             query.sort_by_key(|(name, _)| self.text(*name));
             let parts: Vec<String> = query
                 .iter()
@@ -182,20 +187,27 @@ impl Machine<'_> {
             let error = CompileError::new("NotFoundException", text);
             return Err(self.blame_expr(error, id));
         };
-        let key = self.key(entity, &names, &query);
-        if let Some(&instance) = self.indexes.tables[table as usize].get(&key) {
+        let (_, table) = self.indexes.of(entity)[at];
+        let slot_of = &program.entity(entity).slot_of;
+        let values: Vec<(u32, Value)> =
+            query.iter().filter_map(|(name, value)| Some((*slot_of.get(name)?, *value))).collect();
+        let key = self.key(&program.entity(entity).index_slots[at], &values);
+        let found = self.indexes.tables[table as usize].get(key.as_slice()).copied();
+        if let Some(instance) = found {
+            self.indexes.scratch = key;
             self.deliver(dest, Value::Instance(instance));
             return Ok(());
         }
-        let text = self.key_text(entity, &names, &query);
         let lookup = PendingLookup {
             dest: dest.unit,
             dest_slot: dest.slot,
             expr: id,
-            key: text,
+            values,
+            index: at as u32,
             entity,
         };
-        self.indexes.pending.entry((table, key)).or_default().push(lookup);
+        self.indexes.pending.entry((table, key.as_slice().into())).or_default().push(lookup);
+        self.indexes.scratch = key;
         Ok(())
     }
 

@@ -30,7 +30,7 @@ use crate::ir::{ExprId, StmtId};
 use crate::program::{EntityId, Program};
 use crate::project::Limits;
 use crate::render::{Instances, Renderer};
-use crate::value::{Heap, InstanceId, Value};
+use crate::value::{Heap, InstanceId, ListId, Value};
 
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -143,6 +143,8 @@ enum Kind {
     ResolveTarget,
     /// The assignment itself
     SetAttr,
+    /// A row of assignments of one constructor that wait for nothing
+    SetReady,
     If,
     For,
     /// Acquires a promise for a block
@@ -231,7 +233,9 @@ pub(crate) struct PendingLookup {
     dest: u32,
     dest_slot: u32,
     expr: ExprId,
-    key: String,
+    values: Vec<(u32, Value)>,
+    /// Position among the entity's indexes.
+    index: u32,
     entity: EntityId,
 }
 
@@ -273,6 +277,8 @@ pub struct Machine<'p> {
     units: Vec<Unit>,
     free_units: Vec<u32>,
     temps: Vec<Temp>,
+    /// Temps that are free again, by how many stand together.
+    free_temps: [Vec<u32>; 6],
     frames: Vec<Frame>,
     pub(crate) instances: Vec<Instance>,
     /// Further constructors that met an existing instance.
@@ -299,6 +305,9 @@ pub struct Machine<'p> {
     /// Typedefs that a string is known to match.
     validated: FxHashSet<u64>,
     has_policy: bool,
+    empty_list: ListId,
+    /// A buffer for texts under construction.
+    scratch: String,
 }
 
 impl<'p> Machine<'p> {
@@ -307,6 +316,8 @@ impl<'p> Machine<'p> {
             .attributes
             .iter()
             .any(|a| a.relation.is_some_and(|end| end.held_back || end.precedence.is_some()));
+        let mut heap = heap;
+        let empty_list = heap.list_of(&[]);
         let mut machine = Machine {
             program,
             heap,
@@ -318,6 +329,7 @@ impl<'p> Machine<'p> {
             units: Vec::new(),
             free_units: Vec::new(),
             temps: Vec::new(),
+            free_temps: Default::default(),
             frames: Vec::new(),
             instances: Vec::new(),
             extra_constructors: FxHashMap::default(),
@@ -338,6 +350,8 @@ impl<'p> Machine<'p> {
             warnings: Vec::new(),
             validated: FxHashSet::default(),
             has_policy,
+            empty_list,
+            scratch: String::new(),
         };
         for _ in 0..program.globals {
             machine.new_cell(CellKind::Plain);
