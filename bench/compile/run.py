@@ -97,9 +97,9 @@ class Bench:
 
 
 def print_heading() -> None:
-    print(f"{'':34}{'reference':^29} {'Orrery':^29} {'ratio':^16}")
+    print(f"{'':34}{'reference':^28} {'Orrery':^38} {'ratio':^16}")
     print(f"{'case':24}{'instances':>10}{'wall s':>9}{'cpu s':>9}{'peak MB':>10} "
-          f"{'wall s':>10}{'cpu s':>9}{'peak MB':>10} {'wall':>8}{'memory':>8}", flush=True)
+          f"{'wall s':>10}{'cpu s':>9}{'peak MB':>10}{'µs each':>9} {'wall':>8}{'memory':>8}", flush=True)
 
 
 def print_row(row: dict) -> None:
@@ -113,7 +113,10 @@ def print_row(row: dict) -> None:
     ratios = f"{'-':>8}{'-':>8}"
     if slow and fast:
         ratios = f"{slow.wall_seconds / fast.wall_seconds:>7.0f}x{slow.peak_bytes / fast.peak_bytes:>7.1f}x"
-    print(f"{row['case']:24}{row['instances']:>10,}{cells(slow, (9, 9, 10), 2)} {cells(fast, (10, 9, 10), 4)} {ratios}", flush=True)
+    # What one instance costs shows whether the growth is linear.
+    each = f"{fast.wall_seconds / row['instances'] * 1e6:>9.1f}" if fast and row["instances"] else f"{'-':>9}"
+    print(f"{row['case']:24}{row['instances']:>10,}{cells(slow, (9, 9, 10), 2)} "
+          f"{cells(fast, (10, 9, 10), 4)}{each} {ratios}", flush=True)
 
 
 def write_json(path: Path, bench: Bench) -> None:

@@ -5,7 +5,7 @@ The examples are promises: a model marked `inmanta` compiles and prints its `out
 `inmanta,fails` is refused with its `error`. The tests hold Orrery to them; this script shows that the
 reference agrees, and is run by hand when examples change:
 
-    docs/check_examples.py --reference COMMAND [PAGE ...]
+    tools/check_doc_examples.py --reference COMMAND [PAGE ...]
 
 Answers are remembered in `target/docs-examples`, so only what changed is asked again. Pages that
 describe differences on purpose mark those examples with the fence word `differs`, which this script
