@@ -63,24 +63,28 @@ impl Lowering<'_, '_> {
         });
     }
 
-    /// The first keyword argument that has occurred before.
-    fn repeated(&self, args: &[Arg]) -> Option<Symbol> {
+    /// The first keyword argument that has occurred before: where it is, and its name.
+    fn repeated(&self, args: &[Arg]) -> Option<(usize, Symbol)> {
         // Most calls have a handful of arguments, so that looking back is the fastest way; the
         // table is for those that a program wrote.
-        let names = || args.iter().filter_map(keyword);
-        if args.len() <= 16 {
-            let mut earlier = 0;
-            return names().find(|name| {
-                earlier += 1;
-                names().take(earlier - 1).any(|before| before == *name)
-            });
-        }
         let mut seen: FxHashSet<Symbol> = FxHashSet::default();
-        names().find(|name| !seen.insert(*name))
+        for (index, arg) in args.iter().enumerate() {
+            let Some(name) = keyword(arg) else {
+                continue;
+            };
+            let again = match args.len() {
+                0..16 => args[..index].iter().any(|before| keyword(before) == Some(name)),
+                _ => !seen.insert(name),
+            };
+            if again {
+                return Some((index, name));
+            }
+        }
+        None
     }
 
     pub(super) fn check_call(&mut self, function: Path, args: &[Arg], node: NodeId) {
-        let Some(name) = self.repeated(args) else {
+        let Some((repeated, name)) = self.repeated(args) else {
             return;
         };
         let message = format!(
@@ -88,16 +92,19 @@ impl Lowering<'_, '_> {
             self.interner.text(name),
             self.interner.text(function.symbol)
         );
-        // The call is shown with the first of each.
-        let mut seen: FxHashSet<Symbol> = FxHashSet::default();
-        let shown = args.iter().filter(|arg| keyword(arg).is_none_or(|name| seen.insert(name)));
+        // The call is shown without this keyword argument and those after it.
+        let shown = args
+            .iter()
+            .enumerate()
+            .filter(|(index, arg)| *index < repeated || keyword(arg).is_none())
+            .map(|(_, arg)| arg);
         let statement = render::call(function, shown, self.interner);
         self.push_error("RuntimeException", message, function.loc, self.after_expression(node));
         self.reported_in(statement);
     }
 
     pub(super) fn check_constructor(&mut self, class: Path, args: &[Arg], loc: Loc, node: NodeId) {
-        let Some(name) = self.repeated(args) else {
+        let Some((_, name)) = self.repeated(args) else {
             return;
         };
         let class = self.interner.text(class.symbol);
@@ -109,10 +116,11 @@ impl Lowering<'_, '_> {
         self.reported_in(statement);
     }
 
-    /// Reports a typedef whose condition does not depend on the value.
+    /// Reports a typedef whose condition does not depend on the value. The name of the typedef may
+    /// stand for it here, although it will not be found later.
     pub(super) fn check_constraint(&mut self, name: Name, constraint: &Expr, node: NodeId) {
         let this = self.intern("self");
-        if references(constraint, this) {
+        if references(constraint, this) || references(constraint, name.symbol) {
             return;
         }
         let message = "typedef expressions should reference the self variable".to_owned();

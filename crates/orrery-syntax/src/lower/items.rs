@@ -63,7 +63,7 @@ impl Lowering<'_, '_> {
             let message = format!(
                 "{text} is not a valid module name: hyphens are not allowed, please use underscores instead."
             );
-            self.push_error("InvalidModuleException", message, path.loc, self.after(node));
+            self.push_error("CompilerException", message, path.loc, self.after(node));
         }
         Some(Import { path, alias, loc })
     }

@@ -216,7 +216,7 @@ fn hyphens_in_declared_names() {
     hyphen("typedef a-b as int matching self > 1", "a-b", "1:9");
     assert_eq!(
         first_error("import a-b"),
-        "InvalidModuleException: a-b is not a valid module name: hyphens are not allowed, please use \
+        "CompilerException: a-b is not a valid module name: hyphens are not allowed, please use \
          underscores instead. @ 1:8"
     );
     // Where names are only used, they are simply not found later.
@@ -260,6 +260,10 @@ fn repeated_keys_and_arguments() {
             "RuntimeException: Keyword argument a repeated in function call f() in f(a=1,**b) @ 1:1",
         ),
         (
+            "f(a=1, a=2, 3, **d, b=4)",
+            "RuntimeException: Keyword argument a repeated in function call f() in f(3,a=1,**d) @ 1:1",
+        ),
+        (
             "A\n(b=1, c=2, **d, c=3, b=4)",
             "RuntimeException: The attribute c in the constructor call of A is already set. \
              in Construct(A) @ 2",
@@ -300,6 +304,7 @@ fn typedefs_must_depend_on_the_value() {
         "self.x is defined",
         "true and not self",
         "1 + matching /a/",
+        "a > 1",
     ] {
         valid(&format!("typedef a as string matching {constraint}"));
     }
