@@ -65,15 +65,18 @@ impl Diagnostic {
         let message = lines.next().unwrap_or_default().trim();
         // An exception without a message is known by its class alone.
         let message = if message.is_empty() { class } else { message };
+        // Some of the reference's messages end with advice.
+        let (advice, details): (Vec<&str>, Vec<&str>) =
+            lines.partition(|line| line.starts_with("Try "));
         Diagnostic {
             severity,
             id: diagnostic_id(class, text),
             message: message.strip_suffix(':').unwrap_or(message).to_owned(),
-            details: lines.map(|line| line.replace('\t', "  ")).collect(),
+            details: details.into_iter().map(|line| line.replace('\t', "  ")).collect(),
             primary: None,
             related: Vec::new(),
             causes: Vec::new(),
-            help: None,
+            help: (!advice.is_empty()).then(|| advice.join("\n")),
         }
     }
 
@@ -82,9 +85,14 @@ impl Diagnostic {
         this.id = error.id.or(this.id);
         this.primary = error.loc.map(|loc| Place::new(loc, ""));
         this.related = error.related.iter().map(|(loc, label)| Place::new(*loc, label)).collect();
+        this.help = error.help.clone().or(this.help);
         this.causes =
             error.causes.iter().map(|cause| Self::of_error(Severity::Note, cause)).collect();
-        this.help.clone_from(&error.help);
+        for cause in &mut this.causes {
+            // An error often takes over what its cause has to say.
+            cause.related.retain(|place| !this.related.contains(place));
+            cause.help = cause.help.take().filter(|help| this.help.as_ref() != Some(help));
+        }
         this
     }
 }
@@ -104,7 +112,7 @@ impl From<&SyntaxError> for Diagnostic {
             label: String::new(),
         });
         this.related.extend(error.duplicate_of.map(|loc| Place::new(loc, "first one here")));
-        this.help.clone_from(&error.help);
+        this.help = error.help.clone().or(this.help);
         this
     }
 }
@@ -170,7 +178,7 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("TypingException", "same parent defined twice", "duplicate-parent"),
     ("RuntimeException", "* is not a constant", "not-a-constant"),
     ("TypingException", "typedef expressions should reference the self variable", "typedef-without-self"),
-    ("RuntimeException", "Unable to resolve * a type constraint can not reference variables", "typedef-variable"),
+    ("NotFoundException", "Unable to resolve * a type constraint can not reference variables", "typedef-variable"),
     ("DirectExecuteException", "", "not-executable-here"),
     ("TypingException", "Type mismatch: cannot use", "implementation-mismatch"),
     ("AssertionError", "* is not an implementation", "implementation-mismatch"),
@@ -287,7 +295,10 @@ mod tests {
 
     #[test]
     fn a_pattern_is_a_beginning_with_gaps() {
-        assert!(begins("Invalid value 3, does not match constraint `x`", "Invalid value *, does not"));
+        assert!(begins(
+            "Invalid value 3, does not match constraint `x`",
+            "Invalid value *, does not"
+        ));
         assert!(begins("std::at() missing 1", "*() missing "));
         assert!(!begins("an Invalid value", "Invalid value"));
         assert!(!begins("Invalid value 3", "Invalid value *, does not"));
@@ -299,7 +310,10 @@ mod tests {
     fn the_text_decides_where_the_class_says_little() {
         let id = |text| diagnostic_id("RuntimeException", text);
         assert_eq!(id("Invalid value 'x', expected int"), Some("invalid-value"));
-        assert_eq!(id("Invalid value 0, does not match constraint `p`"), Some("constraint-violated"));
+        assert_eq!(
+            id("Invalid value 0, does not match constraint `p`"),
+            Some("constraint-violated")
+        );
         assert_eq!(id("something else"), None);
     }
 

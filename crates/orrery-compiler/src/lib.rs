@@ -25,8 +25,8 @@ pub mod source;
 pub mod value;
 mod world;
 
-use orrery_syntax::{SyntaxError, SyntaxWarning};
 use orrery_syntax::ast::Loc;
+use orrery_syntax::{SyntaxError, SyntaxWarning};
 
 use crate::define::Builder;
 use crate::error::CompileError;
@@ -97,8 +97,7 @@ impl Compiled {
     /// The reference shows a warning of a class with the same text once.
     fn forget_repeated_warnings(&mut self) {
         let mut seen = std::collections::BTreeSet::new();
-        self.warnings
-            .retain(|w| w.class.is_empty() || seen.insert((w.class, w.message.clone())));
+        self.warnings.retain(|w| w.class.is_empty() || seen.insert((w.class, w.message.clone())));
     }
 }
 
@@ -119,6 +118,7 @@ pub fn compile(files: &dyn Files, options: &Options) -> Compiled {
         }
     };
     let loaded = loader.load_all();
+    tracing::debug!(files = loader.loaded.len(), "loaded");
     let warn = |(class, message, loc)| Warning { class, message, loc };
     compiled.warnings.extend(std::mem::take(&mut loader.warnings).into_iter().map(warn));
     compiled.modules = loader.modules;
@@ -130,24 +130,30 @@ pub fn compile(files: &dyn Files, options: &Options) -> Compiled {
     }
     let asts = loader.loaded;
     let mut builder = Builder::new(loader.interner, loader.sources, loader.project.precedence);
-    let built = builder
-        .define(&asts, plugins::native_plugins())
-        .and_then(|()| builder.lower(&asts));
+    let built =
+        builder.define(&asts, plugins::native_plugins()).and_then(|()| builder.lower(&asts));
     compiled.warnings.extend(std::mem::take(&mut builder.warnings).into_iter().map(warn));
     if let Err(error) = built {
         compiled.sources = builder.program.sources;
         compiled.outcome = Err(error);
         return compiled;
     }
+    tracing::debug!(
+        entities = builder.program.entities.len(),
+        statements = builder.program.stmts.len(),
+        "defined"
+    );
     let count = asts.len();
     drop(asts);
     eval::intern_plugin_types(&mut builder.program);
     let world = FileWorld::new(files, options, &compiled.modules);
     let mut machine = Machine::new(&builder.program, builder.heap, &world, options.limits);
     let outcome = machine.check_defaults().and_then(|()| machine.run());
+    tracing::debug!(instances = machine.instance_count(), "evaluated");
     compiled.output = std::mem::take(&mut machine.output);
     compiled.warnings.extend(std::mem::take(&mut machine.warnings).into_iter().map(warn));
-    compiled.outcome = outcome.map(|()| Summary { instances: machine.instance_count(), files: count });
+    compiled.outcome =
+        outcome.map(|()| Summary { instances: machine.instance_count(), files: count });
     let graph = machine.into_graph();
     let mut program = builder.program;
     compiled.sources = std::mem::take(&mut program.sources);

@@ -74,7 +74,11 @@ impl<'f> Loader<'f> {
     /// Loads the main file and everything that it imports, directly or not.
     pub fn load_all(&mut self) -> Result<()> {
         let main = self.options.project_dir.join(&self.options.main_file);
-        let shown = format!("./{}", self.options.main_file.trim_start_matches("./"));
+        let shown = if Path::new(&self.options.main_file).is_absolute() {
+            self.show(&main)
+        } else {
+            format!("./{}", self.options.main_file.trim_start_matches("./"))
+        };
         let bytes = self.files.read(&main).map_err(|e| unreadable(&shown, &e))?;
         self.parse("__config__", shown, bytes, false)?;
         let mut pending: Vec<(String, Option<Loc>)> = Vec::new();
@@ -202,7 +206,9 @@ impl<'f> Loader<'f> {
                      `inmanta module add --v2` and to install all the project's dependencies with \
                      `inmanta project install`."
                 );
-                return Err(LoadFailure::Module(CompileError::new("ModuleNotFoundException", text)));
+                let error =
+                    CompileError::new("ModuleNotFoundException", text).help(self.searched());
+                return Err(LoadFailure::Module(error));
             }
             Err(error) => return Err(LoadFailure::Module(error)),
         };
@@ -217,6 +223,21 @@ impl<'f> Loader<'f> {
         }
         self.modules.push(module.clone());
         Ok(module)
+    }
+
+    /// Where modules were looked for.
+    fn searched(&self) -> String {
+        let mut places: Vec<String> =
+            self.project.module_path.iter().map(|base| self.show(base)).collect();
+        let names: Vec<&str> =
+            builtin::builtin_modules().iter().map(|module| module.name).collect();
+        places.push(format!("the built-in modules ({})", names.join(", ")));
+        match &self.options.python_environment {
+            Some(environment) => places.push(environment.display().to_string()),
+            None => places
+                .push("no Python environment (activate one, or name it with --python-env)".into()),
+        }
+        format!("it was looked for in {}", places.join("; "))
     }
 
     fn parse(
@@ -331,11 +352,7 @@ pub fn locate_module(
             continue;
         }
         let metadata = files.read(&dir.join("module.yml")).unwrap_or_default();
-        let metadata = String::from_utf8_lossy(&metadata).into_owned();
-        let version = metadata
-            .lines()
-            .find_map(|line| line.strip_prefix("version:"))
-            .map(|version| version.trim().trim_matches(['"', '\'']).to_owned());
+        let version = version_in(&metadata, ':');
         let foreign_plugins = files.is_dir(&dir.join("plugins"));
         return Ok(Some(Module {
             name: name.into(),
@@ -365,15 +382,25 @@ pub fn locate_module(
             if files.is_file(&package.join("setup.cfg"))
                 && files.is_file(&package.join("model/_init.cf"))
             {
+                let metadata = files.read(&package.join("setup.cfg")).unwrap_or_default();
                 return Ok(Some(Module {
                     name: name.into(),
                     dir: package,
                     origin: Origin::Python,
-                    version: None,
+                    version: version_in(&metadata, '='),
                     foreign_plugins: true,
                 }));
             }
         }
     }
     Ok(None)
+}
+
+/// The value of the line `version: 1.2` or `version = 1.2` in a module's metadata.
+fn version_in(metadata: &[u8], separator: char) -> Option<String> {
+    let metadata = String::from_utf8_lossy(metadata);
+    let value = metadata
+        .lines()
+        .find_map(|line| line.strip_prefix("version")?.trim_start().strip_prefix(separator));
+    value.map(|version| version.trim().trim_matches(['"', '\'']).to_owned())
 }

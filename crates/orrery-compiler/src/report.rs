@@ -7,12 +7,12 @@ use std::slice;
 use serde_json::{Value as Json, json};
 
 use crate::Compiled;
+use crate::Warning;
 use crate::error::CompileError;
 use crate::eval::Graph;
 use crate::program::Program;
 use crate::source::Sources;
 use crate::value::{InstanceId, StrId, Value};
-use crate::Warning;
 
 /// What a model came to: the program and the values that it left.
 #[derive(Debug)]
@@ -139,7 +139,9 @@ impl Model {
     fn variables(&self) -> impl Iterator<Item = (&str, Value)> {
         let mut named: Vec<(&str, u32)> = Vec::new();
         if let Some(main) = self.program.namespaces.first() {
-            named.extend(main.variables.iter().map(|(&name, &cell)| (self.program.text(name), cell)));
+            named.extend(
+                main.variables.iter().map(|(&name, &cell)| (self.program.text(name), cell)),
+            );
         }
         named.sort_by_key(|&(_, cell)| cell);
         named.into_iter().filter_map(|(name, cell)| Some((name, self.graph.cell_value(cell)?)))

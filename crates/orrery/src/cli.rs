@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use orrery_compiler::project::Limits;
+
+use crate::projects::MAIN_FILE;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -89,11 +92,11 @@ pub(crate) struct Compile {
     #[command(flatten)]
     pub(crate) report: ReportOptions,
     /// Stop a model that grows beyond this many instances
-    #[arg(long, value_name = "N")]
-    pub(crate) max_instances: Option<u32>,
+    #[arg(long, value_name = "N", default_value_t = Limits::default().instances)]
+    pub(crate) max_instances: u32,
     /// Stop when implementations make instances this deep inside of each other
-    #[arg(long, value_name = "N")]
-    pub(crate) max_depth: Option<u32>,
+    #[arg(long, value_name = "N", default_value_t = Limits::default().creation_depth)]
+    pub(crate) max_depth: u32,
 }
 
 #[derive(Debug, Args)]
@@ -102,7 +105,7 @@ pub(crate) struct ProjectOptions {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) project: Option<PathBuf>,
     /// The file to start from, as seen from the project's directory
-    #[arg(long, value_name = "FILE", default_value = "main.cf", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", default_value = MAIN_FILE, value_hint = ValueHint::FilePath)]
     pub(crate) main: String,
     /// Do not import std by itself
     #[arg(long)]

@@ -83,8 +83,13 @@ fn line_end(text: &str, at: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn shown(text: &str, places: &[Range<usize>]) -> (String, Vec<String>) {
-        let excerpt = cut(text, places);
+    fn shown(
+        text: &str,
+        place: Range<usize>,
+        other: Option<Range<usize>>,
+    ) -> (String, Vec<String>) {
+        let places: Vec<Range<usize>> = std::iter::once(place).chain(other).collect();
+        let excerpt = cut(text, &places);
         let marked = excerpt.spans.iter().map(|span| {
             span.clone().map_or("(cut away)".to_owned(), |span| excerpt.text[span].to_owned())
         });
@@ -99,33 +104,33 @@ mod tests {
     #[test]
     fn only_the_lines_between_the_places_are_kept() {
         let text = "one\ntwo\nthree\nfour\nfive\n";
-        assert_eq!(shown(text, &[4..7]), ("two".into(), strings(&["two"])));
-        let (lines, marked) = shown(text, &[14..18, 5..6]);
+        assert_eq!(shown(text, 4..7, None), ("two".into(), strings(&["two"])));
+        let (lines, marked) = shown(text, 14..18, Some(5..6));
         assert_eq!((lines.as_str(), marked), ("two\nthree\nfour", strings(&["four", "w"])));
     }
 
     #[test]
     fn empty_lines_and_the_end_of_the_text_are_places_too() {
-        assert_eq!(shown("a\n\nb", &[2..2]), (String::new(), strings(&[""])));
-        assert_eq!(shown("a\n\nb", &[3..4, 2..2]), ("\nb".into(), strings(&["b", ""])));
-        assert_eq!(shown("a\nb\n", &[4..4]), (String::new(), strings(&[""])));
-        assert_eq!(shown("", &[0..0]), (String::new(), strings(&[""])));
-        assert_eq!(shown("ab", &[7..9]), ("ab".into(), strings(&[""])));
+        assert_eq!(shown("a\n\nb", 2..2, None), (String::new(), strings(&[""])));
+        assert_eq!(shown("a\n\nb", 3..4, Some(2..2)), ("\nb".into(), strings(&["b", ""])));
+        assert_eq!(shown("a\nb\n", 4..4, None), (String::new(), strings(&[""])));
+        assert_eq!(shown("", 0..0, None), (String::new(), strings(&[""])));
+        assert_eq!(shown("ab", 7..9, None), ("ab".into(), strings(&[""])));
     }
 
     #[test]
     fn a_place_over_several_lines_is_marked_on_its_first() {
-        assert_eq!(shown("if a:\n  b\nend\n", &[0..12]), ("if a:".into(), strings(&["if a:"])));
+        assert_eq!(shown("if a:\n  b\nend\n", 0..12, None), ("if a:".into(), strings(&["if a:"])));
     }
 
     #[test]
     fn long_lines_are_cut_around_the_first_place_at_whole_characters() {
         let text = format!("{}needle{}", "é".repeat(5_000), "è".repeat(5_000));
-        let (line, marked) = shown(&text, &[10_000..10_006, 3..5]);
+        let (line, marked) = shown(&text, 10_000..10_006, Some(3..5));
         assert_eq!(marked, strings(&["needle", "(cut away)"]));
         assert!(line.starts_with("…é") && line.ends_with("è…"), "{line}");
         assert!(line.len() <= LINE_BYTES_MAX + 6, "{}", line.len());
-        let (_, marked) = shown(&text, &[10_001..40_000]);
+        let (_, marked) = shown(&text, 10_001..40_000, None);
         assert!(marked[0].starts_with("eedleè"), "{marked:?}");
     }
 }

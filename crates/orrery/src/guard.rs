@@ -18,7 +18,9 @@ pub(crate) struct Crash {
 ///
 /// # Errors
 /// The crash, if it panics, or if there is no memory for the stack.
-pub(crate) fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Crash> {
+pub(crate) fn run<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Crash> {
     let told: Arc<Mutex<Option<Crash>>> = Arc::default();
     let teller = Arc::clone(&told);
     panic::set_hook(Box::new(move |info| {
@@ -29,7 +31,9 @@ pub(crate) fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     }));
     let worker = match thread::Builder::new().stack_size(STACK_BYTES).spawn(work) {
         Ok(worker) => worker,
-        Err(error) => return Err(Crash { message: format!("no thread could be started: {error}") }),
+        Err(error) => {
+            return Err(Crash { message: format!("no thread could be started: {error}") });
+        }
     };
     worker.join().map_err(|_| {
         let told = told.lock().ok().and_then(|mut told| told.take());

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Command::Parse(options) => options.report.json,
         _ => false,
     };
-    let exit = guard::run(move || commands::run(cli.command)).unwrap_or_else(|crash| {
+    let exit = guard::run(move || commands::run(cli)).unwrap_or_else(|crash| {
         output::internal_error(&crash, as_json);
         Exit::Error
     });

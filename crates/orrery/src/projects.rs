@@ -8,6 +8,7 @@ use orrery_compiler::project::Options;
 use crate::cli::ProjectOptions;
 
 const DESCRIPTION: &str = "project.yml";
+pub(crate) const MAIN_FILE: &str = "main.cf";
 
 /// The options of a compile, with the project found.
 ///
@@ -38,8 +39,9 @@ fn directory(given: &ProjectOptions) -> Result<PathBuf, Box<CompileError>> {
     if let Some(found) = around_here() {
         return Ok(found);
     }
-    // A main file alone is a project without modules of its own.
-    if Path::new(&given.main).is_file() {
+    // A main file alone is a project without modules of its own; and whoever names one wants to
+    // hear about that file.
+    if given.main != MAIN_FILE || Path::new(&given.main).is_file() {
         return Ok(PathBuf::from("."));
     }
     let text = format!("there is no {DESCRIPTION} here or in a directory above");
@@ -47,14 +49,12 @@ fn directory(given: &ProjectOptions) -> Result<PathBuf, Box<CompileError>> {
     Err(CompileError::new("ProjectNotFound", text).help(help))
 }
 
-/// The nearest directory with a description, from the working directory upwards; the working
-/// directory itself is `.`, so that paths stay short.
+/// The nearest directory with a description, from the working directory upwards, as seen from
+/// there: `.` or `../..`.
 pub(crate) fn around_here() -> Option<PathBuf> {
-    if Path::new(DESCRIPTION).is_file() {
-        return Some(PathBuf::from("."));
-    }
     let here = std::env::current_dir().ok()?;
-    here.ancestors().skip(1).find(|dir| dir.join(DESCRIPTION).is_file()).map(Path::to_path_buf)
+    let ups = here.ancestors().position(|directory| directory.join(DESCRIPTION).is_file())?;
+    Some(if ups == 0 { PathBuf::from(".") } else { std::iter::repeat_n("..", ups).collect() })
 }
 
 /// How a file is called from the working directory, given how messages call it: relative to the

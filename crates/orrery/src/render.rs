@@ -73,13 +73,17 @@ impl Shown<'_> {
             None => title,
         });
         let primary = diagnostic.primary.as_ref().filter(|place| self.place(place).is_some());
-        let is_known = |place: &Place| known.is_some_and(|known| known.loc.start == place.loc.start
-            && known.loc.file == place.loc.file);
+        let is_known = |place: &Place| {
+            known.is_some_and(|known| {
+                known.loc.start == place.loc.start && known.loc.file == place.loc.file
+            })
+        };
         let mut elsewhere: Vec<&Place> = Vec::new();
         match primary {
             Some(place) if diagnostic.related.is_empty() && is_known(place) => {}
             Some(place) => {
-                let (near, far) = diagnostic.related.iter().partition(|other| self.are_near(place, other));
+                let (near, far) =
+                    diagnostic.related.iter().partition(|other| self.are_near(place, other));
                 elsewhere = far;
                 group = self.show(group, place, near);
             }
@@ -115,9 +119,11 @@ impl Shown<'_> {
         let file = self.sources.file(primary.file());
         let (line, column) = self.sources.line_col(primary.loc);
         let places: Vec<&Place> = std::iter::once(primary).chain(others).collect();
-        let ranges = places.iter().map(|place| {
-            let bytes = place.underlined();
-            bytes.start as usize..bytes.end as usize
+        let written = file.text.trim_end().len();
+        let ranges = places.iter().map(|place| match place.underlined() {
+            // What is missing at the end is missing behind the last thing that is there.
+            bytes if bytes.is_empty() && bytes.start as usize >= written => written..written,
+            bytes => bytes.start as usize..bytes.end as usize,
         });
         let ranges: Vec<_> = ranges.collect();
         let Excerpt { text, spans } = excerpt::cut(&file.text, &ranges);
@@ -134,9 +140,7 @@ impl Shown<'_> {
             snippet = snippet.annotations(span.map(|span| kind.span(span).label(label)));
         }
         let origin = Origin::path(style::harmless(&(self.path)(&file.name)));
-        group
-            .element(origin.line(line as usize).char_column(column as usize))
-            .element(snippet)
+        group.element(origin.line(line as usize).char_column(column as usize)).element(snippet)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 use orrery_compiler::Compiled;
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::files::Disk;
+use orrery_compiler::project::Limits;
 
 use crate::cli::Compile;
 use crate::render::Shown;
@@ -13,10 +14,11 @@ use crate::{Exit, output, projects, style};
 
 use super::report;
 
-/// A warning about every module in the module path says nothing that its owner does not know.
+/// A warning about every module in the module path says nothing that its owner does not know; it is
+/// for those who want to know more.
 const QUIET_WARNING: &str = "legacy-module";
 
-pub(crate) fn run(options: &Compile) -> Exit {
+pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     let started = Instant::now();
     let (project, compiled) = compile(options);
     let mut exit = if compiled.outcome.is_ok() { Exit::Done } else { Exit::Error };
@@ -24,7 +26,7 @@ pub(crate) fn run(options: &Compile) -> Exit {
         if !output::print(|out| out.write_all(compiled.output.as_bytes())) {
             exit = Exit::Error;
         }
-        tell(&project, &compiled, started);
+        tell(&project, &compiled, started, verbose);
     }
     if !report::deliver(&options.report, &|out| orrery_compiler::report::write(&compiled, out)) {
         exit = Exit::Error;
@@ -39,22 +41,21 @@ fn compile(options: &Compile) -> (PathBuf, Compiled) {
         Ok(found) => found,
         Err(error) => return (PathBuf::from("."), Compiled::failed(error)),
     };
-    let limits = &mut project_options.limits;
-    limits.instances = options.max_instances.unwrap_or(limits.instances);
-    limits.creation_depth = options.max_depth.unwrap_or(limits.creation_depth);
+    project_options.limits =
+        Limits { instances: options.max_instances, creation_depth: options.max_depth };
     let compiled = orrery_compiler::compile(&Disk, &project_options);
     (project_options.project_dir, compiled)
 }
 
 /// Warnings, errors and the closing line.
-fn tell(project: &Path, compiled: &Compiled, started: Instant) {
+fn tell(project: &Path, compiled: &Compiled, started: Instant, verbose: bool) {
     let path = |name: &str| projects::path_from_here(project, name);
     let shown = Shown { sources: &compiled.sources, path: &path, width: output::width() };
     let warnings: Vec<Diagnostic> = compiled
         .warnings
         .iter()
         .map(Diagnostic::from)
-        .filter(|warning| warning.id != Some(QUIET_WARNING))
+        .filter(|warning| verbose || warning.id != Some(QUIET_WARNING))
         .collect();
     report::show_warnings(&shown, &warnings);
     let errors = compiled.errors();

@@ -180,9 +180,8 @@ fn collect(paths: &[PathBuf], files: &mut Vec<PathBuf>) -> Result<(), String> {
 /// All models below a directory that belong to it, in the order of their names.
 fn collect_directory(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     let unreadable = |error: io::Error| format!("could not read {}: {error}", directory.display());
-    let mut entries: Vec<fs::DirEntry> = fs::read_dir(directory)
-        .and_then(Iterator::collect::<io::Result<_>>)
-        .map_err(unreadable)?;
+    let mut entries: Vec<fs::DirEntry> =
+        fs::read_dir(directory).and_then(Iterator::collect::<io::Result<_>>).map_err(unreadable)?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let kind = entry.file_type().map_err(unreadable)?;

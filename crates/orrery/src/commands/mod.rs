@@ -9,12 +9,12 @@ mod parse;
 mod report;
 
 use crate::Exit;
-use crate::cli::Command;
+use crate::cli::{Cli, Command};
 
-pub(crate) fn run(command: Command) -> Exit {
-    match command {
+pub(crate) fn run(cli: Cli) -> Exit {
+    match cli.command {
         Command::New(options) => new::run(&options),
-        Command::Compile(options) => compile::run(&options),
+        Command::Compile(options) => compile::run(&options, cli.global.verbose > 0),
         Command::Parse(options) => parse::run(&options),
         Command::Fmt(options) => fmt::run(&options),
         Command::Modules(options) => modules::run(&options),

@@ -27,8 +27,11 @@ pub(crate) fn run(options: &New) -> Exit {
         return Exit::Error;
     }
     let files: Vec<&str> = TEMPLATE.iter().map(|(path, _)| *path).collect();
-    let enter =
-        if directory == Path::new(".") { String::new() } else { format!("    cd {}\n", quoted(&shown)) };
+    let enter = if directory == Path::new(".") {
+        String::new()
+    } else {
+        format!("    cd {}\n", quoted(&shown))
+    };
     let written = format!("{} {shown} with {}", style::good("created"), files.join(", "));
     let printed = output::print_styled(&format!(
         "{written}\n\nNext:\n{enter}    orrery compile      see what follows from main.cf\n"
@@ -48,7 +51,8 @@ fn write_project(directory: &Path) -> Result<(), String> {
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
-            return Err(format!("{shown} is a file; `orrery new` needs a directory"));
+            let what = if directory.exists() { "is a file" } else { "is below a file" };
+            return Err(format!("{shown} {what}; `orrery new` needs a directory"));
         }
         Err(error) => return Err(format!("could not look into {shown}: {error}")),
     }
@@ -83,7 +87,11 @@ fn project_name(directory: &Path) -> String {
 /// A path as a shell takes it.
 fn quoted(path: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./~".contains(c);
-    if path.chars().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
+    if path.chars().all(plain) {
+        path.to_owned()
+    } else {
+        format!("'{}'", path.replace('\'', r"'\''"))
+    }
 }
 
 #[cfg(test)]

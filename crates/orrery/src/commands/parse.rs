@@ -7,6 +7,7 @@ use std::path::Path;
 use orrery_compiler::Warning;
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::error::CompileError;
+use orrery_compiler::files::{Disk, Files};
 use orrery_compiler::load;
 use orrery_compiler::source::Sources;
 use orrery_syntax::Interner;
@@ -56,7 +57,7 @@ pub(super) fn read(path: &Path, name: &str) -> Result<String, Box<CompileError>>
     let read = if is_stdin(path) {
         io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
     } else {
-        std::fs::read(path)
+        Disk.read(path)
     };
     load::decode(name, read.map_err(|error| load::unreadable(name, &error))?)
 }
