@@ -37,14 +37,9 @@ def main() -> int:
     parser.add_argument("--new", action="store_true", help="keep recorded outcomes, add the missing ones")
     parser.add_argument("--twice", action="store_true", help="name cases whose outcome is not stable")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--hash-seed", default="0", help="Python's; outcomes that depend on it are no good")
     options = parser.parse_args()
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": "0"})
-    for name in ("NOPE", "NOPE_XX"):
-        os.environ.pop(name, None)
-    os.environ |= ENVIRONMENT
-
-    warm_up()
+    prepare(options.hash_seed)
     started = time.monotonic()
     count = failures = 0
     for path in case_files(options.paths):
@@ -77,9 +72,15 @@ def case_files(paths: list[Path]) -> list[Path]:
     return found
 
 
-def warm_up() -> None:
-    """Imports what every compile needs before the first fork. std's own plugins stay out: they register themselves
-    when they are imported, which has to happen in the project that uses them."""
+def prepare(hash_seed: str) -> None:
+    """Fixes what outcomes must not depend on, and imports what every compile needs before the first fork. std's own
+    plugins stay out: they register themselves when they are imported, which has to happen in the project that uses
+    them. Starts the program again if Python runs with another hash seed."""
+    if os.environ.get("PYTHONHASHSEED") != hash_seed:
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "PYTHONHASHSEED": hash_seed})
+    for name in ("NOPE", "NOPE_XX"):
+        os.environ.pop(name, None)
+    os.environ |= ENVIRONMENT
     import email_validator  # noqa: F401
     import jinja2  # noqa: F401
     import pydantic  # noqa: F401

@@ -17,11 +17,23 @@ macro_rules! files {
 
 /// All of them, sorted by name.
 pub fn builtin_modules() -> &'static [BuiltinModule] {
-    const MODULES: &[BuiltinModule] = &[BuiltinModule {
-        name: "std",
-        version: "8.7.5",
-        files: files!("std": "module.yml", "model/_init.cf", "model/testing.cf"),
-    }];
+    const MODULES: &[BuiltinModule] = &[
+        BuiltinModule {
+            name: "ip",
+            version: "2.0.3",
+            files: files!("ip": "module.yml", "model/_init.cf", "model/services.cf"),
+        },
+        BuiltinModule {
+            name: "net",
+            version: "1.1.3",
+            files: files!("net": "module.yml", "model/_init.cf"),
+        },
+        BuiltinModule {
+            name: "std",
+            version: "8.7.5",
+            files: files!("std": "module.yml", "model/_init.cf", "model/testing.cf"),
+        },
+    ];
     MODULES
 }
 

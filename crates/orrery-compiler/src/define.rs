@@ -68,6 +68,7 @@ impl Builder {
         self.entities(files, &names)?;
         self.builtin_relation();
         self.relations_and_implementations(files)?;
+        self.check_inherited_names()?;
         self.finish_entities();
         self.indexes(files)?;
         self.precedence()?;
@@ -395,10 +396,9 @@ impl Builder {
 
     fn relation(&mut self, relation: &ast::Relation, namespace: NamespaceId) -> Result<()> {
         let left = self.resolve_entity(relation.left.symbol, relation.left.loc, namespace);
-        let statement = || "Relation".to_owned();
-        let left = left.map_err(|e| e.or_in(statement, relation.loc))?;
+        let left = left?;
         let right = self.resolve_entity(relation.right.symbol, relation.right.loc, namespace);
-        let right = right.map_err(|e| e.or_in(statement, relation.loc))?;
+        let right = right?;
         self.check_relation_name(left, relation.name)?;
         if let Some((name, _)) = relation.inverse {
             self.check_relation_name(right, name)?;
@@ -424,25 +424,40 @@ impl Builder {
         Ok(())
     }
 
+    /// An entity has one attribute or relation of a name.
     fn check_relation_name(&self, entity: EntityId, name: ast::Name) -> Result<()> {
-        for ancestor in self.lineage(entity) {
-            for &own in &self.program.entity(ancestor).own {
-                let attribute = self.program.attribute(own);
-                if attribute.name == name.symbol && ancestor == entity && entity != self.std_entity {
-                    let text = format!(
-                        "attribute '{}' already exists on entity '{}'",
-                        self.text(name.symbol),
-                        self.text(self.program.entity(ancestor).short)
-                    );
-                    return Err(duplicate(text, attribute.loc, name.loc));
-                }
-                if attribute.name == name.symbol {
-                    let text = format!(
-                        "Attribute name {} is already defined in {}, unable to define relationship",
-                        self.text(name.symbol),
-                        self.text(self.program.entity(ancestor).short)
-                    );
-                    return Err(duplicate(text, name.loc, attribute.loc));
+        for &own in &self.program.entity(entity).own {
+            let attribute = self.program.attribute(own);
+            if attribute.name == name.symbol && entity != self.std_entity {
+                let text = format!(
+                    "attribute '{}' already exists on entity '{}'",
+                    self.text(name.symbol),
+                    self.text(self.program.entity(entity).short)
+                );
+                return Err(duplicate(text, attribute.loc, name.loc));
+            }
+        }
+        Ok(())
+    }
+
+    /// A relation may not have the name of anything that is inherited.
+    fn check_inherited_names(&self) -> Result<()> {
+        for relation in &self.program.attributes {
+            if relation.relation.is_none() {
+                continue;
+            }
+            for ancestor in self.lineage(relation.entity).into_iter().skip(1) {
+                let ancestor = self.program.entity(ancestor);
+                for &own in &ancestor.own {
+                    let attribute = self.program.attribute(own);
+                    if attribute.name == relation.name {
+                        let text = format!(
+                            "Attribute name {} is already defined in {}, unable to define relationship",
+                            self.text(relation.name),
+                            self.text(ancestor.short)
+                        );
+                        return Err(duplicate(text, relation.loc, attribute.loc));
+                    }
                 }
             }
         }
@@ -483,8 +498,8 @@ impl Builder {
         let loc = Loc { file, start: 0, end: 0, column: true };
         let any = ast::Arity { low: 0, high: None };
         let name = |symbol| ast::Name { symbol, loc };
-        let provides = self.add_relation(entity, name(self.known.provides), any, entity);
         let requires = self.add_relation(entity, name(self.known.requires), any, entity);
+        let provides = self.add_relation(entity, name(self.known.provides), any, entity);
         for (one, other) in [(provides, requires), (requires, provides)] {
             if let Some(end) = &mut self.program.attributes[one.index()].relation {
                 end.inverse = Some(other);
@@ -499,8 +514,10 @@ impl Builder {
                 let names: Vec<&str> = index.attributes.iter().map(|a| self.text(a.symbol)).collect();
                 let statement =
                     format!("index {}({})", self.text(index.entity.symbol), names.join(", "));
-                self.index(index, NamespaceId(at as u32))
-                    .map_err(|e| e.or_in(|| statement, index.loc))?;
+                let namespace = NamespaceId(at as u32);
+                let entity =
+                    self.resolve_entity(index.entity.symbol, index.entity.loc, namespace)?;
+                self.index(index, entity).map_err(|e| e.or_in(|| statement, index.loc))?;
             }
         }
         for at in 0..self.program.entities.len() {
@@ -522,8 +539,7 @@ impl Builder {
         Ok(())
     }
 
-    fn index(&mut self, index: &ast::Index, namespace: NamespaceId) -> Result<()> {
-        let entity = self.resolve_entity(index.entity.symbol, index.entity.loc, namespace)?;
+    fn index(&mut self, index: &ast::Index, entity: EntityId) -> Result<()> {
         let full = self.text(self.program.entity(entity).name).to_owned();
         let mut attributes: Vec<Symbol> = Vec::new();
         for name in &index.attributes {
@@ -538,15 +554,9 @@ impl Builder {
             let shown = self.text(name.symbol);
             match &attribute.relation {
                 Some(end) if end.is_single() => {}
-                Some(end) if end.low == 0 && end.high == Some(1) => {
-                    let text = format!(
-                        "Index can not contain optional relations, Relation ' {shown}.{full}' is optional"
-                    );
-                    return Err(CompileError::new("IndexException", text));
-                }
                 Some(_) => {
                     let text = format!(
-                        "Index can not contain list relations, Relation ' {shown}.{full}' is a list"
+                        "Index can not contain optional relations, Relation ' {shown}.{full}' is optional"
                     );
                     return Err(CompileError::new("IndexException", text));
                 }

@@ -45,6 +45,7 @@ impl Builder {
             for attribute in &source.attributes {
                 self.attribute(id, source, attribute, *namespace)?;
             }
+            self.check_parents_agree(id)?;
         }
         let root = self.std_entity;
         self.program.entities[root.index()].ancestors = vec![root];
@@ -80,7 +81,8 @@ impl Builder {
                 .map_err(|e| e.or_in(|| statement.clone(), source.loc))?;
             if parents.contains(&parent) {
                 let error = CompileError::new("TypingException", "same parent defined twice");
-                return Err(error.in_statement(statement, source.loc));
+                let loc = ast::Loc { column: false, ..source.loc };
+                return Err(error.in_statement(statement, loc));
             }
             parents.push(parent);
         }
@@ -113,14 +115,16 @@ impl Builder {
                 let parent = parents[next];
                 if let Some(start) = path.iter().position(|(other, _)| *other == parent) {
                     let mut names: Vec<&str> = Vec::new();
-                    for (other, _) in &path[start..] {
+                    for (other, _) in path[start..].iter().rev() {
                         names.push(self.text(self.program.entity(*other).name));
                     }
                     let text = format!("Entity can not be its own parent {}", names.join(","));
-                    let first = self.program.entity(path[start].0);
-                    let statement = format!("Entity({})", self.text(first.short));
-                    return Err(CompileError::new("CycleException", text)
-                        .in_statement(statement, first.loc));
+                    let last = path.last().map_or(path[start].0, |(last, _)| *last);
+                    let last = self.program.entity(last);
+                    let statement = format!("Entity({})", self.text(last.short));
+                    let loc = ast::Loc { column: false, ..last.loc };
+                    let error = CompileError::new("CycleException", text);
+                    return Err(error.in_statement(statement, loc));
                 }
                 if !done.contains(&parent) {
                     path.push((parent, 0));
@@ -153,9 +157,9 @@ impl Builder {
                 let text = format!(
                     "attribute '{}' already exists on entity '{}'",
                     self.text(attribute.name.symbol),
-                    self.text(self.program.entity(id).name)
+                    self.text(self.program.entity(id).short)
                 );
-                return Err(duplicate(text, attribute.loc, other.loc));
+                return Err(duplicate(text, other.loc, attribute.loc));
             }
         }
         for ancestor in self.lineage(id).into_iter().skip(1) {
@@ -190,6 +194,28 @@ impl Builder {
         if default.is_some() {
             let name = attribute.name;
             entity.declarations.push((name.symbol, declaration, name.loc));
+        }
+        Ok(())
+    }
+
+    /// Parents that share the name of an attribute must share its type.
+    fn check_parents_agree(&self, id: EntityId) -> Result<()> {
+        let parents = &self.program.entity(id).parents;
+        if parents.len() < 2 {
+            return Ok(());
+        }
+        let mut seen: FxHashMap<Symbol, AttributeId> = FxHashMap::default();
+        for &parent in parents {
+            for ancestor in self.lineage(parent) {
+                for &own in &self.program.entity(ancestor).own {
+                    let attribute = self.program.attribute(own);
+                    let first = *seen.entry(attribute.name).or_insert(own);
+                    let first = self.program.attribute(first);
+                    if first.ty != attribute.ty {
+                        return Err(duplicate("Incompatible attributes", first.loc, attribute.loc));
+                    }
+                }
+            }
         }
         Ok(())
     }
@@ -232,7 +258,13 @@ impl Builder {
         for attribute in inherited.chain(entity.own.iter().copied()) {
             let name = self.program.attribute(attribute).name;
             match slot_of.get(&name) {
-                Some(&slot) => slots[slot as usize] = attribute,
+                Some(&slot) => {
+                    let known = self.program.attribute(slots[slot as usize]).entity;
+                    let declared = self.program.attribute(attribute).entity;
+                    if self.lineage(declared).contains(&known) {
+                        slots[slot as usize] = attribute;
+                    }
+                }
                 None => {
                     slot_of.insert(name, slots.len() as u32);
                     slots.push(attribute);

@@ -26,6 +26,8 @@ pub struct CompileError {
     pub bare: bool,
     /// The place is known, but the message does not name it again.
     pub hide_place: bool,
+    /// The place is all there is: no statement is named.
+    pub final_place: bool,
     /// Replaces the usual "(place)" suffix: the reference's duplicate errors name two places themselves.
     pub places: Option<(Loc, Loc)>,
 }
@@ -47,6 +49,7 @@ impl CompileError {
             importance: importance(class),
             bare: false,
             hide_place: false,
+            final_place: false,
             places: None,
         })
     }
@@ -83,10 +86,17 @@ impl CompileError {
     /// Names the statement unless a closer one was named already.
     #[must_use]
     pub fn or_in(mut self: Box<Self>, statement: impl FnOnce() -> String, loc: Loc) -> Box<Self> {
-        if self.class != "ParserException" && self.lacks_statement() {
+        if !self.final_place && self.class != "ParserException" && self.lacks_statement() {
             self.fill_statement(&statement(), loc);
         }
         self
+    }
+
+    /// Forgets where it happened: whoever reports it says.
+    pub fn forget_places(&mut self) {
+        self.statement = None;
+        self.loc = None;
+        self.causes.iter_mut().for_each(Self::forget_places);
     }
 
     fn lacks_statement(&self) -> bool {

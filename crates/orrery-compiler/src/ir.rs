@@ -46,6 +46,8 @@ pub struct Expr {
 #[derive(Debug)]
 pub enum ExprKind {
     Const(Value),
+    /// What a comprehension's guard leaves out.
+    Nothing,
     /// Matches `self` of a typedef against a Python regular expression.
     Regex(u32),
     Var { var: Var, name: Symbol },
@@ -120,7 +122,7 @@ pub struct Format {
 pub enum Spec {
     None,
     /// `04d` and the like: an integer padded with zeroes.
-    Zeroes(usize),
+    Zeroes(usize, Box<str>),
     Other(Box<str>),
 }
 
@@ -205,6 +207,8 @@ pub struct Comprehension {
     /// The value, or `guard ? value : nothing`.
     pub element: ExprId,
     pub guard: Option<ExprId>,
+    /// What an unknown member becomes: itself, if the guard lets it pass.
+    pub unknown: Option<ExprId>,
     pub value: ExprId,
     /// Name of the variable in the program's table of frames.
     pub names: u32,

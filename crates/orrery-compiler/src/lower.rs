@@ -262,7 +262,9 @@ impl Builder {
             error: None,
         };
         let when = implement.when.as_ref().map(|when| lowering.expr(when));
-        if let Some(error) = lowering.error.take() {
+        if let Some(mut error) = lowering.error.take() {
+            // The reference names no statement here.
+            error.final_place = true;
             return Err(error);
         }
         let when = when.filter(|&when| {
@@ -270,7 +272,9 @@ impl Builder {
         });
         if parents && when.is_some() {
             let text = "Conditional implementation with parents not allowed";
-            return Err(CompileError::new("RuntimeException", text));
+            let shown = format!("Implement({})", self.text(implement.entity.symbol));
+            let error = CompileError::new("RuntimeException", text);
+            return Err(error.in_statement(shown, implement.entity.loc));
         }
         let number = self.program.implements.len() as u32;
         self.program.implements.push(Implement {
@@ -317,7 +321,11 @@ impl Builder {
     /// `type name = default`, as messages show a declaration.
     pub fn render_attribute(&mut self, attribute: &ast::Attribute) -> String {
         let default = match &attribute.default {
-            ast::Default::Value(expr) => format!(" = {}", self.render_ast(expr)),
+            ast::Default::Value(expr) => match expr.kind {
+                ast::ExprKind::List(_) => " = List()".into(),
+                ast::ExprKind::Dict(_) => " = Dict()".into(),
+                _ => format!(" = {}", self.render_ast(expr)),
+            },
             _ => String::new(),
         };
         format!(
@@ -463,7 +471,8 @@ impl Lowering<'_> {
         let mut names: FxHashMap<Symbol, (u16, Loc)> = FxHashMap::default();
         let mut order: Vec<Symbol> = Vec::new();
         if let Some(variable) = variable {
-            names.insert(variable.symbol, (0, variable.loc));
+            let loc = Loc { column: false, ..variable.loc };
+            names.insert(variable.symbol, (0, loc));
             order.push(variable.symbol);
         }
         for stmt in stmts {

@@ -90,11 +90,17 @@ impl Lowering<'_> {
                 self.with_variable(*variable, |this| {
                     let value = this.lower(value, position);
                     let guard = guard.as_ref().map(|guard| this.expr(guard));
+                    let mut unknown = None;
                     let element = match guard {
                         None => value,
                         Some(condition) => {
-                            let empty = this.b.heap.list(Vec::new());
-                            let otherwise = this.add(ExprKind::Const(empty), loc);
+                            let var = Var::Local { hops: 0, slot: 0 };
+                            let then = this.add(ExprKind::Var { var, name: variable.symbol }, loc);
+                            let otherwise = this.add(ExprKind::Nothing, loc);
+                            let promises = Box::default();
+                            let kind = ExprKind::Conditional { condition, then, otherwise, promises };
+                            unknown = Some(this.add(kind, loc));
+                            let otherwise = this.add(ExprKind::Nothing, loc);
                             let promises = Box::default();
                             let kind =
                                 ExprKind::Conditional { condition, then: value, otherwise, promises };
@@ -106,6 +112,7 @@ impl Lowering<'_> {
                         iterable,
                         element,
                         guard,
+                        unknown,
                         value,
                         names: this.b.add_frame_names(&[variable.symbol]),
                     }))
@@ -324,8 +331,9 @@ impl Lowering<'_> {
             [] => not_found(self),
             [one] => Some(*one),
             many => {
-                let names: Vec<&str> =
+                let mut names: Vec<&str> =
                     many.iter().map(|&id| self.b.text(self.b.program.entity(id).name)).collect();
+                names.sort_unstable();
                 let text = format!(
                     "Could not determine namespace for type {}. {} possible candidates exists: [{}]. \
                      To resolve this, use the fully qualified name instead of the short name.",
@@ -379,7 +387,7 @@ impl Lowering<'_> {
             }
             let value =
                 self.value_for(value, relation.map(|end| end.target), relation.map(|_| Owner::Constructed));
-            self.check_argument_type(relation.map(|end| end.target), value, class, loc);
+            self.check_argument_type(relation.map(|end| end.target), value);
             if written.iter().any(|(other, _)| *other == name.symbol) {
                 let text = format!(
                     "The attribute {} in the constructor call of {} is already set.",
@@ -413,8 +421,6 @@ impl Lowering<'_> {
         &mut self,
         target: Option<EntityId>,
         value: ExprId,
-        class: &ast::Path,
-        loc: Loc,
     ) {
         let (Some(target), ExprKind::Construct(inner)) =
             (target, &self.b.program.expr(value).kind)
@@ -429,7 +435,8 @@ impl Lowering<'_> {
             self.b.text(self.b.program.entity(inner.entity).name),
             self.b.text(self.b.program.entity(target).name)
         );
-        let shown = format!("Construct({})", self.b.text(class.symbol));
+        let shown = format!("Construct({})", self.b.text(inner.class));
+        let loc = self.b.program.expr(value).loc;
         self.fail(CompileError::new("TypingException", text).in_statement(shown, loc));
     }
 
@@ -452,7 +459,7 @@ impl Lowering<'_> {
                 Some((_, value)) => *value,
                 None => {
                     let slot = self.b.program.entity(entity).slot_of[&name];
-                    let declared = self.b.program.slot(entity, slot).loc;
+                    let declared = Loc { column: false, ..self.b.program.slot(entity, slot).loc };
                     self.add(ExprKind::Const(value), declared)
                 }
             };
@@ -480,7 +487,7 @@ impl Lowering<'_> {
         if spread.is_empty() && !missing.is_empty() {
             if position.owner.is_some() && missing.len() == 1 {
                 inverse = Some(missing[0]);
-            } else if position.owner.is_none() {
+            } else {
                 let error = missing_index_attributes(&self.b.program, entity, &missing);
                 let shown = format!("Construct({})", self.b.text(class.symbol));
                 self.fail(error.in_statement(shown, loc));
@@ -585,7 +592,7 @@ fn spec(text: &str) -> Spec {
     let width = text.strip_prefix('0').map(|rest| rest.strip_suffix('d').unwrap_or(rest));
     match width.and_then(|digits| digits.parse::<usize>().ok()) {
         _ if text.is_empty() => Spec::None,
-        Some(width) if width < 100 => Spec::Zeroes(width),
+        Some(width) if width < 100 => Spec::Zeroes(width, text.into()),
         _ => Spec::Other(text.into()),
     }
 }

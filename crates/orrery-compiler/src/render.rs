@@ -123,6 +123,7 @@ impl Renderer<'_> {
             ExprKind::Const(Value::Bool(true)) => "true".into(),
             ExprKind::Const(Value::Bool(false)) => "false".into(),
             ExprKind::Const(value) => self.repr(*value),
+            ExprKind::Nothing => format!("<object object at 0x{}>", address(0)),
             ExprKind::Regex(at) => format!("/{}/", self.program.regexes[*at as usize].0),
             ExprKind::Var { name, .. } => self.text(*name).into(),
             ExprKind::Attr { base, name, .. } => format!("{}.{}", self.expr(*base), self.text(*name)),
@@ -155,11 +156,11 @@ impl Renderer<'_> {
             }
             ExprKind::Not(inner) => format!("Not({})", self.expr(*inner)),
             ExprKind::Binary { op, left, right } => {
-                format!("({} {} {})", self.expr(*left), operator(*op), self.expr(*right))
+                format!("({} {} {})", self.pretty(*left), operator(*op), self.pretty(*right))
             }
             ExprKind::Lazy { or, left, right, .. } => {
                 let op = if *or { "or" } else { "and" };
-                format!("({} {op} {})", self.expr(*left), self.expr(*right))
+                format!("({} {op} {})", self.pretty(*left), self.pretty(*right))
             }
             ExprKind::Conditional { condition, then, otherwise, .. } => format!(
                 "{} ? {} : {}",
@@ -176,6 +177,40 @@ impl Renderer<'_> {
             }
             ExprKind::FString(format) => orrery_python::repr_str(&format.text),
         }
+    }
+
+    /// The form that stands inside operators.
+    fn pretty(&self, id: ExprId) -> String {
+        match &self.program.expr(id).kind {
+            ExprKind::Not(inner) => format!("(not {})", self.pretty(*inner)),
+            ExprKind::List(items) => {
+                let items: Vec<String> = items.iter().map(|&item| self.pretty(item)).collect();
+                format!("[{}]", items.join(","))
+            }
+            ExprKind::Construct(construct) => {
+                let mut parts = Vec::new();
+                for &(slot, value) in &construct.direct {
+                    parts.push(self.argument(construct, slot, value));
+                }
+                for &(slot, value, default) in &construct.indirect {
+                    if !default {
+                        parts.push(self.argument(construct, slot, value));
+                    }
+                }
+                parts.extend(construct.spread.iter().map(|&e| format!("**{}", self.pretty(e))));
+                format!("{}({})", self.text(construct.class), parts.join(","))
+            }
+            ExprKind::Defined { base, name, .. } => match base {
+                Some(base) => format!("{}.{} is defined", self.pretty(*base), self.text(*name)),
+                None => format!("{} is defined", self.text(*name)),
+            },
+            _ => self.expr(id),
+        }
+    }
+
+    fn argument(&self, construct: &Construct, slot: u32, value: ExprId) -> String {
+        let name = self.program.slot(construct.entity, slot).name;
+        format!("{}={}", self.text(name), self.pretty(value))
     }
 
     fn call(&self, call: &Call) -> String {

@@ -286,7 +286,10 @@ impl Heap {
             Value::Dict(_) => "dict",
             Value::Instance(_) => "Instance",
             Value::Unknown(_) => "Unknown",
-            Value::Other(id) => &self.get_other(id).class,
+            Value::Other(id) => {
+                let class = &self.get_other(id).class;
+                class.rsplit('.').next().unwrap_or(class)
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::builtin;
 use crate::eval::World;
 use crate::files::Files;
 use crate::load::{Module, Origin};
+use crate::plugins::FileKind;
 use crate::project::Options;
 
 pub(crate) struct FileWorld<'f> {
@@ -45,6 +46,17 @@ impl World for FileWorld<'_> {
         }
         let bytes = self.files.read(Path::new(path)).map_err(|e| e.to_string())?;
         String::from_utf8(bytes).map_err(|e| e.to_string())
+    }
+
+    fn file_kind(&self, path: &str) -> FileKind {
+        let at = Path::new(path);
+        if self.builtin_text(path).is_some() || self.files.is_file(at) {
+            FileKind::File
+        } else if self.files.is_dir(at) {
+            FileKind::Directory
+        } else {
+            FileKind::Missing
+        }
     }
 
     fn list_dir(&self, path: &str) -> Result<Vec<String>, String> {

@@ -110,9 +110,14 @@ impl Machine<'_> {
         positional: Vec<Value>,
         keyword: Vec<(String, Value)>,
     ) -> Result<Value> {
-        match self.call_plugin(expr, number, super::FILE_FRAME, &positional, &keyword)? {
-            CallOutcome::Value(value) => Ok(value),
-            CallOutcome::Unset(_) => {
+        let outcome = self.call_plugin(expr, number, super::FILE_FRAME, &positional, &keyword);
+        match outcome {
+            Ok(CallOutcome::Value(value)) => Ok(value),
+            Err(mut error) => {
+                error.forget_places();
+                Err(error)
+            }
+            Ok(CallOutcome::Unset(_)) => {
                 let text = format!(
                     "The statement {} can not be executed in this context",
                     self.renderer().expr(expr)
@@ -131,7 +136,7 @@ impl Machine<'_> {
         keyword: &[(String, Value)],
     ) -> Result<CallOutcome> {
         let plugin = &self.program.plugins[number as usize];
-        let args = self
+        let (args, unexpected) = self
             .bind(plugin, positional, keyword)
             .map_err(|e| self.blame_expr(e, expr))?;
         if !plugin.allow_unknown
@@ -140,6 +145,11 @@ impl Machine<'_> {
             return Ok(CallOutcome::Value(unknown));
         }
         self.validate_arguments(number, &args, expr)?;
+        if let Some(key) = unexpected {
+            let text =
+                format!("{}() got an unexpected keyword argument: '{key}'", plugin.name);
+            return Err(self.blame_expr(CompileError::new("RuntimeException", text), expr));
+        }
         if let Some(replacement) = plugin.deprecated {
             let mut text = format!("Plugin '{}' is deprecated.", plugin.name);
             if !replacement.is_empty() {
@@ -219,12 +229,12 @@ impl Machine<'_> {
         plugin: &NativePlugin,
         positional: &[Value],
         keyword: &[(String, Value)],
-    ) -> Result<Vec<Value>> {
+    ) -> Result<(Vec<Value>, Option<String>)> {
         let name = plugin.name;
         let params = plugin.params;
         let plain = params.iter().all(|param| param.kind == ParamKind::Normal);
         if plain && keyword.is_empty() && positional.len() == params.len() {
-            return Ok(positional.to_vec());
+            return Ok((positional.to_vec(), None));
         }
         let mut bound: Vec<Option<Value>> = vec![None; params.len()];
         let normal: Vec<usize> =
@@ -267,10 +277,6 @@ impl Machine<'_> {
         }
         self.check_missing(plugin, &bound, ParamKind::Normal, "positional")?;
         self.check_missing(plugin, &bound, ParamKind::KeywordOnly, "keyword-only")?;
-        if let Some(key) = unexpected {
-            let text = format!("{name}() got an unexpected keyword argument: '{key}'");
-            return self.fail("RuntimeException", text);
-        }
         if let Some(at) = var_positional {
             bound[at] = Some(self.heap.list(rest));
         }
@@ -291,7 +297,7 @@ impl Machine<'_> {
                 (None, ParamDefault::Null | ParamDefault::Required) => Value::Null,
             });
         }
-        Ok(args)
+        Ok((args, unexpected.cloned()))
     }
 
     fn check_missing(
@@ -473,6 +479,11 @@ pub fn intern_plugin_types(program: &mut Program) {
     ];
     for ty in plain {
         program.intern_type(ty);
+    }
+    program.intern_type(Type::List);
+    program.intern_type(Type::Dict);
+    for typedef in 0..program.typedefs.len() {
+        program.intern_type(Type::Typedef(typedef as u32));
     }
     let mut texts: Vec<&'static str> = Vec::new();
     for plugin in &program.plugins {

@@ -166,12 +166,32 @@ impl Machine<'_> {
             return Ok(());
         }
         self.validate(ty, value)?;
+        if self.text(self.slot_attribute(instance, slot).name) == "self" {
+            return Err(self.self_set_twice(instance, value, origin));
+        }
+        if both && inverse.is_some() && value.is_unknown() {
+            return Err(CompileError::python(orrery_python::PyError {
+                kind: "AssertionError",
+                message: String::new(),
+            }));
+        }
         let first = !self.is_ready(cell);
         self.set_plain(cell, value, origin)?;
         if let (true, true, Some(inverse)) = (both, first, inverse) {
             self.set_inverse(inverse, value, instance, origin)?;
         }
         Ok(())
+    }
+
+    /// `self` is the instance's own name for itself: an attribute of that name is set already.
+    fn self_set_twice(&self, instance: InstanceId, value: Value, origin: u32) -> Box<CompileError> {
+        let text = format!(
+            "value set twice:\n\told value: {}\n\t\tset at None\n\tnew value: {}\n\t\tset at {}\n",
+            self.str(Value::Instance(instance)),
+            self.str(value),
+            self.program.sources.place(self.origin_loc(origin))
+        );
+        CompileError::new("DoubleSetException", text).help("give the attribute another name")
     }
 
     fn set_inverse(
@@ -265,7 +285,7 @@ impl Machine<'_> {
                 return Ok(());
             }
             if empty {
-                return Err(self.modified_after_freeze(instance, slot));
+                return Err(self.modified_after_freeze(instance, slot, origin));
             }
             return Err(self.set_twice(old, self.cells[at].origin, value, origin));
         }
@@ -315,9 +335,9 @@ impl Machine<'_> {
         if self.is_ready(cell) {
             let count = self.delayed(cell).map_or(0, |d| d.values.len());
             if end.high.is_some_and(|high| count >= high as usize) {
-                return Err(self.over_arity(instance, slot));
+                return Err(self.over_arity(instance, slot, origin));
             }
-            return Err(self.modified_after_freeze(instance, slot));
+            return Err(self.modified_after_freeze(instance, slot, origin));
         }
         self.validate(ty, value)?;
         let delayed = self.delayed_mut(cell);
@@ -380,18 +400,24 @@ impl Machine<'_> {
         delayed.values.iter().any(|&other| self.heap.equal(other, value))
     }
 
-    fn over_arity(&self, instance: InstanceId, slot: u32) -> Box<CompileError> {
+    fn over_arity(&self, instance: InstanceId, slot: u32, origin: u32) -> Box<CompileError> {
         let text = format!(
             "Exceeded relation arity on attribute '{}' of instance '{}'",
             self.text(self.slot_attribute(instance, slot).name),
             self.str(Value::Instance(instance))
         );
-        CompileError::new("RuntimeException", text)
+        CompileError::new("RuntimeException", text).at(self.origin_loc(origin))
     }
 
-    fn modified_after_freeze(&self, instance: InstanceId, slot: u32) -> Box<CompileError> {
+    fn modified_after_freeze(
+        &self,
+        instance: InstanceId,
+        slot: u32,
+        origin: u32,
+    ) -> Box<CompileError> {
         let name = self.text(self.slot_attribute(instance, slot).name);
-        CompileError::new("ModifiedAfterFreezeException", "List modified after freeze").help(format!(
+        let error = CompileError::new("ModifiedAfterFreezeException", "List modified after freeze");
+        error.at(self.origin_loc(origin)).help(format!(
             "`{name}` was taken for complete because something needed all of its values; add to it without \
              first asking for its whole content (a count, a condition on it), or assign it before"
         ))

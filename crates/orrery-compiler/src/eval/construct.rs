@@ -203,7 +203,7 @@ impl Machine<'_> {
         let origin = encode(Origin::Expr(id));
         let mut at = 0;
         while at < construct.indirect.len() {
-            let (slot, value, default) = construct.indirect[at];
+            let (slot, value, _) = construct.indirect[at];
             at += 1;
             if extra.iter().any(|(other, _)| *other == slot) {
                 continue;
@@ -226,9 +226,7 @@ impl Machine<'_> {
                 self.finish_unit(unit);
                 continue;
             }
-            let set_by = if default { encode(Origin::Expr(value)) } else { origin };
-            self.start_set(instance, slot, value, frame, origin, set_by)
-                .map_err(|e| self.blame_expr(e, id))?;
+            self.start_set(instance, slot, value, frame, origin)?;
         }
         for &(slot, value) in extra {
             self.set_slot(instance, slot, value, origin, true)
@@ -274,8 +272,8 @@ impl Machine<'_> {
         };
         let instance = InstanceId(unit.a);
         for at in unit.b..unit.dest_slot {
-            let (slot, value, default) = construct.indirect[at as usize];
-            let set_by = if default { encode(Origin::Expr(value)) } else { unit.origin };
+            let (slot, value, _) = construct.indirect[at as usize];
+            let set_by = encode(Origin::Expr(value));
             let owner = Owner { instance: instance.0, slot };
             self.eval(value, unit.frame, NONE, owner)
                 .and_then(|value| self.set_slot(instance, slot, value, set_by, true))
@@ -300,7 +298,13 @@ impl Machine<'_> {
             let unit = self.new_unit(Kind::Implement, frame, number, temps);
             self.unit_mut(unit).a = instance.0;
             if let Some(when) = implement.when {
-                self.emit_expr(when, frame, unit, 0).map_err(|e| self.blame_expr(e, when))?;
+                self.emit_expr(when, frame, unit, 0).map_err(|e| {
+                    let shown = format!(
+                        "<inmanta.ast.entity.Implement object at 0x{}>",
+                        crate::render::address(number)
+                    );
+                    e.or_in(|| shown, implement.loc)
+                })?;
                 self.wait_expr(when, frame, unit);
             }
             self.finish_unit(unit);

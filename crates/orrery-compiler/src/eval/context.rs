@@ -3,7 +3,7 @@
 use orrery_syntax::Symbol;
 
 use crate::ir::{ExprId, ExprKind, Var};
-use crate::plugins::{CellId, Context, Failure, Outcome};
+use crate::plugins::{CellId, Context, Failure, FileKind, Outcome};
 use crate::program::{Definition, Type};
 use crate::value::{Heap, InstanceId, Value};
 
@@ -112,7 +112,11 @@ impl Context for CallContext<'_, '_> {
             "list" => Type::List,
             "dict" => Type::Dict,
             _ => match program.find_definition(type_name) {
-                Some(Definition::Entity(entity)) => Type::Entity(entity),
+                Some(Definition::Entity(entity)) => {
+                    let Value::Instance(instance) = value else { return Ok(false) };
+                    let actual = self.machine.instances[instance.index()].entity;
+                    return Ok(program.is_subtype(actual, entity));
+                }
                 Some(Definition::Typedef(typedef)) => Type::Typedef(typedef),
                 _ => {
                     let message = format!("could not find type {type_name} in namespace std");
@@ -182,6 +186,10 @@ impl Context for CallContext<'_, '_> {
 
     fn read_text(&self, path: &str) -> Result<String, String> {
         self.machine.world.read_text(path)
+    }
+
+    fn file_kind(&self, path: &str) -> FileKind {
+        self.machine.world.file_kind(path)
     }
 
     fn list_dir(&self, path: &str) -> Result<Vec<String>, String> {

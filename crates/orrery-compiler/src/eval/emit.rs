@@ -135,7 +135,7 @@ impl Machine<'_> {
         }
     }
 
-    pub(super) fn emit_block(&mut self, block: BlockId, parent: u32, first: Option<Value>) -> Result<()> {
+    pub(super) fn emit_block(&mut self, block: BlockId, parent: u32, first: Option<(Value, u32)>) -> Result<()> {
         let program = self.program;
         let block = program.block(block);
         let mut frame = parent;
@@ -145,8 +145,8 @@ impl Machine<'_> {
                 self.new_cell(CellKind::Plain);
             }
             frame = self.new_frame(parent, cells, block.names);
-            if let Some(value) = first {
-                self.set_plain(cells, value, 0)?;
+            if let Some((value, origin)) = first {
+                self.set_plain(cells, value, origin)?;
             }
         }
         for &stmt in &block.stmts {
@@ -306,7 +306,7 @@ impl Machine<'_> {
         let program = self.program;
         let expr = program.expr(id);
         match &expr.kind {
-            ExprKind::Const(_) => Ok(()),
+            ExprKind::Const(_) | ExprKind::Nothing => Ok(()),
             ExprKind::Regex(_) => {
                 let error = CompileError::new("NotFoundException", "variable self not found");
                 Err(self.blame_expr(error, id))
@@ -319,19 +319,28 @@ impl Machine<'_> {
                 }
                 Ok(())
             }
-            ExprKind::Not(inner) => self.emit_expr(*inner, frame, unit, slot),
+            ExprKind::Not(inner) => {
+                self.emit_expr(*inner, frame, unit, slot).map_err(|e| self.blame_expr(e, id))
+            }
             ExprKind::Lookup { base, key } => {
-                self.emit_expr(*base, frame, unit, slot)?;
-                self.emit_expr(*key, frame, unit, slot + program.expr(*base).temps)
+                let at = program.expr(*base).loc;
+                self.emit_expr(*base, frame, unit, slot)
+                    .and_then(|()| {
+                        self.emit_expr(*key, frame, unit, slot + program.expr(*base).temps)
+                    })
+                    .map_err(|e| e.or_in(|| self.renderer().expr(id), at))
             }
             ExprKind::Binary { left, right, .. } => {
-                self.emit_expr(*left, frame, unit, slot)?;
-                self.emit_expr(*right, frame, unit, slot + program.expr(*left).temps)
+                self.emit_expr(*left, frame, unit, slot)
+                    .and_then(|()| {
+                        self.emit_expr(*right, frame, unit, slot + program.expr(*left).temps)
+                    })
+                    .map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::List(items) => {
                 let mut slot = slot;
                 for &item in items {
-                    self.emit_expr(item, frame, unit, slot)?;
+                    self.emit_expr(item, frame, unit, slot).map_err(|e| self.blame_expr(e, id))?;
                     slot += program.expr(item).temps;
                 }
                 Ok(())
@@ -339,7 +348,7 @@ impl Machine<'_> {
             ExprKind::Dict(items) => {
                 let mut slot = slot;
                 for &(_, item) in items {
-                    self.emit_expr(item, frame, unit, slot)?;
+                    self.emit_expr(item, frame, unit, slot).map_err(|e| self.blame_expr(e, id))?;
                     slot += program.expr(item).temps;
                 }
                 Ok(())

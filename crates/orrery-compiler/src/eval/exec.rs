@@ -8,7 +8,8 @@ use crate::value::{InstanceId, Value};
 
 use super::emit::{Dest, Owner, Place, Purpose};
 use super::{
-    CellKind, Comprehending, DONE, INSTANCE_FRAME, Kind, Machine, NONE, REPORTED, Unit,
+    CellKind, Comprehending, DONE, INSTANCE_FRAME, Kind, Machine, NONE, Origin, REPORTED, Unit,
+    encode,
 };
 
 impl Machine<'_> {
@@ -65,9 +66,10 @@ impl Machine<'_> {
         else {
             return Ok(());
         };
+        let set_by = encode(Origin::Expr(*value));
         let result = self.eval_in(*value, unit, 0).and_then(|value| {
             match self.place(*target, unit.frame) {
-                Some(Place::Cell(cell)) => self.set_plain(cell, value, unit.origin),
+                Some(Place::Cell(cell)) => self.set_plain(cell, value, set_by),
                 _ => Ok(()),
             }
         });
@@ -102,7 +104,7 @@ impl Machine<'_> {
                 return self.fail("TypingException", text);
             }
         }
-        self.start_set(instance, slot, *value, unit.frame, unit.origin, unit.origin)
+        self.start_set(instance, slot, *value, unit.frame, unit.origin)
     }
 
     /// The slot of an attribute, or the error that there is none.
@@ -133,14 +135,13 @@ impl Machine<'_> {
         value: ExprId,
         frame: u32,
         origin: u32,
-        set_by: u32,
     ) -> Result<()> {
         let unit = self.new_unit(Kind::SetAttr, frame, value.0, self.root_temps(value));
         let this = self.unit_mut(unit);
         this.a = instance.0;
         this.b = slot;
         this.origin = origin;
-        this.set_by = set_by;
+        this.set_by = encode(Origin::Expr(value));
         let owner = Owner { instance: instance.0, slot };
         this.owner = owner;
         let cell = self.slot_cell(instance, slot);
@@ -260,7 +261,7 @@ impl Machine<'_> {
                 let StmtKind::For { body, .. } = &self.program.stmt(StmtId(unit.node)).kind else {
                     return Ok(());
                 };
-                self.emit_block(*body, unit.frame, Some(value))
+                self.emit_block(*body, unit.frame, Some((value, unit.origin)))
             }
             Kind::SetAttr => {
                 let instance = InstanceId(unit.a);
@@ -317,6 +318,10 @@ impl Machine<'_> {
         let id = ExprId(unit.node);
         let ExprKind::Attr { base, name, cache } = &self.program.expr(id).kind else { return Ok(()) };
         let value = self.eval_in(*base, unit, 0).map_err(|e| self.blame_expr(e, id))?;
+        if self.is_self(value, *name) {
+            self.deliver(Self::dest(unit), value);
+            return Ok(());
+        }
         let cell = match value {
             Value::Instance(instance) => {
                 let instance = &self.instances[instance.index()];
@@ -338,6 +343,11 @@ impl Machine<'_> {
         self.listen(cell, unit.collector)?;
         self.connect(Self::dest(unit), cell);
         Ok(())
+    }
+
+    /// `a.self` is `a`.
+    fn is_self(&self, value: Value, name: orrery_syntax::Symbol) -> bool {
+        name == self.self_symbol && matches!(value, Value::Instance(_))
     }
 
     pub(super) fn attribute_cell(
@@ -590,16 +600,19 @@ impl Machine<'_> {
         let collect = self.comprehensions[number].collect;
         let position = self.comprehensions[number].results.len() as u32;
         self.comprehensions[number].results.push(value);
-        if value.is_unknown() {
+        if value.is_unknown() && comprehension.unknown.is_none() {
             if unit.collector != NONE {
                 self.receive(unit.collector, value)?;
             }
             return Ok(());
         }
         let cell = self.new_cell(CellKind::Plain);
-        self.set_plain(cell, value, 0)?;
+        self.set_plain(cell, value, unit.origin)?;
         let frame = self.new_frame(unit.frame, cell, comprehension.names);
-        let element = comprehension.element;
+        let element = match comprehension.unknown {
+            Some(unknown) if value.is_unknown() => unknown,
+            _ => comprehension.element,
+        };
         let next = self.new_unit(Kind::Element, frame, element.0, self.root_temps(element));
         let this = self.unit_mut(next);
         this.a = number as u32;
@@ -608,13 +621,13 @@ impl Machine<'_> {
         this.origin = unit.origin;
         this.owner = unit.owner;
         self.units[collect as usize].waiting += 1;
-        if unit.collector == NONE {
-            self.emit_expr(element, frame, next, 0)?;
-            self.wait_expr(element, frame, next);
+        let emitted = if unit.collector == NONE {
+            self.emit_expr(element, frame, next, 0).map(|()| self.wait_expr(element, frame, next))
         } else {
             let purpose = Purpose { collector: next, owner: unit.owner };
-            self.emit_gradual(element, frame, next, 0, purpose)?;
-        }
+            self.emit_gradual(element, frame, next, 0, purpose)
+        };
+        emitted.map_err(|e| self.blame_expr(e, ExprId(unit.node)))?;
         self.finish_unit(next);
         Ok(())
     }

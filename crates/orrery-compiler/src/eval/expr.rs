@@ -33,6 +33,7 @@ impl Machine<'_> {
         let program = self.program;
         match &program.expr(id).kind {
             ExprKind::Const(value) => Ok(*value),
+            ExprKind::Nothing => Ok(Value::List(self.empty_list)),
             ExprKind::Var { var, .. } => match self.place(*var, frame) {
                 Some(Place::Value(value)) => Ok(value),
                 Some(Place::Cell(cell)) => self.read(cell),
@@ -350,16 +351,13 @@ impl Machine<'_> {
             match values[*number as usize] {
                 Value::Str(id) if matches!(spec, Spec::None) => out.push_str(self.heap.text(id)),
                 Value::Int(i) if matches!(spec, Spec::None) => write_int(&mut out, i),
-                Value::Int(i) if let Spec::Zeroes(width) = *spec => write_padded(&mut out, i, width),
+                Value::Int(i) if let Spec::Zeroes(width, _) = spec => {
+                    write_padded(&mut out, i, *width);
+                }
                 other => {
-                    let zeroes;
                     let spec = match spec {
                         Spec::None => "",
-                        Spec::Other(text) => text,
-                        Spec::Zeroes(width) => {
-                            zeroes = format!("0{width}d");
-                            zeroes.as_str()
-                        }
+                        Spec::Other(text) | Spec::Zeroes(_, text) => text,
                     };
                     out.push_str(&self.format_one(other, spec)?.map_err(invalid_format)?);
                 }

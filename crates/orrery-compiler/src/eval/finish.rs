@@ -97,10 +97,18 @@ impl Machine<'_> {
         if errors.len() == 1 {
             return errors.remove(0);
         }
+        let mut files: Vec<orrery_syntax::ast::FileId> = Vec::new();
+        for error in &errors {
+            if let Some(loc) = error.loc
+                && !files.contains(&loc.file)
+            {
+                files.push(loc.file);
+            }
+        }
         errors.sort_by_key(|error| {
-            let place = error.loc.map(|loc| {
-                let file = &self.program.sources.file(loc.file).name;
-                (file.clone(), self.program.sources.line_col(loc).0)
+            let place = error.loc.filter(|_| !error.hide_place).map(|loc| {
+                let file = files.iter().position(|&file| file == loc.file);
+                (file, self.program.sources.line_col(loc).0)
             });
             (error.importance, place)
         });

@@ -164,7 +164,7 @@ impl Machine<'_> {
         &mut self,
         id: ExprId,
         entity: EntityId,
-        mut query: Vec<(Symbol, Value)>,
+        query: Vec<(Symbol, Value)>,
         dest: Dest,
     ) -> Result<()> {
         let program = self.program;
@@ -177,7 +177,6 @@ impl Machine<'_> {
             .iter()
             .position(|(index, _)| program.indexes[*index as usize].attributes == names);
         let Some(at) = found else {
-            query.sort_by_key(|(name, _)| self.text(*name));
             let parts: Vec<String> = query
                 .iter()
                 .map(|(name, value)| format!("('{}', {})", self.text(*name), self.repr(*value)))
@@ -221,17 +220,22 @@ impl Machine<'_> {
     ) -> Result<Vec<(Symbol, Value)>> {
         let mut values = Vec::new();
         for &(name, expr) in query {
+            if values.iter().any(|(other, _)| *other == name) {
+                return Err(self.provided_twice(id, self.text(name)));
+            }
             values.push((name, self.eval_in(expr, unit, slot).map_err(|e| self.blame_expr(e, id))?));
             slot += self.program.expr(expr).temps;
         }
         for &expr in spread {
             let value = self.eval_in(expr, unit, slot).map_err(|e| self.blame_expr(e, id))?;
-            for (name, value) in self.spread_entries(expr, value)? {
+            let entries = self.spread_entries(expr, value).map_err(|e| {
+                let loc = self.program.expr(id).loc;
+                e.in_statement(self.renderer().expr(id), loc)
+            })?;
+            for (name, value) in entries {
                 if let Some(symbol) = self.program.interner.get(&name) {
                     if values.iter().any(|(other, _)| *other == symbol) {
-                        let text = format!("Attribute {name} provided twice in index lookup");
-                        let error = CompileError::new("RuntimeException", text);
-                        return Err(self.blame_expr(error, id));
+                        return Err(self.provided_twice(id, &name));
                     }
                     values.push((symbol, value));
                 }
@@ -239,6 +243,11 @@ impl Machine<'_> {
             slot += self.program.expr(expr).temps;
         }
         Ok(values)
+    }
+
+    fn provided_twice(&self, id: ExprId, name: &str) -> Box<CompileError> {
+        let text = format!("Attribute {name} provided twice in index lookup");
+        self.blame_expr(CompileError::new("RuntimeException", text), id)
     }
 
     /// The entries of a `**dict`.
@@ -269,7 +278,7 @@ impl Machine<'_> {
         let relation = self.text(lookup.relation);
         let Value::Instance(owner) = base else {
             let text = format!(
-                "short index lookup is only possible on one objects, {} is not an object",
+                "short index lookup is only possible one objects, {} is not an object",
                 self.str(base)
             );
             return Err(self.blame_expr(CompileError::new("TypingException", text), id));
@@ -281,7 +290,7 @@ impl Machine<'_> {
         let declared = self.text(program.entity(attribute.entity).name);
         let Some(end) = attribute.relation else {
             let text = format!(
-                "short index lookup is only possible on relations, {declared}.{relation} is an attribute"
+                "short index lookup is only possible on relations, {relation} is an attribute"
             );
             return Err(self.blame_expr(CompileError::new("TypingException", text), id));
         };

@@ -27,6 +27,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, StmtId};
+use crate::plugins::FileKind;
 use crate::program::{EntityId, Program};
 use crate::project::Limits;
 use crate::render::{Instances, Renderer};
@@ -244,6 +245,7 @@ pub trait World {
     fn module_dir(&self, module: &str) -> Option<String>;
     fn project_dir(&self) -> String;
     fn read_text(&self, path: &str) -> std::result::Result<String, String>;
+    fn file_kind(&self, path: &str) -> FileKind;
     fn list_dir(&self, path: &str) -> std::result::Result<Vec<String>, String>;
     fn write_text(&self, path: &str, text: &str) -> std::result::Result<(), String>;
     fn environment_variable(&self, name: &str) -> Option<String>;
@@ -306,6 +308,7 @@ pub struct Machine<'p> {
     validated: FxHashSet<u64>,
     has_policy: bool,
     empty_list: ListId,
+    self_symbol: Symbol,
     /// A buffer for texts under construction.
     scratch: String,
 }
@@ -351,6 +354,7 @@ impl<'p> Machine<'p> {
             validated: FxHashSet::default(),
             has_policy,
             empty_list,
+            self_symbol: program.interner.get("self").unwrap_or(Symbol(u32::MAX)),
             scratch: String::new(),
         };
         for _ in 0..program.globals {
@@ -392,7 +396,7 @@ impl<'p> Machine<'p> {
     fn origin_loc(&self, origin: u32) -> Loc {
         match decode(origin) {
             Origin::Stmt(id) => self.program.stmt(id).loc,
-            Origin::Expr(id) => Loc { column: false, ..self.program.expr(id).loc },
+            Origin::Expr(id) => self.program.expr(id).loc,
         }
     }
 

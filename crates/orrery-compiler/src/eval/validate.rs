@@ -139,6 +139,7 @@ impl Machine<'_> {
         let expr = program.expr(id);
         match &expr.kind {
             ExprKind::Const(value) => Ok(*value),
+            ExprKind::Nothing => Ok(Value::List(self.empty_list)),
             ExprKind::Regex(at) => {
                 let Value::Str(text) = this.this else {
                     let text = "expected string or bytes-like object, got ";
@@ -288,13 +289,17 @@ impl Machine<'_> {
         };
         let mut values = Vec::new();
         for item in items {
-            if item.is_unknown() {
-                values.push(item);
-                continue;
-            }
             let mut inner = this.clone();
             inner.variables.push(item);
-            match self.direct(comprehension.element, &inner)? {
+            let element = match (item, comprehension.unknown) {
+                (Value::Unknown(_), None) => {
+                    values.push(item);
+                    continue;
+                }
+                (Value::Unknown(_), Some(unknown)) => unknown,
+                _ => comprehension.element,
+            };
+            match self.direct(element, &inner)? {
                 Value::List(list) => values.extend_from_slice(self.heap.items(list)),
                 value => values.push(value),
             }

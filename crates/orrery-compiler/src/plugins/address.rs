@@ -4,6 +4,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use orrery_python::Int;
+
 /// An address of either version. Python's scope (`fe80::1%eth0`) is checked and dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Address {
@@ -64,9 +66,17 @@ impl Interface {
         1u128.checked_shl(host_bits).map_or(u128::MAX, |bit| bit - 1)
     }
 
-    /// Number of addresses after the first one.
-    pub(super) fn last_index(self) -> u128 {
-        self.host_mask()
+    /// The address at a position of the network; negative positions count from the end.
+    pub(super) fn at(self, position: &Int) -> Option<Address> {
+        let last = self.host_mask();
+        let distance = if position.is_negative() { position.neg() } else { position.clone() };
+        let distance = u128::try_from(&*distance.to_big()).ok()?;
+        let offset = if position.is_negative() {
+            last.checked_sub(distance - 1)?
+        } else {
+            Some(distance).filter(|&distance| distance <= last)?
+        };
+        self.address.with_bits(self.network().bits() + offset)
     }
 
     pub(super) fn network(self) -> Address {
@@ -95,7 +105,7 @@ pub(super) fn v4_address(text: &str) -> Option<Address> {
 pub(super) fn v6_address(text: &str) -> Option<Address> {
     let address = match text.split_once('%') {
         None => text,
-        Some((_, scope)) if scope.is_empty() || scope.contains('%') => return None,
+        Some((_, scope)) if scope.is_empty() || scope.contains(['%', '/']) => return None,
         Some((address, _)) => address,
     };
     address.parse().ok().map(Address::V6)
@@ -133,8 +143,8 @@ fn prefix(mask: &str, address: Address) -> Option<u32> {
 }
 
 /// Length of the prefix that a netmask means, or a hostmask if it is none.
-fn mask_prefix(mask: u32) -> Option<u32> {
-    let contiguous = |mask: u32| mask.leading_ones() + mask.trailing_zeros().min(32) >= 32;
+pub(super) fn mask_prefix(mask: u32) -> Option<u32> {
+    let contiguous = |mask: u32| mask.leading_ones() + mask.trailing_zeros() >= 32;
     if contiguous(mask) {
         Some(mask.leading_ones())
     } else if contiguous(!mask) {
@@ -160,11 +170,7 @@ pub(super) fn v4_network(text: &str) -> Option<Interface> {
     v4_interface(text).filter(|interface| interface.is_network())
 }
 
-/// Networks have no scope.
 pub(super) fn v6_network(text: &str) -> Option<Interface> {
-    if text.contains('%') {
-        return None;
-    }
     v6_interface(text).filter(|interface| interface.is_network())
 }
 

@@ -95,9 +95,6 @@ fn getfact(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
         let message = format!("'{class}' object has no attribute '_type'");
         return Err(Failure::python("AttributeError", message));
     };
-    if ctx.is_of_type(args[0], "std::Resource")? {
-        Err(no_environment())
-    } else {
-        Err(Failure::python("Exception", "Facts can only be retreived from resources."))
-    }
+    super::references::resource_id(ctx, args[0])?;
+    Err(no_environment())
 }

@@ -191,10 +191,8 @@ impl Formatter<'_> {
             (Value::Dict(_), Some(_)) => {
                 Err(Failure::python("KeyError", index.trim_start_matches('0')))
             }
-            (Value::List(_), _) => {
-                let message = "list indices must be integers or slices, not str";
-                Err(Failure::python("TypeError", message))
-            }
+            // Proxies of lists take a text for the name of an attribute.
+            (Value::List(_), _) => attribute(self.ctx, value, index),
             (Value::Str(_), _) => {
                 let message = "string indices must be integers, not 'str'";
                 Err(Failure::python("TypeError", message))

@@ -8,14 +8,18 @@
 mod address;
 mod args;
 mod environment;
+mod files;
 mod format;
+mod ip;
 mod json;
 mod lists;
 mod network;
+mod references;
 mod reflection;
 mod strings;
 mod validate;
 
+pub use references::referenced_type;
 use std::sync::LazyLock;
 
 use orrery_python::PyError;
@@ -92,6 +96,8 @@ pub trait Context {
     fn module_dir(&self, module: &str) -> Option<String>;
     /// Directory of the project.
     fn project_dir(&self) -> String;
+    /// What a path below a module's or the project's directory is.
+    fn file_kind(&self, path: &str) -> FileKind;
     /// Text of a file below a module's or the project's directory. The error is for people.
     fn read_text(&self, path: &str) -> Result<String, String>;
     /// Names in a directory, sorted; error as above.
@@ -102,6 +108,14 @@ pub trait Context {
     fn now(&self) -> f64;
     /// Random bytes for generated passwords.
     fn random_bytes(&mut self, count: usize) -> Vec<u8>;
+}
+
+/// What a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    Missing,
+    File,
+    Directory,
 }
 
 /// Kinds of parameters, as in Python.
@@ -171,10 +185,13 @@ pub fn native_plugins() -> &'static [NativePlugin] {
     static ALL: LazyLock<Vec<NativePlugin>> = LazyLock::new(|| {
         let mut all = [
             environment::PLUGINS,
+            files::PLUGINS,
             format::PLUGINS,
+            ip::PLUGINS,
             json::PLUGINS,
             lists::PLUGINS,
             network::PLUGINS,
+            references::PLUGINS,
             reflection::PLUGINS,
             strings::PLUGINS,
             validate::PLUGINS,

@@ -70,28 +70,14 @@ fn ipindex(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     let source = text(ctx, args[0])?;
     let network = any_network(source).ok_or_else(|| not_an("network", source))?;
     let position = integer(ctx, args[1])?;
-    let out_of_range = || Failure::python("IndexError", "address out of range");
-    let first = network.address.bits();
-    let distance = u128::try_from(&*absolute(&position).to_big())
-        .ok()
-        .map(|distance| if position.is_negative() { distance - 1 } else { distance })
-        .filter(|&distance| distance <= network.last_index())
-        .ok_or_else(out_of_range)?;
-    let bits = if position.is_negative() {
-        first + network.last_index() - distance
-    } else {
-        first + distance
-    };
-    let address = network.address.with_bits(bits).ok_or_else(out_of_range)?;
+    let address = network
+        .at(&position)
+        .ok_or_else(|| Failure::python("IndexError", "address out of range"))?;
     if truth(ctx, args[2]) {
         display(ctx, format_args!("{address}/{}", network.prefix))
     } else {
         display(ctx, address)
     }
-}
-
-fn absolute(int: &Int) -> Int {
-    if int.is_negative() { int.neg() } else { int.clone() }
 }
 
 fn add_to_ip(ctx: &mut dyn Context, args: &[Value]) -> Outcome {

@@ -3,7 +3,7 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Lowering;
-use crate::ast::{Arg, Expr, ExprKind, Loc, Name, Path};
+use crate::ast::{Arg, Expr, ExprKind, ImplementationRef, Loc, Name, Path};
 use crate::interner::Symbol;
 use crate::render;
 use crate::tree::NodeId;
@@ -114,6 +114,22 @@ impl Lowering<'_, '_> {
         let statement = format!("Construct({class})");
         self.push_error("RuntimeException", message, loc, self.after_expression(node));
         self.reported_in(statement);
+    }
+
+    /// Reports `parents` with a condition: whether the parents' implementations apply is theirs to say.
+    pub(super) fn check_parents(
+        &mut self,
+        entity: Path,
+        using: &[ImplementationRef],
+        when: Option<&Expr>,
+        node: NodeId,
+    ) {
+        let conditional = when.is_some_and(|when| !matches!(when.kind, ExprKind::Bool(true)));
+        if conditional && using.iter().any(|used| matches!(used, ImplementationRef::Parents(_))) {
+            let message = "Conditional implementation with parents not allowed".to_owned();
+            self.push_error("RuntimeException", message, entity.loc, self.after(node));
+            self.reported_in(format!("Implement({})", self.interner.text(entity.symbol)));
+        }
     }
 
     /// Reports a typedef whose condition does not depend on the value. The name of the typedef may

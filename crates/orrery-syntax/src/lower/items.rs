@@ -152,6 +152,7 @@ impl Lowering<'_, '_> {
         let when = when.and_then(|when| self.tree.children(when).next());
         let when = when.map(|condition| self.expr(condition));
         let docstring = self.docstring(node);
+        self.check_parents(entity, &implementations, when.as_ref(), node);
         Some(Implement { entity, using: implementations, when, docstring, loc: entity.loc })
     }
 
@@ -238,8 +239,24 @@ impl Lowering<'_, '_> {
             match self.tree.kind(child) {
                 SyntaxKind::Attribute => drop(self.attribute(child)),
                 SyntaxKind::Block => drop(self.block(child)),
+                SyntaxKind::Args
+                | SyntaxKind::PositionalArg
+                | SyntaxKind::KeywordArg
+                | SyntaxKind::SpreadArg
+                | SyntaxKind::DictEntry
+                | SyntaxKind::ComprehensionFor
+                | SyntaxKind::ComprehensionIf
+                | SyntaxKind::Elif
+                | SyntaxKind::Else
+                | SyntaxKind::When
+                | SyntaxKind::Annotations => self.salvage(child),
                 kind if kind >= SyntaxKind::Literal => drop(self.expr(child)),
-                kind if kind >= SyntaxKind::Path => {}
+                SyntaxKind::Path
+                | SyntaxKind::Extends
+                | SyntaxKind::Using
+                | SyntaxKind::TypeRef
+                | SyntaxKind::Arity
+                | SyntaxKind::IndexAttributes => {}
                 _ => drop(self.item(child)),
             }
         }

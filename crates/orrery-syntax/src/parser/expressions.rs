@@ -33,7 +33,8 @@ fn binding_power(kind: SyntaxKind) -> Option<u8> {
         Plus | Minus => SUM,
         Star | Slash | Percent => PRODUCT,
         StarStar => POWER,
-        InKw | NotKw => MEMBERSHIP,
+        NotKw => NOT,
+        InKw => MEMBERSHIP,
         _ => return None,
     })
 }
@@ -69,7 +70,7 @@ impl Parser<'_> {
                 NotKw => {
                     self.bump();
                     self.expect(InKw)?;
-                    self.binding(power)?
+                    self.binding(MEMBERSHIP)?
                 }
                 _ => {
                     self.bump();
@@ -103,6 +104,10 @@ impl Parser<'_> {
                 let marker = parser.start();
                 parser.bump();
                 let inner = parser.binding(NOT)?;
+                // `not a not in b` could be read in two ways, and is neither.
+                if parser.at(NotKw) {
+                    return Err(parser.unexpected());
+                }
                 let height = parser.above(inner)?;
                 parser.finish(marker, NotExpr);
                 Ok(height)

@@ -237,8 +237,11 @@ impl Parser<'_> {
         }
         let previous = *self.significant.get(self.pos.checked_sub(1)?)?;
         match self.tokens[previous as usize].kind {
-            SyntaxKind::TrueKw | SyntaxKind::FalseKw | SyntaxKind::DefinedKw => None,
-            SyntaxKind::NullKw => (self.null_of_dict == Some(previous)).then_some(previous),
+            SyntaxKind::NullKw if self.null_of_dict == Some(previous) => Some(previous),
+            SyntaxKind::TrueKw
+            | SyntaxKind::FalseKw
+            | SyntaxKind::NullKw
+            | SyntaxKind::DefinedKw => (!self.current.may_follow_expression()).then_some(previous),
             kind => kind.is_keyword().then_some(previous),
         }
     }

@@ -70,6 +70,11 @@ fn a_keyword_that_does_not_fit_was_meant_as_a_name() {
     keyword("entity A:\nstring x = undef )", "undef is a reserved keyword @ 2:12");
     keyword("entity A:\ndict? x = null )", "null is a reserved keyword @ 2:11");
     keyword("implementation X for A:", "implementation is a reserved keyword @ 1:1");
+    keyword("true = 1", "true is a reserved keyword @ 1:1");
+    keyword("f(1, true = 2)", "true is a reserved keyword @ 1:6");
+    // Neither `not (a not in b)` nor `(not a) not in b`.
+    keyword("x = not a not in b", "not is a reserved keyword @ 1:11");
+    keyword("x = not a in b not in c", "not is a reserved keyword @ 1:16");
     check(&[
         ("x = true )", "Syntax error at token ) @ 1:11"),
         ("x = a.b is defined )", "Syntax error at token ) @ 1:21"),
@@ -308,6 +313,23 @@ fn typedefs_must_depend_on_the_value() {
     ] {
         valid(&format!("typedef a as string matching {constraint}"));
     }
+}
+
+#[test]
+fn parents_have_no_condition() {
+    assert_eq!(
+        first_error("implement A using i, parents when x\ny = )"),
+        "RuntimeException: Conditional implementation with parents not allowed in Implement(A) @ 1:11"
+    );
+    valid("implement A using i, parents when true");
+}
+
+#[test]
+fn what_is_complete_is_checked_even_in_what_is_not() {
+    check(&[(
+        "k = A[x=f\"{a\" 1]",
+        "Syntax error: Invalid f-string: expected '}' before end of string @ 1:9",
+    )]);
 }
 
 #[test]

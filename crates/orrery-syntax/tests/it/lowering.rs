@@ -41,6 +41,9 @@ fn operators_bind_as_the_language_has_it() {
         ("not a and b", "(Not(a) and b)"),
         ("(1 + 1) in [2]", "((1 + 1) in [2])"),
         ("a == b in c", "(a == (b in c))"),
+        ("a in b not in c", "Not(((a in b) in c))"),
+        ("a ** b not in c", "(a ** Not((b in c)))"),
+        ("a not in b in c", "(Not((a in b)) in c)"),
     ]);
 }
 
@@ -195,7 +198,7 @@ fn fields_of_format_strings_are_collected_up_to_a_doubled_brace() {
 #[test]
 fn definitions() {
     let text = "\"\"\"doc\"\"\"\nimport a::b as c\nentity A extends B, c::D:\n\"\"\"d\"\"\"\n string[]? x = null\n \
-                dict y\n a::t z = undef\nend\nimplement A using parents, c::d when x\nindex A(x, y)\n\
+                dict y\n a::t z = undef\nend\nimplement A using parents, c::d when true\nindex A(x, y)\n\
                 A.p [0:] -- B.q [1:2]\nA.r [:3] \"note\", x B\n\"\"\"r\"\"\"\ntypedef t as int matching self > 1";
     let (file, interner) = valid(text);
     assert_eq!(file.docstring.as_deref(), Some("doc"));

@@ -123,7 +123,7 @@ fn sort_tied_errors(message: &str) -> String {
     text
 }
 
-/// Warnings as a sorted list. Python shows one of its own warnings once, however often it occurs.
+/// Warnings as a sorted list: their order depends on when a file is read.
 fn warnings(report: &Value) -> String {
     let mut texts: Vec<String> = report["warnings"]
         .as_array()
@@ -134,7 +134,6 @@ fn warnings(report: &Value) -> String {
         .map(normalise)
         .collect();
     texts.sort();
-    texts.dedup_by(|one, other| one == other && one.starts_with("DeprecationWarning: "));
     texts.iter().fold(String::new(), |text, warning| text + warning + "\n")
 }
 

@@ -2,6 +2,7 @@
 //! standard library. The refinement types of `std` call it for every assignment, so accepting a value
 //! allocates nothing.
 
+mod decimal;
 mod email;
 mod numbers;
 mod texts;
@@ -75,7 +76,7 @@ fn accepts_text(name: &str, text: &str) -> Option<bool> {
         "datetime.time" => texts::is_time(text),
         "datetime.datetime" => texts::is_datetime(text),
         "datetime.timedelta" => texts::is_timedelta(text),
-        "uuid.UUID" => uuid::Uuid::parse_str(text).is_ok(),
+        "uuid.UUID" => texts::is_uuid(text),
         "pydantic.EmailStr" => email::is_address(text),
         "pydantic.NameEmail" => email::is_name_and_address(text),
         "pydantic.AnyUrl" => urls::is_url(text),

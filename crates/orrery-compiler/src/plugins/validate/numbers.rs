@@ -4,14 +4,16 @@ use std::cmp::Ordering;
 
 use orrery_python::{Int, Number, num_cmp, parse_float, parse_int};
 
+use super::super::args::class_seen;
 use super::super::{Context, Failure};
+use super::decimal::Decimal;
 use crate::value::{DictId, Value};
 
 /// Bounds that a number has to keep.
-type Bound = (Relation, Number);
+pub(super) type Bound = (Relation, Number);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Relation {
+pub(super) enum Relation {
     Greater,
     GreaterOrEqual,
     Less,
@@ -33,11 +35,12 @@ fn keeps(number: &Number, (relation, limit): &Bound) -> bool {
 fn is_multiple(number: &Number, of: &Number) -> bool {
     match orrery_python::modulo(number, of) {
         Ok(Number::Int(rest)) => rest.is_zero(),
-        // Floats are compared within the error that their division has.
-        Ok(Number::Float(rest)) => {
+        // Floats may miss a multiple by a little; what has no distance to one is no contradiction.
+        Ok(Number::Float(_)) => {
+            let number = number.to_f64().unwrap_or(f64::NAN);
             let of = of.to_f64().unwrap_or(f64::NAN);
-            let threshold = number.to_f64().unwrap_or(f64::NAN).abs() / 1e9;
-            rest.abs() <= threshold || (rest.abs() - of.abs()).abs() <= threshold
+            let distance = (number - (number / of).round() * of).abs();
+            distance.is_nan() || distance <= 1e-9
         }
         Err(_) => false,
     }
@@ -71,7 +74,7 @@ pub(super) fn accepts_text(name: &str, text: &str) -> Option<bool> {
     let number = match (is_strict, is_integer) {
         (true, _) => None,
         (false, true) => int_from_text(text).map(Number::Int),
-        (false, false) => parse_float(text).ok().map(Number::Float),
+        (false, false) => float_from_text(text).map(Number::Float),
     };
     Some(keeps_sign(number, relation))
 }
@@ -109,13 +112,18 @@ pub(super) fn accepts_number(ctx: &dyn Context, name: &str, value: Value) -> Opt
     }
 }
 
+/// Larger floats are not taken for integers.
+const INT_FROM_FLOAT_MAX: f64 = 9_223_372_036_854_775_808.0;
+
 /// An integer, or a float without a fraction unless the type is strict.
 fn int_from_value(ctx: &dyn Context, value: Value, is_strict: bool) -> Option<Int> {
     match value {
         Value::Int(int) => Some(Int::Small(int)),
         Value::Big(id) => Some(ctx.heap().big(id).clone()),
         Value::Bool(bool) if !is_strict => Some(Int::Small(i64::from(bool))),
-        Value::Float(float) if !is_strict && float.fract() == 0.0 => {
+        Value::Float(float)
+            if !is_strict && float.fract() == 0.0 && float.abs() < INT_FROM_FLOAT_MAX =>
+        {
             Int::from_f64_trunc(float).ok()
         }
         _ => None,
@@ -135,17 +143,47 @@ fn int_from_text(text: &str) -> Option<Int> {
     let text = text.trim();
     let whole = match text.split_once('.') {
         Some((whole, fraction))
-            if fraction.bytes().all(|byte| byte == b'0') && !whole.is_empty() =>
+            if !whole.is_empty()
+                && !fraction.is_empty()
+                && fraction.bytes().all(|byte| byte == b'0') =>
         {
             whole
         }
         Some(_) => return None,
         None => text,
     };
+    // Zeros at the start end the scrutiny of what follows them.
+    let unsigned = whole.strip_prefix('+').unwrap_or(whole);
+    if unsigned.starts_with('0') {
+        let rest = unsigned.trim_start_matches(['0', '_']);
+        return match rest.as_bytes().first() {
+            None if unsigned.ends_with('0') => Some(Int::Small(0)),
+            Some(b'-' | b'1'..=b'9') if !rest.ends_with('_') && !rest.contains("__") => {
+                let digits = rest.replace('_', "");
+                let is_padded = digits.starts_with("-0") && digits.len() > 2;
+                if is_padded { None } else { Int::parse_decimal(&digits) }
+            }
+            _ => None,
+        };
+    }
     if !whole.is_ascii() || whole.bytes().any(|byte| byte.is_ascii_whitespace()) {
         return None;
     }
     parse_int(whole).ok()
+}
+
+/// A float with single underscores anywhere inside.
+fn float_from_text(text: &str) -> Option<f64> {
+    let trimmed = text.trim();
+    if !trimmed.is_ascii() {
+        return None;
+    }
+    if text.contains('_') {
+        let is_misplaced = text.starts_with('_') || text.ends_with('_') || text.contains("__");
+        let is_bare = trimmed.len() == text.len() && !is_misplaced;
+        return if is_bare { parse_float(&text.replace('_', "")).ok() } else { None };
+    }
+    parse_float(trimmed).ok()
 }
 
 /// Parameters of `conint` and its kin.
@@ -204,6 +242,11 @@ fn constraints(
             (Some(number @ Number::Int(_)), _) => number,
             (Some(Number::Float(float)), "conint") if float.fract() == 0.0 => Number::Float(float),
             (Some(number), "confloat" | "condecimal") => number,
+            (None, "confloat") => {
+                let class = class_seen(ctx, wanted);
+                let problem = format!("TypeError: must be real number, not {class}");
+                return Err(schema_error("float", &problem));
+            }
             _ => return Err(bad_parameter(function, key)),
         };
         found.bounds.push((relation, limit));
@@ -212,14 +255,13 @@ fn constraints(
 }
 
 fn bad_parameter(function: &str, key: &str) -> Failure {
-    let (validator, kind) = match function {
-        "conint" => ("int", "an integer"),
-        "confloat" => ("float", "a float"),
-        _ => ("decimal", "a decimal"),
-    };
-    let message = format!(
-        "Error building \"{validator}\" validator:\n  ValueError: '{key}' must be coercible to {kind}"
-    );
+    let (validator, kind) =
+        if function == "conint" { ("int", "an integer") } else { ("decimal", "a decimal") };
+    schema_error(validator, &format!("ValueError: '{key}' must be coercible to {kind}"))
+}
+
+pub(super) fn schema_error(validator: &str, problem: &str) -> Failure {
+    let message = format!("Error building \"{validator}\" validator:\n  {problem}");
     Failure::python("pydantic_core._pydantic_core.SchemaError", message)
 }
 
@@ -246,7 +288,7 @@ pub(super) fn confloat(
 ) -> Result<bool, Failure> {
     let wanted = constraints(ctx, "confloat", parameters)?;
     let float = match value {
-        Value::Str(id) if !wanted.strict => parse_float(ctx.heap().text(id)).ok(),
+        Value::Str(id) if !wanted.strict => float_from_text(ctx.heap().text(id)),
         other => float_from_value(ctx, other, wanted.strict),
     };
     let Some(float) = float else {
@@ -256,7 +298,7 @@ pub(super) fn confloat(
     Ok(is_allowed && wanted.bounds.iter().all(|bound| keeps(&Number::Float(float), bound)))
 }
 
-/// Decimals are read as digits and an exponent; bounds are compared as floats.
+/// Decimals are exact.
 pub(super) fn condecimal(
     ctx: &dyn Context,
     value: Value,
@@ -264,31 +306,16 @@ pub(super) fn condecimal(
 ) -> Result<bool, Failure> {
     let wanted = constraints(ctx, "condecimal", parameters)?;
     let text = match value {
-        Value::Str(id) if !wanted.strict => ctx.heap().text(id).trim().to_owned(),
+        Value::Str(id) if !wanted.strict => ctx.heap().text(id).trim().replace('_', ""),
         Value::Int(_) | Value::Big(_) | Value::Float(_) if !wanted.strict => ctx.repr(value),
         _ => return Ok(false),
     };
-    let Ok(float) = parse_float(&text) else {
-        return Ok(false);
+    let Some(decimal) = Decimal::parse(&text) else {
+        let is_special = parse_float(&text).is_ok_and(|float| !float.is_finite());
+        return Ok(is_special && wanted.allow_inf_nan == Some(true));
     };
-    if !float.is_finite() {
-        return Ok(wanted.allow_inf_nan == Some(true));
-    }
-    let (digits, places) = decimal_size(&text);
+    let (digits, places) = decimal.size();
     let fits = wanted.max_digits.is_none_or(|max| digits <= max)
         && wanted.decimal_places.is_none_or(|max| places <= max);
-    Ok(fits && wanted.bounds.iter().all(|bound| keeps(&Number::Float(float), bound)))
-}
-
-/// Number of digits of a decimal, and how many of them stand after the point.
-fn decimal_size(text: &str) -> (u64, u64) {
-    let unsigned = text.trim_start_matches(['+', '-']);
-    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
-    let exponent: i64 = exponent.parse().unwrap_or(0);
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let places = fraction.len() as i64 - exponent;
-    let significant = format!("{whole}{fraction}");
-    let significant = significant.trim_start_matches('0').len().max(1) as i64;
-    let digits = if places < 0 { significant - places } else { significant.max(places) };
-    (digits.unsigned_abs(), places.max(0).unsigned_abs())
+    Ok(fits && wanted.bounds.iter().all(|bound| decimal.keeps(bound)))
 }

@@ -2,7 +2,7 @@
 
 use url::Url;
 
-const HTTP_URL_CHARACTERS_MAX: usize = 2083;
+const HTTP_URL_BYTES_MAX: usize = 2083;
 
 pub(super) fn is_url(text: &str) -> bool {
     Url::parse(text).is_ok()
@@ -14,5 +14,5 @@ pub(super) fn is_any_http_url(text: &str) -> bool {
 }
 
 pub(super) fn is_http_url(text: &str) -> bool {
-    text.chars().count() <= HTTP_URL_CHARACTERS_MAX && is_any_http_url(text)
+    text.len() <= HTTP_URL_BYTES_MAX && is_any_http_url(text)
 }

@@ -1,0 +1,91 @@
+//! Plugins that make references: values that only the agent resolves.
+//!
+//! A reference is carried as `Value::Other`. Its class says what it resolves to, and its text holds a
+//! number made from its arguments, so that references to the same thing are equal.
+
+use std::hash::{BuildHasher, BuildHasherDefault};
+
+use rustc_hash::FxHasher;
+
+use super::args::{ANY, attribute, known, plugin, required, text};
+use super::files::exception;
+use super::{Context, Failure, NativePlugin, Outcome};
+use crate::value::{Other, Value};
+
+pub(super) const PLUGINS: &[NativePlugin] = &[
+    plugin!("std::create_environment_reference", [required("name", "Reference[string] | string")]
+        => "Reference[string]", create_environment_reference),
+    plugin!("std::create_fact_reference", [required("resource", "std::Resource"), required("fact_name", "string")]
+        => "Reference[string]", create_fact_reference),
+    plugin!("std::create_int_reference", [required("value", ANY)] => "Reference[int]", create_int_reference),
+];
+
+/// The type of what a reference resolves to, `None` if the value is no reference.
+pub fn referenced_type(class: &str) -> Option<&'static str> {
+    match class {
+        "inmanta_plugins.std.IntReference" => Some("int"),
+        "inmanta_plugins.std.EnvironmentReference" | "inmanta_plugins.std.FactReference" => {
+            Some("string")
+        }
+        _ => None,
+    }
+}
+
+fn reference(ctx: &mut dyn Context, class: &str, arguments: &str) -> Value {
+    let number = BuildHasherDefault::<FxHasher>::default().hash_one(arguments) & 0xffff_ffff_fff0;
+    let repr = format!("<{class} object at 0x7f{number:012x}>");
+    ctx.heap_mut().other(Other { class: class.to_owned(), repr })
+}
+
+fn create_int_reference(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let arguments = ctx.repr(args[0]);
+    Ok(reference(ctx, "inmanta_plugins.std.IntReference", &arguments))
+}
+
+fn create_environment_reference(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let arguments = ctx.repr(args[0]);
+    Ok(reference(ctx, "inmanta_plugins.std.EnvironmentReference", &arguments))
+}
+
+fn create_fact_reference(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    let id = resource_id(ctx, args[0])?;
+    let fact = text(ctx, args[1])?;
+    let repr = format!("FactReference[resource_id={id},fact_name={fact}]");
+    let class = "inmanta_plugins.std.FactReference".to_owned();
+    Ok(ctx.heap_mut().other(Other { class, repr }))
+}
+
+/// Resources that the standard module exports: entity, path to the name of the agent, identifying
+/// attribute.
+const RESOURCES: [(&str, &[&str], &str); 7] = [
+    ("std::testing::NullResource", &["agentname"], "name"),
+    ("std::AgentConfig", &["agent"], "agentname"),
+    ("std::File", &["host", "name"], "path"),
+    ("std::Directory", &["host", "name"], "path"),
+    ("std::Symlink", &["host", "name"], "target"),
+    ("std::Package", &["host", "name"], "name"),
+    ("std::Service", &["host", "name"], "name"),
+];
+
+/// `type[agent,attribute=value]` of an instance that is exported.
+pub(super) fn resource_id(ctx: &mut dyn Context, resource: Value) -> Result<String, Failure> {
+    for (entity, agent_path, id_attribute) in RESOURCES {
+        // A type of a namespace that is not loaded is no type of this instance.
+        if !matches!(ctx.is_of_type(resource, entity), Ok(true)) {
+            continue;
+        }
+        let mut agent = resource;
+        for name in agent_path {
+            agent = attribute(ctx, agent, name)?;
+        }
+        let value = known(attribute(ctx, resource, id_attribute)?)?;
+        let (agent, value) = (ctx.proxy_str(agent), ctx.proxy_str(value));
+        if value.contains(']') {
+            let shown = orrery_python::repr_str(&value);
+            let message = format!("Invalid attribute value {shown}: cannot contain ']'.");
+            return Err(Failure::python("ValueError", message));
+        }
+        return Ok(format!("{entity}[{agent},{id_attribute}={value}]"));
+    }
+    Err(exception("Facts can only be retreived from resources.".to_owned()))
+}

@@ -1,0 +1,8 @@
+//! The standard plugins, asked what the reference was asked.
+//!
+//! `tests/recorded` holds calls with the reference's answers; `tools/oracle` records them.
+
+mod memory;
+mod recorded;
+mod signatures;
+mod validation;
