@@ -8,9 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::define::{Builder, duplicate};
 use crate::error::{CompileError, Result};
 use crate::load::LoadedFile;
-use crate::program::{
-    Attribute, AttributeId, Definition, EntityId, NamespaceId, Type,
-};
+use crate::program::{Attribute, AttributeId, Definition, EntityId, NamespaceId, Type};
 use crate::value::Value;
 
 impl Builder {
@@ -72,7 +70,12 @@ impl Builder {
         };
     }
 
-    fn parents(&mut self, id: EntityId, source: &ast::Entity, namespace: NamespaceId) -> Result<()> {
+    fn parents(
+        &mut self,
+        id: EntityId,
+        source: &ast::Entity,
+        namespace: NamespaceId,
+    ) -> Result<()> {
         let statement = format!("Entity({})", self.text(source.name.symbol));
         let mut parents = Vec::new();
         for parent in &source.parents {
@@ -165,7 +168,8 @@ impl Builder {
         for ancestor in self.lineage(id).into_iter().skip(1) {
             for &own in &self.program.entity(ancestor).own {
                 let other = self.program.attribute(own);
-                if other.name == attribute.name.symbol && other.ty != ty && other.relation.is_none() {
+                if other.name == attribute.name.symbol && other.ty != ty && other.relation.is_none()
+                {
                     return Err(duplicate("Incompatible attributes", attribute.loc, other.loc));
                 }
             }
@@ -299,7 +303,8 @@ impl Builder {
                 }
             }
         }
-        let defaults = merged.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        let defaults =
+            merged.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         self.program.entities[id.index()].defaults = defaults;
     }
 }

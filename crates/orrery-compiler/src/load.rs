@@ -74,10 +74,12 @@ impl<'f> Loader<'f> {
     /// Loads the main file and everything that it imports, directly or not.
     pub fn load_all(&mut self) -> Result<()> {
         let main = self.options.project_dir.join(&self.options.main_file);
-        let shown = format!("./{}", self.options.main_file.trim_start_matches("./"));
-        let bytes = self.files.read(&main).map_err(|e| {
-            CompileError::new("CompilerException", format!("Could not read {shown}: {e}"))
-        })?;
+        let shown = if Path::new(&self.options.main_file).is_absolute() {
+            self.show(&main)
+        } else {
+            format!("./{}", self.options.main_file.trim_start_matches("./"))
+        };
+        let bytes = self.files.read(&main).map_err(|e| unreadable(&shown, &e))?;
         self.parse("__config__", shown, bytes, false)?;
         let mut pending: Vec<(String, Option<Loc>)> = Vec::new();
         self.push_imports(0, &mut pending);
@@ -204,7 +206,9 @@ impl<'f> Loader<'f> {
                      `inmanta module add --v2` and to install all the project's dependencies with \
                      `inmanta project install`."
                 );
-                return Err(LoadFailure::Module(CompileError::new("ModuleNotFoundException", text)));
+                let error =
+                    CompileError::new("ModuleNotFoundException", text).help(self.searched());
+                return Err(LoadFailure::Module(error));
             }
             Err(error) => return Err(LoadFailure::Module(error)),
         };
@@ -221,6 +225,21 @@ impl<'f> Loader<'f> {
         Ok(module)
     }
 
+    /// Where modules were looked for.
+    fn searched(&self) -> String {
+        let mut places: Vec<String> =
+            self.project.module_path.iter().map(|base| self.show(base)).collect();
+        let names: Vec<&str> =
+            builtin::builtin_modules().iter().map(|module| module.name).collect();
+        places.push(format!("the built-in modules ({})", names.join(", ")));
+        match &self.options.python_environment {
+            Some(environment) => places.push(environment.display().to_string()),
+            None => places
+                .push("no Python environment (activate one, or name it with --python-env)".into()),
+        }
+        format!("it was looked for in {}", places.join("; "))
+    }
+
     fn parse(
         &mut self,
         namespace: &str,
@@ -228,18 +247,7 @@ impl<'f> Loader<'f> {
         bytes: Vec<u8>,
         foreign_plugins: bool,
     ) -> Result<usize> {
-        let text = String::from_utf8(bytes).map_err(|e| {
-            let at = e.utf8_error().valid_up_to();
-            CompileError::new(
-                "CompilerException",
-                format!("{shown} is not UTF-8 text: invalid byte at offset {at}"),
-            )
-            .help("save the file as UTF-8")
-        })?;
-        if u32::try_from(text.len()).is_err() {
-            return Err(CompileError::new("CompilerException", format!("{shown} is over 4 GiB")));
-        }
-        let text = if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n") } else { text };
+        let text = decode(&shown, bytes)?;
         let file = FileId(u32::try_from(self.loaded.len()).expect("invariant: few files"));
         let parsed = orrery_syntax::parse_file(&text, file, &mut self.interner);
         let id = self.sources.add(shown, text);
@@ -248,14 +256,7 @@ impl<'f> Loader<'f> {
             self.warnings.push((class, message, Some(loc)));
         }
         if let Some(first) = parsed.errors.first() {
-            let mut error = CompileError::new(first.class, first.message.clone()).at(first.loc);
-            error.help.clone_from(&first.help);
-            error.statement.clone_from(&first.reported_in);
-            error.hide_place = matches!(
-                first.class,
-                "UnicodeDecodeError" | "UnicodeEncodeError" | "ValueError" | "CompilerException"
-            );
-            error.places = first.duplicate_of.map(|original| (first.loc, original));
+            let error = CompileError::syntax(first);
             self.syntax_errors.extend(parsed.errors);
             return Err(error);
         }
@@ -285,6 +286,36 @@ impl<'f> Loader<'f> {
         order.sort_by_key(|(at, _)| *at);
         self.loaded = order.into_iter().map(|(_, file)| file).collect();
     }
+}
+
+/// The error for a file that cannot be read.
+pub fn unreadable(shown: &str, error: &std::io::Error) -> Box<CompileError> {
+    let reason = match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+        _ => error.to_string(),
+    };
+    CompileError::new("UnreadableFile", format!("could not read {shown}: {reason}"))
+}
+
+/// A file's text as the language sees it, with `\n` at the end of every line.
+pub fn decode(shown: &str, bytes: Vec<u8>) -> Result<String> {
+    let text = String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        let line = e.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let byte = e.as_bytes().get(at).copied().unwrap_or_default();
+        let text = format!(
+            "{shown} is not UTF-8 text: byte {byte:#04x} in line {line}, at offset {at}, is no character"
+        );
+        CompileError::new("UnreadableFile", text).help("save the file as UTF-8")
+    })?;
+    if u32::try_from(text.len()).is_err() {
+        return Err(CompileError::new("UnreadableFile", format!("{shown} is over 4 GiB")));
+    }
+    if !text.contains('\r') {
+        return Ok(text);
+    }
+    Ok(text.replace("\r\n", "\n").replace('\r', "\n"))
 }
 
 /// Why a namespace could not be loaded: below "Failed to load module", or an error of its own.
@@ -321,11 +352,7 @@ pub fn locate_module(
             continue;
         }
         let metadata = files.read(&dir.join("module.yml")).unwrap_or_default();
-        let metadata = String::from_utf8_lossy(&metadata).into_owned();
-        let version = metadata
-            .lines()
-            .find_map(|line| line.strip_prefix("version:"))
-            .map(|version| version.trim().trim_matches(['"', '\'']).to_owned());
+        let version = version_in(&metadata, ':');
         let foreign_plugins = files.is_dir(&dir.join("plugins"));
         return Ok(Some(Module {
             name: name.into(),
@@ -355,15 +382,25 @@ pub fn locate_module(
             if files.is_file(&package.join("setup.cfg"))
                 && files.is_file(&package.join("model/_init.cf"))
             {
+                let metadata = files.read(&package.join("setup.cfg")).unwrap_or_default();
                 return Ok(Some(Module {
                     name: name.into(),
                     dir: package,
                     origin: Origin::Python,
-                    version: None,
+                    version: version_in(&metadata, '='),
                     foreign_plugins: true,
                 }));
             }
         }
     }
     Ok(None)
+}
+
+/// The value of the line `version: 1.2` or `version = 1.2` in a module's metadata.
+fn version_in(metadata: &[u8], separator: char) -> Option<String> {
+    let metadata = String::from_utf8_lossy(metadata);
+    let value = metadata
+        .lines()
+        .find_map(|line| line.strip_prefix("version")?.trim_start().strip_prefix(separator));
+    value.map(|version| version.trim().trim_matches(['"', '\'']).to_owned())
 }

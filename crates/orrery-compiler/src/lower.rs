@@ -437,7 +437,8 @@ impl Lowering<'_> {
                         StmtKind::Assign { target, name: path.symbol, value }
                     }
                     ast::Target::Attribute { base, attribute } => {
-                        let value = self.value_for(&assign.value, None, Some(Owner::Reference(base)));
+                        let value =
+                            self.value_for(&assign.value, None, Some(Owner::Reference(base)));
                         let base = self.expr(base);
                         StmtKind::SetAttr {
                             base,
@@ -552,11 +553,7 @@ impl Lowering<'_> {
     }
 
     /// The attribute assignments inside blocks whose owner is known outside of them.
-    fn promises(
-        &mut self,
-        bodies: &[&Vec<ast::Stmt>],
-        variable: Option<Symbol>,
-    ) -> Box<[Promise]> {
+    fn promises(&mut self, bodies: &[&Vec<ast::Stmt>], variable: Option<Symbol>) -> Box<[Promise]> {
         let mut found: Vec<(&ast::Expr, Symbol)> = Vec::new();
         for body in bodies {
             let mut inner: Vec<Symbol> = variable.into_iter().collect();

@@ -107,8 +107,7 @@ impl Machine<'_> {
             Value::Bool(b) => Ok(Value::Bool(!b)),
             Value::Unknown(_) => Ok(value),
             other => {
-                let text =
-                    format!("Invalid value `{}`: `not` expects a boolean", self.str(other));
+                let text = format!("Invalid value `{}`: `not` expects a boolean", self.str(other));
                 self.fail("RuntimeException", text)
             }
         }
@@ -322,11 +321,8 @@ impl Machine<'_> {
                 other => out.push_str(&self.display(other)?),
             }
         }
-        let value = if values.len() > 1 && out.contains("{{") {
-            None
-        } else {
-            Some(self.heap.str(&out))
-        };
+        let value =
+            if values.len() > 1 && out.contains("{{") { None } else { Some(self.heap.str(&out)) };
         self.scratch = out;
         Ok(value)
     }
@@ -482,7 +478,8 @@ impl Machine<'_> {
             },
             Cast::Int => match value {
                 Value::Str(id) => {
-                    let int = orrery_python::parse_int(self.heap.text(id)).map_err(|_| failed(self))?;
+                    let int =
+                        orrery_python::parse_int(self.heap.text(id)).map_err(|_| failed(self))?;
                     self.heap.int(int)
                 }
                 Value::Float(f) => {

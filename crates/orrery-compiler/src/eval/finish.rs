@@ -180,7 +180,10 @@ impl Machine<'_> {
             .take(5)
             .map(|unit| self.unit_text(unit))
             .collect();
-        format!("each of these waits for a value that only the others could give: {}", shown.join(" → "))
+        format!(
+            "each of these waits for a value that only the others could give: {}",
+            shown.join(" → ")
+        )
     }
 }
 

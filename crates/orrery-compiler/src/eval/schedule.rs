@@ -5,9 +5,7 @@ use std::collections::VecDeque;
 
 use crate::error::Result;
 
-use super::{
-    CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, Origin, QUEUED, READY, encode,
-};
+use super::{CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, Origin, QUEUED, READY, encode};
 
 /// Cells that may be complete: those without a precedence rule first, first come first served, then
 /// the others by the order of the rules.
@@ -32,9 +30,7 @@ impl WaitQueue {
     }
 
     fn pop(&mut self) -> Option<u32> {
-        self.plain
-            .pop_front()
-            .or_else(|| self.ranked.iter_mut().find_map(VecDeque::pop_front))
+        self.plain.pop_front().or_else(|| self.ranked.iter_mut().find_map(VecDeque::pop_front))
     }
 
     fn is_empty(&self) -> bool {
@@ -89,9 +85,8 @@ impl Machine<'_> {
     /// How many units cannot go on without the cell.
     fn blocked(&self, cell: u32) -> i64 {
         let held_back = self.has_policy && self.relation_of(cell).is_some_and(|end| end.held_back);
-        let waiting = self
-            .delayed(cell)
-            .map_or(0, |d| d.waiters.len() as i64 - i64::from(d.gradual));
+        let waiting =
+            self.delayed(cell).map_or(0, |d| d.waiters.len() as i64 - i64::from(d.gradual));
         waiting + i64::from(held_back)
     }
 
@@ -185,7 +180,8 @@ impl Machine<'_> {
         let mut best: Option<(Option<u32>, usize, usize, u32)> = None;
         for cell in 0..self.cells.len() as u32 {
             let content = &self.cells[cell as usize];
-            if content.kind == CellKind::Plain || content.flags & READY != 0 || content.head == NONE {
+            if content.kind == CellKind::Plain || content.flags & READY != 0 || content.head == NONE
+            {
                 continue;
             }
             if self.promises(cell) == 0 || self.blocked(cell) <= 0 {
