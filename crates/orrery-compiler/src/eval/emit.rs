@@ -317,7 +317,7 @@ impl Machine<'_> {
                 let error = CompileError::new("NotFoundException", "variable self not found");
                 Err(self.blame_expr(error, id))
             }
-            ExprKind::Var { var, name } => {
+            ExprKind::Var { var, name, .. } => {
                 if self.place(*var, frame).is_none() {
                     let name = self.text(*name);
                     let short = name.rsplit("::").next().unwrap_or(name);
@@ -431,10 +431,18 @@ impl Machine<'_> {
     ) -> Result<()> {
         let program = self.program;
         match &program.expr(id).kind {
-            ExprKind::Var { var, .. } => {
+            ExprKind::Var { var, member, .. } => {
                 self.emit_expr(id, frame, unit, slot)?;
                 if let Some(Place::Cell(cell)) = self.place(*var, frame) {
-                    self.listen(cell, purpose.collector)?;
+                    if *member
+                        && purpose.collector != NONE
+                        && let Some(value) = self.cell_value(cell)
+                    {
+                        self.unit_mut(purpose.collector).flags |= REPORTED;
+                        self.report(purpose.collector, value)?;
+                    } else {
+                        self.listen(cell, purpose.collector)?;
+                    }
                 }
                 self.wait_expr(id, frame, unit);
                 Ok(())
@@ -459,7 +467,10 @@ impl Machine<'_> {
 
     /// Sends the values of a list relation, those it has and those to come, to a collector.
     pub(super) fn listen(&mut self, cell: u32, collector: u32) -> Result<()> {
-        if collector == NONE || self.cells[cell as usize].kind != CellKind::List {
+        if collector == NONE {
+            return Ok(());
+        }
+        if self.cells[cell as usize].kind != CellKind::List {
             return Ok(());
         }
         self.unit_mut(collector).flags |= REPORTED;
@@ -505,6 +516,17 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// `x is defined`: the variable itself is waited for.
+    fn emit_defined(&mut self, id: ExprId, var: Var, frame: u32, dest: Dest) -> Result<()> {
+        match self.place(var, frame) {
+            Some(Place::Cell(cell)) => self.watch_cell(id, frame, dest, cell),
+            _ => {
+                self.deliver(dest, Value::Bool(true));
+                Ok(())
+            }
+        }
+    }
+
     /// Starts the unit that computes an expression with a step of its own.
     pub(super) fn emit_temp(
         &mut self,
@@ -523,6 +545,9 @@ impl Machine<'_> {
                 if base.is_none() && self.place(*var, frame).is_none() {
                     let text = format!("variable {} not found", self.text(*name));
                     return self.fail("NotFoundException", text);
+                }
+                if base.is_none() {
+                    return self.emit_defined(id, *var, frame, dest);
                 }
                 (Kind::Defined, *base)
             }
