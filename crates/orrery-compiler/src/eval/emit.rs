@@ -474,6 +474,14 @@ impl Machine<'_> {
             return Ok(());
         }
         self.unit_mut(collector).flags |= REPORTED;
+        let Unit { kind, a: literal, .. } = self.units[collector as usize];
+        if kind == Kind::Item {
+            let heard = &mut self.literals[literal as usize].heard;
+            if heard.contains(&cell) {
+                return Ok(());
+            }
+            heard.push(cell);
+        }
         let mut next = 0;
         while let Some(&value) = self.delayed(cell).and_then(|d| d.values.get(next)) {
             self.receive(collector, value)?;
@@ -501,6 +509,7 @@ impl Machine<'_> {
             dest: dest.unit,
             dest_slot: dest.slot,
             collector: purpose.collector,
+            heard: Vec::new(),
         });
         if purpose.collector != NONE {
             self.unit_mut(purpose.collector).flags |= REPORTED;

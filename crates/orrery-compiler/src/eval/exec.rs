@@ -42,9 +42,11 @@ impl Machine<'_> {
                 let value = self
                     .eval_in(ExprId(unit.node), &unit, 0)
                     .map_err(|e| self.blame(e, unit.origin))?;
-                if unit.collector != NONE && unit.flags & REPORTED == 0 {
+                if unit.collector != NONE {
                     self.unit_mut(unit.collector).flags |= REPORTED;
-                    self.report(unit.collector, value)?;
+                    if unit.flags & REPORTED == 0 {
+                        self.report(unit.collector, value)?;
+                    }
                 }
                 self.deliver(Dest { unit: unit.dest, slot: unit.dest_slot }, value);
             }
