@@ -97,6 +97,26 @@ impl CompileError {
         self
     }
 
+    /// Names another statement, whatever was named before.
+    #[must_use]
+    pub fn replace_statement(mut self: Box<Self>, statement: &str, loc: Loc) -> Box<Self> {
+        self.put_statement(statement, loc);
+        self
+    }
+
+    fn put_statement(&mut self, statement: &str, loc: Loc) {
+        if self.bare {
+            return;
+        }
+        self.statement = Some(statement.to_owned());
+        if self.class == "AttributeException" || self.loc.is_none() {
+            self.loc = Some(loc);
+        }
+        for cause in &mut self.causes {
+            cause.put_statement(statement, loc);
+        }
+    }
+
     /// Forgets where it happened: whoever reports it says.
     pub fn forget_places(&mut self) {
         self.statement = None;

@@ -237,6 +237,19 @@ impl Machine<'_> {
         self.refused(instance, slot, &cause).in_statement(object, loc).caused_by(cause)
     }
 
+    /// The same without naming a statement: the step at hand does that.
+    pub(super) fn refused_by(
+        &self,
+        cause: Box<CompileError>,
+        instance: InstanceId,
+        slot: u32,
+    ) -> Box<CompileError> {
+        if cause.bare || cause.class == "AttributeException" {
+            return cause;
+        }
+        self.refused(instance, slot, &cause).caused_by(cause)
+    }
+
     fn refused(&self, instance: InstanceId, slot: u32, cause: &CompileError) -> Box<CompileError> {
         let text = format!(
             "Could not set attribute `{}` on instance `{}`",
@@ -353,7 +366,7 @@ impl Machine<'_> {
         }
         let mut next = 0;
         while let Some(&listener) = self.delayed_mut(cell).listeners.get(next) {
-            self.receive(listener, value)?;
+            self.receive(listener, value, origin)?;
             next += 1;
         }
         if let (true, Some(inverse)) = (both, end.inverse) {

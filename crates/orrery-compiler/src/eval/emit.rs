@@ -439,9 +439,9 @@ impl Machine<'_> {
                         && let Some(value) = self.cell_value(cell)
                     {
                         self.unit_mut(purpose.collector).flags |= REPORTED;
-                        self.report(purpose.collector, value)?;
+                        self.report(purpose.collector, value, encode(Origin::Expr(id)))?;
                     } else {
-                        self.listen(cell, purpose.collector)?;
+                        self.listen(cell, purpose.collector, encode(Origin::Expr(id)))?;
                     }
                 }
                 self.wait_expr(id, frame, unit);
@@ -466,7 +466,7 @@ impl Machine<'_> {
     }
 
     /// Sends the values of a list relation, those it has and those to come, to a collector.
-    pub(super) fn listen(&mut self, cell: u32, collector: u32) -> Result<()> {
+    pub(super) fn listen(&mut self, cell: u32, collector: u32, origin: u32) -> Result<()> {
         if collector == NONE {
             return Ok(());
         }
@@ -474,23 +474,28 @@ impl Machine<'_> {
             return Ok(());
         }
         self.unit_mut(collector).flags |= REPORTED;
-        let Unit { kind, a: literal, .. } = self.units[collector as usize];
-        if kind == Kind::Item {
-            let heard = &mut self.literals[literal as usize].heard;
-            if heard.contains(&cell) {
-                return Ok(());
-            }
-            heard.push(cell);
-        }
         let mut next = 0;
         while let Some(&value) = self.delayed(cell).and_then(|d| d.values.get(next)) {
-            self.receive(collector, value)?;
+            self.receive(collector, value, origin)?;
             next += 1;
         }
-        if !self.is_ready(cell) {
-            let delayed = self.delayed_mut(cell);
+        if self.is_ready(cell) {
+            return Ok(());
+        }
+        let Unit { kind, a: literal, .. } = self.units[collector as usize];
+        let heard = match kind {
+            Kind::Item => {
+                let heard = &mut self.literals[literal as usize].heard;
+                let known = heard.contains(&cell);
+                heard.push(cell);
+                known
+            }
+            _ => false,
+        };
+        let delayed = self.delayed_mut(cell);
+        delayed.gradual += 1;
+        if !heard {
             delayed.listeners.push(collector);
-            delayed.gradual += 1;
         }
         Ok(())
     }
@@ -516,8 +521,14 @@ impl Machine<'_> {
         }
         for &item in items {
             let unit = self.new_unit(Kind::Item, frame, item.0, self.root_temps(item));
-            self.unit_mut(unit).a = literal;
-            self.unit_mut(unit).owner = purpose.owner;
+            let origin = match purpose.collector {
+                NONE => encode(Origin::Expr(item)),
+                collector => self.units[collector as usize].origin,
+            };
+            let this = self.unit_mut(unit);
+            this.a = literal;
+            this.owner = purpose.owner;
+            this.origin = origin;
             let purpose = Purpose { collector: unit, owner: purpose.owner };
             self.emit_gradual(item, frame, unit, 0, purpose)?;
             self.finish_unit(unit);

@@ -45,7 +45,9 @@ impl Machine<'_> {
                 if unit.collector != NONE {
                     self.unit_mut(unit.collector).flags |= REPORTED;
                     if unit.flags & REPORTED == 0 {
-                        self.report(unit.collector, value)?;
+                        let origin = encode(Origin::Expr(ExprId(unit.node)));
+                        self.report(unit.collector, value, origin)
+                            .map_err(|e| self.in_resumer(e, &unit))?;
                     }
                 }
                 self.deliver(Dest { unit: unit.dest, slot: unit.dest_slot }, value);
@@ -236,7 +238,7 @@ impl Machine<'_> {
                 if self.units[id as usize].flags & REPORTED == 0 {
                     for at in 0..self.heap.items(list).len() {
                         let item = self.heap.items(list)[at];
-                        self.receive(id, item)?;
+                        self.receive(id, item, unit.origin)?;
                     }
                 }
             }
@@ -261,7 +263,7 @@ impl Machine<'_> {
     }
 
     /// A value arrives at a unit that wants them one by one.
-    pub(super) fn receive(&mut self, id: u32, value: Value) -> Result<()> {
+    pub(super) fn receive(&mut self, id: u32, value: Value, origin: u32) -> Result<()> {
         let unit = self.units[id as usize];
         match unit.kind {
             Kind::For => {
@@ -275,21 +277,21 @@ impl Machine<'_> {
             }
             Kind::SetAttr => {
                 let instance = InstanceId(unit.a);
-                self.set_slot(instance, unit.b, value, unit.set_by, true)
-                    .map_err(|e| self.could_not_set(e, instance, unit.b, unit.origin))
+                self.set_slot(instance, unit.b, value, origin, true)
+                    .map_err(|e| self.refused_by(e, instance, unit.b))
             }
             Kind::Item => {
                 let literal = unit.a as usize;
                 self.literals[literal].values.push(value);
                 match self.literals[literal].collector {
                     NONE => Ok(()),
-                    collector => self.receive(collector, value),
+                    collector => self.receive(collector, value, origin),
                 }
             }
             Kind::Iterate => self.emit_element(id, value),
             Kind::Element | Kind::Branch => match unit.collector {
                 NONE => Ok(()),
-                collector => self.receive(collector, value),
+                collector => self.receive(collector, value, origin),
             },
             Kind::DefinedCell => {
                 if unit.flags & DONE == 0 && !value.is_unknown() {
@@ -350,7 +352,8 @@ impl Machine<'_> {
             }
             _ => self.attribute_cell(value, *base, *name).map_err(|e| self.blame_expr(e, id))?,
         };
-        self.listen(cell, unit.collector)?;
+        self.listen(cell, unit.collector, unit.origin)
+            .map_err(|e| e.replace_statement(&self.renderer().expr(id), self.program.expr(id).loc))?;
         self.connect(Self::dest(unit), cell);
         Ok(())
     }
@@ -474,10 +477,20 @@ impl Machine<'_> {
             self.emit_expr(branch, unit.frame, next, 0)?;
             self.wait_expr(branch, unit.frame, next);
         } else {
-            self.emit_gradual(branch, unit.frame, next, 0, purpose)?;
+            self.emit_gradual(branch, unit.frame, next, 0, purpose)
+                .map_err(|e| self.in_resumer(e, unit))?;
         }
         self.finish_unit(next);
         Ok(())
+    }
+
+    /// Names the step of a conditional expression as the reference does.
+    fn in_resumer(&self, error: Box<CompileError>, unit: &Unit) -> Box<CompileError> {
+        let shown = format!(
+            "<inmanta.ast.statements.generator.ConditionalExpressionResumer object at 0x{}>",
+            crate::render::address(unit.sequence)
+        );
+        error.replace_statement(&shown, self.origin_loc(unit.origin))
     }
 
     fn run_defined(&mut self, unit: &Unit) -> Result<()> {
@@ -526,7 +539,7 @@ impl Machine<'_> {
                 self.unit_mut(next).a = cell;
                 let mut at = 0;
                 while let Some(&value) = self.delayed(cell).and_then(|d| d.values.get(at)) {
-                    self.receive(next, value)?;
+                    self.receive(next, value, encode(Origin::Expr(id)))?;
                     at += 1;
                 }
                 self.delayed_mut(cell).listeners.push(next);
@@ -622,7 +635,7 @@ impl Machine<'_> {
         self.comprehensions[number].results.push(value);
         if value.is_unknown() && comprehension.unknown.is_none() {
             if unit.collector != NONE {
-                self.receive(unit.collector, value)?;
+                self.receive(unit.collector, value, unit.origin)?;
             }
             return Ok(());
         }
@@ -656,7 +669,9 @@ impl Machine<'_> {
         let value =
             self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
         if unit.collector != NONE && self.units[id as usize].flags & REPORTED == 0 {
-            self.report(unit.collector, value)?;
+            let origin = encode(Origin::Expr(ExprId(unit.node)));
+            self.report(unit.collector, value, origin)
+                .map_err(|e| self.blame(e, unit.origin))?;
         }
         let comprehending = &mut self.comprehensions[unit.a as usize];
         comprehending.results[unit.b as usize] = value;
@@ -666,15 +681,15 @@ impl Machine<'_> {
     }
 
     /// Hands a whole value to a collector, list or not.
-    pub(super) fn report(&mut self, collector: u32, value: Value) -> Result<()> {
+    pub(super) fn report(&mut self, collector: u32, value: Value, origin: u32) -> Result<()> {
         if let Value::List(list) = value {
             for at in 0..self.heap.items(list).len() {
                 let item = self.heap.items(list)[at];
-                self.receive(collector, item)?;
+                self.receive(collector, item, origin)?;
             }
             return Ok(());
         }
-        self.receive(collector, value)
+        self.receive(collector, value, origin)
     }
 
     fn run_collect(&mut self, unit: &Unit) {
@@ -694,7 +709,8 @@ impl Machine<'_> {
         let value =
             self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
         if self.units[id as usize].flags & REPORTED == 0 {
-            self.report(id, value)?;
+            let origin = encode(Origin::Expr(ExprId(unit.node)));
+            self.report(id, value, origin).map_err(|e| self.blame(e, unit.origin))?;
         }
         let literal = &mut self.literals[unit.a as usize];
         literal.pending -= 1;

@@ -71,6 +71,7 @@ impl Machine<'_> {
             if let Some(end) = attribute.relation
                 && self.cells[cell as usize].kind != CellKind::Plain
                 && count >= end.low
+                && self.delayed(cell).is_none_or(|d| d.promises == 0)
             {
                 self.freeze(cell);
                 continue;
