@@ -220,10 +220,7 @@ impl Builder {
         }
         collected.sort_by_key(|(number, ..)| *number);
         for (_, typedef, namespace) in collected {
-            let statement = format!("Type({})", self.text(typedef.name.symbol));
-            let base = self
-                .resolve_type(typedef.base.symbol, typedef.base.loc, namespace)
-                .map_err(|e| e.or_in(|| statement, typedef.base.loc))?;
+            let base = self.resolve_type(typedef.base.symbol, typedef.base.loc, namespace)?;
             self.program.typedefs.push(crate::ir::Typedef {
                 name: typedef.name.symbol,
                 base,

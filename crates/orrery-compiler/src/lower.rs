@@ -380,7 +380,9 @@ impl Lowering<'_> {
         let constraint = self.expr(&typedef.constraint);
         self.levels.pop();
         let name = self.b.text(typedef.name.symbol).to_owned();
-        self.check(&format!("Type({name})"), typedef.loc)?;
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
         let own_name = typedef.name.symbol;
         if !self.mentions(&typedef.constraint, own_name) {
             let text = "typedef expressions should reference the self variable";
@@ -410,7 +412,7 @@ impl Lowering<'_> {
                 relation: attribute,
                 value,
                 statement: statement.as_str().into(),
-                loc: relation.loc,
+                loc: Loc { column: false, ..relation.loc },
             });
         }
         Ok(())

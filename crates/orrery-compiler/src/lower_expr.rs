@@ -427,10 +427,17 @@ impl Lowering<'_> {
 
     /// A constructor as argument must make what the relation holds.
     fn check_argument_type(&mut self, target: Option<EntityId>, value: ExprId) {
-        let (Some(target), ExprKind::Construct(inner)) = (target, &self.b.program.expr(value).kind)
-        else {
-            return;
+        let Some(target) = target else { return };
+        let parts: Vec<ExprId> = match &self.b.program.expr(value).kind {
+            ExprKind::List(items) => items.to_vec(),
+            ExprKind::Conditional { then, otherwise, .. } => vec![*then, *otherwise],
+            ExprKind::Comprehension(comprehension) => vec![comprehension.value],
+            _ => Vec::new(),
         };
+        for part in parts {
+            self.check_argument_type(Some(target), part);
+        }
+        let ExprKind::Construct(inner) = &self.b.program.expr(value).kind else { return };
         if self.error.is_some() || self.b.program.is_subtype(inner.entity, target) {
             return;
         }

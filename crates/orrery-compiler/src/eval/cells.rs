@@ -312,7 +312,7 @@ impl Machine<'_> {
             return Ok(());
         }
         self.validate(ty, value)?;
-        if let (true, Some(inverse)) = (both, inverse) {
+        if let (true, Some(inverse), false) = (both, inverse, value.is_unknown()) {
             self.set_inverse(inverse, value, instance, origin)?;
         }
         self.cells[at].value = value;

@@ -143,10 +143,9 @@ impl Machine<'_> {
             ExprKind::Nothing => Ok(Value::List(self.empty_list)),
             ExprKind::Regex(at) => {
                 let Value::Str(text) = this.this else {
-                    let text = "expected string or bytes-like object, got ";
                     return Err(CompileError::python(orrery_python::PyError {
-                        kind: "TypeError",
-                        message: format!("{text}'{}'", self.heap.class_name(this.this)),
+                        kind: "AssertionError",
+                        message: String::new(),
                     }));
                 };
                 let (_, regex) = &program.regexes[*at as usize];
@@ -255,7 +254,7 @@ impl Machine<'_> {
                 match call.callee {
                     Callee::Cast(cast) => {
                         let value = positional.first().copied().unwrap_or(Value::Null);
-                        self.cast(cast, value).map_err(|e| self.blame_expr(e, id))
+                        self.cast(cast, value)
                     }
                     Callee::Plugin(number) => self.call_direct(id, number, positional, keyword),
                 }
