@@ -3,7 +3,7 @@
 use md5::{Digest, Md5};
 use orrery_python::{str_capitalize, str_lower, str_split, str_upper};
 
-use super::args::{ANY, clamped, class_seen, optional, plugin, required, text, truth};
+use super::args::{ANY, clamped, class_seen, optional, plugin, python_len, required, text, truth};
 use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
 use crate::value::Value;
 
@@ -103,7 +103,7 @@ fn hostname(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
 }
 
 fn length(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
-    Ok(Value::Int(text(ctx, args[0])?.chars().count() as i64))
+    Ok(Value::Int(python_len(ctx, args[0])? as i64))
 }
 
 /// `text[:length]`: a negative length leaves out that many characters at the end.

@@ -1,4 +1,7 @@
 //! `std::template` renders what the reference renders, and complains where it complains.
+//!
+//! A larger table, made by `tools/oracle/templates.py --random`, is compared when the variable
+//! `ORRERY_TEMPLATE_TABLE` names it; templates that are refused do not count there.
 
 use orrery_compiler::plugins::{CellId, Context, Failure, native_plugins};
 use orrery_compiler::value::Value;
@@ -30,21 +33,22 @@ fn with_variables() -> Memory {
 /// Numbers of instances differ from one machine to the next.
 fn neutral(text: &str) -> String {
     let mut out = String::new();
-    let mut words = text.split_inclusive(' ').peekable();
-    while let Some(word) = words.next() {
-        out.push_str(word);
-        let entity = word.trim_end().rsplit("::").next().unwrap_or_default();
-        let is_entity = word.contains("::") && entity.starts_with(|c: char| c.is_uppercase());
-        if is_entity && let Some(number) = words.peek() {
-            let digits = number.trim_start_matches(|c: char| c.is_ascii_hexdigit());
-            if digits.len() < number.len() && !number.starts_with('(') {
-                out.push('0');
-                out.push_str(digits);
-                words.next();
-            }
+    let mut rest = text;
+    while let Some(at) = rest.find("::") {
+        let (before, after) = rest.split_at(at + 2);
+        out.push_str(before);
+        let name = after.find(|c: char| !c.is_alphanumeric()).unwrap_or(after.len());
+        let (name, after) = after.split_at(name);
+        out.push_str(name);
+        rest = after;
+        let digits = after.strip_prefix(' ').unwrap_or_default();
+        let others = digits.trim_start_matches(|c: char| c.is_ascii_hexdigit());
+        if name.starts_with(|c: char| c.is_uppercase()) && others.len() < digits.len() {
+            out.push_str(" 0");
+            rest = others;
         }
     }
-    out
+    out + rest
 }
 
 fn call(memory: &mut Memory, path: &str, named: Vec<(String, Value)>) -> Json {
@@ -108,10 +112,18 @@ fn outcome(row: &Json) -> Json {
 
 #[test]
 fn recorded_templates_have_the_outcome_of_the_reference() {
-    let rows: Vec<Json> = serde_json::from_str(RECORDED).expect("recorded templates are JSON");
+    let table = match std::env::var_os("ORRERY_TEMPLATE_TABLE") {
+        Some(path) => std::fs::read_to_string(path).expect("the table that was asked for"),
+        None => RECORDED.to_owned(),
+    };
+    let rows: Vec<Json> = serde_json::from_str(&table).expect("recorded templates are JSON");
+    let is_random = table != RECORDED;
     let mut different = Vec::new();
     for mut row in rows {
         let ours = outcome(&row);
+        if is_random && ours["error"].as_str().is_some_and(|error| error.starts_with("Plugin(")) {
+            continue;
+        }
         let entries = row.as_object_mut().expect("an object");
         let shown = [entries.remove("snippet"), entries.remove("call"), entries.remove("files")];
         let recorded = Json::Object(entries.clone());

@@ -27,7 +27,7 @@ impl Renderer<'_> {
         value: &Val,
         given: &Given,
     ) -> Rendered<Option<Val>> {
-        let given = Given { positional: given.positional.clone(), named: given.named.clone() };
+        let given = given.clone();
         Ok(Some(match name {
             "length" | "count" => {
                 self.bound(name, given, [])?;
@@ -39,10 +39,22 @@ impl Renderer<'_> {
             }
             "first" | "last" => {
                 self.bound(name, given, [])?;
-                if let ("last", Val::Iterator(..) | Val::OwnView(..)) = (name, value) {
-                    return Err(self.refused("the filter `last` on an iterator"));
+                if let ("last", Val::OwnView(..) | Val::View(..)) = (name, value) {
+                    return Err(self.refused("the filter `last` on a view"));
                 }
-                let mut items = self.iterate(value)?;
+                let mut items = self.iterate(value).map_err(|failure| match failure {
+                    Failure::Python(error)
+                        if name == "last" && error.message.ends_with("is not iterable") =>
+                    {
+                        let message = format!("'{}' object is not reversible", value.class());
+                        Failure::python("TypeError", message)
+                    }
+                    other => other,
+                })?;
+                if let ("last", Val::Iterator(_)) = (name, value) {
+                    let class = value.class();
+                    return type_error(format!("'{class}' object is not reversible"));
+                }
                 let found = if name == "last" { items.pop() } else { items.into_iter().next() };
                 found.unwrap_or_else(|| {
                     Val::undefined(format!("No {name} item, sequence was empty."))
@@ -70,22 +82,19 @@ impl Renderer<'_> {
             "sort" | "unique" | "min" | "max" | "sum" | "groupby" | "dictsort" => {
                 return self.ordering_filter(name, value, given).map(Some);
             }
-            "map" => self.mapped(value, given)?,
-            "select" | "reject" | "selectattr" | "rejectattr" => {
-                self.selected(name, value, given)?
-            }
+            "map" => self.mapped(value, given),
+            "select" | "reject" | "selectattr" | "rejectattr" => self.selected(name, value, given),
             "batch" | "slice" => self.cut(name, value, given)?,
             "items" => {
                 self.bound(name, given, [])?;
-                let Val::Dict(entries) = value else {
-                    if value.is_undefined() {
-                        return Ok(Some(Val::iterator("generator object do_items", [])));
+                let value = value.clone();
+                self.generator("do_items", |renderer| match value {
+                    Val::Dict(entries) => {
+                        renderer.iterate(&Val::OwnView(super::value::View::Items, entries))
                     }
-                    return type_error("Can only get item pairs from a mapping.");
-                };
-                let pairs =
-                    self.iterate(&Val::OwnView(super::value::View::Items, entries.clone()))?;
-                Val::iterator("generator object do_items", pairs)
+                    Val::Undefined(_) => Ok(Vec::new()),
+                    _ => type_error("Can only get item pairs from a mapping."),
+                })
             }
             _ => return Ok(None),
         }))
@@ -95,11 +104,11 @@ impl Renderer<'_> {
         if let Some(text) = value.as_text() {
             return Ok(Val::str(text.chars().rev().collect::<String>()));
         }
-        let printed = match value {
-            Val::List(_) => "list_reverseiterator object",
-            Val::Range(..) => "range_iterator object",
-            Val::Tuple(_) | Val::Model(Value::List(_)) => "reversed object",
-            Val::Dict(_) => "dict_reversekeyiterator object",
+        let class = match value {
+            Val::List(_) => "list_reverseiterator",
+            Val::Range(..) => "range_iterator",
+            Val::Tuple(_) | Val::Model(Value::List(_)) => "reversed",
+            Val::Dict(_) => "dict_reversekeyiterator",
             _ => {
                 let mut items = self.iterate(value).map_err(|failure| match failure {
                     Failure::Python(error) if error.kind == "TypeError" => Failure::python(
@@ -114,7 +123,7 @@ impl Renderer<'_> {
         };
         let mut items = self.iterate(value)?;
         items.reverse();
-        Ok(Val::iterator(printed, items))
+        Ok(Val::iterator(class, items))
     }
 
     fn key_of(
@@ -197,15 +206,18 @@ impl Renderer<'_> {
                 let [case_sensitive, attribute] = self.bound(name, given, params)?;
                 let case_sensitive = self.flag(case_sensitive)?;
                 let key = self.key_of(attribute, None, !case_sensitive)?;
-                let mut seen = hashbrown::HashSet::new();
-                let mut kept = Vec::new();
-                for item in self.iterate(value)? {
-                    let taken = self.take(&item, &key)?;
-                    if seen.insert(self.key(&taken)?.identity) {
-                        kept.push(item);
+                let value = value.clone();
+                Ok(self.generator("sync_do_unique", |renderer| {
+                    let mut seen = hashbrown::HashSet::new();
+                    let mut kept = Vec::new();
+                    for item in renderer.iterate(&value)? {
+                        let taken = renderer.take(&item, &key)?;
+                        if seen.insert(renderer.key(&taken)?.identity) {
+                            kept.push(item);
+                        }
                     }
-                }
-                Ok(Val::iterator("generator object do_unique", kept))
+                    Ok(kept)
+                }))
             }
             "min" | "max" => {
                 let params = ["case_sensitive", "attribute"];
@@ -327,86 +339,82 @@ impl Renderer<'_> {
         Ok(Val::list(groups.into_iter().map(pair).collect()))
     }
 
-    fn mapped(&mut self, value: &Val, mut given: Given) -> Rendered<Val> {
-        let printed = "generator object sync_do_map";
-        let named = |given: &Given, name: &str| {
-            given.named.iter().find(|(found, _)| &**found == name).map(|(_, value)| value.clone())
-        };
-        let attribute = named(&given, "attribute");
-        if given.positional.is_empty() && attribute.is_some() {
-            let default = named(&given, "default");
-            if let Some((name, _)) =
-                given.named.iter().find(|(name, _)| !matches!(&**name, "attribute" | "default"))
-            {
-                let message = format!("Unexpected keyword argument '{name}'");
-                return Err(Failure::python("jinja2.exceptions.FilterArgumentError", message));
+    fn mapped(&mut self, value: &Val, mut given: Given) -> Val {
+        let value = value.clone();
+        self.generator("sync_do_map", |renderer| {
+            let argument_error =
+                |message: String| Failure::python("jinja2.exceptions.FilterArgumentError", message);
+            let named = |given: &Given, name: &str| {
+                let found = given.named.iter().find(|(found, _)| &**found == name);
+                found.map(|(_, value)| value.clone())
+            };
+            let attribute = named(&given, "attribute");
+            if given.positional.is_empty() && attribute.is_some() {
+                let default = named(&given, "default");
+                let is_other =
+                    |(name, _): &&(Rc<str>, Val)| !matches!(&**name, "attribute" | "default");
+                if let Some((name, _)) = given.named.iter().find(is_other) {
+                    return Err(argument_error(format!("Unexpected keyword argument '{name}'")));
+                }
+                let key = renderer.key_of(attribute, default, false)?;
+                let items = renderer.iterate(&value)?;
+                return items.iter().map(|item| renderer.take(item, &key)).collect();
             }
-            let key = self.key_of(attribute, default, false)?;
-            let items = self.iterate(value)?;
-            let taken = items.iter().map(|item| self.take(item, &key));
-            let taken = taken.collect::<Rendered<Vec<_>>>()?;
-            return Ok(Val::iterator(printed, taken));
-        }
-        if given.positional.is_empty() {
-            let message = "map requires a filter argument";
-            return Err(Failure::python("jinja2.exceptions.FilterArgumentError", message));
-        }
-        let filter = given.positional.remove(0);
-        let filter = self.text(&filter)?;
-        if !super::check::has_filter(&filter, &*self.ctx) {
-            return Err(template_error(&format!("No filter named '{filter}'.")));
-        }
-        let mut results = Vec::new();
-        for item in self.iterate(value)? {
-            let given = Given { positional: given.positional.clone(), named: given.named.clone() };
-            results.push(self.filter(&filter, item, given)?);
-        }
-        Ok(Val::iterator(printed, results))
+            if given.positional.is_empty() {
+                return Err(argument_error("map requires a filter argument".to_owned()));
+            }
+            let filter = given.positional.remove(0);
+            let filter = renderer.text(&filter)?;
+            if !super::check::has_filter(&filter, &*renderer.ctx) {
+                return Err(template_error(&format!("No filter named '{filter}'.")));
+            }
+            let items = renderer.iterate(&value)?;
+            items.into_iter().map(|item| renderer.filter(&filter, item, given.clone())).collect()
+        })
     }
 
-    fn selected(&mut self, name: &str, value: &Val, mut given: Given) -> Rendered<Val> {
-        let by_attribute = name.ends_with("attr");
-        let wanted = name.starts_with("select");
-        let key = if by_attribute {
-            if given.positional.is_empty() {
-                let message = "Missing parameter for attribute name";
-                return Err(Failure::python("jinja2.exceptions.FilterArgumentError", message));
-            }
-            let attribute = given.positional.remove(0);
-            self.key_of(Some(attribute), None, false)?
-        } else {
-            self.key_of(None, None, false)?
-        };
-        let test = if given.positional.is_empty() {
-            None
-        } else {
-            let test = given.positional.remove(0);
-            let test = self.text(&test)?;
-            if !super::tests::TESTS.contains(&&*test) {
-                return Err(template_error(&format!("No test named '{test}'.")));
-            }
-            Some(test)
-        };
-        let mut kept = Vec::new();
-        for item in self.iterate(value)? {
-            let taken = self.take(&item, &key)?;
-            let verdict = match &test {
-                Some(test) => {
-                    let given =
-                        Given { positional: given.positional.clone(), named: given.named.clone() };
-                    self.test(test, &taken, given)?
+    fn selected(&mut self, name: &str, value: &Val, mut given: Given) -> Val {
+        let (by_attribute, wanted) = (name.ends_with("attr"), name.starts_with("select"));
+        let value = value.clone();
+        self.generator("select_or_reject", |renderer| {
+            let key = if by_attribute {
+                if given.positional.is_empty() {
+                    let message = "Missing parameter for attribute name";
+                    return Err(Failure::python("jinja2.exceptions.FilterArgumentError", message));
                 }
-                None => self.truth(&taken)?,
+                let attribute = given.positional.remove(0);
+                renderer.key_of(Some(attribute), None, false)?
+            } else {
+                renderer.key_of(None, None, false)?
             };
-            if verdict == wanted {
-                kept.push(item);
+            let test = if given.positional.is_empty() {
+                None
+            } else {
+                let test = given.positional.remove(0);
+                let test = renderer.text(&test)?;
+                if !super::tests::TESTS.contains(&&*test) {
+                    return Err(template_error(&format!("No test named '{test}'.")));
+                }
+                Some(test)
+            };
+            let mut kept = Vec::new();
+            for item in renderer.iterate(&value)? {
+                let taken = renderer.take(&item, &key)?;
+                let verdict = match &test {
+                    Some(test) => renderer.test(test, &taken, given.clone())?,
+                    None => renderer.truth(&taken)?,
+                };
+                if verdict == wanted {
+                    kept.push(item);
+                }
             }
-        }
-        Ok(Val::iterator("generator object select_or_reject", kept))
+            Ok(kept)
+        })
     }
 
     fn cut(&mut self, name: &str, value: &Val, given: Given) -> Rendered<Val> {
-        let params = [if name == "batch" { "linecount" } else { "slices" }, "fill_with"];
+        let is_batch = name == "batch";
+        let params = [if is_batch { "linecount" } else { "slices" }, "fill_with"];
         let [count, fill] = self.bound(name, given, params)?;
         let count = count.ok_or_else(|| self.refused(&format!("`{name}` without a number")))?;
         let count = usize::try_from(whole(&count)?).unwrap_or(0);
@@ -414,27 +422,37 @@ impl Renderer<'_> {
             return Err(self.refused(&format!("`{name}` of nothing")));
         }
         let fill = fill.filter(|fill| !matches!(fill, Val::None));
-        let items = self.iterate(value)?;
-        let mut parts: Vec<Vec<Val>> = Vec::new();
-        if name == "batch" {
-            parts.extend(items.chunks(count).map(<[Val]>::to_vec));
-            if let (Some(last), Some(fill)) = (parts.last_mut(), fill) {
-                last.resize(count, fill);
-            }
-            let parts = parts.into_iter().map(Val::list);
-            return Ok(Val::iterator("generator object do_batch", parts));
-        }
-        let (each, longer) = (items.len() / count, items.len() % count);
-        let mut rest = items.as_slice();
-        for index in 0..count {
-            let (part, others) = rest.split_at(each + usize::from(index < longer));
-            let mut part = part.to_vec();
-            if let (Some(fill), true) = (&fill, index >= longer) {
-                part.push(fill.clone());
-            }
-            parts.push(part);
-            rest = others;
-        }
-        Ok(Val::iterator("generator object sync_do_slice", parts.into_iter().map(Val::list)))
+        let value = value.clone();
+        let function = if is_batch { "do_batch" } else { "sync_do_slice" };
+        Ok(self.generator(function, |renderer| {
+            let items = renderer.iterate(&value)?;
+            let parts =
+                if is_batch { batches(&items, count, fill) } else { slices(&items, count, fill) };
+            Ok(parts.into_iter().map(Val::list).collect())
+        }))
     }
+}
+
+fn batches(items: &[Val], count: usize, fill: Option<Val>) -> Vec<Vec<Val>> {
+    let mut parts: Vec<Vec<Val>> = items.chunks(count).map(<[Val]>::to_vec).collect();
+    if let (Some(last), Some(fill)) = (parts.last_mut(), fill) {
+        last.resize(count, fill);
+    }
+    parts
+}
+
+fn slices(items: &[Val], count: usize, fill: Option<Val>) -> Vec<Vec<Val>> {
+    let (each, longer) = (items.len() / count, items.len() % count);
+    let mut rest = items;
+    let mut parts = Vec::new();
+    for index in 0..count {
+        let (part, others) = rest.split_at(each + usize::from(index < longer));
+        let mut part = part.to_vec();
+        if let (Some(fill), true) = (&fill, index >= longer) {
+            part.push(fill.clone());
+        }
+        parts.push(part);
+        rest = others;
+    }
+    parts
 }

@@ -458,11 +458,11 @@ impl Renderer<'_> {
         }
         let mut positional = Vec::new();
         for value in &given.positional {
-            positional.push(self.to_model(value)?);
+            positional.push(self.model_value(value)?);
         }
         let mut named = crate::value::Dict::default();
         for (name, value) in &given.named {
-            let value = self.to_model(value)?;
+            let value = self.model_value(value)?;
             named.insert(self.ctx.heap_mut().intern(name), value);
         }
         let heap = self.ctx.heap_mut();

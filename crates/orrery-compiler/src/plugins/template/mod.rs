@@ -6,21 +6,25 @@
 //! carry. What it prints and complains about is what Jinja2 3.1 does over Python's values; what it
 //! cannot do exactly, it refuses by name.
 //!
-//! `lexer` → `parser` and `expressions` → `check` → `render`, with `operators`, `attributes`,
-//! `methods`, `filters` and `tests` below it.
+//! `lexer` → `parser` with `imports` and `expressions` → `loads` and `check` → `render` and `evaluate`,
+//! which stand on `operators`, `printing`, `sequences`, `attributes`, `methods`, `filters` and `tests`.
 
 mod ast;
 mod attributes;
+mod calls;
 mod check;
+mod encoding;
 mod evaluate;
 mod expressions;
 mod filters;
+mod imports;
 mod items;
 mod lexer;
 mod loads;
 mod methods;
 mod operators;
 mod parser;
+mod printing;
 mod render;
 mod scope;
 mod sequences;

@@ -108,7 +108,7 @@ impl Parser {
         if self.skip_op(op) { Ok(()) } else { self.expected(op) }
     }
 
-    fn expect_name(&mut self, name: &str) -> Parsed<()> {
+    pub(super) fn expect_name(&mut self, name: &str) -> Parsed<()> {
         if self.skip_name(name) { Ok(()) } else { self.expected(name) }
     }
 
@@ -231,7 +231,7 @@ impl Parser {
             "print" => Parser::print_statement,
             "macro" => Parser::macro_statement,
             "include" => Parser::include_statement,
-            "from" => Parser::from_statement,
+            "from" => Parser::import_names_statement,
             "import" => Parser::import_statement,
             "set" => Parser::set_statement,
             "with" => Parser::with_statement,
@@ -432,70 +432,7 @@ impl Parser {
         Ok(Stmt::Autoescape { enabled, body, loads: OnceCell::new() })
     }
 
-    /// `with context` or `without context`, if it stands here.
-    fn import_context(&mut self) -> Option<bool> {
-        let with = self.is_name("with");
-        let is_context = matches!(self.look(), Tok::Name(name) if name == "context");
-        if !is_context || !(with || self.is_name("without")) {
-            return None;
-        }
-        self.next();
-        self.next();
-        Some(with)
-    }
-
-    fn include_statement(&mut self, _: usize) -> Parsed<Stmt> {
-        let template = self.expression()?;
-        let ignore_missing =
-            self.is_name("ignore") && matches!(self.look(), Tok::Name(name) if name == "missing");
-        if ignore_missing {
-            self.next();
-            self.next();
-        }
-        let with_context = self.import_context().unwrap_or(true);
-        Ok(Stmt::Include { template, ignore_missing, with_context })
-    }
-
-    fn import_statement(&mut self, _: usize) -> Parsed<Stmt> {
-        let template = self.expression()?;
-        self.expect_name("as")?;
-        let target = self.target_name()?;
-        let with_context = self.import_context().unwrap_or(false);
-        Ok(Stmt::Import { template, target, with_context })
-    }
-
-    fn from_statement(&mut self, line: usize) -> Parsed<Stmt> {
-        let template = self.expression()?;
-        self.expect_name("import")?;
-        let mut names = Vec::new();
-        let mut with_context = false;
-        loop {
-            if !names.is_empty() {
-                self.expect_op(",")?;
-            }
-            if let Some(found) = self.import_context() {
-                with_context = found;
-                break;
-            }
-            let name = self.target_name()?;
-            if name.starts_with('_') {
-                let message = "names starting with an underline can not be imported";
-                return Err(SyntaxError::assertion(message));
-            }
-            let alias = if self.skip_name("as") { self.target_name()? } else { name.clone() };
-            names.push((name, alias));
-            if let Some(found) = self.import_context() {
-                with_context = found;
-                break;
-            }
-            if !self.is_op(",") {
-                break;
-            }
-        }
-        Ok(Stmt::FromImport { template, names, with_context, line })
-    }
-
-    fn target_name(&mut self) -> Parsed<Rc<str>> {
+    pub(super) fn target_name(&mut self) -> Parsed<Rc<str>> {
         let name = self.name()?;
         if let "true" | "false" | "True" | "False" | "none" | "None" = &*name {
             return self.fail("can't assign to 'name'");

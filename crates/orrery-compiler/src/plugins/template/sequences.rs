@@ -1,5 +1,8 @@
 //! Iterating, measuring, indexing and slicing.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use orrery_python::Int;
 
 use super::super::Failure;
@@ -80,7 +83,13 @@ impl Renderer<'_> {
                 }
                 numbers
             }
-            Val::Iterator(_, items) => items.borrow_mut().drain(..).collect(),
+            Val::Iterator(iterator) => {
+                let (items, failure) = iterator.state.take();
+                match failure {
+                    Some(failure) => return Err(failure),
+                    None => items,
+                }
+            }
             Val::Model(Value::List(id)) => self.model_items(*id, true)?,
             Val::Bare(Value::List(id)) => self.model_items(*id, false)?,
             Val::Model(Value::Dict(id))
@@ -107,6 +116,20 @@ impl Renderer<'_> {
                 return type_error(format!("'{}' object is not iterable", other.class()));
             }
         })
+    }
+
+    /// A generator: its items are worked out at once, but how that fails is kept for its reader.
+    pub(super) fn generator(
+        &mut self,
+        function: &'static str,
+        work: impl FnOnce(&mut Self) -> Rendered<Vec<Val>>,
+    ) -> Val {
+        let state = match work(self) {
+            Ok(items) => (items, None),
+            Err(failure) => (Vec::new(), Some(failure)),
+        };
+        let state = RefCell::new(state);
+        Val::Iterator(Rc::new(super::value::OneTime { class: "generator", function, state }))
     }
 
     /// Python's `len()`.
@@ -179,7 +202,7 @@ impl Renderer<'_> {
             }
             (Val::List(items), Some(index)) => at(&items.borrow(), index).cloned(),
             (Val::Tuple(items), Some(index)) => at(items, index).cloned(),
-            (Val::Str(_) | Val::Range(..) | Val::Group(_), Some(index)) => {
+            (Val::Str(_) | Val::Markup(_) | Val::Range(..) | Val::Group(_), Some(index)) => {
                 at(&self.iterate(value)?, index).cloned()
             }
             _ => None,
@@ -187,7 +210,7 @@ impl Renderer<'_> {
     }
 
     /// `value[start:stop:step]`.
-    pub(super) fn slice(&self, value: &Val, bounds: &[Val; 3]) -> Rendered<Val> {
+    pub(super) fn slice(&mut self, value: &Val, bounds: &[Val; 3]) -> Rendered<Val> {
         self.defined(value)?;
         let bound = |bound: &Val| -> Rendered<Option<i64>> {
             match bound {
@@ -220,19 +243,22 @@ impl Renderer<'_> {
             Val::Tuple(items) => {
                 Val::tuple(positions(items.len()).map(|at| items[at].clone()).collect())
             }
-            Val::Model(Value::List(_)) => {
-                return Err(self.refused("a slice of a list of the model"));
+            Val::Model(Value::List(id)) => {
+                let items = self.ctx.heap().items(*id);
+                let sliced = positions(items.len()).map(|at| items[at]).collect();
+                Val::Model(self.ctx.heap_mut().list(sliced))
             }
-            Val::Range(..) | Val::Markup(_) | Val::Bare(_) => {
+            Val::Range(..)
+            | Val::Markup(_)
+            | Val::Bare(_)
+            | Val::Dict(_)
+            | Val::Model(Value::Dict(_))
+            | Val::Group(_) => {
                 return Err(self.refused(&format!("a slice of a {}", value.class())));
             }
-            other => Val::undefined(format!(
-                "{} has no element slice({}, {}, {})",
-                other.described(),
-                self.repr(&bounds[0])?,
-                self.repr(&bounds[1])?,
-                self.repr(&bounds[2])?
-            )),
+            other => {
+                return type_error(format!("'{}' object is not subscriptable", other.class()));
+            }
         })
     }
 

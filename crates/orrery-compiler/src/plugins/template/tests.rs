@@ -144,6 +144,10 @@ impl Renderer<'_> {
         })
     }
 
+    pub(super) fn iterate_is_possible(&self, value: &Val) -> bool {
+        is_iterable(value)
+    }
+
     /// Python's `is`, where that does not depend on how values are stored.
     fn same(&self, left: &Val, right: &Val) -> Rendered<bool> {
         match (left, right) {

@@ -1,12 +1,12 @@
 //! Values inside a template: Python's own kinds, and the proxies through which it sees the model.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use indexmap::IndexMap;
 use orrery_python::Int;
 
+use super::super::Failure;
 use super::ast::{For, MacroDef};
 use super::scope::Scope;
 use crate::value::{DictId, Value};
@@ -25,8 +25,8 @@ pub(super) enum Val {
     List(Rc<RefCell<Vec<Val>>>),
     Dict(Rc<RefCell<IndexMap<Key, Val>>>),
     Range(i64, i64, i64),
-    /// An iterator that can be read once; the text is what it prints.
-    Iterator(&'static str, Rc<RefCell<VecDeque<Val>>>),
+    /// An iterator that can be read once.
+    Iterator(Rc<OneTime>),
     /// A list, dict or instance of the model, seen through a proxy.
     Model(Value),
     /// The same without a proxy: what `items()` of a proxied dict holds.
@@ -64,6 +64,14 @@ pub(super) enum View {
     Keys,
     Values,
     Items,
+}
+
+pub(super) struct OneTime {
+    pub(super) class: &'static str,
+    /// The function that made it, if it is a generator.
+    pub(super) function: &'static str,
+    /// What it gives, and how it then fails: Python finds out only when somebody reads that far.
+    pub(super) state: RefCell<(Vec<Val>, Option<Failure>)>,
 }
 
 pub(super) struct Method {
@@ -162,8 +170,9 @@ impl Val {
         Val::Tuple(items.into())
     }
 
-    pub(super) fn iterator(printed: &'static str, items: impl IntoIterator<Item = Val>) -> Val {
-        Val::Iterator(printed, Rc::new(RefCell::new(items.into_iter().collect())))
+    pub(super) fn iterator(class: &'static str, items: Vec<Val>) -> Val {
+        let state = RefCell::new((items, None));
+        Val::Iterator(Rc::new(OneTime { class, function: "", state }))
     }
 
     pub(super) fn undefined(message: impl Into<String>) -> Val {
@@ -200,7 +209,7 @@ impl Val {
             Val::List(_) => "list",
             Val::Dict(_) => "dict",
             Val::Range(..) => "range",
-            Val::Iterator(printed, _) => printed.rsplit(' ').next().unwrap_or("generator"),
+            Val::Iterator(iterator) => iterator.class,
             Val::Model(Value::List(_)) => "JinjaSequenceProxy",
             Val::Model(Value::Dict(_)) => "JinjaDictProxy",
             Val::Model(_) => "JinjaDynamicProxy",
