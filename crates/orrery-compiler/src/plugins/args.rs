@@ -82,6 +82,19 @@ pub(super) fn items(ctx: &dyn Context, value: Value) -> Result<&[Value], Failure
     }
 }
 
+/// Python's `len()`. Models only hand over what fits; templates hand over anything.
+pub(super) fn python_len(ctx: &dyn Context, value: Value) -> Result<usize, Failure> {
+    match value {
+        Value::Str(id) => Ok(ctx.heap().text(id).chars().count()),
+        Value::List(id) => Ok(ctx.heap().items(id).len()),
+        Value::Dict(id) => Ok(ctx.heap().entries(id).len()),
+        other => {
+            let message = format!("object of type '{}' has no len()", class_seen(ctx, other));
+            Err(Failure::python("TypeError", message))
+        }
+    }
+}
+
 /// An integer argument; booleans count as integers.
 pub(super) fn integer(ctx: &dyn Context, value: Value) -> Result<Int, Failure> {
     match value {

@@ -26,7 +26,7 @@ enum Numbering {
     Manual,
 }
 
-fn format(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+pub(super) fn format(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     let template = text(ctx, args[0])?.to_owned();
     let mut formatter =
         Formatter { ctx, positional: args[1], named: args[2], numbering: Numbering::Undecided };

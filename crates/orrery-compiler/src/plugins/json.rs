@@ -351,7 +351,7 @@ fn dumps(ctx: &dyn Context, value: Value, out: &mut String, depth: usize) -> Res
 }
 
 /// Everything beyond ASCII is escaped, in UTF-16.
-fn write_string(out: &mut String, text: &str) {
+pub(super) fn write_string(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {

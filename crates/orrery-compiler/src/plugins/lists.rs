@@ -3,11 +3,11 @@
 use std::cmp::Ordering;
 
 use hashbrown::HashSet;
-use orrery_python::{Int, num_cmp};
+use orrery_python::{Int, num_cmp, parse_int};
 
 use super::args::{
     ANY, ANY_LIST, attribute, class_seen, integer, items, known, optional, plugin, position,
-    required, text,
+    python_len, required, text,
 };
 use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
 use crate::value::Value;
@@ -34,16 +34,32 @@ pub(super) const PLUGINS: &[NativePlugin] = &[
 ];
 
 fn at(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
-    let found = position(ctx, args[1], items(ctx, args[0])?.len(), "list")?;
-    known(items(ctx, args[0])?[found])
+    match args[0] {
+        Value::List(_) => {
+            let found = position(ctx, args[1], items(ctx, args[0])?.len(), "list")?;
+            known(items(ctx, args[0])?[found])
+        }
+        Value::Str(_) => {
+            let chars: Vec<char> = text(ctx, args[0])?.chars().collect();
+            let found = position(ctx, args[1], chars.len(), "string")?;
+            Ok(ctx.heap_mut().str(chars[found].encode_utf8(&mut [0; 4])))
+        }
+        other => {
+            let message = format!("'{}' object is not subscriptable", class_seen(ctx, other));
+            Err(Failure::python("TypeError", message))
+        }
+    }
 }
 
 fn count(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
-    Ok(Value::Int(items(ctx, args[0])?.len() as i64))
+    Ok(Value::Int(python_len(ctx, args[0])? as i64))
 }
 
 /// Like `count`, but a list with an unknown member has no known length.
 fn len(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    if !matches!(args[0], Value::List(_)) {
+        return count(ctx, args);
+    }
     let items = items(ctx, args[0])?;
     match items.iter().find(|item| item.is_unknown()) {
         Some(&unknown) => Ok(unknown),
@@ -70,16 +86,17 @@ fn entry(ctx: &dyn Context, args: &[Value]) -> Result<Option<Value>, Failure> {
 }
 
 fn dict_keys(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
-    let keys = match args[0] {
-        Value::Dict(dict) => ctx.heap().entries(dict).keys().map(|&key| Value::Str(key)).collect(),
-        _ => Vec::new(),
+    let Value::Dict(dict) = args[0] else {
+        let message = format!("'{}' object has no attribute 'keys'", class_seen(ctx, args[0]));
+        return Err(Failure::python("AttributeError", message));
     };
+    let keys = ctx.heap().entries(dict).keys().map(|&key| Value::Str(key)).collect();
     Ok(ctx.heap_mut().list(keys))
 }
 
 fn filter(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     let mut kept = Vec::new();
-    for &item in items(ctx, args[0])? {
+    for item in iterated(ctx, args[0])? {
         if !ctx.heap().equal(known(item)?, args[1]) {
             kept.push(item);
         }
@@ -87,28 +104,31 @@ fn filter(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Ok(ctx.heap_mut().list(kept))
 }
 
+/// What iterating over a value gives. Models only hand over lists; templates hand over anything.
+fn iterated(ctx: &mut dyn Context, value: Value) -> Result<Vec<Value>, Failure> {
+    match value {
+        Value::List(list) => Ok(ctx.heap().items(list).to_vec()),
+        Value::Dict(dict) => {
+            Ok(ctx.heap().entries(dict).keys().map(|&key| Value::Str(key)).collect())
+        }
+        Value::Str(id) => {
+            let text = ctx.heap().text(id).to_owned();
+            let heap = ctx.heap_mut();
+            Ok(text.chars().map(|c| heap.str(c.encode_utf8(&mut [0; 4]))).collect())
+        }
+        other => {
+            let message = format!("'{}' object is not iterable", class_seen(ctx, other));
+            Err(Failure::python("TypeError", message))
+        }
+    }
+}
+
 /// Splices one level: whatever Python can iterate, texts and dicts too.
 fn flatten(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     let mut flat = Vec::new();
-    for outer in items(ctx, args[0])?.to_vec() {
-        match known(outer)? {
-            Value::List(list) => {
-                for &inner in ctx.heap().items(list) {
-                    flat.push(known(inner)?);
-                }
-            }
-            Value::Dict(dict) => {
-                flat.extend(ctx.heap().entries(dict).keys().map(|&key| Value::Str(key)));
-            }
-            Value::Str(id) => {
-                let text = ctx.heap().text(id).to_owned();
-                let mut buffer = [0; 4];
-                flat.extend(text.chars().map(|c| ctx.heap_mut().str(c.encode_utf8(&mut buffer))));
-            }
-            other => {
-                let message = format!("'{}' object is not iterable", class_seen(ctx, other));
-                return Err(Failure::python("TypeError", message));
-            }
+    for outer in iterated(ctx, args[0])? {
+        for inner in iterated(ctx, known(outer)?)? {
+            flat.push(known(inner)?);
         }
     }
     Ok(ctx.heap_mut().list(flat))
@@ -117,7 +137,7 @@ fn flatten(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
 /// The `index`-th part of every member.
 fn item(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     let mut parts = Vec::new();
-    for object in items(ctx, args[0])?.to_vec() {
+    for object in iterated(ctx, args[0])? {
         parts.push(match known(object)? {
             Value::List(list) => {
                 let found = position(ctx, args[1], ctx.heap().items(list).len(), "list")?;
@@ -144,14 +164,26 @@ fn item(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
 fn select(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     let name = text(ctx, args[1])?.to_owned();
     let mut selected = Vec::new();
-    for object in items(ctx, args[0])?.to_vec() {
+    for object in iterated(ctx, args[0])? {
         selected.push(attribute(ctx, known(object)?, &name)?);
     }
     Ok(ctx.heap_mut().list(selected))
 }
 
 fn sequence(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
-    let (count, start) = (integer(ctx, args[0])?, integer(ctx, args[1])?);
+    let count = match args[0] {
+        Value::Str(id) => parse_int(ctx.heap().text(id))?,
+        Value::Float(float) => Int::from_f64_trunc(float)?,
+        number @ (Value::Int(_) | Value::Bool(_) | Value::Big(_)) => integer(ctx, number)?,
+        other => {
+            let message = format!(
+                "int() argument must be a string, a bytes-like object or a real number, not '{}'",
+                class_seen(ctx, other)
+            );
+            return Err(Failure::python("TypeError", message));
+        }
+    };
+    let start = integer(ctx, args[1])?;
     let count = match count {
         Int::Small(count) => count.max(0),
         big if big.is_negative() => 0,
@@ -181,9 +213,10 @@ fn unique(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
         Big(Int),
         Other(String),
     }
+    let items = iterated(ctx, args[0])?;
     let heap = ctx.heap();
     let mut seen = HashSet::new();
-    for &item in items(ctx, args[0])? {
+    for item in items {
         let key = match known(item)? {
             Value::Null => Key::Null,
             Value::Str(id) => Key::Text(id.0),
@@ -219,7 +252,7 @@ fn key_sort(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     };
     let path = ctx.heap().text(path).to_owned();
     let mut keyed = Vec::new();
-    for object in items(ctx, args[0])?.to_vec() {
+    for object in iterated(ctx, args[0])? {
         let mut key = known(object)?;
         for name in path.split('.') {
             key = attribute(ctx, key, name)?;

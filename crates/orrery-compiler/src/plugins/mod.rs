@@ -17,6 +17,7 @@ mod network;
 mod references;
 mod reflection;
 mod strings;
+mod template;
 mod validate;
 
 pub use references::referenced_type;
@@ -41,6 +42,9 @@ pub enum Failure {
     Optional { relation: String, instance: InstanceId },
     /// The plugin's own complaint (the reference's `PluginException`).
     Plugin(String),
+    /// An error of the compiler itself with this message (the reference's `RuntimeException`), to be
+    /// placed at the call.
+    Runtime(String),
     /// What would be a Python exception of another kind.
     Python(PyError),
 }
@@ -69,6 +73,8 @@ pub trait Context {
     fn attribute(&mut self, instance: InstanceId, name: &str) -> Result<Option<Value>, Failure>;
     /// Fully qualified name of the instance's entity.
     fn entity_name(&self, instance: InstanceId) -> String;
+    /// An instance as messages name it: `std::Host (instantiated at ./main.cf:3)`.
+    fn describe(&self, instance: InstanceId) -> String;
     /// Whether a value is of the named type (entity, typedef or primitive; looked up as the model would
     /// with its full name). `Err` if there is no such type.
     fn is_of_type(&mut self, value: Value, type_name: &str) -> Result<bool, Failure>;
@@ -194,6 +200,7 @@ pub fn native_plugins() -> &'static [NativePlugin] {
             references::PLUGINS,
             reflection::PLUGINS,
             strings::PLUGINS,
+            template::PLUGINS,
             validate::PLUGINS,
         ]
         .concat();

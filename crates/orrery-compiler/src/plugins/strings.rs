@@ -3,7 +3,7 @@
 use md5::{Digest, Md5};
 use orrery_python::{str_capitalize, str_lower, str_split, str_upper};
 
-use super::args::{ANY, clamped, optional, plugin, required, text, truth};
+use super::args::{ANY, clamped, class_seen, optional, plugin, python_len, required, text, truth};
 use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
 use crate::value::Value;
 
@@ -71,15 +71,30 @@ fn mapped(ctx: &mut dyn Context, value: Value, map: impl Fn(&str) -> String) -> 
     Ok(ctx.heap_mut().str(&result))
 }
 
+/// A text whose method is called; templates may hand over something else.
+fn with_method<'c>(ctx: &'c dyn Context, value: Value, method: &str) -> Result<&'c str, Failure> {
+    match value {
+        Value::Str(id) => Ok(ctx.heap().text(id)),
+        other => {
+            let class = class_seen(ctx, other);
+            let message = format!("'{class}' object has no attribute '{method}'");
+            Err(Failure::python("AttributeError", message))
+        }
+    }
+}
+
 fn upper(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    with_method(ctx, args[0], "upper")?;
     mapped(ctx, args[0], str_upper)
 }
 
 fn lower(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    with_method(ctx, args[0], "lower")?;
     mapped(ctx, args[0], str_lower)
 }
 
 fn capitalize(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
+    with_method(ctx, args[0], "capitalize")?;
     mapped(ctx, args[0], str_capitalize)
 }
 
@@ -88,7 +103,7 @@ fn hostname(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
 }
 
 fn length(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
-    Ok(Value::Int(text(ctx, args[0])?.chars().count() as i64))
+    Ok(Value::Int(python_len(ctx, args[0])? as i64))
 }
 
 /// `text[:length]`: a negative length leaves out that many characters at the end.
@@ -104,12 +119,13 @@ fn limit(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
 }
 
 fn replace(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
-    let result = text(ctx, args[0])?.replace(text(ctx, args[1])?, text(ctx, args[2])?);
+    let result =
+        with_method(ctx, args[0], "replace")?.replace(text(ctx, args[1])?, text(ctx, args[2])?);
     Ok(ctx.heap_mut().str(&result))
 }
 
 fn split(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
-    let whole = text(ctx, args[0])?.to_owned();
+    let whole = with_method(ctx, args[0], "split")?.to_owned();
     let delimiter = text(ctx, args[1])?.to_owned();
     let heap = ctx.heap_mut();
     let parts = str_split(&whole, &delimiter)?.into_iter().map(|part| heap.str(part)).collect();

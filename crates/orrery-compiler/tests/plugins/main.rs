@@ -5,4 +5,5 @@
 mod memory;
 mod recorded;
 mod signatures;
+mod templates;
 mod validation;

@@ -211,6 +211,10 @@ impl Context for Memory {
         self.instances[instance.index()].entity.to_owned()
     }
 
+    fn describe(&self, instance: InstanceId) -> String {
+        format!("{} (instantiated at /main.cf:1)", self.entity_name(instance))
+    }
+
     fn is_of_type(&mut self, value: Value, type_name: &str) -> Result<bool, Failure> {
         let is_known = DEFINITIONS.contains(&type_name)
             || self.instances.iter().any(|instance| instance.types.contains(&type_name));

@@ -1,0 +1,172 @@
+//! The tree of a template.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+use orrery_python::Int;
+
+use super::loads::Loads;
+
+#[derive(Debug)]
+pub(super) struct Template {
+    pub(super) body: Vec<Stmt>,
+    /// Blocks by name, wherever they stand.
+    pub(super) blocks: Vec<Rc<Block>>,
+    /// Names that are looked up when the template begins; so in every frame below.
+    pub(super) loads: OnceCell<Loads>,
+}
+
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) name: Rc<str>,
+    pub(super) scoped: bool,
+    pub(super) required: bool,
+    pub(super) body: Vec<Stmt>,
+    pub(super) loads: OnceCell<Loads>,
+}
+
+#[derive(Debug)]
+pub(super) enum Stmt {
+    Data(Rc<str>),
+    Output(Vec<Expr>),
+    For(Rc<For>),
+    If { branches: Vec<(Expr, Vec<Stmt>)>, otherwise: Vec<Stmt> },
+    Macro(Rc<str>, Rc<MacroDef>),
+    Call { call: Expr, body: Rc<MacroDef> },
+    Filter { filter: Expr, body: Vec<Stmt>, loads: OnceCell<Loads> },
+    Set { target: Target, value: Expr },
+    SetBlock { target: Target, filter: Option<Expr>, body: Vec<Stmt>, loads: OnceCell<Loads> },
+    With { values: Vec<(Target, Expr)>, body: Vec<Stmt>, loads: OnceCell<Loads> },
+    Block(Rc<Block>),
+    Extends { template: Expr },
+    Include { template: Expr, ignore_missing: bool, with_context: bool },
+    Import { template: Expr, target: Rc<str>, with_context: bool },
+    FromImport { template: Expr, names: Vec<(Rc<str>, Rc<str>)>, with_context: bool, line: usize },
+    Autoescape { enabled: Expr, body: Vec<Stmt>, loads: OnceCell<Loads> },
+}
+
+#[derive(Debug)]
+pub(super) struct For {
+    pub(super) target: Target,
+    pub(super) iterable: Expr,
+    pub(super) test: Option<Expr>,
+    pub(super) recursive: bool,
+    pub(super) body: Vec<Stmt>,
+    pub(super) otherwise: Vec<Stmt>,
+    pub(super) loads: OnceCell<Loads>,
+    pub(super) test_loads: OnceCell<Loads>,
+    pub(super) otherwise_loads: OnceCell<Loads>,
+}
+
+#[derive(Debug)]
+pub(super) struct MacroDef {
+    pub(super) params: Vec<Rc<str>>,
+    /// Defaults of the last parameters.
+    pub(super) defaults: Vec<Expr>,
+    pub(super) body: Vec<Stmt>,
+    /// Which of the special names the body mentions.
+    pub(super) uses_varargs: bool,
+    pub(super) uses_kwargs: bool,
+    pub(super) uses_caller: bool,
+    pub(super) loads: OnceCell<Loads>,
+}
+
+#[derive(Debug)]
+pub(super) enum Target {
+    Name(Rc<str>),
+    Tuple(Vec<Target>),
+    /// `namespace.attribute`.
+    Attribute(Rc<str>, Rc<str>),
+}
+
+#[derive(Debug)]
+pub(super) struct Expr {
+    pub(super) kind: Kind,
+    pub(super) line: usize,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    None,
+    Bool(bool),
+    Int(Int),
+    Float(f64),
+    Str(Rc<str>),
+    Name(Rc<str>),
+    Tuple(Vec<Expr>),
+    List(Vec<Expr>),
+    Dict(Vec<(Expr, Expr)>),
+    Attribute(Box<Expr>, Rc<str>),
+    Item(Box<Expr>, Box<Expr>),
+    Slice(Box<[Option<Expr>; 3]>),
+    Call(Box<Expr>, Args),
+    /// The value that is filtered is absent in filter blocks.
+    Filter {
+        value: Option<Box<Expr>>,
+        name: Rc<str>,
+        args: Args,
+    },
+    Test {
+        value: Box<Expr>,
+        name: Rc<str>,
+        args: Args,
+    },
+    Not(Box<Expr>),
+    Negative(Box<Expr>),
+    Positive(Box<Expr>),
+    Binary(Binary, Box<Expr>, Box<Expr>),
+    And(Box<Expr>, Box<Expr>),
+    Or(Box<Expr>, Box<Expr>),
+    Concat(Vec<Expr>),
+    Compare(Box<Expr>, Vec<(Comparison, Expr)>),
+    Conditional {
+        test: Box<Expr>,
+        then: Box<Expr>,
+        otherwise: Option<Box<Expr>>,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Args {
+    pub(super) positional: Vec<Expr>,
+    pub(super) named: Vec<(Rc<str>, Expr)>,
+    pub(super) rest: Option<Box<Expr>>,
+    pub(super) rest_named: Option<Box<Expr>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    FloorDiv,
+    Mod,
+    Pow,
+}
+
+impl Binary {
+    pub(super) fn symbol(self) -> &'static str {
+        match self {
+            Binary::Add => "+",
+            Binary::Sub => "-",
+            Binary::Mul => "*",
+            Binary::Div => "/",
+            Binary::FloorDiv => "//",
+            Binary::Mod => "%",
+            Binary::Pow => "** or pow()",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    In,
+    NotIn,
+}

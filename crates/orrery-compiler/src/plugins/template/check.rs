@@ -1,0 +1,168 @@
+//! Names of filters and tests, checked before anything is rendered.
+//!
+//! Jinja looks them up when it compiles, except in branches of conditions, where a missing one is only
+//! an error once it is reached.
+
+use super::super::{Context, Failure};
+use super::SyntaxError;
+use super::ast::{Args, Expr, Kind, MacroDef, Stmt, Template};
+use super::filters::{FILTERS, REFUSED_FILTERS};
+use super::tests::TESTS;
+
+pub(super) fn check(template: &Template, ctx: &dyn Context) -> Result<(), Failure> {
+    let checker = Checker { ctx };
+    checker.statements(&template.body, false)
+}
+
+/// The plugin that a filter with dots in its name stands for.
+pub(super) fn plugin_name(filter: &str) -> String {
+    filter.replace('.', "::")
+}
+
+pub(super) fn has_filter(name: &str, ctx: &dyn Context) -> bool {
+    FILTERS.contains(&name)
+        || REFUSED_FILTERS.contains(&name)
+        || (name.contains('.') && ctx.has_plugin(&plugin_name(name)))
+}
+
+/// What only Python can do.
+pub(super) fn refused(what: &str, line: usize) -> Failure {
+    Failure::Plugin(format!("this template needs the Python host: it uses {what} at line {line}"))
+}
+
+struct Checker<'a> {
+    ctx: &'a dyn Context,
+}
+
+type Checked = Result<(), Failure>;
+
+impl Checker<'_> {
+    fn statements(&self, statements: &[Stmt], soft: bool) -> Checked {
+        statements.iter().try_for_each(|statement| self.statement(statement, soft))
+    }
+
+    fn statement(&self, statement: &Stmt, soft: bool) -> Checked {
+        match statement {
+            Stmt::Data(_) => Ok(()),
+            Stmt::Output(values) => self.all(values, soft),
+            Stmt::For(each) => {
+                self.expr(&each.iterable, soft)?;
+                self.all(&each.test, false)?;
+                self.statements(&each.body, false)?;
+                self.statements(&each.otherwise, false)
+            }
+            Stmt::If { branches, otherwise } => {
+                for (test, body) in branches {
+                    self.expr(test, true)?;
+                    self.statements(body, true)?;
+                }
+                self.statements(otherwise, true)
+            }
+            Stmt::Macro(_, definition) => self.definition(definition),
+            Stmt::Call { call, body } => {
+                self.definition(body)?;
+                self.expr(call, soft)
+            }
+            Stmt::Filter { filter, body, .. } => {
+                self.statements(body, false)?;
+                self.expr(filter, false)
+            }
+            Stmt::Set { value, .. } => self.expr(value, soft),
+            Stmt::SetBlock { filter, body, .. } => {
+                self.statements(body, false)?;
+                self.all(filter, false)
+            }
+            Stmt::With { values, body, .. } => {
+                values.iter().try_for_each(|(_, value)| self.expr(value, soft))?;
+                self.statements(body, false)
+            }
+            Stmt::Block(block) => self.statements(&block.body, false),
+            Stmt::Extends { template }
+            | Stmt::Include { template, .. }
+            | Stmt::Import { template, .. }
+            | Stmt::FromImport { template, .. } => self.expr(template, soft),
+            Stmt::Autoescape { enabled, body, .. } => {
+                if !matches!(enabled.kind, Kind::Bool(false)) {
+                    return Err(refused("automatic escaping", enabled.line));
+                }
+                self.statements(body, soft)
+            }
+        }
+    }
+
+    fn definition(&self, definition: &MacroDef) -> Checked {
+        self.all(&definition.defaults, false)?;
+        self.statements(&definition.body, false)
+    }
+
+    fn all<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>, soft: bool) -> Checked {
+        exprs.into_iter().try_for_each(|expr| self.expr(expr, soft))
+    }
+
+    fn args(&self, args: &Args, soft: bool) -> Checked {
+        self.all(&args.positional, soft)?;
+        args.named.iter().try_for_each(|(_, value)| self.expr(value, soft))?;
+        self.all(args.rest.as_deref(), soft)?;
+        self.all(args.rest_named.as_deref(), soft)
+    }
+
+    fn expr(&self, expr: &Expr, soft: bool) -> Checked {
+        match &expr.kind {
+            Kind::None
+            | Kind::Bool(_)
+            | Kind::Int(_)
+            | Kind::Float(_)
+            | Kind::Str(_)
+            | Kind::Name(_) => Ok(()),
+            Kind::Tuple(parts) | Kind::List(parts) | Kind::Concat(parts) => self.all(parts, soft),
+            Kind::Dict(entries) => entries.iter().try_for_each(|(key, value)| {
+                self.expr(key, soft)?;
+                self.expr(value, soft)
+            }),
+            Kind::Attribute(value, _)
+            | Kind::Not(value)
+            | Kind::Negative(value)
+            | Kind::Positive(value) => self.expr(value, soft),
+            Kind::Item(left, right)
+            | Kind::Binary(_, left, right)
+            | Kind::And(left, right)
+            | Kind::Or(left, right) => {
+                self.expr(left, soft)?;
+                self.expr(right, soft)
+            }
+            Kind::Slice(parts) => self.all(parts.iter().flatten(), soft),
+            Kind::Call(function, args) => {
+                self.expr(function, soft)?;
+                self.args(args, soft)
+            }
+            Kind::Filter { value, name, args } => {
+                if REFUSED_FILTERS.contains(&&**name) {
+                    return Err(refused(&format!("the filter `{name}`"), expr.line));
+                }
+                if !soft && !has_filter(name, self.ctx) {
+                    let message = format!("No filter named '{name}'.");
+                    return Err(SyntaxError::assertion(message).into());
+                }
+                self.all(value.as_deref(), soft)?;
+                self.args(args, soft)
+            }
+            Kind::Test { value, name, args } => {
+                if !soft && !TESTS.contains(&&**name) {
+                    let message = format!("No test named '{name}'.");
+                    return Err(SyntaxError::assertion(message).into());
+                }
+                self.expr(value, soft)?;
+                self.args(args, soft)
+            }
+            Kind::Compare(first, rest) => {
+                self.expr(first, soft)?;
+                rest.iter().try_for_each(|(_, operand)| self.expr(operand, soft))
+            }
+            Kind::Conditional { test, then, otherwise } => {
+                self.expr(test, true)?;
+                self.expr(then, true)?;
+                self.all(otherwise.as_deref(), true)
+            }
+        }
+    }
+}

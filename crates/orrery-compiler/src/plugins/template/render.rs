@@ -1,0 +1,472 @@
+//! Runs a template: statements, scopes, blocks and included templates. Expressions are in `evaluate`.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+use indexmap::IndexMap;
+
+use super::super::{Context, Failure};
+use super::ast::{Block, Expr, For, MacroDef, Stmt, Target, Template};
+use super::check::refused;
+use super::load;
+use super::loads::Loads;
+use super::scope::Scope;
+use super::value::{Loop, Macro, Module, Val};
+use crate::value::DictId;
+
+pub(super) type Rendered<T> = Result<T, Failure>;
+
+/// Calls, includes and loops nest no deeper.
+const DEPTH_MAX: usize = 80;
+
+pub(super) struct Renderer<'c> {
+    pub(super) ctx: &'c mut dyn Context,
+    /// The variables that were given; without any, names are looked up where the call stands.
+    pub(super) given: Option<DictId>,
+    pub(super) template_name: String,
+    /// Where we are, for refusals.
+    pub(super) line: Cell<usize>,
+    /// Blocks by name, the most derived template's first.
+    pub(super) blocks: HashMap<Rc<str>, Vec<Rc<Block>>>,
+    parent: Option<Rc<Template>>,
+    /// The scope of the template itself, which its blocks see.
+    root: Rc<Scope>,
+    /// Whether output at this place is dropped once a parent template is known.
+    at_root: bool,
+    /// Whether names of the model can be seen: not from imported templates.
+    pub(super) sees_model: bool,
+    /// Names of the model that were looked up before.
+    pub(super) known: HashMap<Rc<str>, Val>,
+    depth: usize,
+}
+
+/// The name of a template in messages: its path without module.
+fn short_name(path: &str) -> String {
+    let rest = path.split_once('/').map_or(path, |(_, rest)| rest);
+    rest.to_owned()
+}
+
+impl<'c> Renderer<'c> {
+    pub(super) fn new(ctx: &'c mut dyn Context, given: Option<DictId>, path: &str) -> Self {
+        Renderer {
+            ctx,
+            given,
+            template_name: short_name(path),
+            line: Cell::new(1),
+            blocks: HashMap::new(),
+            parent: None,
+            root: Scope::root(),
+            at_root: true,
+            sees_model: true,
+            known: HashMap::new(),
+            depth: 0,
+        }
+    }
+
+    pub(super) fn refused(&self, what: &str) -> Failure {
+        refused(what, self.line.get())
+    }
+
+    pub(super) fn render(&mut self, template: &Template) -> Rendered<String> {
+        self.run(template, &Scope::root())
+    }
+
+    /// Guards recursion; `leave` undoes it.
+    pub(super) fn enter(&mut self) -> Rendered<()> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            let message = "maximum recursion depth exceeded";
+            return Err(Failure::python("RecursionError", message));
+        }
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.depth -= 1;
+    }
+
+    /// A whole template with its parents.
+    fn run(&mut self, template: &Template, scope: &Rc<Scope>) -> Rendered<String> {
+        let mut out = String::new();
+        self.root = scope.clone();
+        self.add_blocks(template);
+        self.touch(&template.loads, scope)?;
+        self.statements(&template.body, scope, &mut out)?;
+        while let Some(parent) = self.parent.take() {
+            out.clear();
+            self.touch(&parent.loads, scope)?;
+            self.statements(&parent.body, scope, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    fn add_blocks(&mut self, template: &Template) {
+        for block in &template.blocks {
+            self.blocks.entry(block.name.clone()).or_default().push(block.clone());
+        }
+    }
+
+    /// Runs another template with blocks of its own.
+    fn run_apart(
+        &mut self,
+        template: &Template,
+        path: &str,
+        scope: &Rc<Scope>,
+    ) -> Rendered<String> {
+        self.enter()?;
+        let name = std::mem::replace(&mut self.template_name, short_name(path));
+        let blocks = std::mem::take(&mut self.blocks);
+        let parent = self.parent.take();
+        let root = self.root.clone();
+        let at_root = std::mem::replace(&mut self.at_root, true);
+        let out = self.run(template, scope);
+        self.at_root = at_root;
+        self.root = root;
+        self.parent = parent;
+        self.blocks = blocks;
+        self.template_name = name;
+        self.leave();
+        out
+    }
+
+    /// Something that writes into a buffer of its own, where parents do not matter.
+    pub(super) fn buffered(&mut self, body: &[Stmt], scope: &Rc<Scope>) -> Rendered<String> {
+        let at_root = std::mem::replace(&mut self.at_root, false);
+        let mut out = String::new();
+        let outcome = self.statements(body, scope, &mut out);
+        self.at_root = at_root;
+        outcome.map(|()| out)
+    }
+
+    fn statements(
+        &mut self,
+        statements: &[Stmt],
+        scope: &Rc<Scope>,
+        out: &mut String,
+    ) -> Rendered<()> {
+        statements.iter().try_for_each(|statement| self.statement(statement, scope, out))
+    }
+
+    fn statement(&mut self, statement: &Stmt, scope: &Rc<Scope>, out: &mut String) -> Rendered<()> {
+        let is_dropped = self.at_root && self.parent.is_some();
+        match statement {
+            Stmt::Data(text) => out.push_str(text),
+            Stmt::Output(_) | Stmt::Block(_) if is_dropped => {}
+            Stmt::Output(values) => {
+                for value in values {
+                    let value = self.eval(value, scope)?;
+                    out.push_str(&self.text(&value)?);
+                }
+            }
+            Stmt::For(each) => {
+                let iterable = self.eval(&each.iterable, scope)?;
+                self.run_loop(each, &iterable, 0, scope, out)?;
+            }
+            Stmt::If { branches, otherwise } => {
+                for (test, body) in branches {
+                    let test = self.eval(test, scope)?;
+                    if self.truth(&test)? {
+                        return self.statements(body, scope, out);
+                    }
+                }
+                self.statements(otherwise, scope, out)?;
+            }
+            Stmt::Macro(name, definition) => {
+                scope.set(name.clone(), self.closure(name.clone(), definition, scope));
+            }
+            Stmt::Call { call, body } => {
+                let caller = self.closure("caller".into(), body, scope);
+                let value = self.call_with_caller(call, scope, caller)?;
+                out.push_str(&self.text(&value)?);
+            }
+            Stmt::Filter { filter, body, loads } => {
+                let inner = Scope::inner(scope);
+                self.touch(loads, &inner)?;
+                let text = self.buffered(body, &inner)?;
+                let value = self.filtered(filter, Val::str(text), scope)?;
+                out.push_str(&self.text(&value)?);
+            }
+            Stmt::Set { target, value } => {
+                let value = self.eval(value, scope)?;
+                self.assign(target, &value, scope)?;
+            }
+            Stmt::SetBlock { target, filter, body, loads } => {
+                let inner = Scope::inner(scope);
+                self.touch(loads, &inner)?;
+                let text = Val::str(self.buffered(body, &inner)?);
+                let value = match filter {
+                    Some(filter) => self.filtered(filter, text, scope)?,
+                    None => text,
+                };
+                self.assign(target, &value, scope)?;
+            }
+            Stmt::With { values, body, loads } => {
+                let inner = Scope::inner(scope);
+                for (target, value) in values {
+                    let value = self.eval(value, scope)?;
+                    self.assign(target, &value, &inner)?;
+                }
+                self.touch(loads, &inner)?;
+                self.statements(body, &inner, out)?;
+            }
+            Stmt::Block(block) => {
+                let text = self.run_block(&block.name, 0, block.scoped.then_some(scope))?;
+                out.push_str(&text);
+            }
+            Stmt::Extends { template } => {
+                if self.parent.is_some() {
+                    let message = "extended multiple times";
+                    return Err(template_error(message));
+                }
+                let (parent, _) = self.named_template(template, scope)?;
+                self.add_blocks(&parent);
+                self.parent = Some(parent);
+            }
+            Stmt::Include { template, ignore_missing, with_context } => {
+                self.include(template, *ignore_missing, *with_context, scope, out)?;
+            }
+            Stmt::Import { template, target, with_context } => {
+                let module = self.import(template, *with_context, scope)?;
+                scope.set(target.clone(), Val::Module(Rc::new(module)));
+            }
+            Stmt::FromImport { template, names, with_context, line } => {
+                let module = self.import(template, *with_context, scope)?;
+                for (name, alias) in names {
+                    let value = module.exports.get(name).cloned().unwrap_or_else(|| {
+                        Val::undefined(format!(
+                            "the template '{}' (imported on line {line} in '{}') does not export \
+                             the requested name '{name}'",
+                            module.name, self.template_name
+                        ))
+                    });
+                    scope.set(alias.clone(), value);
+                }
+            }
+            Stmt::Autoescape { body, loads, .. } => {
+                let inner = Scope::inner(scope);
+                self.touch(loads, &inner)?;
+                self.statements(body, &inner, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn closure(&self, name: Rc<str>, definition: &Rc<MacroDef>, scope: &Rc<Scope>) -> Val {
+        let (definition, scope) = (definition.clone(), scope.clone());
+        let (sees_model, template) = (self.sees_model, self.template_name.clone());
+        Val::Macro(Rc::new(Macro { name, definition, scope, sees_model, template }))
+    }
+
+    pub(super) fn assign(
+        &mut self,
+        target: &Target,
+        value: &Val,
+        scope: &Rc<Scope>,
+    ) -> Rendered<()> {
+        match target {
+            Target::Name(name) => scope.set(name.clone(), value.clone()),
+            Target::Tuple(targets) => {
+                for (target, item) in targets.iter().zip(self.unpack(value, targets.len())?) {
+                    self.assign(target, &item, scope)?;
+                }
+            }
+            Target::Attribute(namespace, attribute) => match self.name(namespace, scope)? {
+                Val::Namespace(entries) => {
+                    entries.borrow_mut().insert(attribute.clone(), value.clone());
+                }
+                _ => {
+                    return Err(template_error("cannot assign attribute on non-namespace object"));
+                }
+            },
+        }
+        Ok(())
+    }
+
+    pub(super) fn run_loop(
+        &mut self,
+        each: &Rc<For>,
+        iterable: &Val,
+        depth: usize,
+        scope: &Rc<Scope>,
+        out: &mut String,
+    ) -> Rendered<()> {
+        let mut items = self.iterate(iterable)?;
+        if let Some(test) = &each.test {
+            self.touch(&each.test_loads, scope)?;
+            let mut kept = Vec::new();
+            for item in items {
+                let inner = Scope::inner(scope);
+                self.assign(&each.target, &item, &inner)?;
+                let verdict = self.eval(test, &inner)?;
+                if self.truth(&verdict)? {
+                    kept.push(item);
+                }
+            }
+            items = kept;
+        }
+        if items.is_empty() {
+            let inner = Scope::inner(scope);
+            self.touch(&each.otherwise_loads, &inner)?;
+            return self.statements(&each.otherwise, &inner, out);
+        }
+        let state = Rc::new(Loop {
+            items,
+            index: Cell::new(0),
+            depth,
+            changed: RefCell::new(None),
+            recursion: each.recursive.then(|| (each.clone(), scope.clone())),
+        });
+        for (index, item) in state.items.iter().enumerate() {
+            state.index.set(index);
+            let inner = Scope::inner(scope);
+            inner.set("loop".into(), Val::Loop(state.clone()));
+            self.assign(&each.target, item, &inner)?;
+            self.touch(&each.loads, &inner)?;
+            self.statements(&each.body, &inner, out)?;
+        }
+        Ok(())
+    }
+
+    /// Looks up the free names of a frame that begins.
+    pub(super) fn touch(&mut self, loads: &OnceCell<Loads>, scope: &Rc<Scope>) -> Rendered<()> {
+        for name in loads.get().into_iter().flatten() {
+            if scope.get(name).is_none() {
+                self.outside(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A block, `level` templates up from the most derived one; it sees the scope around its place only
+    /// if that is given.
+    pub(super) fn run_block(
+        &mut self,
+        name: &Rc<str>,
+        level: usize,
+        around: Option<&Rc<Scope>>,
+    ) -> Rendered<String> {
+        let Some(block) = self.blocks.get(name).and_then(|chain| chain.get(level)).cloned() else {
+            return Err(Failure::Runtime(format!("there is no parent block called '{name}'.")));
+        };
+        if block.required {
+            return Err(template_error(&format!("Required block '{name}' not found")));
+        }
+        let scope = match around {
+            Some(scope) => Scope::inner(scope),
+            None => Scope::inner(&self.root),
+        };
+        scope.set("super".into(), self.super_block(name, level));
+        self.enter()?;
+        self.touch(&block.loads, &scope)?;
+        let text = self.buffered(&block.body, &scope);
+        self.leave();
+        text
+    }
+
+    /// What `super` means inside a block.
+    pub(super) fn super_block(&self, name: &Rc<str>, level: usize) -> Val {
+        let has_parent = self.blocks.get(name).is_some_and(|chain| chain.len() > level + 1);
+        if has_parent {
+            Val::Block(name.clone(), level + 1)
+        } else {
+            Val::undefined(format!("there is no parent block called '{name}'."))
+        }
+    }
+
+    /// The template that an expression names, and its path.
+    fn named_template(
+        &mut self,
+        template: &Expr,
+        scope: &Rc<Scope>,
+    ) -> Rendered<(Rc<Template>, String)> {
+        let name = self.eval(template, scope)?;
+        self.defined(&name)?;
+        let Some(path) = name.as_text() else {
+            let message = format!("'{}' object has no attribute 'split'", name.class());
+            return Err(Failure::python("AttributeError", message));
+        };
+        Ok((load(&*self.ctx, path)?, path.to_string()))
+    }
+
+    fn include(
+        &mut self,
+        template: &Expr,
+        ignore_missing: bool,
+        with_context: bool,
+        scope: &Rc<Scope>,
+        out: &mut String,
+    ) -> Rendered<()> {
+        let name = self.eval(template, scope)?;
+        self.defined(&name)?;
+        let names = match name.as_text() {
+            Some(_) => vec![name.clone()],
+            None => self.iterate(&name)?,
+        };
+        let mut found = None;
+        for name in &names {
+            let Some(path) = name.as_text() else {
+                let message = format!("'{}' object has no attribute 'split'", name.class());
+                return Err(Failure::python("AttributeError", message));
+            };
+            match load(&*self.ctx, path) {
+                Ok(template) => {
+                    found = Some((template, path.clone()));
+                    break;
+                }
+                Err(failure) if is_not_found(&failure) && (names.len() > 1 || ignore_missing) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        let Some((template, path)) = found else {
+            if ignore_missing {
+                return Ok(());
+            }
+            return Err(none_found(&names, self)?);
+        };
+        let inner = if with_context { scope.flattened() } else { Scope::root() };
+        let saw_model = self.sees_model;
+        self.sees_model &= with_context;
+        let text = self.run_apart(&template, &path, &inner);
+        self.sees_model = saw_model;
+        out.push_str(&text?);
+        Ok(())
+    }
+
+    fn import(
+        &mut self,
+        template: &Expr,
+        with_context: bool,
+        scope: &Rc<Scope>,
+    ) -> Rendered<Module> {
+        let (template, path) = self.named_template(template, scope)?;
+        let around = if with_context { scope.flattened() } else { Scope::root() };
+        let inner = Scope::inner(&around);
+        let saw_model = self.sees_model;
+        self.sees_model &= with_context;
+        let body = self.run_apart(&template, &path, &inner);
+        self.sees_model = saw_model;
+        let exports: IndexMap<Rc<str>, Val> = inner.exports().into_iter().collect();
+        Ok(Module { name: short_name(&path), body: body?.into(), exports })
+    }
+}
+
+pub(super) fn template_error(message: &str) -> Failure {
+    Failure::python("jinja2.exceptions.TemplateRuntimeError", message)
+}
+
+fn is_not_found(failure: &Failure) -> bool {
+    matches!(failure, Failure::Python(error) if error.kind == "jinja2.exceptions.TemplateNotFound")
+}
+
+fn none_found(names: &[Val], renderer: &Renderer<'_>) -> Rendered<Failure> {
+    let shown: Vec<String> =
+        names.iter().map(|name| Ok(renderer.text(name)?.to_string())).collect::<Rendered<_>>()?;
+    let message = match shown.as_slice() {
+        [] => "Tried to select from an empty list of templates.".to_owned(),
+        names => {
+            format!("none of the templates given were found: {}", names.join(", "))
+        }
+    };
+    Ok(Failure::python("jinja2.exceptions.TemplatesNotFound", message))
+}

@@ -1,0 +1,338 @@
+//! Iterating, measuring, indexing and slicing.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use orrery_python::Int;
+
+use super::super::Failure;
+use super::operators::type_error;
+use super::render::{Rendered, Renderer};
+use super::value::{Val, View, range_items};
+use crate::value::{ListId, Value};
+
+/// Longer ranges are refused.
+const ITEMS_MAX: usize = 1 << 24;
+
+impl Renderer<'_> {
+    /// A value of the model as templates see it.
+    pub(super) fn seen(&self, value: Value) -> Rendered<Val> {
+        match value {
+            Value::Null => Ok(Val::None),
+            Value::List(_) | Value::Dict(_) | Value::Instance(_) | Value::Other(_) => {
+                Ok(Val::Model(value))
+            }
+            Value::Unknown(_) => Err(Failure::Unknown(value)),
+            scalar => Ok(self.scalar(scalar)),
+        }
+    }
+
+    /// The same where no proxy is in between.
+    pub(super) fn bare(&self, value: Value) -> Val {
+        match value {
+            Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_) | Value::Str(_) => {
+                self.scalar(value)
+            }
+            other => Val::Bare(other),
+        }
+    }
+
+    fn scalar(&self, value: Value) -> Val {
+        match value {
+            Value::Bool(bool) => Val::Bool(bool),
+            Value::Int(int) => Val::Int(Int::Small(int)),
+            Value::Big(id) => Val::Int(self.ctx.heap().big(id).clone()),
+            Value::Float(float) => Val::Float(float),
+            Value::Str(id) => Val::str(self.ctx.heap().text(id)),
+            other => Val::Bare(other),
+        }
+    }
+
+    fn model_items(&self, id: ListId, is_proxied: bool) -> Rendered<Vec<Val>> {
+        let items = self.ctx.heap().items(id).iter();
+        items.map(|&item| if is_proxied { self.seen(item) } else { Ok(self.bare(item)) }).collect()
+    }
+
+    /// Everything that iterating gives.
+    pub(super) fn iterate(&self, value: &Val) -> Rendered<Vec<Val>> {
+        Ok(match value {
+            Val::Undefined(undefined) if undefined.lenient => Vec::new(),
+            Val::Undefined(_) => self.defined(value).map(|_| Vec::new())?,
+            Val::Str(text) | Val::Markup(text) => {
+                text.chars().map(|c| Val::str(c.encode_utf8(&mut [0; 4]) as &str)).collect()
+            }
+            Val::Tuple(items) => items.to_vec(),
+            Val::List(items) => items.borrow().clone(),
+            Val::Dict(entries) | Val::OwnView(View::Keys, entries) => {
+                entries.borrow().keys().map(|key| key.value.clone()).collect()
+            }
+            Val::OwnView(View::Values, entries) => entries.borrow().values().cloned().collect(),
+            Val::OwnView(View::Items, entries) => {
+                let pair = |(key, item): (&super::value::Key, &Val)| {
+                    Val::tuple(vec![key.value.clone(), item.clone()])
+                };
+                entries.borrow().iter().map(pair).collect()
+            }
+            Val::Range(start, stop, step) => {
+                let numbers: Vec<Val> = range_items(*start, *stop, *step)
+                    .take(ITEMS_MAX + 1)
+                    .map(|at| Val::Int(Int::Small(at)))
+                    .collect();
+                if numbers.len() > ITEMS_MAX {
+                    return Err(Failure::python("MemoryError", ""));
+                }
+                numbers
+            }
+            Val::Iterator(iterator) => {
+                let (items, failure) = iterator.state.take();
+                match failure {
+                    Some(failure) => return Err(failure),
+                    None => items,
+                }
+            }
+            Val::Model(Value::List(id)) => self.model_items(*id, true)?,
+            Val::Bare(Value::List(id)) => self.model_items(*id, false)?,
+            Val::Model(Value::Dict(id))
+            | Val::Bare(Value::Dict(id))
+            | Val::View(View::Keys, id) => {
+                let heap = self.ctx.heap();
+                heap.entries(*id).keys().map(|&key| Val::str(heap.text(key))).collect()
+            }
+            Val::View(View::Values, id) => {
+                let items = self.ctx.heap().entries(*id).values();
+                items.map(|&item| self.seen(item)).collect::<Rendered<_>>()?
+            }
+            Val::View(View::Items, id) => {
+                let heap = self.ctx.heap();
+                let entries = heap.entries(*id).iter();
+                entries
+                    .map(|(&key, &item)| {
+                        Val::tuple(vec![Val::str(heap.text(key)), self.bare(item)])
+                    })
+                    .collect()
+            }
+            Val::Group(pair) => vec![pair.0.clone(), pair.1.clone()],
+            other => {
+                return type_error(format!("'{}' object is not iterable", other.class()));
+            }
+        })
+    }
+
+    /// A generator: its items are worked out at once, but how that fails is kept for its reader.
+    pub(super) fn generator(
+        &mut self,
+        function: &'static str,
+        work: impl FnOnce(&mut Self) -> Rendered<Vec<Val>>,
+    ) -> Val {
+        let state = match work(self) {
+            Ok(items) => (items, None),
+            Err(failure) => (Vec::new(), Some(failure)),
+        };
+        let state = RefCell::new(state);
+        Val::Iterator(Rc::new(super::value::OneTime { class: "generator", function, state }))
+    }
+
+    /// Python's `len()`.
+    pub(super) fn length(&self, value: &Val) -> Rendered<usize> {
+        Ok(match value {
+            Val::Undefined(undefined) if undefined.lenient => 0,
+            Val::Undefined(_) => self.defined(value).map(|_| 0)?,
+            Val::Str(text) | Val::Markup(text) => text.chars().count(),
+            Val::Tuple(items) => items.len(),
+            Val::List(items) => items.borrow().len(),
+            Val::Dict(entries) | Val::OwnView(_, entries) => entries.borrow().len(),
+            Val::Range(..) => self.iterate(value)?.len(),
+            Val::Model(Value::List(id)) | Val::Bare(Value::List(id)) => {
+                self.ctx.heap().items(*id).len()
+            }
+            Val::Model(Value::Dict(id)) | Val::Bare(Value::Dict(id)) | Val::View(_, id) => {
+                self.ctx.heap().entries(*id).len()
+            }
+            Val::Loop(state) => state.items.len(),
+            Val::Group(_) => 2,
+            other => {
+                return type_error(format!("object of type '{}' has no len()", other.class()));
+            }
+        })
+    }
+
+    /// `value[key]` as Jinja does it: attributes are tried for keys that are texts.
+    pub(super) fn item(&mut self, value: &Val, key: &Val) -> Rendered<Val> {
+        self.defined(value)?;
+        if let Some(found) = self.own_item(value, key)? {
+            return Ok(found);
+        }
+        if let Some(name) = key.as_text() {
+            return self.attribute_alone(value, name);
+        }
+        self.defined(key)?;
+        Ok(Val::undefined(format!("{} has no element {}", value.described(), self.repr(key)?)))
+    }
+
+    /// `value[key]` without attributes; `None` where Python would raise.
+    pub(super) fn own_item(&self, value: &Val, key: &Val) -> Rendered<Option<Val>> {
+        let index = match key {
+            Val::Int(int) => int.to_i64(),
+            Val::Bool(bool) => Some(i64::from(*bool)),
+            _ => None,
+        };
+        Ok(match (value, index) {
+            (Val::Dict(entries), _) => match self.key(key) {
+                Ok(key) => entries.borrow().get(&key).cloned(),
+                Err(Failure::Python(_)) => None,
+                Err(failure) => return Err(failure),
+            },
+            (Val::Model(Value::Dict(id)) | Val::Bare(Value::Dict(id)), _) => {
+                let heap = self.ctx.heap();
+                let found = key.as_text().and_then(|text| heap.find_text(text));
+                let found = found.and_then(|key| heap.entries(*id).get(&key).copied());
+                match (found, value) {
+                    (Some(item), Val::Model(_)) => Some(self.seen(item)?),
+                    (Some(item), _) => Some(self.bare(item)),
+                    (None, _) => None,
+                }
+            }
+            (Val::Model(Value::List(id)), Some(index)) => {
+                let items = self.ctx.heap().items(*id);
+                at(items, index).map(|&item| self.seen(item)).transpose()?
+            }
+            (Val::Bare(Value::List(id)), Some(index)) => {
+                let items = self.ctx.heap().items(*id);
+                at(items, index).map(|&item| self.bare(item))
+            }
+            (Val::List(items), Some(index)) => at(&items.borrow(), index).cloned(),
+            (Val::Tuple(items), Some(index)) => at(items, index).cloned(),
+            (Val::Str(_) | Val::Markup(_) | Val::Range(..) | Val::Group(_), Some(index)) => {
+                at(&self.iterate(value)?, index).cloned()
+            }
+            _ => None,
+        })
+    }
+
+    /// `value[start:stop:step]`.
+    pub(super) fn slice(&mut self, value: &Val, bounds: &[Val; 3]) -> Rendered<Val> {
+        self.defined(value)?;
+        let bound = |bound: &Val| -> Rendered<Option<i64>> {
+            match bound {
+                Val::None => Ok(None),
+                Val::Int(int) => {
+                    let end = if int.is_negative() { i64::MIN } else { i64::MAX };
+                    Ok(Some(int.to_i64().unwrap_or(end)))
+                }
+                Val::Bool(bool) => Ok(Some(i64::from(*bool))),
+                _ => {
+                    type_error("slice indices must be integers or None or have an __index__ method")
+                }
+            }
+        };
+        let [start, stop, step] = [bound(&bounds[0])?, bound(&bounds[1])?, bound(&bounds[2])?];
+        let step = step.unwrap_or(1);
+        if step == 0 {
+            return Err(Failure::python("ValueError", "slice step cannot be zero"));
+        }
+        let positions = |len: usize| slice_positions(len, start, stop, step);
+        Ok(match value {
+            Val::Str(text) => {
+                let chars: Vec<char> = text.chars().collect();
+                Val::str(positions(chars.len()).map(|at| chars[at]).collect::<String>())
+            }
+            Val::List(items) => {
+                let items = items.borrow();
+                Val::list(positions(items.len()).map(|at| items[at].clone()).collect())
+            }
+            Val::Tuple(items) => {
+                Val::tuple(positions(items.len()).map(|at| items[at].clone()).collect())
+            }
+            Val::Model(Value::List(id)) => {
+                let items = self.ctx.heap().items(*id);
+                let sliced = positions(items.len()).map(|at| items[at]).collect();
+                Val::Model(self.ctx.heap_mut().list(sliced))
+            }
+            Val::Range(..)
+            | Val::Markup(_)
+            | Val::Bare(_)
+            | Val::Dict(_)
+            | Val::Model(Value::Dict(_))
+            | Val::Group(_) => {
+                return Err(self.refused(&format!("a slice of a {}", value.class())));
+            }
+            other => {
+                return type_error(format!("'{}' object is not subscriptable", other.class()));
+            }
+        })
+    }
+
+    /// Sorts by Python's `<` over keys; stable in both directions.
+    pub(super) fn sorted(&self, keyed: Vec<(Val, Val)>, reverse: bool) -> Rendered<Vec<Val>> {
+        let mut keyed = keyed;
+        let less = |left: &Val, right: &Val| -> Rendered<bool> {
+            Ok(self.order(left, right, "<")? == Some(std::cmp::Ordering::Less))
+        };
+        // Python compares neighbours first: this finds the pair that it would complain about.
+        for pair in keyed.windows(2) {
+            let (first, second) =
+                if reverse { (&pair[0].0, &pair[1].0) } else { (&pair[1].0, &pair[0].0) };
+            less(first, second)?;
+        }
+        let mut failure = None;
+        keyed.sort_by(|(left, _), (right, _)| {
+            let (left, right) = if reverse { (right, left) } else { (left, right) };
+            match (less(left, right), less(right, left)) {
+                (Ok(true), _) => std::cmp::Ordering::Less,
+                (_, Ok(true)) => std::cmp::Ordering::Greater,
+                (Ok(_), Ok(_)) => std::cmp::Ordering::Equal,
+                (Err(error), _) | (_, Err(error)) => {
+                    failure.get_or_insert(error);
+                    std::cmp::Ordering::Equal
+                }
+            }
+        });
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok(keyed.into_iter().map(|(_, item)| item).collect()),
+        }
+    }
+
+    /// Splits a value over several targets.
+    pub(super) fn unpack(&self, value: &Val, count: usize) -> Rendered<Vec<Val>> {
+        let items = self.iterate(value).map_err(|failure| match failure {
+            Failure::Python(error) if error.message.ends_with("object is not iterable") => {
+                let message = format!("cannot unpack non-iterable {} object", value.class());
+                Failure::python("TypeError", message)
+            }
+            other => other,
+        })?;
+        let message = match items.len() {
+            found if found == count => return Ok(items),
+            found if found < count => {
+                format!("not enough values to unpack (expected {count}, got {found})")
+            }
+            _ => format!("too many values to unpack (expected {count})"),
+        };
+        Err(Failure::python("ValueError", message))
+    }
+}
+
+/// An element by Python's index.
+pub(super) fn at<T>(items: &[T], index: i64) -> Option<&T> {
+    let index = if index < 0 { index.checked_add_unsigned(items.len() as u64)? } else { index };
+    items.get(usize::try_from(index).ok()?)
+}
+
+fn slice_positions(
+    len: usize,
+    start: Option<i64>,
+    stop: Option<i64>,
+    step: i64,
+) -> impl Iterator<Item = usize> {
+    let len = len as i64;
+    let clamp = |bound: i64, low: i64, high: i64| {
+        let from_start = if bound < 0 { bound.saturating_add(len) } else { bound };
+        from_start.clamp(low, high)
+    };
+    let (low, high) = if step > 0 { (0, len) } else { (-1, len - 1) };
+    let (first, last) = if step > 0 { (0, len) } else { (len - 1, -1) };
+    let start = start.map_or(first, |start| clamp(start, low, high));
+    let stop = stop.map_or(last, |stop| clamp(stop, low, high));
+    range_items(start, stop, step).filter_map(|at| usize::try_from(at).ok())
+}

@@ -1,0 +1,201 @@
+//! Tests: `value is name`.
+
+use orrery_python::{Int, Number};
+
+use super::ast::Comparison;
+use super::evaluate::{Given, no_such};
+use super::operators::{number, type_error};
+use super::render::{Rendered, Renderer};
+use super::value::{Val, View};
+use crate::value::Value;
+
+pub(super) const TESTS: [&str; 39] = [
+    "!=",
+    "<",
+    "<=",
+    "==",
+    ">",
+    ">=",
+    "boolean",
+    "callable",
+    "defined",
+    "divisibleby",
+    "eq",
+    "equalto",
+    "escaped",
+    "even",
+    "false",
+    "filter",
+    "float",
+    "ge",
+    "greaterthan",
+    "gt",
+    "in",
+    "integer",
+    "iterable",
+    "le",
+    "lessthan",
+    "lower",
+    "lt",
+    "mapping",
+    "ne",
+    "none",
+    "number",
+    "odd",
+    "sameas",
+    "sequence",
+    "string",
+    "test",
+    "true",
+    "undefined",
+    "upper",
+];
+
+impl Renderer<'_> {
+    pub(super) fn test(&mut self, name: &str, value: &Val, given: Given) -> Rendered<bool> {
+        if !TESTS.contains(&name) {
+            return Err(no_such("test", name));
+        }
+        let comparison = match name {
+            "eq" | "equalto" | "==" => Some(Comparison::Equal),
+            "ne" | "!=" => Some(Comparison::NotEqual),
+            "lt" | "lessthan" | "<" => Some(Comparison::Less),
+            "le" | "<=" => Some(Comparison::LessOrEqual),
+            "gt" | "greaterthan" | ">" => Some(Comparison::Greater),
+            "ge" | ">=" => Some(Comparison::GreaterOrEqual),
+            "in" => Some(Comparison::In),
+            _ => None,
+        };
+        let one = |renderer: &Self, given: Given| match given.positional.as_slice() {
+            [only] if given.named.is_empty() => Ok(only.clone()),
+            _ => Err(renderer.refused(&format!("these arguments of the test `{name}`"))),
+        };
+        if let Some(comparison) = comparison {
+            let other = one(self, given)?;
+            return self.compare(comparison, value, &other);
+        }
+        match name {
+            "divisibleby" => {
+                let divisor = one(self, given)?;
+                let rest = self.binary(super::ast::Binary::Mod, value, &divisor)?;
+                return self.equal(&rest, &Val::Int(Int::Small(0)));
+            }
+            "sameas" => {
+                let other = one(self, given)?;
+                return self.same(value, &other);
+            }
+            _ if !given.positional.is_empty() || !given.named.is_empty() => {
+                return Err(self.refused(&format!("these arguments of the test `{name}`")));
+            }
+            _ => {}
+        }
+        Ok(match name {
+            "defined" => !value.is_undefined(),
+            "undefined" => value.is_undefined(),
+            "none" => matches!(value, Val::None),
+            "boolean" => matches!(value, Val::Bool(_)),
+            "true" => matches!(value, Val::Bool(true)),
+            "false" => matches!(value, Val::Bool(false)),
+            "integer" => matches!(value, Val::Int(_)),
+            "float" => matches!(value, Val::Float(_)),
+            "number" => number(value).is_some(),
+            "string" => value.as_text().is_some(),
+            "mapping" => matches!(value, Val::Dict(_) | Val::Bare(Value::Dict(_))),
+            "escaped" => matches!(value, Val::Markup(_)),
+            "callable" => matches!(
+                value,
+                Val::Method(_)
+                    | Val::Global(_)
+                    | Val::Macro(_)
+                    | Val::Loop(_)
+                    | Val::Joiner(_)
+                    | Val::Block(..)
+                    | Val::Undefined(_)
+            ),
+            "iterable" => match value {
+                Val::Undefined(_) => self.iterate(value).map(|_| true)?,
+                other => is_iterable(other),
+            },
+            "sequence" => match value {
+                Val::Undefined(undefined) => undefined.lenient,
+                Val::View(..) | Val::OwnView(..) | Val::Iterator(..) => false,
+                other => is_iterable(other),
+            },
+            "odd" | "even" => {
+                let rest = self.binary(super::ast::Binary::Mod, value, &Val::Int(Int::Small(2)))?;
+                let wanted = Val::Int(Int::Small(i64::from(name == "odd")));
+                self.equal(&rest, &wanted)?
+            }
+            "lower" | "upper" => {
+                let text = self.text(value)?;
+                is_cased(&text, name == "upper")
+            }
+            "filter" | "test" => {
+                let Some(wanted) = value.as_text() else {
+                    self.defined(value)?;
+                    return Ok(false);
+                };
+                match name {
+                    "filter" => super::check::has_filter(wanted, &*self.ctx),
+                    _ => TESTS.contains(&&**wanted),
+                }
+            }
+            other => return Err(no_such("test", other)),
+        })
+    }
+
+    pub(super) fn iterate_is_possible(&self, value: &Val) -> bool {
+        is_iterable(value)
+    }
+
+    /// Python's `is`, where that does not depend on how values are stored.
+    fn same(&self, left: &Val, right: &Val) -> Rendered<bool> {
+        match (left, right) {
+            (Val::None, Val::None) => Ok(true),
+            (Val::Bool(a), Val::Bool(b)) => Ok(a == b),
+            (Val::None | Val::Bool(_), _) | (_, Val::None | Val::Bool(_)) => Ok(false),
+            (Val::Int(a), Val::Int(b)) if is_small(a) && is_small(b) => Ok(a == b),
+            _ => Err(self.refused("the test `sameas` on such values")),
+        }
+    }
+}
+
+/// Python keeps one object for each of these.
+fn is_small(int: &Int) -> bool {
+    matches!(int, Int::Small(-5..=256))
+}
+
+fn is_iterable(value: &Val) -> bool {
+    matches!(
+        value,
+        Val::Str(_)
+            | Val::Markup(_)
+            | Val::Tuple(_)
+            | Val::List(_)
+            | Val::Dict(_)
+            | Val::Range(..)
+            | Val::Iterator(..)
+            | Val::Model(Value::List(_) | Value::Dict(_))
+            | Val::Bare(Value::List(_) | Value::Dict(_))
+            | Val::View(View::Keys | View::Values | View::Items, _)
+            | Val::OwnView(..)
+    )
+}
+
+/// Python's `isupper` and `islower`: at least one letter, and none of the other case.
+pub(super) fn is_cased(text: &str, upper: bool) -> bool {
+    let is_wanted = |c: char| if upper { c.is_uppercase() } else { c.is_lowercase() };
+    let is_other = |c: char| if upper { c.is_lowercase() } else { c.is_uppercase() };
+    text.chars().any(is_wanted) && !text.chars().any(is_other)
+}
+
+/// A number argument of a filter, with the fraction cut off.
+pub(super) fn whole(value: &Val) -> Rendered<i64> {
+    match number(value) {
+        Some(Number::Int(int)) => Ok(int.to_i64().unwrap_or(i64::MAX)),
+        _ => {
+            let class = value.class();
+            type_error(format!("'{class}' object cannot be interpreted as an integer"))
+        }
+    }
+}

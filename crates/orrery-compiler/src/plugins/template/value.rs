@@ -1,0 +1,268 @@
+//! Values inside a template: Python's own kinds, and the proxies through which it sees the model.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use indexmap::IndexMap;
+use orrery_python::Int;
+
+use super::super::Failure;
+use super::ast::{For, MacroDef};
+use super::scope::Scope;
+use crate::value::{DictId, Value};
+
+#[derive(Clone)]
+pub(super) enum Val {
+    Undefined(Rc<Undefined>),
+    None,
+    Bool(bool),
+    Int(Int),
+    Float(f64),
+    Str(Rc<str>),
+    /// A text that is marked as HTML.
+    Markup(Rc<str>),
+    Tuple(Rc<[Val]>),
+    List(Rc<RefCell<Vec<Val>>>),
+    Dict(Rc<RefCell<IndexMap<Key, Val>>>),
+    Range(i64, i64, i64),
+    /// An iterator that can be read once.
+    Iterator(Rc<OneTime>),
+    /// A list, dict or instance of the model, seen through a proxy.
+    Model(Value),
+    /// The same without a proxy: what `items()` of a proxied dict holds.
+    Bare(Value),
+    /// `keys()`, `values()` or `items()` of a dict of the model.
+    View(View, DictId),
+    /// The same of a dict of the template.
+    OwnView(View, Rc<RefCell<IndexMap<Key, Val>>>),
+    Method(Rc<Method>),
+    Global(&'static str),
+    Macro(Rc<Macro>),
+    Loop(Rc<Loop>),
+    Namespace(Rc<RefCell<IndexMap<Rc<str>, Val>>>),
+    Cycler(Rc<Cycler>),
+    Joiner(Rc<Joiner>),
+    /// `self`: the blocks of the template.
+    Blocks,
+    /// A block to call: its name, and how far up in the chain of templates it is.
+    Block(Rc<str>, usize),
+    /// An imported template.
+    Module(Rc<Module>),
+    /// A key with its items, as `groupby` makes them.
+    Group(Rc<(Val, Val)>),
+}
+
+/// Why there is no value, and whether using it as a text is an error.
+pub(super) struct Undefined {
+    pub(super) message: String,
+    /// Prints as nothing and is false; only deeper uses are errors.
+    pub(super) lenient: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    Keys,
+    Values,
+    Items,
+}
+
+pub(super) struct OneTime {
+    pub(super) class: &'static str,
+    /// The function that made it, if it is a generator.
+    pub(super) function: &'static str,
+    /// What it gives, and how it then fails: Python finds out only when somebody reads that far.
+    pub(super) state: RefCell<(Vec<Val>, Option<Failure>)>,
+}
+
+pub(super) struct Method {
+    pub(super) object: Val,
+    pub(super) name: Rc<str>,
+}
+
+pub(super) struct Macro {
+    pub(super) name: Rc<str>,
+    pub(super) definition: Rc<MacroDef>,
+    pub(super) scope: Rc<Scope>,
+    /// Whether the template that defines it sees the model, and that template's name.
+    pub(super) sees_model: bool,
+    pub(super) template: String,
+}
+
+pub(super) struct Loop {
+    pub(super) items: Vec<Val>,
+    pub(super) index: Cell<usize>,
+    pub(super) depth: usize,
+    pub(super) changed: RefCell<Option<Vec<Val>>>,
+    /// For recursive loops: the statement and the scope around it.
+    pub(super) recursion: Option<(Rc<For>, Rc<Scope>)>,
+}
+
+pub(super) struct Cycler {
+    pub(super) items: Vec<Val>,
+    pub(super) position: Cell<usize>,
+}
+
+pub(super) struct Joiner {
+    pub(super) separator: Rc<str>,
+    pub(super) used: Cell<bool>,
+}
+
+pub(super) struct Module {
+    pub(super) name: String,
+    pub(super) body: Rc<str>,
+    pub(super) exports: IndexMap<Rc<str>, Val>,
+}
+
+/// A key of a dict. Keys are compared by Python's hash and equality (`1`, `1.0` and `true` are one
+/// key) and remember how they were written first.
+#[derive(Clone)]
+pub(super) struct Key {
+    pub(super) identity: Identity,
+    pub(super) value: Val,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Identity {
+    None,
+    Int(Int),
+    /// A float that is no integer, by its bits.
+    Float(u64),
+    Str(Rc<str>),
+    Tuple(Vec<Identity>),
+    Instance(u32),
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity == other.identity
+    }
+}
+
+impl Eq for Key {}
+
+impl std::hash::Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.identity.hash(state);
+    }
+}
+
+impl Key {
+    pub(super) fn text(text: &str) -> Key {
+        let text: Rc<str> = text.into();
+        Key { identity: Identity::Str(text.clone()), value: Val::Str(text) }
+    }
+}
+
+impl Val {
+    pub(super) fn str(text: impl Into<Rc<str>>) -> Val {
+        Val::Str(text.into())
+    }
+
+    pub(super) fn int(int: usize) -> Val {
+        Val::Int(Int::from(int))
+    }
+
+    pub(super) fn list(items: Vec<Val>) -> Val {
+        Val::List(Rc::new(RefCell::new(items)))
+    }
+
+    pub(super) fn tuple(items: Vec<Val>) -> Val {
+        Val::Tuple(items.into())
+    }
+
+    pub(super) fn iterator(class: &'static str, items: Vec<Val>) -> Val {
+        let state = RefCell::new((items, None));
+        Val::Iterator(Rc::new(OneTime { class, function: "", state }))
+    }
+
+    pub(super) fn undefined(message: impl Into<String>) -> Val {
+        Val::Undefined(Rc::new(Undefined { message: message.into(), lenient: false }))
+    }
+
+    pub(super) fn lenient(message: impl Into<String>) -> Val {
+        Val::Undefined(Rc::new(Undefined { message: message.into(), lenient: true }))
+    }
+
+    pub(super) fn is_undefined(&self) -> bool {
+        matches!(self, Val::Undefined(_))
+    }
+
+    /// A text of either kind.
+    pub(super) fn as_text(&self) -> Option<&Rc<str>> {
+        match self {
+            Val::Str(text) | Val::Markup(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The class name as Python's own messages print it.
+    pub(super) fn class(&self) -> &'static str {
+        match self {
+            Val::Undefined(_) => "StrictUndefined",
+            Val::None => "NoneType",
+            Val::Bool(_) => "bool",
+            Val::Int(_) => "int",
+            Val::Float(_) => "float",
+            Val::Str(_) => "str",
+            Val::Markup(_) => "Markup",
+            Val::Tuple(_) => "tuple",
+            Val::List(_) => "list",
+            Val::Dict(_) => "dict",
+            Val::Range(..) => "range",
+            Val::Iterator(iterator) => iterator.class,
+            Val::Model(Value::List(_)) => "JinjaSequenceProxy",
+            Val::Model(Value::Dict(_)) => "JinjaDictProxy",
+            Val::Model(_) => "JinjaDynamicProxy",
+            Val::Bare(Value::List(_)) => "list",
+            Val::Bare(Value::Dict(_)) => "dict",
+            Val::Bare(Value::Null) => "NoneValue",
+            Val::Bare(_) => "Instance",
+            Val::View(..) => "JinjaCallProxy",
+            Val::OwnView(View::Keys, _) => "dict_keys",
+            Val::OwnView(View::Values, _) => "dict_values",
+            Val::OwnView(View::Items, _) => "dict_items",
+            Val::Method(_) => "builtin_function_or_method",
+            Val::Global(_) => "type",
+            Val::Macro(_) => "Macro",
+            Val::Loop(_) => "LoopContext",
+            Val::Namespace(_) => "Namespace",
+            Val::Cycler(_) => "Cycler",
+            Val::Joiner(_) => "Joiner",
+            Val::Blocks => "TemplateReference",
+            Val::Block(..) => "BlockReference",
+            Val::Module(_) => "TemplateModule",
+            Val::Group(_) => "_GroupTuple",
+        }
+    }
+
+    /// How Jinja names the object whose attribute is missing.
+    pub(super) fn described(&self) -> String {
+        let class = self.class();
+        match self {
+            Val::None => "None".to_owned(),
+            Val::Model(_) | Val::View(..) => format!("inmanta_plugins.std.{class} object"),
+            Val::Bare(Value::Instance(_)) => "inmanta.execute.runtime.Instance object".to_owned(),
+            Val::Bare(Value::Null) => "inmanta.execute.util.NoneValue object".to_owned(),
+            Val::Markup(_) => "markupsafe.Markup object".to_owned(),
+            Val::Macro(_) | Val::Loop(_) | Val::Blocks | Val::Block(..) => {
+                format!("jinja2.runtime.{class} object")
+            }
+            Val::Namespace(_) | Val::Cycler(_) | Val::Joiner(_) => {
+                format!("jinja2.utils.{class} object")
+            }
+            Val::Module(_) => "jinja2.environment.TemplateModule object".to_owned(),
+            Val::Group(_) => "jinja2.filters._GroupTuple object".to_owned(),
+            _ => format!("{class} object"),
+        }
+    }
+}
+
+/// Python's `range` as a list.
+pub(super) fn range_items(start: i64, stop: i64, step: i64) -> impl Iterator<Item = i64> {
+    let mut next = Some(start);
+    std::iter::from_fn(move || {
+        let current = next.filter(|&at| if step > 0 { at < stop } else { at > stop })?;
+        next = current.checked_add(step);
+        Some(current)
+    })
+}

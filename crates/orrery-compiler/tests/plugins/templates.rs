@@ -1,0 +1,162 @@
+//! `std::template` renders what the reference renders, and complains where it complains.
+//!
+//! A larger table, made by `tools/oracle/templates.py --random`, is compared when the variable
+//! `ORRERY_TEMPLATE_TABLE` names it; templates that are refused do not count there.
+
+use orrery_compiler::plugins::{CellId, Context, Failure, native_plugins};
+use orrery_compiler::value::Value;
+use serde_json::{Value as Json, json};
+
+use crate::memory::{Memory, Slot, bind};
+
+const RECORDED: &str = include_str!("../recorded/templates.json");
+
+/// The variables that the recorded models begin with.
+fn with_variables() -> Memory {
+    let mut memory = Memory::with_prelude();
+    let variables = json!({
+        "l": [3, 1, 2], "ls": ["b", "a"], "le": [], "n": null,
+        "d": {"k": 1, "l": [1, null], "n": null, "m": {"z": 2}},
+        "ld": [{"a": 2}, {"a": 1}], "ll": [[1, 2], [3]],
+        "o": {"$instance": "linux"}, "ol": [{"$instance": "linux"}, {"$instance": "unix"}],
+        "s": "abc def", "h": {"$instance": "host"}, "oh": {"$instance": "other_host"},
+        "u": {"$unknown": true}, "lu": [{"$unknown": true}], "t": true, "f": 1.5,
+        "big": {"$int": "100000000000000000000"},
+    });
+    for (name, value) in variables.as_object().expect("an object") {
+        let value = memory.value(value);
+        memory.variables.insert(name.clone(), Slot::Value(value));
+    }
+    memory
+}
+
+/// Numbers of instances differ from one machine to the next.
+fn neutral(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("::") {
+        let (before, after) = rest.split_at(at + 2);
+        out.push_str(before);
+        let name = after.find(|c: char| !c.is_alphanumeric()).unwrap_or(after.len());
+        let (name, after) = after.split_at(name);
+        out.push_str(name);
+        rest = after;
+        let digits = after.strip_prefix(' ').unwrap_or_default();
+        let others = digits.trim_start_matches(|c: char| c.is_ascii_hexdigit());
+        if name.starts_with(|c: char| c.is_uppercase()) && others.len() < digits.len() {
+            out.push_str(" 0");
+            rest = others;
+        }
+    }
+    out + rest
+}
+
+fn call(memory: &mut Memory, path: &str, named: Vec<(String, Value)>) -> Json {
+    let plugin = native_plugins().iter().find(|plugin| plugin.name == "std::template");
+    let plugin = plugin.expect("the plugin exists");
+    let path = memory.heap.str(path);
+    let args = bind(memory, plugin, vec![path], named).expect("the arguments fit");
+    let mut outcome = match (plugin.run)(memory, &args) {
+        Ok(Value::Str(id)) => json!({"output": neutral(memory.heap().text(id))}),
+        Ok(other) => json!({"output": memory.json(other)}),
+        Err(Failure::Unknown(_)) => json!({"unknown": true}),
+        Err(Failure::Runtime(message)) => {
+            json!({"error": {"kind": "runtime", "message": message}})
+        }
+        Err(Failure::Python(error)) => {
+            json!({"error": {"kind": error.kind, "message": neutral(&error.message)}})
+        }
+        Err(failure) => json!({"error": format!("{failure:?}")}),
+    };
+    if !memory.printed.is_empty() && outcome.get("output").is_some() {
+        outcome["printed"] = json!(neutral(&(memory.printed.join("\n") + "\n")));
+    }
+    outcome
+}
+
+/// Keyword arguments of the recorded calls.
+fn named(memory: &mut Memory, call: &str) -> Vec<(String, Value)> {
+    let unknown = json!([{"$unknown": true}]);
+    let given = match call {
+        _ if call.contains("z=4") => json!({"z": 4}),
+        _ if call.contains("y=6") => {
+            json!({"y": 6, "l": [1], "i": {"$instance": "linux"}, "n": null})
+        }
+        _ if call.contains("range=5") => json!({"range": 5}),
+        _ if call.contains("y=1") => json!({"y": 1}),
+        _ if call.contains("y=[") => json!({"y": unknown}),
+        _ => json!({}),
+    };
+    let given = given.as_object().expect("an object").clone();
+    given.iter().map(|(name, value)| (name.clone(), memory.value(value))).collect()
+}
+
+fn outcome(row: &Json) -> Json {
+    let mut memory = with_variables();
+    if let Some(snippet) = row["snippet"].as_str() {
+        memory.files.insert("/project/templates/t.j2".to_owned(), snippet.to_owned());
+        return call(&mut memory, "/t.j2", Vec::new());
+    }
+    for (path, text) in row["files"].as_object().expect("files") {
+        let path = match path.strip_prefix("libs/") {
+            Some(path) => format!("/modules/{path}"),
+            None => format!("/project/{path}"),
+        };
+        memory.files.insert(path, text.as_str().expect("a text").to_owned());
+    }
+    let recorded = row["call"].as_str().expect("a call");
+    let path = recorded.split('"').nth(1).expect("a path");
+    let named = named(&mut memory, recorded);
+    call(&mut memory, path, named)
+}
+
+#[test]
+fn recorded_templates_have_the_outcome_of_the_reference() {
+    let table = match std::env::var_os("ORRERY_TEMPLATE_TABLE") {
+        Some(path) => std::fs::read_to_string(path).expect("the table that was asked for"),
+        None => RECORDED.to_owned(),
+    };
+    let rows: Vec<Json> = serde_json::from_str(&table).expect("recorded templates are JSON");
+    let is_random = table != RECORDED;
+    let mut different = Vec::new();
+    for mut row in rows {
+        let ours = outcome(&row);
+        if is_random && ours["error"].as_str().is_some_and(|error| error.starts_with("Plugin(")) {
+            continue;
+        }
+        let entries = row.as_object_mut().expect("an object");
+        let shown = [entries.remove("snippet"), entries.remove("call"), entries.remove("files")];
+        let recorded = Json::Object(entries.clone());
+        if ours != recorded {
+            different.push(format!("{shown:?}\n    recorded {recorded}\n    ours     {ours}"));
+        }
+    }
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+}
+
+#[test]
+fn a_value_that_is_not_there_yet_ends_the_render() {
+    let mut memory = with_variables();
+    memory.variables.insert("late".to_owned(), Slot::Unset(CellId(7)));
+    let text = "{{ s }}{{ late }}".to_owned();
+    memory.files.insert("/project/templates/t.j2".to_owned(), text);
+    let outcome = call(&mut memory, "/t.j2", Vec::new());
+    assert_eq!(outcome["error"], json!("Unset([CellId(7)])"));
+}
+
+#[test]
+fn what_only_python_can_do_is_refused_by_name_and_line() {
+    let refused = [
+        ("\n{{ l | random }}", "the filter `random` at line 2"),
+        ("{{ l.append(1) }}", "the attribute `append` of a JinjaSequenceProxy at line 1"),
+        ("{% autoescape true %}{% endautoescape %}", "automatic escaping at line 1"),
+        ("{{ s.encode() }}", "the attribute `encode` of a str at line 1"),
+    ];
+    for (text, what) in refused {
+        let mut memory = with_variables();
+        memory.files.insert("/project/templates/t.j2".to_owned(), text.to_owned());
+        let outcome = call(&mut memory, "/t.j2", Vec::new());
+        let message = format!("this template needs the Python host: it uses {what}");
+        assert_eq!(outcome["error"], json!(format!("{:?}", Failure::Plugin(message))));
+    }
+}
