@@ -70,6 +70,11 @@ impl CompileError {
         this.help.clone_from(&error.help);
         this.statement.clone_from(&error.reported_in);
         this.places = error.duplicate_of.map(|original| (error.loc, original));
+        // The reference has these from Python itself, without a place.
+        this.hide_place = matches!(
+            error.class,
+            "UnicodeDecodeError" | "UnicodeEncodeError" | "ValueError" | "CompilerException"
+        );
         this
     }
 

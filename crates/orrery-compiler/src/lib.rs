@@ -98,7 +98,10 @@ impl Compiled {
     /// The reference shows a warning of a class with the same text once.
     fn forget_repeated_warnings(&mut self) {
         let mut seen = std::collections::BTreeSet::new();
-        self.warnings.retain(|w| w.class.is_empty() || seen.insert((w.class, w.message.clone())));
+        self.warnings.retain(|w| {
+            let once = !matches!(w.class, "" | "DeprecationWarning");
+            !once || seen.insert((w.class, w.message.clone()))
+        });
     }
 }
 

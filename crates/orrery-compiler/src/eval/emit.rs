@@ -5,8 +5,8 @@ use crate::ir::{BlockId, ExprId, ExprKind, Promise, StmtId, StmtKind, Var};
 use crate::value::{InstanceId, Value};
 
 use super::{
-    CellKind, FILE_FRAME, Frame, INSTANCE_FRAME, Kind, LITERAL, Literal, Machine, NONE, Origin, REPORTED,
-    Temp, Unit, encode,
+    CellKind, FILE_FRAME, Frame, INSTANCE_FRAME, Kind, LITERAL, Literal, Machine, NONE, Origin,
+    REPORTED, Temp, Unit, encode,
 };
 
 /// Where a variable's value is.
@@ -135,7 +135,12 @@ impl Machine<'_> {
         }
     }
 
-    pub(super) fn emit_block(&mut self, block: BlockId, parent: u32, first: Option<(Value, u32)>) -> Result<()> {
+    pub(super) fn emit_block(
+        &mut self,
+        block: BlockId,
+        parent: u32,
+        first: Option<(Value, u32)>,
+    ) -> Result<()> {
         let program = self.program;
         let block = program.block(block);
         let mut frame = parent;
@@ -232,7 +237,14 @@ impl Machine<'_> {
     }
 
     /// A unit that evaluates one expression.
-    fn emit_unit(&mut self, kind: Kind, frame: u32, node: u32, expr: ExprId, origin: u32) -> Result<()> {
+    fn emit_unit(
+        &mut self,
+        kind: Kind,
+        frame: u32,
+        node: u32,
+        expr: ExprId,
+        origin: u32,
+    ) -> Result<()> {
         let unit = self.new_unit(kind, frame, node, self.program.expr(expr).temps);
         self.unit_mut(unit).origin = origin;
         self.emit_expr(expr, frame, unit, 0)?;
@@ -296,13 +308,7 @@ impl Machine<'_> {
 
     /// Starts the units that compute the parts of an expression. `slot` is the first temp of `unit`
     /// that belongs to it.
-    pub(super) fn emit_expr(
-        &mut self,
-        id: ExprId,
-        frame: u32,
-        unit: u32,
-        slot: u32,
-    ) -> Result<()> {
+    pub(super) fn emit_expr(&mut self, id: ExprId, frame: u32, unit: u32, slot: u32) -> Result<()> {
         let program = self.program;
         let expr = program.expr(id);
         match &expr.kind {
@@ -328,13 +334,12 @@ impl Machine<'_> {
                     })
                     .map_err(|e| e.or_in(|| self.renderer().expr(id), at))
             }
-            ExprKind::Binary { left, right, .. } => {
-                self.emit_expr(*left, frame, unit, slot)
-                    .and_then(|()| {
-                        self.emit_expr(*right, frame, unit, slot + program.expr(*left).temps)
-                    })
-                    .map_err(|e| self.blame_expr(e, id))
-            }
+            ExprKind::Binary { left, right, .. } => self
+                .emit_expr(*left, frame, unit, slot)
+                .and_then(|()| {
+                    self.emit_expr(*right, frame, unit, slot + program.expr(*left).temps)
+                })
+                .map_err(|e| self.blame_expr(e, id)),
             ExprKind::List(items) => {
                 let mut slot = slot;
                 for &item in items {
@@ -362,8 +367,7 @@ impl Machine<'_> {
             ExprKind::Format(format) | ExprKind::FString(format) => {
                 let mut slot = slot;
                 for &(_, part) in &format.parts {
-                    self.emit_expr(part, frame, unit, slot)
-                        .map_err(|e| self.blame_expr(e, id))?;
+                    self.emit_expr(part, frame, unit, slot).map_err(|e| self.blame_expr(e, id))?;
                     slot += program.expr(part).temps;
                 }
                 Ok(())

@@ -51,6 +51,12 @@ impl Machine<'_> {
             Kind::Collect => self.run_collect(&unit),
             Kind::Item => self.run_item(id, &unit)?,
             Kind::Implement => self.run_implement(&unit)?,
+            Kind::Annotation => {
+                let value = self.program.annotations[unit.node as usize].value;
+                if self.eval_in(value, &unit, 0)?.is_unknown() {
+                    self.unknown_annotations.push(unit.node);
+                }
+            }
             Kind::Free => {}
         }
         self.free_unit(id);
@@ -67,12 +73,11 @@ impl Machine<'_> {
             return Ok(());
         };
         let set_by = encode(Origin::Expr(*value));
-        let result = self.eval_in(*value, unit, 0).and_then(|value| {
-            match self.place(*target, unit.frame) {
+        let result =
+            self.eval_in(*value, unit, 0).and_then(|value| match self.place(*target, unit.frame) {
                 Some(Place::Cell(cell)) => self.set_plain(cell, value, set_by),
                 _ => Ok(()),
-            }
-        });
+            });
         result.map_err(|e| self.blame(e, unit.origin))
     }
 
@@ -237,9 +242,8 @@ impl Machine<'_> {
                     }
                     _ => format!("'{shown}' is not a list."),
                 };
-                let text = format!(
-                    "A for loop can only be applied to lists and relations. Hint: {hint}"
-                );
+                let text =
+                    format!("A for loop can only be applied to lists and relations. Hint: {hint}");
                 let error = CompileError::new("TypingException", text);
                 return Err(self.blame(error, unit.origin));
             }
@@ -316,7 +320,9 @@ impl Machine<'_> {
 
     fn run_hop(&mut self, unit: &Unit) -> Result<()> {
         let id = ExprId(unit.node);
-        let ExprKind::Attr { base, name, cache } = &self.program.expr(id).kind else { return Ok(()) };
+        let ExprKind::Attr { base, name, cache } = &self.program.expr(id).kind else {
+            return Ok(());
+        };
         let value = self.eval_in(*base, unit, 0).map_err(|e| self.blame_expr(e, id))?;
         if self.is_self(value, *name) {
             self.deliver(Self::dest(unit), value);
@@ -336,9 +342,7 @@ impl Machine<'_> {
                     cell
                 }
             }
-            _ => {
-                self.attribute_cell(value, *base, *name).map_err(|e| self.blame_expr(e, id))?
-            }
+            _ => self.attribute_cell(value, *base, *name).map_err(|e| self.blame_expr(e, id))?,
         };
         self.listen(cell, unit.collector)?;
         self.connect(Self::dest(unit), cell);
@@ -392,14 +396,17 @@ impl Machine<'_> {
             Value::Unknown(_) => self.deliver(Self::dest(unit), value),
             Value::Bool(b) if b == *or => self.deliver(Self::dest(unit), value),
             Value::Bool(_) => {
-                let next =
-                    self.new_unit(Kind::LazyRight, unit.frame, unit.node, self.program.expr(*right).temps);
+                let next = self.new_unit(
+                    Kind::LazyRight,
+                    unit.frame,
+                    unit.node,
+                    self.program.expr(*right).temps,
+                );
                 let this = self.unit_mut(next);
                 this.dest = unit.dest;
                 this.dest_slot = unit.dest_slot;
                 this.origin = unit.origin;
-                self.emit_expr(*right, unit.frame, next, 0)
-                    .map_err(|e| self.blame_expr(e, id))?;
+                self.emit_expr(*right, unit.frame, next, 0).map_err(|e| self.blame_expr(e, id))?;
                 self.wait_expr(*right, unit.frame, next);
                 self.finish_unit(next);
             }
@@ -559,9 +566,8 @@ impl Machine<'_> {
         let ExprKind::Comprehension(comprehension) = &self.program.expr(expr).kind else {
             return Ok(());
         };
-        let value = self
-            .eval_in(comprehension.iterable, unit, 0)
-            .map_err(|e| self.blame_expr(e, expr))?;
+        let value =
+            self.eval_in(comprehension.iterable, unit, 0).map_err(|e| self.blame_expr(e, expr))?;
         if unit.collector == NONE {
             self.begin_comprehension(id);
         }
@@ -633,9 +639,8 @@ impl Machine<'_> {
     }
 
     fn run_element(&mut self, id: u32, unit: &Unit) -> Result<()> {
-        let value = self
-            .eval_in(ExprId(unit.node), unit, 0)
-            .map_err(|e| self.blame(e, unit.origin))?;
+        let value =
+            self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
         if unit.collector != NONE && self.units[id as usize].flags & REPORTED == 0 {
             self.report(unit.collector, value)?;
         }
@@ -672,9 +677,8 @@ impl Machine<'_> {
     }
 
     fn run_item(&mut self, id: u32, unit: &Unit) -> Result<()> {
-        let value = self
-            .eval_in(ExprId(unit.node), unit, 0)
-            .map_err(|e| self.blame(e, unit.origin))?;
+        let value =
+            self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
         if self.units[id as usize].flags & REPORTED == 0 {
             self.report(id, value)?;
         }

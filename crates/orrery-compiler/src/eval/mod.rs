@@ -173,6 +173,8 @@ enum Kind {
     Item,
     /// The condition of an `implement`
     Implement,
+    /// An annotation of a relation
+    Annotation,
 }
 
 const REPORTED: u8 = 1;
@@ -277,6 +279,8 @@ pub struct Machine<'p> {
     delayed: Vec<Delayed>,
     waiters: Vec<Waiter>,
     free_waiters: u32,
+    /// Relations with an annotation that turned out unknown.
+    unknown_annotations: Vec<u32>,
     units: Vec<Unit>,
     free_units: Vec<u32>,
     temps: Vec<Temp>,
@@ -330,6 +334,7 @@ impl<'p> Machine<'p> {
             delayed: Vec::new(),
             waiters: Vec::new(),
             free_waiters: NONE,
+            unknown_annotations: Vec::new(),
             units: Vec::new(),
             free_units: Vec::new(),
             temps: Vec::new(),
@@ -430,7 +435,11 @@ fn encode(origin: Origin) -> u32 {
 }
 
 fn decode(origin: u32) -> Origin {
-    if origin & 1 == 0 { Origin::Stmt(StmtId(origin >> 1)) } else { Origin::Expr(ExprId(origin >> 1)) }
+    if origin & 1 == 0 {
+        Origin::Stmt(StmtId(origin >> 1))
+    } else {
+        Origin::Expr(ExprId(origin >> 1))
+    }
 }
 
 impl Instances for Machine<'_> {
