@@ -161,6 +161,7 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("InvalidModuleException", "The module found at", "module-layout"),
     ("InvalidModuleException", "", "module-not-found"),
     ("FileNotFoundError", "", "module-not-found"),
+    ("InvalidRequirement", "", "module-not-found"),
     ("ModuleV2InV1PathException", "", "module-layout"),
     ("InvalidMetadata", "", "invalid-metadata"),
     ("ProjectNotFound", "", "project-not-found"),
@@ -247,6 +248,7 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("RuntimeException", "List over full", "arity-exceeded"),
     ("RuntimeException", "Trying to set relation attribute", "relation-set-to-null"),
     ("AttributeError", "'Unknown' object", "unknown-in-relation"),
+    ("TypingException", "Relation annotation can not be Unknown", "unknown-in-relation"),
     ("OptionalValueException", "", "optional-without-value"),
     ("ModifiedAfterFreezeException", "", "modified-after-freeze"),
     ("RuntimeException", "Unable to select implementation", "no-implementation"),
@@ -271,7 +273,8 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("TypeDeprecationWarning", "", "deprecated-type"),
     ("PluginDeprecationWarning", "", "deprecated-plugin"),
     ("CompilerRuntimeWarning", "", "built-in-type-overridden"),
-    ("ParserWarning", "", "invalid-escape"),
+    ("DeprecationWarning", "invalid escape sequence", "invalid-escape"),
+    ("DeprecationWarning", "invalid octal escape sequence", "invalid-escape"),
     ("InmantaWarning", "Loaded V1 module", "legacy-module"),
 ];
 
