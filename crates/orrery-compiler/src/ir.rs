@@ -50,9 +50,11 @@ pub enum ExprKind {
     Nothing,
     /// Matches `self` of a typedef against a Python regular expression.
     Regex(u32),
+    /// `member`: the variable of a comprehension, which is passed on without a step of its own.
     Var {
         var: Var,
         name: Symbol,
+        member: bool,
     },
     Attr {
         base: ExprId,

@@ -22,6 +22,8 @@ use crate::value::Value;
 enum Level {
     /// Variables with their slots and the place of their first assignment.
     Block(FxHashMap<Symbol, (u16, Loc)>),
+    /// The variable of a comprehension.
+    Member(Symbol),
     Instance(EntityId),
     SelfValue,
 }
@@ -597,6 +599,12 @@ impl Lowering<'_> {
                     }
                     hops += 1;
                 }
+                Level::Member(member) => {
+                    if *member == name {
+                        return Var::Local { hops, slot: 0 };
+                    }
+                    hops += 1;
+                }
                 Level::Instance(entity) => {
                     if name == self.b.known.self_ {
                         return Var::SelfInstance { hops };
@@ -611,6 +619,19 @@ impl Lowering<'_> {
             }
         }
         global.map_or(Var::Missing, Var::Global)
+    }
+
+    /// Whether a name means the variable of a comprehension around it.
+    pub(crate) fn is_member(&self, name: Symbol) -> bool {
+        for level in self.levels.iter().rev() {
+            match level {
+                Level::Member(member) if *member == name => return true,
+                Level::Block(names) if names.contains_key(&name) => return false,
+                Level::Instance(_) | Level::SelfValue => return false,
+                _ => {}
+            }
+        }
+        false
     }
 
     /// Whether an instance of the entity or of a descendant has an attribute of that name.
@@ -640,9 +661,7 @@ impl Lowering<'_> {
         variable: ast::Name,
         inside: impl FnOnce(&mut Self) -> T,
     ) -> T {
-        let mut names = FxHashMap::default();
-        names.insert(variable.symbol, (0, variable.loc));
-        self.levels.push(Level::Block(names));
+        self.levels.push(Level::Member(variable.symbol));
         let result = inside(self);
         self.levels.pop();
         result

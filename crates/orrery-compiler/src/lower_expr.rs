@@ -95,7 +95,10 @@ impl Lowering<'_> {
                         None => value,
                         Some(condition) => {
                             let var = Var::Local { hops: 0, slot: 0 };
-                            let then = this.add(ExprKind::Var { var, name: variable.symbol }, loc);
+                            let then = this.add(
+                                ExprKind::Var { var, name: variable.symbol, member: true },
+                                loc,
+                            );
                             let otherwise = this.add(ExprKind::Nothing, loc);
                             let promises = Box::default();
                             let kind =
@@ -160,7 +163,7 @@ impl Lowering<'_> {
                 format!("Namespace {prefix} not found.\nTry importing it with `import {prefix}`");
             self.fail(CompileError::new("NotFoundException", message).in_statement(text, loc));
         }
-        ExprKind::Var { var, name: path.symbol }
+        ExprKind::Var { var, name: path.symbol, member: self.is_member(path.symbol) }
     }
 
     fn regex(&mut self, pattern: &str, loc: Loc) -> ExprKind {

@@ -351,13 +351,13 @@ impl Machine<'_> {
         } else if count > SET_FROM {
             delayed.members.extend(member_key(value));
         }
-        if let (true, Some(inverse)) = (both, end.inverse) {
-            self.set_inverse(inverse, value, instance, origin)?;
-        }
         let mut next = 0;
         while let Some(&listener) = self.delayed_mut(cell).listeners.get(next) {
             self.receive(listener, value)?;
             next += 1;
+        }
+        if let (true, Some(inverse)) = (both, end.inverse) {
+            self.set_inverse(inverse, value, instance, origin)?;
         }
         if let Some(high) = end.high {
             if count > high as usize {

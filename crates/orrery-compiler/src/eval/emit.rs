@@ -317,7 +317,7 @@ impl Machine<'_> {
                 let error = CompileError::new("NotFoundException", "variable self not found");
                 Err(self.blame_expr(error, id))
             }
-            ExprKind::Var { var, name } => {
+            ExprKind::Var { var, name, .. } => {
                 if self.place(*var, frame).is_none() {
                     return Err(self.variable_not_found(*name, id, frame));
                 }
@@ -429,10 +429,18 @@ impl Machine<'_> {
     ) -> Result<()> {
         let program = self.program;
         match &program.expr(id).kind {
-            ExprKind::Var { var, .. } => {
+            ExprKind::Var { var, member, .. } => {
                 self.emit_expr(id, frame, unit, slot)?;
                 if let Some(Place::Cell(cell)) = self.place(*var, frame) {
-                    self.listen(cell, purpose.collector)?;
+                    if *member
+                        && purpose.collector != NONE
+                        && let Some(value) = self.cell_value(cell)
+                    {
+                        self.unit_mut(purpose.collector).flags |= REPORTED;
+                        self.report(purpose.collector, value)?;
+                    } else {
+                        self.listen(cell, purpose.collector)?;
+                    }
                 }
                 self.wait_expr(id, frame, unit);
                 Ok(())
@@ -457,10 +465,21 @@ impl Machine<'_> {
 
     /// Sends the values of a list relation, those it has and those to come, to a collector.
     pub(super) fn listen(&mut self, cell: u32, collector: u32) -> Result<()> {
-        if collector == NONE || self.cells[cell as usize].kind != CellKind::List {
+        if collector == NONE {
+            return Ok(());
+        }
+        if self.cells[cell as usize].kind != CellKind::List {
             return Ok(());
         }
         self.unit_mut(collector).flags |= REPORTED;
+        let Unit { kind, a: literal, .. } = self.units[collector as usize];
+        if kind == Kind::Item {
+            let heard = &mut self.literals[literal as usize].heard;
+            if heard.contains(&cell) {
+                return Ok(());
+            }
+            heard.push(cell);
+        }
         let mut next = 0;
         while let Some(&value) = self.delayed(cell).and_then(|d| d.values.get(next)) {
             self.receive(collector, value)?;
@@ -488,6 +507,7 @@ impl Machine<'_> {
             dest: dest.unit,
             dest_slot: dest.slot,
             collector: purpose.collector,
+            heard: Vec::new(),
         });
         if purpose.collector != NONE {
             self.unit_mut(purpose.collector).flags |= REPORTED;
@@ -501,6 +521,17 @@ impl Machine<'_> {
             self.finish_unit(unit);
         }
         Ok(())
+    }
+
+    /// `x is defined`: the variable itself is waited for.
+    fn emit_defined(&mut self, id: ExprId, var: Var, frame: u32, dest: Dest) -> Result<()> {
+        match self.place(var, frame) {
+            Some(Place::Cell(cell)) => self.watch_cell(id, frame, dest, cell),
+            _ => {
+                self.deliver(dest, Value::Bool(true));
+                Ok(())
+            }
+        }
     }
 
     /// Starts the unit that computes an expression with a step of its own.
@@ -521,6 +552,9 @@ impl Machine<'_> {
                 if base.is_none() && self.place(*var, frame).is_none() {
                     let text = format!("variable {} not found", self.text(*name));
                     return self.fail("NotFoundException", text);
+                }
+                if base.is_none() {
+                    return self.emit_defined(id, *var, frame, dest);
                 }
                 (Kind::Defined, *base)
             }
