@@ -154,6 +154,7 @@ impl Compiled {
 const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("ParserException", "Syntax error: this is nested too deeply", "nesting-too-deep"),
     ("ParserException", "", "syntax-error"),
+    ("ValueError", "Exceeds the limit", "syntax-error"),
     ("InvalidNamespaceAccess", "", "invalid-namespace-access"),
     ("HyphenException", "", "hyphen-in-name"),
     ("ModuleLoadingException", "", "module-not-found"),
