@@ -13,6 +13,7 @@ use crate::program::{
     Attribute, AttributeId, Definition, Entity, EntityId, Index, Namespace, NamespaceId, Program,
     RelationEnd, Type, TypeId,
 };
+use crate::similar_names;
 use crate::source::Sources;
 use crate::value::Heap;
 
@@ -299,16 +300,7 @@ impl Builder {
 
     /// The closest known name, if one is close.
     pub fn suggest(&self, name: &str, known: impl Iterator<Item = Symbol>) -> Option<String> {
-        let mut best: Option<(usize, &str)> = None;
-        for candidate in known {
-            let candidate = self.text(candidate);
-            let distance = edit_distance(name, candidate);
-            let close = distance <= 1 + name.len() / 4;
-            if close && best.is_none_or(|(d, text)| (distance, candidate) < (d, text)) {
-                best = Some((distance, candidate));
-            }
-        }
-        best.map(|(_, text)| text.to_owned())
+        similar_names::closest(name, known.map(|symbol| self.text(symbol))).map(str::to_owned)
     }
 
     pub fn primitive(&mut self, text: &str) -> Option<TypeId> {
@@ -651,19 +643,4 @@ pub fn item_loc(item: &Item) -> Loc {
         Item::Stmt(ast::Stmt::If(stmt)) => stmt.loc,
         Item::Stmt(ast::Stmt::Expr(expr)) => expr.loc,
     }
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -80,10 +80,20 @@ impl Diagnostic {
         }
     }
 
+    /// The errors of a file. What two stages of the parser found is one error.
+    pub fn all_of(errors: &[SyntaxError]) -> Vec<Diagnostic> {
+        let mut all: Vec<Diagnostic> = errors.iter().map(Diagnostic::from).collect();
+        all.dedup();
+        all
+    }
+
     fn of_error(severity: Severity, error: &CompileError) -> Self {
         let mut this = Diagnostic::new(severity, error.class, &error.text);
         this.id = error.id.or(this.id);
-        this.primary = error.loc.map(|loc| Place::new(loc, ""));
+        this.primary = error.loc.map(|loc| {
+            let focus = error.focus.filter(|focus| focus.file == loc.file);
+            Place { highlight: focus.map(|focus| focus.start..focus.end), ..Place::new(loc, "") }
+        });
         this.related = error.related.iter().map(|(loc, label)| Place::new(*loc, label)).collect();
         this.help = error.help.clone().or(this.help);
         this.causes =
@@ -130,9 +140,7 @@ impl Compiled {
     pub fn errors(&self) -> Vec<Diagnostic> {
         match &self.outcome {
             Ok(_) => Vec::new(),
-            Err(_) if !self.syntax_errors.is_empty() => {
-                self.syntax_errors.iter().map(Diagnostic::from).collect()
-            }
+            Err(_) if !self.syntax_errors.is_empty() => Diagnostic::all_of(&self.syntax_errors),
             Err(error) if !error.parts.is_empty() => {
                 error.parts.iter().map(Diagnostic::from).collect()
             }
@@ -146,6 +154,7 @@ impl Compiled {
 const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("ParserException", "Syntax error: this is nested too deeply", "nesting-too-deep"),
     ("ParserException", "", "syntax-error"),
+    ("ValueError", "Exceeds the limit", "syntax-error"),
     ("InvalidNamespaceAccess", "", "invalid-namespace-access"),
     ("HyphenException", "", "hyphen-in-name"),
     ("ModuleLoadingException", "", "module-not-found"),
@@ -153,10 +162,12 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("InvalidModuleException", "The module found at", "module-layout"),
     ("InvalidModuleException", "", "module-not-found"),
     ("FileNotFoundError", "", "module-not-found"),
+    ("InvalidRequirement", "", "module-not-found"),
     ("ModuleV2InV1PathException", "", "module-layout"),
     ("InvalidMetadata", "", "invalid-metadata"),
     ("ProjectNotFound", "", "project-not-found"),
     ("UnreadableFile", "", "unreadable-file"),
+    ("UnicodeDecodeError", "", "unreadable-file"),
     ("CompilerException", "*is not a valid module name: hyphens", "hyphen-in-name"),
     ("CompilerException", "Unable to load all plug-ins", "plugin-load-failed"),
 
@@ -238,6 +249,7 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("RuntimeException", "List over full", "arity-exceeded"),
     ("RuntimeException", "Trying to set relation attribute", "relation-set-to-null"),
     ("AttributeError", "'Unknown' object", "unknown-in-relation"),
+    ("TypingException", "Relation annotation can not be Unknown", "unknown-in-relation"),
     ("OptionalValueException", "", "optional-without-value"),
     ("ModifiedAfterFreezeException", "", "modified-after-freeze"),
     ("RuntimeException", "Unable to select implementation", "no-implementation"),
@@ -262,7 +274,8 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("TypeDeprecationWarning", "", "deprecated-type"),
     ("PluginDeprecationWarning", "", "deprecated-plugin"),
     ("CompilerRuntimeWarning", "", "built-in-type-overridden"),
-    ("ParserWarning", "", "invalid-escape"),
+    ("DeprecationWarning", "invalid escape sequence", "invalid-escape"),
+    ("DeprecationWarning", "invalid octal escape sequence", "invalid-escape"),
     ("InmantaWarning", "Loaded V1 module", "legacy-module"),
 ];
 

@@ -12,6 +12,8 @@ pub struct CompileError {
     /// The message without places.
     pub text: String,
     pub loc: Option<Loc>,
+    /// What exactly is meant, where `loc` is the whole statement around it.
+    pub focus: Option<Loc>,
     /// The statement in which it was found, rendered.
     pub statement: Option<String>,
     pub causes: Vec<CompileError>,
@@ -41,6 +43,7 @@ impl CompileError {
             id: None,
             text: text.into(),
             loc: None,
+            focus: None,
             statement: None,
             causes: Vec::new(),
             related: Vec::new(),
@@ -93,6 +96,10 @@ impl CompileError {
     pub fn or_in(mut self: Box<Self>, statement: impl FnOnce() -> String, loc: Loc) -> Box<Self> {
         if !self.final_place && self.class != "ParserException" && self.lacks_statement() {
             self.fill_statement(&statement(), loc);
+        }
+        if self.bare {
+            // Messages do not name it, but people can be shown where it happened.
+            self.loc.get_or_insert(loc);
         }
         self
     }

@@ -21,6 +21,7 @@ pub mod program;
 pub mod project;
 pub mod render;
 pub mod report;
+mod similar_names;
 pub mod source;
 pub mod value;
 mod world;

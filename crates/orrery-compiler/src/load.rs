@@ -300,15 +300,7 @@ pub fn unreadable(shown: &str, error: &std::io::Error) -> Box<CompileError> {
 
 /// A file's text as the language sees it, with `\n` at the end of every line.
 pub fn decode(shown: &str, bytes: Vec<u8>) -> Result<String> {
-    let text = String::from_utf8(bytes).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        let line = e.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count() + 1;
-        let byte = e.as_bytes().get(at).copied().unwrap_or_default();
-        let text = format!(
-            "{shown} is not UTF-8 text: byte {byte:#04x} in line {line}, at offset {at}, is no character"
-        );
-        CompileError::new("UnreadableFile", text).help("save the file as UTF-8")
-    })?;
+    let text = String::from_utf8(bytes).map_err(|error| not_utf8(shown, &error))?;
     if u32::try_from(text.len()).is_err() {
         return Err(CompileError::new("UnreadableFile", format!("{shown} is over 4 GiB")));
     }
@@ -316,6 +308,27 @@ pub fn decode(shown: &str, bytes: Vec<u8>) -> Result<String> {
         return Ok(text);
     }
     Ok(text.replace("\r\n", "\n").replace('\r', "\n"))
+}
+
+/// The error for bytes that are no text, in the words of Python's decoder.
+fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> Box<CompileError> {
+    let bytes = error.as_bytes();
+    let start = error.utf8_error().valid_up_to();
+    let first = bytes.get(start).copied().unwrap_or_default();
+    let (length, reason) = match error.utf8_error().error_len() {
+        None => (bytes.len() - start, "unexpected end of data"),
+        Some(1) if !(0xc2..0xf5).contains(&first) => (1, "invalid start byte"),
+        Some(length) => (length, "invalid continuation byte"),
+    };
+    let what = match length {
+        1 => format!("byte {first:#04x} in position {start}"),
+        _ => format!("bytes in position {start}-{}", start + length - 1),
+    };
+    let line = bytes[..start].iter().filter(|&&byte| byte == b'\n').count() + 1;
+    let text = format!("'utf-8' codec can't decode {what}: {reason}");
+    let mut error = CompileError::new("UnicodeDecodeError", text);
+    error.bare = true;
+    error.help(format!("line {line} of {shown} has bytes that are no text: save the file as UTF-8"))
 }
 
 /// Why a namespace could not be loaded: below "Failed to load module", or an error of its own.
@@ -403,4 +416,26 @@ fn version_in(metadata: &[u8], separator: char) -> Option<String> {
         .lines()
         .find_map(|line| line.strip_prefix("version")?.trim_start().strip_prefix(separator));
     value.map(|version| version.trim().trim_matches(['"', '\'']).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_no_text_are_described_as_python_does() {
+        let said = |bytes: &[u8]| match decode("x.cf", bytes.to_vec()) {
+            Ok(text) => text,
+            Err(error) => error.text.replace("'utf-8' codec can't decode ", ""),
+        };
+        assert_eq!(said(b"a\r\nb\rc"), "a\nb\nc");
+        assert_eq!(said(b"a\xff"), "byte 0xff in position 1: invalid start byte");
+        assert_eq!(said(b"\x80"), "byte 0x80 in position 0: invalid start byte");
+        assert_eq!(said(b"\xc1\x81"), "byte 0xc1 in position 0: invalid start byte");
+        assert_eq!(said(b"\xe9 "), "byte 0xe9 in position 0: invalid continuation byte");
+        assert_eq!(said(b"\xe2\x82 "), "bytes in position 0-1: invalid continuation byte");
+        assert_eq!(said(b"\xe2\x82"), "bytes in position 0-1: unexpected end of data");
+        assert_eq!(said(b"\xe2"), "byte 0xe2 in position 0: unexpected end of data");
+        assert_eq!(said(b"\xed\xa0\x80"), "byte 0xed in position 0: invalid continuation byte");
+    }
 }

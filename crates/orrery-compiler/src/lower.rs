@@ -2,6 +2,8 @@
 //! and plugins to numbers, folds constants. Everything is resolved, used or not, so that a wrong
 //! name in dead code is an error, while an unknown variable is one only when it is executed.
 
+use std::rc::Rc;
+
 use orrery_syntax::Symbol;
 use orrery_syntax::ast::{self, Item, Loc};
 use rustc_hash::FxHashMap;
@@ -28,12 +30,15 @@ enum Level {
     SelfValue,
 }
 
+/// Shared by everything in the file: there may be very many of both.
+type Globals = Rc<FxHashMap<Symbol, Loc>>;
+
 pub struct Lowering<'b> {
     pub b: &'b mut Builder,
     levels: Vec<Level>,
     pub namespace: NamespaceId,
     /// Top-level variables of the file with the place of their first assignment.
-    globals: FxHashMap<Symbol, Loc>,
+    globals: Globals,
     /// The first error inside the statement at hand.
     pub error: Option<Box<CompileError>>,
 }
@@ -114,7 +119,7 @@ impl Builder {
         self.program.frame_names.len() as u32 - 1
     }
 
-    fn global_variables(&mut self, files: &[LoadedFile]) -> Vec<FxHashMap<Symbol, Loc>> {
+    fn global_variables(&mut self, files: &[LoadedFile]) -> Vec<Globals> {
         let mut all = Vec::new();
         for (at, file) in files.iter().enumerate() {
             let mut declared: FxHashMap<Symbol, Loc> = FxHashMap::default();
@@ -129,7 +134,7 @@ impl Builder {
                 self.program.globals += 1;
                 self.program.namespaces[at].variables.insert(path.symbol, cell);
             }
-            all.push(declared);
+            all.push(Rc::new(declared));
         }
         all
     }
@@ -137,7 +142,7 @@ impl Builder {
     fn implements(
         &mut self,
         files: &[LoadedFile],
-        globals: &[FxHashMap<Symbol, Loc>],
+        globals: &[Globals],
     ) -> Result<()> {
         for (at, file) in files.iter().enumerate() {
             for item in &file.ast.items {
@@ -214,7 +219,7 @@ impl Builder {
         &mut self,
         implement: &ast::Implement,
         namespace: NamespaceId,
-        globals: FxHashMap<Symbol, Loc>,
+        globals: Globals,
     ) -> Result<()> {
         let entity =
             self.resolve_entity(implement.entity.symbol, implement.entity.loc, namespace)?;
@@ -299,7 +304,7 @@ impl Builder {
             b: self,
             levels: Vec::new(),
             namespace: NamespaceId(0),
-            globals: FxHashMap::default(),
+            globals: Globals::default(),
             error: None,
         };
         lowering.expr(expr)

@@ -3,10 +3,11 @@
 
 use std::ops::Range;
 
-/// A longer line is shown in part.
+/// A longer line is shown in part: the renderer fits what is shorter into the terminal itself.
 const LINE_BYTES_MAX: usize = 400;
-/// What is shown of a long line before the place in question.
-const LEAD_BYTES: usize = 120;
+/// How much of a long line is shown, and how much of that before the place in question.
+const WINDOW_BYTES: usize = 120;
+const LEAD_BYTES: usize = 50;
 /// Places further apart than this do not share an excerpt.
 pub(crate) const LINES_MAX: usize = 400;
 
@@ -61,7 +62,7 @@ fn window(line: &str, focus: Option<usize>) -> Range<usize> {
     }
     let lead = focus.unwrap_or(0).saturating_sub(LEAD_BYTES);
     let start = if lead < LEAD_BYTES { 0 } else { line.floor_char_boundary(lead) };
-    start..line.floor_char_boundary(start + LINE_BYTES_MAX)
+    start..line.floor_char_boundary(start + WINDOW_BYTES)
 }
 
 /// The part of a place that lies on its first line, inside the text and at whole characters.
@@ -129,7 +130,7 @@ mod tests {
         let (line, marked) = shown(&text, 10_000..10_006, Some(3..5));
         assert_eq!(marked, strings(&["needle", "(cut away)"]));
         assert!(line.starts_with("…é") && line.ends_with("è…"), "{line}");
-        assert!(line.len() <= LINE_BYTES_MAX + 6, "{}", line.len());
+        assert!(line.len() <= WINDOW_BYTES + 6, "{}", line.len());
         let (_, marked) = shown(&text, 10_001..40_000, None);
         assert!(marked[0].starts_with("eedleè"), "{marked:?}");
     }

@@ -73,11 +73,8 @@ impl Shown<'_> {
             None => title,
         });
         let primary = diagnostic.primary.as_ref().filter(|place| self.place(place).is_some());
-        let is_known = |place: &Place| {
-            known.is_some_and(|known| {
-                known.loc.start == place.loc.start && known.loc.file == place.loc.file
-            })
-        };
+        let line = |place: &Place| (place.file(), self.sources.line_col(place.loc).0);
+        let is_known = |place: &Place| known.is_some_and(|known| line(known) == line(place));
         let mut elsewhere: Vec<&Place> = Vec::new();
         match primary {
             Some(place) if diagnostic.related.is_empty() && is_known(place) => {}

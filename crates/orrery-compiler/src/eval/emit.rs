@@ -319,9 +319,7 @@ impl Machine<'_> {
             }
             ExprKind::Var { var, name, .. } => {
                 if self.place(*var, frame).is_none() {
-                    let name = self.text(*name);
-                    let short = name.rsplit("::").next().unwrap_or(name);
-                    return self.fail("NotFoundException", format!("variable {short} not found"));
+                    return Err(self.variable_not_found(*name, id, frame));
                 }
                 Ok(())
             }

@@ -14,6 +14,7 @@ mod exec;
 mod expr;
 mod finish;
 mod index;
+mod missing;
 mod schedule;
 mod validate;
 

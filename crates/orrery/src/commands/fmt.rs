@@ -79,7 +79,7 @@ fn format_file(path: &Path, options: &Fmt) -> Result<bool, Failed> {
     let name = if stdin { "standard input".to_owned() } else { path.display().to_string() };
     let text = parse::read(path, &name).map_err(|error| show_error(&error))?;
     let formatted = orrery_syntax::format(&text).map_err(|errors| {
-        let errors: Vec<Diagnostic> = errors.iter().map(Diagnostic::from).collect();
+        let errors = Diagnostic::all_of(&errors);
         let mut sources = Sources::default();
         sources.add(name.clone(), text.clone());
         let path = |name: &str| name.to_owned();

@@ -29,7 +29,7 @@ pub(crate) fn run(options: &Modules) -> Exit {
     if let Err(error) = loaded {
         let errors = match loader.syntax_errors.as_slice() {
             [] => vec![Diagnostic::from(&*error)],
-            errors => errors.iter().map(Diagnostic::from).collect(),
+            errors => Diagnostic::all_of(errors),
         };
         let path = |name: &str| projects::path_from_here(&project.project_dir, name);
         let shown = Shown { sources: &loader.sources, path: &path, width: output::width() };

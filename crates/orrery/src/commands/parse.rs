@@ -74,7 +74,7 @@ fn parse(path: &Path, name: &str) -> Outcome {
     };
     let parsed = orrery_syntax::parse_file(&text, FileId(0), &mut Interner::default());
     outcome.sources.add(name.to_owned(), text);
-    outcome.diagnostics = parsed.errors.iter().map(Diagnostic::from).collect();
+    outcome.diagnostics = Diagnostic::all_of(&parsed.errors);
     outcome.errors = parsed.errors.iter().map(|error| *CompileError::syntax(error)).collect();
     outcome.warnings = parsed.warnings.into_iter().map(Warning::from).collect();
     outcome.file = parsed.file;

@@ -41,13 +41,18 @@ fn write_file(path: &Path, write: &dyn Fn(&mut dyn Write) -> io::Result<()>) -> 
     out.flush()
 }
 
-/// Shows errors in full.
+/// Shows errors in full. A loop makes the same mistake many times: it is shown once.
 pub(crate) fn show_errors(shown: &Shown<'_>, errors: &[Diagnostic]) {
-    for error in errors.iter().take(SHOWN_MAX) {
-        output::say(&shown.long(error));
+    let mut left = errors.len();
+    for same in errors.chunk_by(|one, other| one == other).take(SHOWN_MAX) {
+        output::say(&shown.long(&same[0]));
+        if same.len() > 1 {
+            output::say(&format!("… and {} like it", style::count(same.len() - 1, "error")));
+        }
         output::say("");
+        left -= same.len();
     }
-    show_rest(errors.len(), "error");
+    show_rest(left, "error");
 }
 
 /// Shows warnings in a line each.
@@ -55,12 +60,12 @@ pub(crate) fn show_warnings(shown: &Shown<'_>, warnings: &[Diagnostic]) {
     for warning in warnings.iter().take(SHOWN_MAX) {
         output::say(&shown.short(warning));
     }
-    show_rest(warnings.len(), "warning");
+    show_rest(warnings.len().saturating_sub(SHOWN_MAX), "warning");
 }
 
-fn show_rest(count: usize, noun: &str) {
-    if count > SHOWN_MAX {
-        let more = style::count(count - SHOWN_MAX, noun);
-        output::say(&format!("… and {more} more; --report FILE writes all of them"));
+fn show_rest(left: usize, noun: &str) {
+    if left > 0 {
+        let more = style::count(left, &format!("more {noun}"));
+        output::say(&format!("… and {more}; --report FILE writes all of them"));
     }
 }

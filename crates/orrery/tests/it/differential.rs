@@ -18,6 +18,7 @@ mod compare;
 mod corpus;
 mod documents;
 mod models;
+mod pages;
 mod sessions;
 
 use corpus::{Case, CaseList};
@@ -41,6 +42,7 @@ fn main() -> Result<ExitCode> {
         differs: CaseList::read(&corpus.join("differs.list"))?,
     });
     let mut trials = comparator_checks::trials();
+    trials.extend(pages::trials(&cases)?);
     trials.push(lists_name_existing_cases(&lists, &cases));
     for directory in std::env::var_os("ORRERY_CASES").iter().flat_map(std::env::split_paths) {
         cases.extend(corpus::read_directory(&directory)?);
