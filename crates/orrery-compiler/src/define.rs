@@ -208,11 +208,7 @@ impl Builder {
         }
     }
 
-    fn typedef_bases(
-        &mut self,
-        files: &[LoadedFile],
-        names: &FxHashMap<Place, u32>,
-    ) -> Result<()> {
+    fn typedef_bases(&mut self, files: &[LoadedFile], names: &FxHashMap<Place, u32>) -> Result<()> {
         let mut collected: Vec<(u32, &ast::Typedef, NamespaceId)> = Vec::new();
         for (at, file) in files.iter().enumerate() {
             for (position, item) in file.ast.items.iter().enumerate() {
@@ -264,7 +260,12 @@ impl Builder {
     }
 
     /// The error for a type or plugin name that means nothing.
-    pub fn type_not_found(&self, name: Symbol, loc: Loc, namespace: NamespaceId) -> Box<CompileError> {
+    pub fn type_not_found(
+        &self,
+        name: Symbol,
+        loc: Loc,
+        namespace: NamespaceId,
+    ) -> Box<CompileError> {
         let text = self.text(name);
         let own = &self.program.namespaces[namespace.index()];
         if let Some((prefix, last)) = text.rsplit_once("::") {
@@ -278,6 +279,7 @@ impl Builder {
                         "module {prefix} has plugins written in Python; if `{text}` is one of them, \
                          it cannot be called by this version"
                     ));
+                    error.id = Some("plugin-not-available");
                 } else if let Some(near) = self.suggest(last, target.definitions.keys().copied()) {
                     error = error.help(format!("did you mean `{prefix}::{near}`?"));
                 }
@@ -332,7 +334,12 @@ impl Builder {
     }
 
     /// A type that an attribute or typedef may have: primitive or typedef.
-    pub fn resolve_type(&mut self, name: Symbol, loc: Loc, namespace: NamespaceId) -> Result<TypeId> {
+    pub fn resolve_type(
+        &mut self,
+        name: Symbol,
+        loc: Loc,
+        namespace: NamespaceId,
+    ) -> Result<TypeId> {
         let text = self.text(name).to_owned();
         if let Some(primitive) = self.primitive(&text) {
             if text == "number" {
@@ -409,9 +416,8 @@ impl Builder {
                 return Ok(());
             }
         }
-        let inverse = relation
-            .inverse
-            .map(|(name, arity)| self.add_relation(right, name, arity, left));
+        let inverse =
+            relation.inverse.map(|(name, arity)| self.add_relation(right, name, arity, left));
         let own = self.add_relation(left, relation.name, relation.arity, right);
         if let Some(inverse) = inverse {
             for (one, other) in [(own, inverse), (inverse, own)] {
@@ -510,7 +516,8 @@ impl Builder {
         for (at, file) in files.iter().enumerate() {
             for item in &file.ast.items {
                 let Item::Index(index) = item else { continue };
-                let names: Vec<&str> = index.attributes.iter().map(|a| self.text(a.symbol)).collect();
+                let names: Vec<&str> =
+                    index.attributes.iter().map(|a| self.text(a.symbol)).collect();
                 let statement =
                     format!("index {}({})", self.text(index.entity.symbol), names.join(", "));
                 let namespace = NamespaceId(at as u32);
@@ -600,12 +607,7 @@ impl Builder {
         all
     }
 
-    pub fn new_entity(
-        &mut self,
-        namespace: NamespaceId,
-        short: Symbol,
-        loc: Loc,
-    ) -> Entity {
+    pub fn new_entity(&mut self, namespace: NamespaceId, short: Symbol, loc: Loc) -> Entity {
         let full = self.full_name(namespace, short);
         Entity {
             name: self.program.interner.intern(&full),

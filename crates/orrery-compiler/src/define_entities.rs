@@ -8,9 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::define::{Builder, duplicate};
 use crate::error::{CompileError, Result};
 use crate::load::LoadedFile;
-use crate::program::{
-    Attribute, AttributeId, Definition, EntityId, NamespaceId, Type,
-};
+use crate::program::{Attribute, AttributeId, Definition, EntityId, NamespaceId, Type};
 use crate::value::Value;
 
 impl Builder {
@@ -72,7 +70,12 @@ impl Builder {
         };
     }
 
-    fn parents(&mut self, id: EntityId, source: &ast::Entity, namespace: NamespaceId) -> Result<()> {
+    fn parents(
+        &mut self,
+        id: EntityId,
+        source: &ast::Entity,
+        namespace: NamespaceId,
+    ) -> Result<()> {
         let statement = format!("Entity({})", self.text(source.name.symbol));
         let mut parents = Vec::new();
         for parent in &source.parents {
@@ -165,7 +168,8 @@ impl Builder {
         for ancestor in self.lineage(id).into_iter().skip(1) {
             for &own in &self.program.entity(ancestor).own {
                 let other = self.program.attribute(own);
-                if other.name == attribute.name.symbol && other.ty != ty && other.relation.is_none() {
+                if other.name == attribute.name.symbol && other.ty != ty && other.relation.is_none()
+                {
                     return Err(duplicate("Incompatible attributes", attribute.loc, other.loc));
                 }
             }
@@ -182,7 +186,7 @@ impl Builder {
         let default = match &attribute.default {
             ast::Default::None | ast::Default::Undef => None,
             ast::Default::Value(expr) => Some(self.constant(expr).ok_or_else(|| {
-                let shown = self.render_ast(expr);
+                let shown = self.render_ast(not_constant(expr));
                 let declaration = self.render_attribute(attribute);
                 CompileError::new("RuntimeException", format!("{shown} is not a constant"))
                     .in_statement(declaration, attribute.name.loc)
@@ -261,7 +265,8 @@ impl Builder {
                 Some(&slot) => {
                     let known = self.program.attribute(slots[slot as usize]).entity;
                     let declared = self.program.attribute(attribute).entity;
-                    if self.lineage(declared).contains(&known) {
+                    // The left-most parent counts, unless another declaration refines its own.
+                    if !self.lineage(known).contains(&declared) || known == declared {
                         slots[slot as usize] = attribute;
                     }
                 }
@@ -298,7 +303,32 @@ impl Builder {
                 }
             }
         }
-        let defaults = merged.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        let defaults =
+            merged.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         self.program.entities[id.index()].defaults = defaults;
+    }
+}
+
+/// The part of a default that keeps it from being constant.
+fn not_constant(expr: &ast::Expr) -> &ast::Expr {
+    let constant = |expr: &&ast::Expr| {
+        matches!(
+            expr.kind,
+            ast::ExprKind::Null
+                | ast::ExprKind::Bool(_)
+                | ast::ExprKind::Int(_)
+                | ast::ExprKind::Float(_)
+                | ast::ExprKind::String(_)
+        )
+    };
+    match &expr.kind {
+        ast::ExprKind::List(items) => {
+            items.iter().find(|item| !constant(item)).map_or(expr, not_constant)
+        }
+        ast::ExprKind::Dict(items) => {
+            let mut values = items.iter().map(|(_, _, value)| value);
+            values.find(|value| !constant(value)).map_or(expr, not_constant)
+        }
+        _ => expr,
     }
 }

@@ -1,11 +1,14 @@
 //! Errors of the compiler: what the reference calls them, its exact wording, the place and the causes.
 
+use orrery_syntax::SyntaxError;
 use orrery_syntax::ast::Loc;
 
 /// A failure of the compile. `class` is the name that existing tools know the error by.
 #[derive(Clone, Debug)]
 pub struct CompileError {
     pub class: &'static str,
+    /// Its diagnostic id, where class and text do not tell it.
+    pub id: Option<&'static str>,
     /// The message without places.
     pub text: String,
     pub loc: Option<Loc>,
@@ -35,6 +38,7 @@ impl CompileError {
     pub fn new(class: &'static str, text: impl Into<String>) -> Box<Self> {
         Box::new(CompileError {
             class,
+            id: None,
             text: text.into(),
             loc: None,
             statement: None,
@@ -54,6 +58,20 @@ impl CompileError {
     pub fn python(error: orrery_python::PyError) -> Box<Self> {
         let mut this = Self::new(error.kind, error.message);
         this.bare = true;
+        this
+    }
+
+    /// What one file alone shows to be wrong.
+    pub fn syntax(error: &SyntaxError) -> Box<Self> {
+        let mut this = Self::new(error.class, error.message.clone()).at(error.loc);
+        this.help.clone_from(&error.help);
+        this.statement.clone_from(&error.reported_in);
+        this.places = error.duplicate_of.map(|original| (error.loc, original));
+        // The reference has these from Python itself, without a place.
+        this.hide_place = matches!(
+            error.class,
+            "UnicodeDecodeError" | "UnicodeEncodeError" | "ValueError" | "CompilerException"
+        );
         this
     }
 

@@ -2,7 +2,7 @@
 //! no I/O and tests can hold a project in memory.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// What a path leads to.
@@ -13,6 +13,10 @@ pub enum Kind {
     /// A device, pipe or socket: reading it might never end.
     Other,
 }
+
+/// Nothing that is larger is read: places in a source are numbers of 32 bits. It also bounds what a
+/// device or pipe can give.
+const FILE_BYTES_MAX: u64 = u32::MAX as u64;
 
 pub trait Files {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
@@ -33,7 +37,15 @@ pub struct Disk;
 
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        std::fs::read(path)
+        let mut bytes = Vec::new();
+        let mut file = std::fs::File::open(path)?;
+        let size = file.metadata().map_or(0, |metadata| metadata.len());
+        bytes.try_reserve(size.min(FILE_BYTES_MAX) as usize)?;
+        (&mut file).take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 == FILE_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is over 4 GiB"));
+        }
+        Ok(bytes)
     }
 
     fn is_file(&self, path: &Path) -> bool {

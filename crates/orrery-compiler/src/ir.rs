@@ -4,7 +4,7 @@
 use orrery_syntax::Symbol;
 use orrery_syntax::ast::{BinaryOp, Loc};
 
-use crate::program::{EntityId, NamespaceId, TypeId};
+use crate::program::{AttributeId, EntityId, NamespaceId, TypeId};
 use crate::value::{StrId, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,22 +50,52 @@ pub enum ExprKind {
     Nothing,
     /// Matches `self` of a typedef against a Python regular expression.
     Regex(u32),
-    Var { var: Var, name: Symbol },
-    Attr { base: ExprId, name: Symbol, cache: SlotCache },
+    /// `member`: the variable of a comprehension, which is passed on without a step of its own.
+    Var {
+        var: Var,
+        name: Symbol,
+        member: bool,
+    },
+    Attr {
+        base: ExprId,
+        name: Symbol,
+        cache: SlotCache,
+    },
     Call(Box<Call>),
     Construct(Box<Construct>),
     IndexLookup(Box<IndexLookup>),
     ShortIndexLookup(Box<ShortIndexLookup>),
-    Lookup { base: ExprId, key: ExprId },
+    Lookup {
+        base: ExprId,
+        key: ExprId,
+    },
     List(Box<[ExprId]>),
     Dict(Box<[(StrId, ExprId)]>),
     Comprehension(Box<Comprehension>),
     Not(ExprId),
-    Binary { op: BinaryOp, left: ExprId, right: ExprId },
+    Binary {
+        op: BinaryOp,
+        left: ExprId,
+        right: ExprId,
+    },
     /// `and`, `or`: the right side is emitted only if it is needed.
-    Lazy { or: bool, left: ExprId, right: ExprId, promises: Box<[Promise]> },
-    Conditional { condition: ExprId, then: ExprId, otherwise: ExprId, promises: Box<[Promise]> },
-    Defined { base: Option<ExprId>, var: Var, name: Symbol },
+    Lazy {
+        or: bool,
+        left: ExprId,
+        right: ExprId,
+        promises: Box<[Promise]>,
+    },
+    Conditional {
+        condition: ExprId,
+        then: ExprId,
+        otherwise: ExprId,
+        promises: Box<[Promise]>,
+    },
+    Defined {
+        base: Option<ExprId>,
+        var: Var,
+        name: Symbol,
+    },
     Format(Box<Format>),
     FString(Box<Format>),
 }
@@ -244,6 +274,16 @@ pub enum StmtKind {
     For { variable: Symbol, iterable: ExprId, body: BlockId, promises: Box<[Promise]> },
     If { condition: ExprId, then: BlockId, otherwise: BlockId, promises: Box<[Promise]> },
     Expr(ExprId),
+}
+
+/// An expression between the ends of a relation.
+#[derive(Debug)]
+pub struct Annotation {
+    pub relation: AttributeId,
+    pub value: ExprId,
+    /// `Relation(A, B)`
+    pub statement: Box<str>,
+    pub loc: Loc,
 }
 
 /// One `implement` statement.

@@ -7,6 +7,7 @@
 pub mod builtin;
 mod define;
 mod define_entities;
+pub mod diagnostic;
 pub mod error;
 pub mod eval;
 pub mod files;
@@ -29,8 +30,8 @@ mod versions;
 mod world;
 mod yaml;
 
-use orrery_syntax::SyntaxError;
 use orrery_syntax::ast::Loc;
+use orrery_syntax::{SyntaxError, SyntaxWarning};
 
 use crate::define::Builder;
 use crate::error::CompileError;
@@ -70,16 +71,41 @@ pub struct Compiled {
     pub outcome: Result<Summary, Box<CompileError>>,
     /// Further syntax errors beside the one in `outcome`.
     pub syntax_errors: Vec<SyntaxError>,
-    /// The instances, if they were asked for and there was no error.
+    /// What the model came to, if there was no error.
     pub model: Option<Model>,
 }
 
+impl From<SyntaxWarning> for Warning {
+    fn from(SyntaxWarning { class, message, loc }: SyntaxWarning) -> Self {
+        Warning { class, message, loc: Some(loc) }
+    }
+}
+
 impl Compiled {
+    fn new() -> Self {
+        Compiled {
+            sources: Sources::default(),
+            output: String::new(),
+            warnings: Vec::new(),
+            modules: Vec::new(),
+            outcome: Ok(Summary { instances: 0, files: 0 }),
+            syntax_errors: Vec::new(),
+            model: None,
+        }
+    }
+
+    /// A compile that could not even begin.
+    pub fn failed(error: Box<CompileError>) -> Self {
+        Compiled { outcome: Err(error), ..Self::new() }
+    }
+
     /// The reference shows a warning of a class with the same text once.
     fn forget_repeated_warnings(&mut self) {
         let mut seen = std::collections::BTreeSet::new();
-        self.warnings
-            .retain(|w| w.class.is_empty() || seen.insert((w.class, w.message.clone())));
+        self.warnings.retain(|w| {
+            let once = !matches!(w.class, "" | "DeprecationWarning");
+            !once || seen.insert((w.class, w.message.clone()))
+        });
     }
 }
 
@@ -89,17 +115,9 @@ pub struct Summary {
     pub files: usize,
 }
 
-/// Compiles a project. `with_model` keeps the whole result for a report.
-pub fn compile(files: &dyn Files, options: &Options, with_model: bool) -> Compiled {
-    let mut compiled = Compiled {
-        sources: Sources::default(),
-        output: String::new(),
-        warnings: Vec::new(),
-        modules: Vec::new(),
-        outcome: Ok(Summary { instances: 0, files: 0 }),
-        syntax_errors: Vec::new(),
-        model: None,
-    };
+/// Compiles a project.
+pub fn compile(files: &dyn Files, options: &Options) -> Compiled {
+    let mut compiled = Compiled::new();
     let mut loader = match Loader::new(files, options) {
         Ok(loader) => loader,
         Err(error) => {
@@ -108,6 +126,7 @@ pub fn compile(files: &dyn Files, options: &Options, with_model: bool) -> Compil
         }
     };
     let loaded = loader.load_all();
+    tracing::debug!(files = loader.loaded.len(), "loaded");
     let warn = |(class, message, loc)| Warning { class, message, loc };
     compiled.warnings.extend(std::mem::take(&mut loader.warnings).into_iter().map(warn));
     compiled.modules = loader.modules;
@@ -119,29 +138,36 @@ pub fn compile(files: &dyn Files, options: &Options, with_model: bool) -> Compil
     }
     let asts = loader.loaded;
     let mut builder = Builder::new(loader.interner, loader.sources, loader.project.precedence);
-    let built = builder
-        .define(&asts, plugins::native_plugins())
-        .and_then(|()| builder.lower(&asts));
+    let built =
+        builder.define(&asts, plugins::native_plugins()).and_then(|()| builder.lower(&asts));
     compiled.warnings.extend(std::mem::take(&mut builder.warnings).into_iter().map(warn));
     if let Err(error) = built {
         compiled.sources = builder.program.sources;
         compiled.outcome = Err(error);
         return compiled;
     }
+    tracing::debug!(
+        entities = builder.program.entities.len(),
+        statements = builder.program.stmts.len(),
+        "defined"
+    );
     let count = asts.len();
     drop(asts);
     eval::intern_plugin_types(&mut builder.program);
     let world = FileWorld::new(files, options, &compiled.modules);
     let mut machine = Machine::new(&builder.program, builder.heap, &world, options.limits);
     let outcome = machine.check_defaults().and_then(|()| machine.run());
+    tracing::debug!(instances = machine.instance_count(), "evaluated");
     compiled.output = std::mem::take(&mut machine.output);
     compiled.warnings.extend(std::mem::take(&mut machine.warnings).into_iter().map(warn));
-    compiled.outcome = outcome.map(|()| Summary { instances: machine.instance_count(), files: count });
-    if with_model && compiled.outcome.is_ok() {
-        compiled.model = Some(report::model(&machine));
+    compiled.outcome =
+        outcome.map(|()| Summary { instances: machine.instance_count(), files: count });
+    let graph = machine.into_graph();
+    let mut program = builder.program;
+    compiled.sources = std::mem::take(&mut program.sources);
+    if compiled.outcome.is_ok() {
+        compiled.model = Some(Model { program, graph });
     }
-    drop(machine);
     compiled.forget_repeated_warnings();
-    compiled.sources = builder.program.sources;
     compiled
 }

@@ -183,10 +183,7 @@ impl<'f> Loader<'f> {
             self.warnings.push((class, message, Some(loc)));
         }
         if let Some(first) = parsed.errors.first() {
-            let mut error = CompileError::new(first.class, first.message.clone()).at(first.loc);
-            error.help.clone_from(&first.help);
-            error.statement.clone_from(&first.reported_in);
-            error.places = first.duplicate_of.map(|original| (first.loc, original));
+            let mut error = CompileError::syntax(first);
             // Of a name that no module can have the message names no place.
             error.bare = first.class == "CompilerException";
             self.syntax_errors.extend(parsed.errors);

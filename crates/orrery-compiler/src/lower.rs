@@ -9,11 +9,12 @@ use rustc_hash::FxHashMap;
 use crate::define::Builder;
 use crate::error::{CompileError, Result};
 use crate::ir::{
-    Block, BlockId, Expr, ExprId, ExprKind, Implement, Promise, Stmt, StmtId, StmtKind, Var,
+    Annotation, Block, BlockId, Expr, ExprId, ExprKind, Implement, Promise, Stmt, StmtId, StmtKind,
+    Var,
 };
 use crate::load::LoadedFile;
 use crate::lower_expr::Owner;
-use crate::program::{Definition, EntityId, NamespaceId, Type};
+use crate::program::{AttributeId, Definition, EntityId, NamespaceId, Type};
 use crate::render::{NoInstances, Renderer};
 use crate::value::Value;
 
@@ -21,6 +22,8 @@ use crate::value::Value;
 enum Level {
     /// Variables with their slots and the place of their first assignment.
     Block(FxHashMap<Symbol, (u16, Loc)>),
+    /// The variable of a comprehension.
+    Member(Symbol),
     Instance(EntityId),
     SelfValue,
 }
@@ -72,14 +75,7 @@ impl Builder {
                         implementations += 1;
                     }
                     Item::Relation(relation) => {
-                        let entity = lowering.b.lookup(relation.left.symbol, namespace);
-                        for annotation in &relation.annotations {
-                            let id = lowering.expr(annotation);
-                            lowering.check("Relation", relation.loc)?;
-                            if let Some(Definition::Entity(entity)) = entity {
-                                lowering.b.program.annotations.push((entity, id));
-                            }
-                        }
+                        lowering.annotations(relation)?;
                     }
                     _ => {}
                 }
@@ -394,6 +390,32 @@ impl Lowering<'_> {
         Ok(constraint)
     }
 
+    fn annotations(&mut self, relation: &ast::Relation) -> Result<()> {
+        let Some(Definition::Entity(entity)) = self.b.lookup(relation.left.symbol, self.namespace)
+        else {
+            return Ok(());
+        };
+        let statement = format!(
+            "Relation({}, {})",
+            self.b.text(relation.left.symbol),
+            self.b.text(relation.right.symbol)
+        );
+        let own = &self.b.program.entity(entity).own;
+        let named = |&&id: &&AttributeId| self.b.program.attribute(id).name == relation.name.symbol;
+        let Some(&attribute) = own.iter().find(named) else { return Ok(()) };
+        for annotation in &relation.annotations {
+            let value = self.expr(annotation);
+            self.check(&statement, relation.loc)?;
+            self.b.program.annotations.push(Annotation {
+                relation: attribute,
+                value,
+                statement: statement.as_str().into(),
+                loc: relation.loc,
+            });
+        }
+        Ok(())
+    }
+
     fn mentions(&self, expr: &ast::Expr, own: Symbol) -> bool {
         let mut found = matches!(expr.kind, ast::ExprKind::Regex(_));
         walk(expr, &mut |expr| {
@@ -417,7 +439,8 @@ impl Lowering<'_> {
                         StmtKind::Assign { target, name: path.symbol, value }
                     }
                     ast::Target::Attribute { base, attribute } => {
-                        let value = self.value_for(&assign.value, None, Some(Owner::Reference(base)));
+                        let value =
+                            self.value_for(&assign.value, None, Some(Owner::Reference(base)));
                         let base = self.expr(base);
                         StmtKind::SetAttr {
                             base,
@@ -532,11 +555,7 @@ impl Lowering<'_> {
     }
 
     /// The attribute assignments inside blocks whose owner is known outside of them.
-    fn promises(
-        &mut self,
-        bodies: &[&Vec<ast::Stmt>],
-        variable: Option<Symbol>,
-    ) -> Box<[Promise]> {
+    fn promises(&mut self, bodies: &[&Vec<ast::Stmt>], variable: Option<Symbol>) -> Box<[Promise]> {
         let mut found: Vec<(&ast::Expr, Symbol)> = Vec::new();
         for body in bodies {
             let mut inner: Vec<Symbol> = variable.into_iter().collect();
@@ -580,6 +599,12 @@ impl Lowering<'_> {
                     }
                     hops += 1;
                 }
+                Level::Member(member) => {
+                    if *member == name {
+                        return Var::Local { hops, slot: 0 };
+                    }
+                    hops += 1;
+                }
                 Level::Instance(entity) => {
                     if name == self.b.known.self_ {
                         return Var::SelfInstance { hops };
@@ -594,6 +619,19 @@ impl Lowering<'_> {
             }
         }
         global.map_or(Var::Missing, Var::Global)
+    }
+
+    /// Whether a name means the variable of a comprehension around it.
+    pub(crate) fn is_member(&self, name: Symbol) -> bool {
+        for level in self.levels.iter().rev() {
+            match level {
+                Level::Member(member) if *member == name => return true,
+                Level::Block(names) if names.contains_key(&name) => return false,
+                Level::Instance(_) | Level::SelfValue => return false,
+                _ => {}
+            }
+        }
+        false
     }
 
     /// Whether an instance of the entity or of a descendant has an attribute of that name.
@@ -623,9 +661,7 @@ impl Lowering<'_> {
         variable: ast::Name,
         inside: impl FnOnce(&mut Self) -> T,
     ) -> T {
-        let mut names = FxHashMap::default();
-        names.insert(variable.symbol, (0, variable.loc));
-        self.levels.push(Level::Block(names));
+        self.levels.push(Level::Member(variable.symbol));
         let result = inside(self);
         self.levels.pop();
         result

@@ -95,15 +95,23 @@ impl Lowering<'_> {
                         None => value,
                         Some(condition) => {
                             let var = Var::Local { hops: 0, slot: 0 };
-                            let then = this.add(ExprKind::Var { var, name: variable.symbol }, loc);
-                            let otherwise = this.add(ExprKind::Nothing, loc);
-                            let promises = Box::default();
-                            let kind = ExprKind::Conditional { condition, then, otherwise, promises };
-                            unknown = Some(this.add(kind, loc));
+                            let then = this.add(
+                                ExprKind::Var { var, name: variable.symbol, member: true },
+                                loc,
+                            );
                             let otherwise = this.add(ExprKind::Nothing, loc);
                             let promises = Box::default();
                             let kind =
-                                ExprKind::Conditional { condition, then: value, otherwise, promises };
+                                ExprKind::Conditional { condition, then, otherwise, promises };
+                            unknown = Some(this.add(kind, loc));
+                            let otherwise = this.add(ExprKind::Nothing, loc);
+                            let promises = Box::default();
+                            let kind = ExprKind::Conditional {
+                                condition,
+                                then: value,
+                                otherwise,
+                                promises,
+                            };
                             this.add(kind, loc)
                         }
                     };
@@ -155,7 +163,7 @@ impl Lowering<'_> {
                 format!("Namespace {prefix} not found.\nTry importing it with `import {prefix}`");
             self.fail(CompileError::new("NotFoundException", message).in_statement(text, loc));
         }
-        ExprKind::Var { var, name: path.symbol }
+        ExprKind::Var { var, name: path.symbol, member: self.is_member(path.symbol) }
     }
 
     fn regex(&mut self, pattern: &str, loc: Loc) -> ExprKind {
@@ -181,10 +189,8 @@ impl Lowering<'_> {
         parts: &[ast::Interpolated],
         cut: fn(&str, &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>>,
     ) -> Box<Format> {
-        let parts: Box<[(Box<str>, ExprId)]> = parts
-            .iter()
-            .map(|part| (part.text.clone(), self.expr(&part.reference)))
-            .collect();
+        let parts: Box<[(Box<str>, ExprId)]> =
+            parts.iter().map(|part| (part.text.clone(), self.expr(&part.reference))).collect();
         let segments = cut(text, &parts);
         Box::new(Format { text: text.into(), parts, segments })
     }
@@ -377,16 +383,19 @@ impl Lowering<'_> {
                     self.b.text(self.b.program.entity(entity).name)
                 );
                 let shown = self.b.text(name.symbol).to_owned();
-                let mut error =
-                    CompileError::new("TypingException", text).in_statement(shown.clone(), name.loc);
+                let mut error = CompileError::new("TypingException", text)
+                    .in_statement(shown.clone(), name.loc);
                 let known = self.b.program.entity(entity).slot_of.keys().copied();
                 if let Some(near) = self.b.suggest(&shown, known) {
                     error = error.help(format!("did you mean `{near}`?"));
                 }
                 self.fail(error);
             }
-            let value =
-                self.value_for(value, relation.map(|end| end.target), relation.map(|_| Owner::Constructed));
+            let value = self.value_for(
+                value,
+                relation.map(|end| end.target),
+                relation.map(|_| Owner::Constructed),
+            );
             self.check_argument_type(relation.map(|end| end.target), value);
             if written.iter().any(|(other, _)| *other == name.symbol) {
                 let text = format!(
@@ -417,13 +426,8 @@ impl Lowering<'_> {
     }
 
     /// A constructor as argument must make what the relation holds.
-    fn check_argument_type(
-        &mut self,
-        target: Option<EntityId>,
-        value: ExprId,
-    ) {
-        let (Some(target), ExprKind::Construct(inner)) =
-            (target, &self.b.program.expr(value).kind)
+    fn check_argument_type(&mut self, target: Option<EntityId>, value: ExprId) {
+        let (Some(target), ExprKind::Construct(inner)) = (target, &self.b.program.expr(value).kind)
         else {
             return;
         };
@@ -514,8 +518,7 @@ impl Lowering<'_> {
                 indirect.push((slot, value, default));
             }
         }
-        let written =
-            written.iter().filter_map(|(name, _)| slot_of.get(name).copied()).collect();
+        let written = written.iter().filter_map(|(name, _)| slot_of.get(name).copied()).collect();
         let parts = direct
             .iter()
             .map(|(_, value)| *value)
@@ -603,7 +606,10 @@ fn query_parts(
     query: &[(Symbol, ExprId)],
     spread: &[ExprId],
 ) -> Box<[ExprId]> {
-    base.into_iter().chain(query.iter().map(|(_, value)| *value)).chain(spread.iter().copied()).collect()
+    base.into_iter()
+        .chain(query.iter().map(|(_, value)| *value))
+        .chain(spread.iter().copied())
+        .collect()
 }
 
 /// The error for index attributes that a constructor does not have.

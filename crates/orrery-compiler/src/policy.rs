@@ -40,7 +40,8 @@ impl Builder {
     }
 
     fn policy_relation(&self, text: &str) -> Result<AttributeId> {
-        let fail = |text: String| Err(CompileError::new("InvalidRelationPrecedenceRuleError", text));
+        let fail =
+            |text: String| Err(CompileError::new("InvalidRelationPrecedenceRuleError", text));
         let Some((entity, relation)) = text.rsplit_once('.') else {
             return fail(format!("Invalid relation in precedence policy: `{text}`"));
         };
@@ -58,9 +59,8 @@ impl Builder {
             }
         };
         let own = self.program.entity(id).own.iter().copied();
-        let found = own
-            .filter(|&own| self.text(self.program.attribute(own).name) == relation)
-            .next_back();
+        let found =
+            own.filter(|&own| self.text(self.program.attribute(own).name) == relation).next_back();
         match found {
             Some(found) if self.program.attribute(found).relation.is_some() => Ok(found),
             Some(_) => fail(format!(

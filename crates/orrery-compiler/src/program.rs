@@ -6,7 +6,9 @@ use orrery_syntax::ast::Loc;
 use orrery_syntax::{Interner, Symbol};
 use rustc_hash::FxHashMap;
 
-use crate::ir::{Block, BlockId, Expr, ExprId, Implement, Implementation, Stmt, StmtId, Typedef};
+use crate::ir::{
+    Annotation, Block, BlockId, Expr, ExprId, Implement, Implementation, Stmt, StmtId, Typedef,
+};
 use crate::plugins::NativePlugin;
 use crate::source::Sources;
 use crate::value::Value;
@@ -178,7 +180,7 @@ pub struct Program {
     /// Number of cells for top-level variables.
     pub globals: u32,
     /// Relation annotations that must not turn out unknown.
-    pub annotations: Vec<(EntityId, ExprId)>,
+    pub annotations: Vec<Annotation>,
 }
 
 impl Program {

@@ -126,11 +126,17 @@ impl Renderer<'_> {
             ExprKind::Nothing => format!("<object object at 0x{}>", address(0)),
             ExprKind::Regex(at) => format!("/{}/", self.program.regexes[*at as usize].0),
             ExprKind::Var { name, .. } => self.text(*name).into(),
-            ExprKind::Attr { base, name, .. } => format!("{}.{}", self.expr(*base), self.text(*name)),
+            ExprKind::Attr { base, name, .. } => {
+                format!("{}.{}", self.expr(*base), self.text(*name))
+            }
             ExprKind::Call(call) => self.call(call),
             ExprKind::Construct(construct) => self.construct(construct),
             ExprKind::IndexLookup(lookup) => {
-                format!("{}[{}]", self.text(lookup.class), self.query(&lookup.query, &lookup.spread))
+                format!(
+                    "{}[{}]",
+                    self.text(lookup.class),
+                    self.query(&lookup.query, &lookup.spread)
+                )
             }
             ExprKind::ShortIndexLookup(lookup) => format!(
                 "{}.{}[{}]",

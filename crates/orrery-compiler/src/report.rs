@@ -1,35 +1,65 @@
-//! The result of a compile as JSON: variables of the main file and all instances.
+//! The result of a compile as JSON: how it went, and the variables of the main file with all
+//! instances. It is written as a stream: a report may be many times larger than what it is made of.
 
-use serde_json::{Map, Value as Json, json};
+use std::io::{self, Write};
+use std::slice;
+
+use serde_json::{Value as Json, json};
 
 use crate::Compiled;
+use crate::Warning;
 use crate::error::CompileError;
-use crate::eval::Machine;
-use crate::value::{InstanceId, Value};
+use crate::eval::Graph;
+use crate::program::Program;
+use crate::source::Sources;
+use crate::value::{InstanceId, StrId, Value};
 
-/// The compiled model in the report's form.
-pub struct Model(pub Json);
-
-/// Everything about a compile as one JSON object.
-pub fn report(compiled: &Compiled) -> Json {
-    let mut out = Map::new();
-    let status = if compiled.outcome.is_ok() { "ok" } else { "error" };
-    out.insert("status".into(), status.into());
-    out.insert("stdout".into(), compiled.output.as_str().into());
-    if let Err(error) = &compiled.outcome {
-        out.insert("error".into(), error_json(compiled, error));
-    }
-    let warnings: Vec<Json> =
-        compiled.warnings.iter().map(|warning| json!({ "message": warning.shown() })).collect();
-    out.insert("warnings".into(), Json::Array(warnings));
-    if let Some(Model(model)) = &compiled.model {
-        out.insert("model".into(), model.clone());
-    }
-    Json::Object(out)
+/// What a model came to: the program and the values that it left.
+#[derive(Debug)]
+pub struct Model {
+    pub(crate) program: Program,
+    pub(crate) graph: Graph,
 }
 
-fn error_json(compiled: &Compiled, error: &CompileError) -> Json {
-    let sources = &compiled.sources;
+/// Writes everything about a compile as one JSON object. `out` should be buffered.
+///
+/// # Errors
+/// Whatever writing to `out` gives.
+pub fn write(compiled: &Compiled, out: &mut dyn Write) -> io::Result<()> {
+    let error = compiled.outcome.as_ref().err().map(|error| error_json(&compiled.sources, error));
+    write_head(out, &compiled.output, error.as_ref(), &compiled.warnings)?;
+    if let Some(model) = &compiled.model {
+        out.write_all(b",\"model\":")?;
+        model.write(out)?;
+    }
+    out.write_all(b"}\n")
+}
+
+/// Everything but the model and the closing brace.
+fn write_head(
+    out: &mut dyn Write,
+    output: &str,
+    error: Option<&Json>,
+    warnings: &[Warning],
+) -> io::Result<()> {
+    let status = if error.is_none() { "ok" } else { "error" };
+    write!(out, "{{\"status\":\"{status}\",\"stdout\":")?;
+    text(out, output)?;
+    if let Some(error) = error {
+        write!(out, ",\"error\":{error}")?;
+    }
+    out.write_all(b",\"warnings\":[")?;
+    for (number, warning) in warnings.iter().enumerate() {
+        separate(out, number)?;
+        out.write_all(b"{\"message\":")?;
+        text(out, &warning.shown())?;
+        out.write_all(b"}")?;
+    }
+    out.write_all(b"]")
+}
+
+/// An error in the report's form: the complete text, and its parts for programs.
+pub fn error_json(sources: &Sources, error: &CompileError) -> Json {
     let (mut file, mut line, mut column) = (Json::Null, Json::Null, Json::Null);
     if let Some(loc) = error.loc
         && !error.bare
@@ -52,95 +82,193 @@ fn error_json(compiled: &Compiled, error: &CompileError) -> Json {
     })
 }
 
-/// Collects the model from a machine that has run.
-pub fn model(machine: &Machine<'_>) -> Model {
-    let program = machine.program;
-    let mut variables = Map::new();
-    if let Some(main) = program.namespaces.first() {
-        let mut named: Vec<(&str, u32)> =
-            main.variables.iter().map(|(&name, &cell)| (program.text(name), cell)).collect();
+/// A report on something other than a compile, such as the parse of one file: `errors` are all that
+/// were found, and the first is *the* error.
+///
+/// # Errors
+/// Whatever writing to `out` gives.
+pub fn write_errors(
+    sources: &Sources,
+    errors: &[CompileError],
+    warnings: &[Warning],
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let errors: Vec<Json> = errors.iter().map(|error| error_json(sources, error)).collect();
+    write_head(out, "", errors.first(), warnings)?;
+    if !errors.is_empty() {
+        write!(out, ",\"errors\":{}", Json::Array(errors))?;
+    }
+    out.write_all(b"}\n")
+}
+
+fn text(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    Ok(serde_json::to_writer(out, text)?)
+}
+
+/// The comma before every element but the first.
+fn separate(out: &mut dyn Write, number: usize) -> io::Result<()> {
+    if number > 0 { out.write_all(b",") } else { Ok(()) }
+}
+
+/// A list or dict that is being written, with what is left of it.
+enum Open<'m> {
+    List(slice::Iter<'m, Value>),
+    Dict(indexmap::map::Iter<'m, StrId, Value>),
+}
+
+impl Model {
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(b"{\"variables\":{")?;
+        let mut count = 0;
+        for (name, value) in self.variables() {
+            separate(out, count)?;
+            count += 1;
+            text(out, name)?;
+            out.write_all(b":")?;
+            self.write_value(value, out)?;
+        }
+        out.write_all(b"},\"instances\":[")?;
+        for number in 0..self.graph.instances.len() {
+            separate(out, number)?;
+            self.write_instance(InstanceId(number as u32), out)?;
+        }
+        out.write_all(b"]}")
+    }
+
+    /// The variables at the top level of the main file that have a value, in the order of the text.
+    fn variables(&self) -> impl Iterator<Item = (&str, Value)> {
+        let mut named: Vec<(&str, u32)> = Vec::new();
+        if let Some(main) = self.program.namespaces.first() {
+            named.extend(
+                main.variables.iter().map(|(&name, &cell)| (self.program.text(name), cell)),
+            );
+        }
         named.sort_by_key(|&(_, cell)| cell);
-        for (name, cell) in named {
-            if let Some(value) = machine.cell_value(cell) {
-                variables.insert(name.into(), value_json(machine, value));
+        named.into_iter().filter_map(|(name, cell)| Some((name, self.graph.cell_value(cell)?)))
+    }
+
+    fn write_instance(&self, id: InstanceId, out: &mut dyn Write) -> io::Result<()> {
+        let entity = self.program.entity(self.graph.instances[id.index()].entity);
+        write!(out, "{{\"id\":\"i{}\",\"type\":", id.0)?;
+        text(out, self.program.text(entity.name))?;
+        out.write_all(b",\"attributes\":{")?;
+        let mut count = 0;
+        for (name, value, _) in self.slots(id).filter(|(_, _, is_relation)| !is_relation) {
+            separate(out, count)?;
+            count += 1;
+            text(out, name)?;
+            out.write_all(b":")?;
+            self.write_value(value, out)?;
+        }
+        out.write_all(b"},\"relations\":{")?;
+        count = 0;
+        for (name, value, _) in self.slots(id).filter(|(_, _, is_relation)| *is_relation) {
+            let members = match &value {
+                Value::List(list) => self.graph.heap.items(*list),
+                other => slice::from_ref(other),
+            };
+            if members.is_empty() {
+                continue;
+            }
+            separate(out, count)?;
+            count += 1;
+            text(out, name)?;
+            out.write_all(b":[")?;
+            for (number, &member) in members.iter().enumerate() {
+                separate(out, number)?;
+                match member {
+                    Value::Instance(id) => write!(out, "\"i{}\"", id.0)?,
+                    other => self.write_value(other, out)?,
+                }
+            }
+            out.write_all(b"]")?;
+        }
+        out.write_all(b"}}")
+    }
+
+    /// Name, value and whether it is a relation, for everything on an instance that has a value.
+    fn slots(&self, id: InstanceId) -> impl Iterator<Item = (&str, Value, bool)> {
+        let instance = &self.graph.instances[id.index()];
+        let slots = self.program.entity(instance.entity).slots.iter();
+        slots.zip(instance.cells..).filter_map(|(&attribute, cell)| {
+            let attribute = self.program.attribute(attribute);
+            let value = self.graph.cell_value(cell)?;
+            Some((self.program.text(attribute.name), value, attribute.relation.is_some()))
+        })
+    }
+
+    /// Writes a value. It keeps a stack of its own: a model can nest dicts as deeply as it is long.
+    fn write_value(&self, value: Value, out: &mut dyn Write) -> io::Result<()> {
+        let heap = &self.graph.heap;
+        let mut open: Vec<(Open<'_>, usize)> = Vec::new();
+        let mut next = Some(value);
+        loop {
+            match next.take() {
+                Some(Value::List(list)) => {
+                    out.write_all(b"[")?;
+                    open.push((Open::List(heap.items(list).iter()), 0));
+                }
+                Some(Value::Dict(dict)) => {
+                    out.write_all(b"{")?;
+                    open.push((Open::Dict(heap.entries(dict).iter()), 0));
+                }
+                Some(scalar) => self.write_scalar(scalar, out)?,
+                None => {}
+            }
+            let Some((innermost, count)) = open.last_mut() else { return Ok(()) };
+            next = match innermost {
+                Open::List(items) => items.next().copied(),
+                Open::Dict(entries) => match entries.next() {
+                    Some((&key, &value)) => {
+                        separate(out, *count)?;
+                        write_key(heap.text(key), out)?;
+                        Some(value)
+                    }
+                    None => None,
+                },
+            };
+            match (innermost, next) {
+                (Open::List(_), Some(_)) => separate(out, *count)?,
+                (Open::Dict(_), Some(_)) => {}
+                (Open::List(_), None) => out.write_all(b"]")?,
+                (Open::Dict(_), None) => out.write_all(b"}")?,
+            }
+            *count += 1;
+            if next.is_none() {
+                open.pop();
             }
         }
     }
-    let mut instances = Vec::with_capacity(machine.instance_count());
-    for number in 0..machine.instance_count() {
-        instances.push(instance_json(machine, InstanceId(number as u32)));
-    }
-    Model(json!({ "variables": variables, "instances": instances }))
-}
 
-fn instance_json(machine: &Machine<'_>, id: InstanceId) -> Json {
-    let program = machine.program;
-    let instance = &machine.instances[id.index()];
-    let entity = program.entity(instance.entity);
-    let (mut attributes, mut relations) = (Map::new(), Map::new());
-    for (slot, &attribute) in entity.slots.iter().enumerate() {
-        let attribute = program.attribute(attribute);
-        let Some(value) = machine.cell_value(instance.cells + slot as u32) else { continue };
-        let name = program.text(attribute.name).to_owned();
-        if attribute.relation.is_none() {
-            attributes.insert(name, value_json(machine, value));
-            continue;
-        }
-        let members: Vec<Json> = match value {
-            Value::List(list) => {
-                machine.heap.items(list).iter().map(|&item| member_json(machine, item)).collect()
+    fn write_scalar(&self, value: Value, out: &mut dyn Write) -> io::Result<()> {
+        match value {
+            Value::Null => out.write_all(b"null"),
+            Value::Bool(bool) => write!(out, "{bool}"),
+            Value::Int(int) => write!(out, "{int}"),
+            Value::Big(id) => write!(out, "{}", self.graph.heap.big(id)),
+            Value::Float(float) if float.is_finite() => Ok(serde_json::to_writer(out, &float)?),
+            Value::Float(float) => {
+                write!(out, "{{\"$float\":\"{}\"}}", orrery_python::repr_float(float))
             }
-            other => vec![member_json(machine, other)],
-        };
-        if !members.is_empty() {
-            relations.insert(name, Json::Array(members));
-        }
-    }
-    json!({
-        "id": instance_name(id),
-        "type": program.text(entity.name),
-        "attributes": attributes,
-        "relations": relations,
-    })
-}
-
-fn instance_name(id: InstanceId) -> String {
-    format!("i{}", id.0)
-}
-
-fn member_json(machine: &Machine<'_>, value: Value) -> Json {
-    match value {
-        Value::Instance(id) => instance_name(id).into(),
-        other => value_json(machine, other),
-    }
-}
-
-fn value_json(machine: &Machine<'_>, value: Value) -> Json {
-    match value {
-        Value::Null => Json::Null,
-        Value::Bool(b) => b.into(),
-        Value::Int(i) => i.into(),
-        Value::Float(f) if f.is_finite() => f.into(),
-        Value::Float(f) => json!({ "$float": orrery_python::repr_float(f) }),
-        Value::Str(id) => machine.heap.text(id).into(),
-        Value::List(list) => {
-            machine.heap.items(list).iter().map(|&item| value_json(machine, item)).collect()
-        }
-        Value::Dict(dict) => {
-            let mut out = Map::new();
-            for (&key, &item) in machine.heap.entries(dict) {
-                let key = machine.heap.text(key);
-                let key = if key.starts_with('$') { format!("${key}") } else { key.to_owned() };
-                out.insert(key, value_json(machine, item));
+            Value::Str(id) => text(out, self.graph.heap.text(id)),
+            Value::Instance(id) => write!(out, "{{\"$instance\":\"i{}\"}}", id.0),
+            Value::Unknown(_) => out.write_all(b"{\"$unknown\":true}"),
+            Value::Other(id) => {
+                out.write_all(b"{\"$other\":")?;
+                text(out, &self.graph.heap.get_other(id).repr)?;
+                out.write_all(b"}")
             }
-            Json::Object(out)
+            Value::List(_) | Value::Dict(_) => self.write_value(value, out),
         }
-        Value::Instance(id) => json!({ "$instance": instance_name(id) }),
-        Value::Unknown(_) => json!({ "$unknown": true }),
-        Value::Big(id) => {
-            let text = machine.heap.big(id).to_string();
-            serde_json::from_str(&text).unwrap_or_else(|_| json!({ "$other": text }))
-        }
-        Value::Other(id) => json!({ "$other": machine.heap.get_other(id).repr }),
     }
+}
+
+/// A key and its colon. One that begins with `$` gets another, so that it is no mark of this format.
+fn write_key(key: &str, out: &mut dyn Write) -> io::Result<()> {
+    if key.starts_with('$') {
+        text(out, &format!("${key}"))?;
+    } else {
+        text(out, key)?;
+    }
+    out.write_all(b":")
 }

@@ -87,7 +87,8 @@ impl Texts {
     }
 
     fn push(&mut self, text: &str) -> u32 {
-        let full = self.chunks.last().is_none_or(|chunk| chunk.capacity() - chunk.len() < text.len());
+        let full =
+            self.chunks.last().is_none_or(|chunk| chunk.capacity() - chunk.len() < text.len());
         if full {
             self.chunks.push(String::with_capacity(CHUNK_BYTES.max(text.len())));
         }

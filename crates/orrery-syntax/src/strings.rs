@@ -40,6 +40,24 @@ pub(crate) fn decoded<'t>(
     Ok((Cow::Owned(value), had_unknown))
 }
 
+/// What is said of the first escape in a literal that means nothing.
+pub(crate) fn unknown_escape(content: &str) -> String {
+    let mut rest = content;
+    while let Some(at) = rest.find('\\') {
+        let after = &rest[at + 1..];
+        let Some(letter) = after.chars().next() else { break };
+        let digits = after.bytes().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
+        if digits == 3 && after.as_bytes()[0] >= b'4' {
+            return format!("invalid octal escape sequence '\\{}'", &after[..digits]);
+        }
+        if digits == 0 && !"\\'\"abfnrtvxuUN\n".contains(letter) {
+            return format!("invalid escape sequence '\\{letter}'");
+        }
+        rest = &after[letter.len_utf8()..];
+    }
+    "invalid escape sequence".into()
+}
+
 /// The `/…/` of a regex token, and where in the token it begins.
 pub(crate) fn regex_literal(text: &str) -> (usize, &str) {
     let start = text.find('/').unwrap_or(0);

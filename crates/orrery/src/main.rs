@@ -1,61 +1,71 @@
-//! The command line.
+//! The binary: the command line, wired to the crates that do the work.
+//!
+//! `cli` says what is understood, `commands` does it, `render` shows diagnostics, `output` knows
+//! terminals and pipes, and `guard` keeps a crash from being the answer. Nothing here knows the
+//! language. Tests: `tests/it`, above all the transcripts in `tests/it/sessions`.
 
-use std::path::PathBuf;
+mod cli;
+mod commands;
+mod excerpt;
+mod guard;
+mod output;
+mod projects;
+mod render;
+mod style;
 
-use clap::{Parser, Subcommand};
-use orrery_compiler::files::Disk;
-use orrery_compiler::project::Options;
+use std::process::ExitCode;
 
-#[derive(Parser)]
-#[command(version, about = "Intent-based orchestration: models in, infrastructure out")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+/// How a command ended, as scripts see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    Done = 0,
+    Error = 1,
 }
 
-#[derive(Subcommand)]
-enum Command {
-    /// Compile a project
-    Compile {
-        #[arg(long, default_value = ".")]
-        project: PathBuf,
-        #[arg(long, default_value = "main.cf")]
-        main: String,
-        #[arg(long)]
-        no_std: bool,
-        #[arg(long)]
-        report: Option<PathBuf>,
-    },
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return answered_by_clap(&error),
+    };
+    output::choose_colour(cli.global.color);
+    log(cli.global.verbose);
+    let as_json = match &cli.command {
+        Command::Compile(options) => options.report.json,
+        Command::Parse(options) => options.report.json,
+        _ => false,
+    };
+    let exit = guard::run(move || commands::run(cli)).unwrap_or_else(|crash| {
+        output::internal_error(&crash, as_json);
+        Exit::Error
+    });
+    ExitCode::from(exit as u8)
 }
 
-fn main() -> std::process::ExitCode {
-    let worker = std::thread::Builder::new().stack_size(256 << 20).spawn(|| run(Cli::parse()));
-    let code = worker.ok().and_then(|w| w.join().ok()).unwrap_or(1);
-    std::process::ExitCode::from(code)
-}
-
-fn run(cli: Cli) -> u8 {
-    let Command::Compile { project, main, no_std, report } = cli.command;
-    let mut options = Options::new(project);
-    options.main_file = main;
-    options.implicit_std = !no_std;
-    let compiled = orrery_compiler::compile(&Disk, &options, report.is_some());
-    print!("{}", compiled.output);
-    if let Some(path) = report {
-        let json = orrery_compiler::report::report(&compiled);
-        if let Err(e) = std::fs::write(&path, serde_json::to_vec(&json).unwrap_or_default()) {
-            eprintln!("{e}");
-            return 1;
-        }
+/// Help and version are answers; everything else is a mistake, and no different from others: the
+/// exit code 2, which the library would choose, has a meaning of its own here.
+fn answered_by_clap(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
+    if error.use_stderr() || !output::is_written(printed) {
+        return ExitCode::from(Exit::Error as u8);
     }
-    match &compiled.outcome {
-        Ok(summary) => {
-            eprintln!("{} instances", summary.instances);
-            0
-        }
-        Err(error) => {
-            eprintln!("Error: {}", error.message(&|loc| compiled.sources.place(loc)));
-            1
-        }
-    }
+    ExitCode::SUCCESS
+}
+
+fn log(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_timer(tracing_subscriber::fmt::time::uptime())
+        .with_ansi(output::stderr_has_colour())
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .init();
 }

@@ -136,9 +136,8 @@ impl Machine<'_> {
         keyword: &[(String, Value)],
     ) -> Result<CallOutcome> {
         let plugin = &self.program.plugins[number as usize];
-        let (args, unexpected) = self
-            .bind(plugin, positional, keyword)
-            .map_err(|e| self.blame_expr(e, expr))?;
+        let (args, unexpected) =
+            self.bind(plugin, positional, keyword).map_err(|e| self.blame_expr(e, expr))?;
         if !plugin.allow_unknown
             && let Some(unknown) = self.unknown_argument(plugin, &args)
         {
@@ -146,8 +145,7 @@ impl Machine<'_> {
         }
         self.validate_arguments(number, &args, expr)?;
         if let Some(key) = unexpected {
-            let text =
-                format!("{}() got an unexpected keyword argument: '{key}'", plugin.name);
+            let text = format!("{}() got an unexpected keyword argument: '{key}'", plugin.name);
             return Err(self.blame_expr(CompileError::new("RuntimeException", text), expr));
         }
         if let Some(replacement) = plugin.deprecated {
@@ -155,7 +153,11 @@ impl Machine<'_> {
             if !replacement.is_empty() {
                 text.push_str(&format!(" It should be replaced by '{replacement}'."));
             }
-            self.warnings.push(("PluginDeprecationWarning", text, Some(self.program.expr(expr).loc)));
+            self.warnings.push((
+                "PluginDeprecationWarning",
+                text,
+                Some(self.program.expr(expr).loc),
+            ));
         }
         let run = plugin.run;
         let mut context = CallContext { machine: self, frame, expr };
@@ -515,7 +517,11 @@ pub fn intern_plugin_types(program: &mut Program) {
         }
         let Some(mut ty) = plugin_type(program, base) else { continue };
         for layer in layers.into_iter().rev() {
-            ty = program.intern_type(if layer == '?' { Type::Nullable(ty) } else { Type::ListOf(ty) });
+            ty = program.intern_type(if layer == '?' {
+                Type::Nullable(ty)
+            } else {
+                Type::ListOf(ty)
+            });
         }
     }
     program.plugin_types = program

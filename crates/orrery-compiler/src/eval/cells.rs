@@ -7,9 +7,7 @@ use crate::error::{CompileError, Result};
 use crate::program::{Attribute, EntityId};
 use crate::value::{InstanceId, Value};
 
-use super::{
-    Cell, CellKind, Delayed, EMPTY, IN_ZERO, Machine, NONE, QUEUED, READY, Waiter,
-};
+use super::{Cell, CellKind, Delayed, EMPTY, IN_ZERO, Machine, NONE, QUEUED, READY, Waiter};
 
 /// Lists longer than this keep a set of their members.
 const SET_FROM: usize = 16;
@@ -25,7 +23,14 @@ fn member_key(value: Value) -> Option<u64> {
 impl Machine<'_> {
     pub(super) fn new_cell(&mut self, kind: CellKind) -> u32 {
         let id = self.cells.len() as u32;
-        self.cells.push(Cell { value: Value::Null, head: NONE, tail: NONE, origin: 0, kind, flags: 0 });
+        self.cells.push(Cell {
+            value: Value::Null,
+            head: NONE,
+            tail: NONE,
+            origin: 0,
+            kind,
+            flags: 0,
+        });
         id
     }
 
@@ -160,8 +165,7 @@ impl Machine<'_> {
         both: bool,
     ) -> Result<()> {
         let attribute = self.slot_attribute(instance, slot);
-        let (ty, inverse) =
-            (attribute.ty, attribute.relation.as_ref().and_then(|end| end.inverse));
+        let (ty, inverse) = (attribute.ty, attribute.relation.as_ref().and_then(|end| end.inverse));
         if self.is_ready(cell) && self.heap.equal(self.cells[cell as usize].value, value) {
             return Ok(());
         }
@@ -274,8 +278,7 @@ impl Machine<'_> {
         both: bool,
     ) -> Result<()> {
         let attribute = self.slot_attribute(instance, slot);
-        let (ty, inverse) =
-            (attribute.ty, attribute.relation.as_ref().and_then(|end| end.inverse));
+        let (ty, inverse) = (attribute.ty, attribute.relation.as_ref().and_then(|end| end.inverse));
         let at = cell as usize;
         let null = matches!(value, Value::Null);
         if self.cells[at].flags & READY != 0 {
@@ -348,13 +351,13 @@ impl Machine<'_> {
         } else if count > SET_FROM {
             delayed.members.extend(member_key(value));
         }
-        if let (true, Some(inverse)) = (both, end.inverse) {
-            self.set_inverse(inverse, value, instance, origin)?;
-        }
         let mut next = 0;
         while let Some(&listener) = self.delayed_mut(cell).listeners.get(next) {
             self.receive(listener, value)?;
             next += 1;
+        }
+        if let (true, Some(inverse)) = (both, end.inverse) {
+            self.set_inverse(inverse, value, instance, origin)?;
         }
         if let Some(high) = end.high {
             if count > high as usize {
@@ -429,8 +432,7 @@ impl Machine<'_> {
         if self.cells[at].flags & (READY | QUEUED) != 0 {
             return;
         }
-        let (promises, count) =
-            self.delayed(cell).map_or((0, 0), |d| (d.promises, d.values.len()));
+        let (promises, count) = self.delayed(cell).map_or((0, 0), |d| (d.promises, d.values.len()));
         if promises == 0 && count >= low as usize {
             self.cells[at].flags |= QUEUED;
             let rank = self.rank(cell);

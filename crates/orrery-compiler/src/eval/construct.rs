@@ -68,8 +68,8 @@ impl Machine<'_> {
                 let text = format!("no attribute {name} on type {}", self.text(entity.name));
                 return Err(at(CompileError::new("TypingException", text)));
             };
-            let twice = construct.written.contains(&slot)
-                || extra.iter().any(|(other, _)| *other == slot);
+            let twice =
+                construct.written.contains(&slot) || extra.iter().any(|(other, _)| *other == slot);
             if twice {
                 let text = format!(
                     "The attribute {name} is set twice in the constructor call of {}.",

@@ -26,11 +26,8 @@ impl CallContext<'_, '_> {
         {
             let attribute = self.machine.slot_attribute(instance, slot);
             let entity = self.machine.program.entity(attribute.entity);
-            let relation = format!(
-                "{}.{}",
-                self.machine.text(entity.name),
-                self.machine.text(attribute.name)
-            );
+            let relation =
+                format!("{}.{}", self.machine.text(entity.name), self.machine.text(attribute.name));
             return Err(Failure::Optional { relation, instance });
         }
         match self.machine.cells[cell as usize].value {

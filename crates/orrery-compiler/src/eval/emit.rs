@@ -5,8 +5,8 @@ use crate::ir::{BlockId, ExprId, ExprKind, Promise, StmtId, StmtKind, Var};
 use crate::value::{InstanceId, Value};
 
 use super::{
-    CellKind, FILE_FRAME, Frame, INSTANCE_FRAME, Kind, LITERAL, Literal, Machine, NONE, Origin, REPORTED,
-    Temp, Unit, encode,
+    CellKind, FILE_FRAME, Frame, INSTANCE_FRAME, Kind, LITERAL, Literal, Machine, NONE, Origin,
+    REPORTED, Temp, Unit, encode,
 };
 
 /// Where a variable's value is.
@@ -135,7 +135,12 @@ impl Machine<'_> {
         }
     }
 
-    pub(super) fn emit_block(&mut self, block: BlockId, parent: u32, first: Option<(Value, u32)>) -> Result<()> {
+    pub(super) fn emit_block(
+        &mut self,
+        block: BlockId,
+        parent: u32,
+        first: Option<(Value, u32)>,
+    ) -> Result<()> {
         let program = self.program;
         let block = program.block(block);
         let mut frame = parent;
@@ -232,7 +237,14 @@ impl Machine<'_> {
     }
 
     /// A unit that evaluates one expression.
-    fn emit_unit(&mut self, kind: Kind, frame: u32, node: u32, expr: ExprId, origin: u32) -> Result<()> {
+    fn emit_unit(
+        &mut self,
+        kind: Kind,
+        frame: u32,
+        node: u32,
+        expr: ExprId,
+        origin: u32,
+    ) -> Result<()> {
         let unit = self.new_unit(kind, frame, node, self.program.expr(expr).temps);
         self.unit_mut(unit).origin = origin;
         self.emit_expr(expr, frame, unit, 0)?;
@@ -296,13 +308,7 @@ impl Machine<'_> {
 
     /// Starts the units that compute the parts of an expression. `slot` is the first temp of `unit`
     /// that belongs to it.
-    pub(super) fn emit_expr(
-        &mut self,
-        id: ExprId,
-        frame: u32,
-        unit: u32,
-        slot: u32,
-    ) -> Result<()> {
+    pub(super) fn emit_expr(&mut self, id: ExprId, frame: u32, unit: u32, slot: u32) -> Result<()> {
         let program = self.program;
         let expr = program.expr(id);
         match &expr.kind {
@@ -311,7 +317,7 @@ impl Machine<'_> {
                 let error = CompileError::new("NotFoundException", "variable self not found");
                 Err(self.blame_expr(error, id))
             }
-            ExprKind::Var { var, name } => {
+            ExprKind::Var { var, name, .. } => {
                 if self.place(*var, frame).is_none() {
                     let name = self.text(*name);
                     let short = name.rsplit("::").next().unwrap_or(name);
@@ -330,13 +336,12 @@ impl Machine<'_> {
                     })
                     .map_err(|e| e.or_in(|| self.renderer().expr(id), at))
             }
-            ExprKind::Binary { left, right, .. } => {
-                self.emit_expr(*left, frame, unit, slot)
-                    .and_then(|()| {
-                        self.emit_expr(*right, frame, unit, slot + program.expr(*left).temps)
-                    })
-                    .map_err(|e| self.blame_expr(e, id))
-            }
+            ExprKind::Binary { left, right, .. } => self
+                .emit_expr(*left, frame, unit, slot)
+                .and_then(|()| {
+                    self.emit_expr(*right, frame, unit, slot + program.expr(*left).temps)
+                })
+                .map_err(|e| self.blame_expr(e, id)),
             ExprKind::List(items) => {
                 let mut slot = slot;
                 for &item in items {
@@ -364,8 +369,7 @@ impl Machine<'_> {
             ExprKind::Format(format) | ExprKind::FString(format) => {
                 let mut slot = slot;
                 for &(_, part) in &format.parts {
-                    self.emit_expr(part, frame, unit, slot)
-                        .map_err(|e| self.blame_expr(e, id))?;
+                    self.emit_expr(part, frame, unit, slot).map_err(|e| self.blame_expr(e, id))?;
                     slot += program.expr(part).temps;
                 }
                 Ok(())
@@ -427,10 +431,18 @@ impl Machine<'_> {
     ) -> Result<()> {
         let program = self.program;
         match &program.expr(id).kind {
-            ExprKind::Var { var, .. } => {
+            ExprKind::Var { var, member, .. } => {
                 self.emit_expr(id, frame, unit, slot)?;
                 if let Some(Place::Cell(cell)) = self.place(*var, frame) {
-                    self.listen(cell, purpose.collector)?;
+                    if *member
+                        && purpose.collector != NONE
+                        && let Some(value) = self.cell_value(cell)
+                    {
+                        self.unit_mut(purpose.collector).flags |= REPORTED;
+                        self.report(purpose.collector, value)?;
+                    } else {
+                        self.listen(cell, purpose.collector)?;
+                    }
                 }
                 self.wait_expr(id, frame, unit);
                 Ok(())
@@ -455,10 +467,21 @@ impl Machine<'_> {
 
     /// Sends the values of a list relation, those it has and those to come, to a collector.
     pub(super) fn listen(&mut self, cell: u32, collector: u32) -> Result<()> {
-        if collector == NONE || self.cells[cell as usize].kind != CellKind::List {
+        if collector == NONE {
+            return Ok(());
+        }
+        if self.cells[cell as usize].kind != CellKind::List {
             return Ok(());
         }
         self.unit_mut(collector).flags |= REPORTED;
+        let Unit { kind, a: literal, .. } = self.units[collector as usize];
+        if kind == Kind::Item {
+            let heard = &mut self.literals[literal as usize].heard;
+            if heard.contains(&cell) {
+                return Ok(());
+            }
+            heard.push(cell);
+        }
         let mut next = 0;
         while let Some(&value) = self.delayed(cell).and_then(|d| d.values.get(next)) {
             self.receive(collector, value)?;
@@ -486,6 +509,7 @@ impl Machine<'_> {
             dest: dest.unit,
             dest_slot: dest.slot,
             collector: purpose.collector,
+            heard: Vec::new(),
         });
         if purpose.collector != NONE {
             self.unit_mut(purpose.collector).flags |= REPORTED;
@@ -499,6 +523,17 @@ impl Machine<'_> {
             self.finish_unit(unit);
         }
         Ok(())
+    }
+
+    /// `x is defined`: the variable itself is waited for.
+    fn emit_defined(&mut self, id: ExprId, var: Var, frame: u32, dest: Dest) -> Result<()> {
+        match self.place(var, frame) {
+            Some(Place::Cell(cell)) => self.watch_cell(id, frame, dest, cell),
+            _ => {
+                self.deliver(dest, Value::Bool(true));
+                Ok(())
+            }
+        }
     }
 
     /// Starts the unit that computes an expression with a step of its own.
@@ -519,6 +554,9 @@ impl Machine<'_> {
                 if base.is_none() && self.place(*var, frame).is_none() {
                     let text = format!("variable {} not found", self.text(*name));
                     return self.fail("NotFoundException", text);
+                }
+                if base.is_none() {
+                    return self.emit_defined(id, *var, frame, dest);
                 }
                 (Kind::Defined, *base)
             }

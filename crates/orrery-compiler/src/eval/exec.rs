@@ -42,6 +42,12 @@ impl Machine<'_> {
                 let value = self
                     .eval_in(ExprId(unit.node), &unit, 0)
                     .map_err(|e| self.blame(e, unit.origin))?;
+                if unit.collector != NONE {
+                    self.unit_mut(unit.collector).flags |= REPORTED;
+                    if unit.flags & REPORTED == 0 {
+                        self.report(unit.collector, value)?;
+                    }
+                }
                 self.deliver(Dest { unit: unit.dest, slot: unit.dest_slot }, value);
             }
             Kind::Defined => self.run_defined(&unit)?,
@@ -51,6 +57,12 @@ impl Machine<'_> {
             Kind::Collect => self.run_collect(&unit),
             Kind::Item => self.run_item(id, &unit)?,
             Kind::Implement => self.run_implement(&unit)?,
+            Kind::Annotation => {
+                let value = self.program.annotations[unit.node as usize].value;
+                if self.eval_in(value, &unit, 0)?.is_unknown() {
+                    self.unknown_annotations.push(unit.node);
+                }
+            }
             Kind::Free => {}
         }
         self.free_unit(id);
@@ -67,12 +79,11 @@ impl Machine<'_> {
             return Ok(());
         };
         let set_by = encode(Origin::Expr(*value));
-        let result = self.eval_in(*value, unit, 0).and_then(|value| {
-            match self.place(*target, unit.frame) {
+        let result =
+            self.eval_in(*value, unit, 0).and_then(|value| match self.place(*target, unit.frame) {
                 Some(Place::Cell(cell)) => self.set_plain(cell, value, set_by),
                 _ => Ok(()),
-            }
-        });
+            });
         result.map_err(|e| self.blame(e, unit.origin))
     }
 
@@ -237,9 +248,8 @@ impl Machine<'_> {
                     }
                     _ => format!("'{shown}' is not a list."),
                 };
-                let text = format!(
-                    "A for loop can only be applied to lists and relations. Hint: {hint}"
-                );
+                let text =
+                    format!("A for loop can only be applied to lists and relations. Hint: {hint}");
                 let error = CompileError::new("TypingException", text);
                 return Err(self.blame(error, unit.origin));
             }
@@ -277,7 +287,7 @@ impl Machine<'_> {
                 }
             }
             Kind::Iterate => self.emit_element(id, value),
-            Kind::Element => match unit.collector {
+            Kind::Element | Kind::Branch => match unit.collector {
                 NONE => Ok(()),
                 collector => self.receive(collector, value),
             },
@@ -316,7 +326,9 @@ impl Machine<'_> {
 
     fn run_hop(&mut self, unit: &Unit) -> Result<()> {
         let id = ExprId(unit.node);
-        let ExprKind::Attr { base, name, cache } = &self.program.expr(id).kind else { return Ok(()) };
+        let ExprKind::Attr { base, name, cache } = &self.program.expr(id).kind else {
+            return Ok(());
+        };
         let value = self.eval_in(*base, unit, 0).map_err(|e| self.blame_expr(e, id))?;
         if self.is_self(value, *name) {
             self.deliver(Self::dest(unit), value);
@@ -336,9 +348,7 @@ impl Machine<'_> {
                     cell
                 }
             }
-            _ => {
-                self.attribute_cell(value, *base, *name).map_err(|e| self.blame_expr(e, id))?
-            }
+            _ => self.attribute_cell(value, *base, *name).map_err(|e| self.blame_expr(e, id))?,
         };
         self.listen(cell, unit.collector)?;
         self.connect(Self::dest(unit), cell);
@@ -392,14 +402,17 @@ impl Machine<'_> {
             Value::Unknown(_) => self.deliver(Self::dest(unit), value),
             Value::Bool(b) if b == *or => self.deliver(Self::dest(unit), value),
             Value::Bool(_) => {
-                let next =
-                    self.new_unit(Kind::LazyRight, unit.frame, unit.node, self.program.expr(*right).temps);
+                let next = self.new_unit(
+                    Kind::LazyRight,
+                    unit.frame,
+                    unit.node,
+                    self.program.expr(*right).temps,
+                );
                 let this = self.unit_mut(next);
                 this.dest = unit.dest;
                 this.dest_slot = unit.dest_slot;
                 this.origin = unit.origin;
-                self.emit_expr(*right, unit.frame, next, 0)
-                    .map_err(|e| self.blame_expr(e, id))?;
+                self.emit_expr(*right, unit.frame, next, 0).map_err(|e| self.blame_expr(e, id))?;
                 self.wait_expr(*right, unit.frame, next);
                 self.finish_unit(next);
             }
@@ -455,7 +468,8 @@ impl Machine<'_> {
         this.dest_slot = unit.dest_slot;
         this.origin = unit.origin;
         this.owner = unit.owner;
-        let purpose = Purpose { collector: unit.collector, owner: unit.owner };
+        this.collector = unit.collector;
+        let purpose = Purpose { collector: next, owner: unit.owner };
         if unit.collector == NONE {
             self.emit_expr(branch, unit.frame, next, 0)?;
             self.wait_expr(branch, unit.frame, next);
@@ -468,17 +482,11 @@ impl Machine<'_> {
 
     fn run_defined(&mut self, unit: &Unit) -> Result<()> {
         let id = ExprId(unit.node);
-        let ExprKind::Defined { base, var, name } = &self.program.expr(id).kind else {
+        let ExprKind::Defined { base, name, .. } = &self.program.expr(id).kind else {
             return Ok(());
         };
         let cell = match base {
-            None => match self.place(*var, unit.frame) {
-                Some(Place::Cell(cell)) => cell,
-                _ => {
-                    self.deliver(Self::dest(unit), Value::Bool(true));
-                    return Ok(());
-                }
-            },
+            None => return Ok(()),
             Some(base) => {
                 let at = |this: &Self, error: Box<CompileError>| {
                     let shown = format!("{}.{}", this.renderer().expr(*base), this.text(*name));
@@ -494,25 +502,38 @@ impl Machine<'_> {
             self.deliver(Self::dest(unit), answer);
             return Ok(());
         }
-        let next = self.new_unit(Kind::DefinedCell, unit.frame, unit.node, 0);
+        self.watch_cell(id, unit.frame, Self::dest(unit), cell)
+    }
+
+    /// Answers `is defined` as soon as it can be known.
+    pub(super) fn watch_cell(
+        &mut self,
+        id: ExprId,
+        frame: u32,
+        dest: Dest,
+        cell: u32,
+    ) -> Result<()> {
+        let next = self.new_unit(Kind::DefinedCell, frame, id.0, 0);
         let this = self.unit_mut(next);
-        this.dest = unit.dest;
-        this.dest_slot = unit.dest_slot;
+        this.dest = dest.unit;
+        this.dest_slot = dest.slot;
         this.b = cell;
         this.a = NONE;
-        this.origin = unit.origin;
-        if self.cells[cell as usize].kind == CellKind::List {
-            // Until a first value arrives, the question blocks the list.
-            self.unit_mut(next).a = cell;
-            let mut at = 0;
-            while let Some(&value) = self.delayed(cell).and_then(|d| d.values.get(at)) {
-                self.receive(next, value)?;
-                at += 1;
+        this.origin = encode(Origin::Expr(id));
+        if !self.is_ready(cell) {
+            if self.cells[cell as usize].kind == CellKind::List {
+                // Until a first value arrives, the question blocks the list.
+                self.unit_mut(next).a = cell;
+                let mut at = 0;
+                while let Some(&value) = self.delayed(cell).and_then(|d| d.values.get(at)) {
+                    self.receive(next, value)?;
+                    at += 1;
+                }
+                self.delayed_mut(cell).listeners.push(next);
             }
-            self.delayed_mut(cell).listeners.push(next);
+            self.units[next as usize].waiting += 1;
+            self.add_waiter(cell, next);
         }
-        self.units[next as usize].waiting += 1;
-        self.add_waiter(cell, next);
         self.finish_unit(next);
         Ok(())
     }
@@ -559,9 +580,8 @@ impl Machine<'_> {
         let ExprKind::Comprehension(comprehension) = &self.program.expr(expr).kind else {
             return Ok(());
         };
-        let value = self
-            .eval_in(comprehension.iterable, unit, 0)
-            .map_err(|e| self.blame_expr(e, expr))?;
+        let value =
+            self.eval_in(comprehension.iterable, unit, 0).map_err(|e| self.blame_expr(e, expr))?;
         if unit.collector == NONE {
             self.begin_comprehension(id);
         }
@@ -633,9 +653,8 @@ impl Machine<'_> {
     }
 
     fn run_element(&mut self, id: u32, unit: &Unit) -> Result<()> {
-        let value = self
-            .eval_in(ExprId(unit.node), unit, 0)
-            .map_err(|e| self.blame(e, unit.origin))?;
+        let value =
+            self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
         if unit.collector != NONE && self.units[id as usize].flags & REPORTED == 0 {
             self.report(unit.collector, value)?;
         }
@@ -647,7 +666,7 @@ impl Machine<'_> {
     }
 
     /// Hands a whole value to a collector, list or not.
-    fn report(&mut self, collector: u32, value: Value) -> Result<()> {
+    pub(super) fn report(&mut self, collector: u32, value: Value) -> Result<()> {
         if let Value::List(list) = value {
             for at in 0..self.heap.items(list).len() {
                 let item = self.heap.items(list)[at];
@@ -672,9 +691,8 @@ impl Machine<'_> {
     }
 
     fn run_item(&mut self, id: u32, unit: &Unit) -> Result<()> {
-        let value = self
-            .eval_in(ExprId(unit.node), unit, 0)
-            .map_err(|e| self.blame(e, unit.origin))?;
+        let value =
+            self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
         if self.units[id as usize].flags & REPORTED == 0 {
             self.report(id, value)?;
         }

@@ -107,8 +107,7 @@ impl Machine<'_> {
             Value::Bool(b) => Ok(Value::Bool(!b)),
             Value::Unknown(_) => Ok(value),
             other => {
-                let text =
-                    format!("Invalid value `{}`: `not` expects a boolean", self.str(other));
+                let text = format!("Invalid value `{}`: `not` expects a boolean", self.str(other));
                 self.fail("RuntimeException", text)
             }
         }
@@ -284,7 +283,7 @@ impl Machine<'_> {
     /// Text of a value inside a string: a float without fraction loses it.
     fn display(&self, value: Value) -> Result<String> {
         if let Value::Float(f) = value
-            && (f.fract() == 0.0 || f.is_infinite())
+            && (f.fract() == 0.0 || !f.is_finite())
         {
             let int = Int::from_f64_trunc(f).map_err(CompileError::python)?;
             return Ok(int.to_string());
@@ -322,11 +321,8 @@ impl Machine<'_> {
                 other => out.push_str(&self.display(other)?),
             }
         }
-        let value = if values.len() > 1 && out.contains("{{") {
-            None
-        } else {
-            Some(self.heap.str(&out))
-        };
+        let value =
+            if values.len() > 1 && out.contains("{{") { None } else { Some(self.heap.str(&out)) };
         self.scratch = out;
         Ok(value)
     }
@@ -426,7 +422,7 @@ impl Machine<'_> {
     /// A float without fraction counts as the integer, if that is small.
     fn without_fraction(&self, value: Value) -> Result<Value> {
         if let Value::Float(f) = value
-            && (f.fract() == 0.0 || f.is_infinite())
+            && (f.fract() == 0.0 || !f.is_finite())
         {
             return Ok(match Int::from_f64_trunc(f).map_err(CompileError::python)? {
                 Int::Small(small) => Value::Int(small),
@@ -442,7 +438,7 @@ impl Machine<'_> {
             Value::Bool(b) => orrery_python::format_value(FormatArg::Bool(b), spec),
             Value::Int(i) => orrery_python::format_value(FormatArg::Int(&Int::Small(i)), spec),
             Value::Big(id) => orrery_python::format_value(FormatArg::Int(self.heap.big(id)), spec),
-            Value::Float(f) if f.fract() == 0.0 || f.is_infinite() => {
+            Value::Float(f) if f.fract() == 0.0 || !f.is_finite() => {
                 let int = Int::from_f64_trunc(f).map_err(CompileError::python)?;
                 orrery_python::format_value(FormatArg::Int(&int), spec)
             }
@@ -482,7 +478,8 @@ impl Machine<'_> {
             },
             Cast::Int => match value {
                 Value::Str(id) => {
-                    let int = orrery_python::parse_int(self.heap.text(id)).map_err(|_| failed(self))?;
+                    let int =
+                        orrery_python::parse_int(self.heap.text(id)).map_err(|_| failed(self))?;
                     self.heap.int(int)
                 }
                 Value::Float(f) => {

@@ -10,6 +10,15 @@ impl Machine<'_> {
     pub(super) fn finish(&mut self) -> Result<()> {
         let mut errors: Vec<Box<CompileError>> = Vec::new();
         self.unmatched_lookups(&mut errors);
+        for &number in &self.unknown_annotations {
+            let relation = self.program.annotations[number as usize].relation;
+            let relation = self.program.attribute(relation);
+            let entity = self.text(self.program.entity(relation.entity).name);
+            let shown = format!("{entity}.{}", self.text(relation.name));
+            let text = "Relation annotation can not be Unknown";
+            let error = CompileError::new("TypingException", text);
+            errors.push(error.in_statement(shown, relation.loc));
+        }
         for number in 0..self.instances.len() {
             self.check_instance(InstanceId(number as u32), &mut errors);
         }
@@ -150,6 +159,7 @@ impl Machine<'_> {
                 _ => None,
             },
             Kind::ResolveTarget | Kind::If | Kind::For | Kind::Implement => None,
+            Kind::Annotation => Some(self.program.annotations[unit.node as usize].value),
             _ => Some(ExprId(unit.node)),
         }
     }
@@ -170,7 +180,10 @@ impl Machine<'_> {
             .take(5)
             .map(|unit| self.unit_text(unit))
             .collect();
-        format!("each of these waits for a value that only the others could give: {}", shown.join(" → "))
+        format!(
+            "each of these waits for a value that only the others could give: {}",
+            shown.join(" → ")
+        )
     }
 }
 

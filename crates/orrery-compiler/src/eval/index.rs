@@ -139,10 +139,8 @@ impl Machine<'_> {
                 let table = self.indexes.of(ancestor).iter().find(|(other, _)| *other == index);
                 let Some(&(_, table)) = table else { continue };
                 if let Some(&other) = self.indexes.tables[table as usize].get(key.as_slice()) {
-                    let text = format!(
-                        "Duplicate key in index. {}",
-                        self.key_text(entity, slots, values)
-                    );
+                    let text =
+                        format!("Duplicate key in index. {}", self.key_text(entity, slots, values));
                     return Err(self.duplicate_instances(text, constructor, other));
                 }
                 self.indexes.tables[table as usize].insert(key.as_slice().into(), instance);
@@ -223,7 +221,8 @@ impl Machine<'_> {
             if values.iter().any(|(other, _)| *other == name) {
                 return Err(self.provided_twice(id, self.text(name)));
             }
-            values.push((name, self.eval_in(expr, unit, slot).map_err(|e| self.blame_expr(e, id))?));
+            values
+                .push((name, self.eval_in(expr, unit, slot).map_err(|e| self.blame_expr(e, id))?));
             slot += self.program.expr(expr).temps;
         }
         for &expr in spread {
@@ -251,7 +250,11 @@ impl Machine<'_> {
     }
 
     /// The entries of a `**dict`.
-    pub(super) fn spread_entries(&self, expr: ExprId, value: Value) -> Result<Vec<(String, Value)>> {
+    pub(super) fn spread_entries(
+        &self,
+        expr: ExprId,
+        value: Value,
+    ) -> Result<Vec<(String, Value)>> {
         let Value::Dict(dict) = value else {
             let text = "The ** operator can only be applied to dictionaries";
             let shown = format!("**{}", self.renderer().expr(expr));
@@ -283,9 +286,7 @@ impl Machine<'_> {
             );
             return Err(self.blame_expr(CompileError::new("TypingException", text), id));
         };
-        let slot = self
-            .slot_named(owner, lookup.relation)
-            .map_err(|e| self.blame_expr(e, id))?;
+        let slot = self.slot_named(owner, lookup.relation).map_err(|e| self.blame_expr(e, id))?;
         let attribute = self.slot_attribute(owner, slot);
         let declared = self.text(program.entity(attribute.entity).name);
         let Some(end) = attribute.relation else {

@@ -77,6 +77,12 @@ struct Cell {
     flags: u8,
 }
 
+impl Cell {
+    fn value(&self) -> Option<Value> {
+        (self.flags & READY != 0 && self.flags & EMPTY == 0).then_some(self.value)
+    }
+}
+
 /// What a delayed cell needs once something happens to it.
 #[derive(Debug, Default)]
 struct Delayed {
@@ -166,6 +172,8 @@ enum Kind {
     Item,
     /// The condition of an `implement`
     Implement,
+    /// An annotation of a relation
+    Annotation,
 }
 
 const REPORTED: u8 = 1;
@@ -220,6 +228,8 @@ struct Literal {
     dest: u32,
     dest_slot: u32,
     collector: u32,
+    /// Relations that it reads already: naming one twice brings its values once.
+    heard: Vec<u32>,
 }
 
 /// Who waits for an instance with a certain key.
@@ -247,6 +257,21 @@ pub trait World {
     fn random_bytes(&self, count: usize) -> Vec<u8>;
 }
 
+/// What a run leaves behind: the values of all cells, and the instances.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    pub(crate) heap: Heap,
+    cells: Vec<Cell>,
+    pub(crate) instances: Vec<Instance>,
+}
+
+impl Graph {
+    /// The value of a cell that has one; `None` also for an empty optional relation.
+    pub(crate) fn cell_value(&self, cell: u32) -> Option<Value> {
+        self.cells[cell as usize].value()
+    }
+}
+
 pub struct Machine<'p> {
     pub program: &'p Program,
     pub heap: Heap,
@@ -255,6 +280,8 @@ pub struct Machine<'p> {
     delayed: Vec<Delayed>,
     waiters: Vec<Waiter>,
     free_waiters: u32,
+    /// Relations with an annotation that turned out unknown.
+    unknown_annotations: Vec<u32>,
     units: Vec<Unit>,
     free_units: Vec<u32>,
     temps: Vec<Temp>,
@@ -308,6 +335,7 @@ impl<'p> Machine<'p> {
             delayed: Vec::new(),
             waiters: Vec::new(),
             free_waiters: NONE,
+            unknown_annotations: Vec::new(),
             units: Vec::new(),
             free_units: Vec::new(),
             temps: Vec::new(),
@@ -360,8 +388,12 @@ impl<'p> Machine<'p> {
 
     /// The value of a cell that has one; `None` also for an empty optional relation.
     pub fn cell_value(&self, cell: u32) -> Option<Value> {
-        let cell = &self.cells[cell as usize];
-        (cell.flags & READY != 0 && cell.flags & EMPTY == 0).then_some(cell.value)
+        self.cells[cell as usize].value()
+    }
+
+    /// Keeps what the run came to and drops what it needed on the way.
+    pub(crate) fn into_graph(self) -> Graph {
+        Graph { heap: self.heap, cells: self.cells, instances: self.instances }
     }
 
     pub fn instance_count(&self) -> usize {
@@ -404,7 +436,11 @@ fn encode(origin: Origin) -> u32 {
 }
 
 fn decode(origin: u32) -> Origin {
-    if origin & 1 == 0 { Origin::Stmt(StmtId(origin >> 1)) } else { Origin::Expr(ExprId(origin >> 1)) }
+    if origin & 1 == 0 {
+        Origin::Stmt(StmtId(origin >> 1))
+    } else {
+        Origin::Expr(ExprId(origin >> 1))
+    }
 }
 
 impl Instances for Machine<'_> {

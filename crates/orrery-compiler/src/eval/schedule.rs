@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::error::Result;
 
-use super::{CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, QUEUED, READY};
+use super::{CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, Origin, QUEUED, READY, encode};
 
 /// Cells that may be complete: those without a precedence rule first, first come first served, then
 /// the others by the order of the rules.
@@ -30,9 +30,7 @@ impl WaitQueue {
     }
 
     fn pop(&mut self) -> Option<u32> {
-        self.plain
-            .pop_front()
-            .or_else(|| self.ranked.iter_mut().find_map(VecDeque::pop_front))
+        self.plain.pop_front().or_else(|| self.ranked.iter_mut().find_map(VecDeque::pop_front))
     }
 
     fn is_empty(&self) -> bool {
@@ -43,6 +41,7 @@ impl WaitQueue {
 impl Machine<'_> {
     /// Evaluates the whole program.
     pub fn run(&mut self) -> Result<()> {
+        self.emit_annotations()?;
         for &(_, block) in &self.program.toplevel {
             self.emit_block(block, FILE_FRAME, None)?;
         }
@@ -68,12 +67,26 @@ impl Machine<'_> {
         self.finish()
     }
 
+    /// Annotations of relations are evaluated like any expression; their values are only checked.
+    fn emit_annotations(&mut self) -> Result<()> {
+        let program = self.program;
+        for (number, annotation) in program.annotations.iter().enumerate() {
+            let temps = program.expr(annotation.value).temps;
+            let unit = self.new_unit(Kind::Annotation, FILE_FRAME, number as u32, temps);
+            self.unit_mut(unit).origin = encode(Origin::Expr(annotation.value));
+            self.emit_expr(annotation.value, FILE_FRAME, unit, 0)
+                .map_err(|e| e.or_in(|| annotation.statement.to_string(), annotation.loc))?;
+            self.wait_expr(annotation.value, FILE_FRAME, unit);
+            self.finish_unit(unit);
+        }
+        Ok(())
+    }
+
     /// How many units cannot go on without the cell.
     fn blocked(&self, cell: u32) -> i64 {
         let held_back = self.has_policy && self.relation_of(cell).is_some_and(|end| end.held_back);
-        let waiting = self
-            .delayed(cell)
-            .map_or(0, |d| d.waiters.len() as i64 - i64::from(d.gradual));
+        let waiting =
+            self.delayed(cell).map_or(0, |d| d.waiters.len() as i64 - i64::from(d.gradual));
         waiting + i64::from(held_back)
     }
 
@@ -167,7 +180,8 @@ impl Machine<'_> {
         let mut best: Option<(Option<u32>, usize, usize, u32)> = None;
         for cell in 0..self.cells.len() as u32 {
             let content = &self.cells[cell as usize];
-            if content.kind == CellKind::Plain || content.flags & READY != 0 || content.head == NONE {
+            if content.kind == CellKind::Plain || content.flags & READY != 0 || content.head == NONE
+            {
                 continue;
             }
             if self.promises(cell) == 0 || self.blocked(cell) <= 0 {

@@ -46,7 +46,8 @@ impl Machine<'_> {
             }
             (Type::Dict, Value::Dict(dict)) => {
                 for at in 0..self.heap.entries(dict).len() {
-                    let (_, &value) = self.heap.entries(dict).get_index(at).expect("invariant: in range");
+                    let (_, &value) =
+                        self.heap.entries(dict).get_index(at).expect("invariant: in range");
                     self.literal(value)?;
                 }
                 true
@@ -175,10 +176,8 @@ impl Machine<'_> {
                     Value::Bool(b) => Ok(Value::Bool(!b)),
                     Value::Unknown(_) => Ok(value),
                     other => {
-                        let text = format!(
-                            "Invalid value `{}`: `not` expects a boolean",
-                            self.str(other)
-                        );
+                        let text =
+                            format!("Invalid value `{}`: `not` expects a boolean", self.str(other));
                         Err(self.blame_expr(CompileError::new("RuntimeException", text), id))
                     }
                 }
@@ -237,7 +236,9 @@ impl Machine<'_> {
                 }
                 Ok(self.heap.dict(dict))
             }
-            ExprKind::Comprehension(comprehension) => self.direct_comprehension(comprehension, id, this),
+            ExprKind::Comprehension(comprehension) => {
+                self.direct_comprehension(comprehension, id, this)
+            }
             ExprKind::Call(call) => {
                 let mut positional = Vec::new();
                 for &arg in &call.positional {

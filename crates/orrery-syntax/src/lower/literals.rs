@@ -9,7 +9,7 @@ use crate::ast::{Expr, ExprKind, Interpolated, Loc, Name, Path};
 use crate::error::{ERRORS_MAX, SyntaxWarning};
 use crate::fields::{self, Field};
 use crate::kind::SyntaxKind;
-use crate::strings::{decoded, quote_lengths, regex_literal, string_content};
+use crate::strings::{decoded, quote_lengths, regex_literal, string_content, unknown_escape};
 use crate::tree::{NodeId, TokenId};
 
 impl<'t> Lowering<'t, '_> {
@@ -48,14 +48,10 @@ impl<'t> Lowering<'t, '_> {
             return Cow::Borrowed("");
         };
         if had_unknown && self.warnings.len() < ERRORS_MAX {
-            let form = match kind {
-                SyntaxKind::MultiLineString => "multi-line string",
-                SyntaxKind::FormatString => "f-string",
-                _ => "string",
-            };
+            let content = string_content(kind, self.tree.token_text(token));
             self.warnings.push(SyntaxWarning {
-                class: "ParserWarning",
-                message: format!("Invalid escape sequence in {form}."),
+                class: "DeprecationWarning",
+                message: unknown_escape(&content),
                 loc: self.line_loc(self.tree.token_bytes(token)),
             });
         }

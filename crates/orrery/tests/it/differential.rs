@@ -18,8 +18,11 @@ mod compare;
 mod corpus;
 mod documents;
 mod models;
+mod sessions;
 
 use corpus::{Case, CaseList};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_orrery");
 
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
@@ -53,6 +56,7 @@ fn main() -> Result<ExitCode> {
         Trial::test(case.id(), move || Ok(check(&case, &lists).map_err(|e| format!("{e:#}"))?))
     }));
     trials.extend(documents::trials(compile_project)?);
+    trials.extend(sessions::trials()?);
     let conclusion = libtest_mimic::run(&arguments, trials);
     eprintln!(
         "{compared} cases are to agree with the reference, {differing} differ on purpose, \
@@ -109,7 +113,7 @@ fn compile_project(project: &Path) -> Result<Value> {
     let report = scratch.path().join("report.json");
     let log = scratch.path().join("log");
     let log_file = fs::File::create(&log)?;
-    let mut command = Command::new(env!("CARGO_BIN_EXE_orrery"));
+    let mut command = Command::new(BINARY);
     command.args(["compile", "--report"]).arg(&report).current_dir(project);
     command.env_remove("NOPE").env_remove("NOPE_XX").envs(ENVIRONMENT);
     command.stdin(Stdio::null()).stdout(log_file.try_clone()?).stderr(log_file);
