@@ -349,3 +349,48 @@ fn descriptions_have_a_largest_size() {
     ]);
     assert!(error.contains("it is over 1024 KiB"), "{error}");
 }
+
+/// What only a real file system has: links that lead nowhere or in circles, and files that never end.
+#[cfg(unix)]
+#[test]
+fn links_and_special_files_end_in_errors() {
+    use std::os::unix::{fs::symlink, net::UnixListener};
+
+    let scratch = tempfile::tempdir().unwrap();
+    let model = scratch.path().join("libs/m/model");
+    std::fs::create_dir_all(&model).unwrap();
+    std::fs::write(scratch.path().join("libs/m/module.yml"), V1).unwrap();
+    std::fs::write(model.join("_init.cf"), "").unwrap();
+    symlink("circle.cf", model.join("circle.cf")).unwrap();
+    symlink("nowhere", model.join("dangling.cf")).unwrap();
+    symlink("/dev/zero", model.join("endless.cf")).unwrap();
+    symlink(".", model.join("inside")).unwrap();
+    let _socket = UnixListener::bind(model.join("socket.cf")).unwrap();
+    for (name, part) in [
+        ("circle", "[Errno 40] Too many levels of symbolic links: './libs/m/model/circle.cf'"),
+        ("dangling", "No such file or directory: './libs/m/model/dangling.cf'"),
+        ("endless", "could not read ./libs/m/model/endless.cf: it is no regular file"),
+        ("socket", "could not read ./libs/m/model/socket.cf: it is no regular file"),
+        ("inside::inside::dangling", "./libs/m/model/inside/inside/dangling.cf"),
+    ] {
+        std::fs::write(scratch.path().join("main.cf"), format!("import m::{name}\n")).unwrap();
+        let options = Options::new(scratch.path());
+        let mut loader = Loader::new(&crate::files::Disk, &options).unwrap();
+        let error = loader.load_all().unwrap_err().message(&|_| String::new());
+        assert!(error.contains(part), "{name}: {error}");
+    }
+}
+
+/// The layout that today's installers make for `pip install --editable`, where `lib64` is a link.
+#[cfg(unix)]
+#[test]
+fn a_linked_library_directory_counts_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let site = scratch.path().join(".venv/lib/python3.13/site-packages");
+    std::fs::create_dir_all(&site).unwrap();
+    std::os::unix::fs::symlink("lib", scratch.path().join(".venv/lib64")).unwrap();
+    std::fs::write(site.join("a.pth"), ".\n..\n").unwrap();
+    let found = Environment::of(&crate::files::Disk, &Options::new(scratch.path())).unwrap();
+    assert!(found.exists());
+    assert_eq!(found.find(&crate::files::Disk, "w"), None);
+}
