@@ -164,10 +164,16 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("FileNotFoundError", "", "module-not-found"),
     ("InvalidRequirement", "", "module-not-found"),
     ("ModuleV2InV1PathException", "", "module-layout"),
+    ("ModuleMetadataFileNotFound", "", "module-layout"),
     ("InvalidMetadata", "", "invalid-metadata"),
+    ("InvalidRequirement", "", "invalid-metadata"),
     ("ProjectNotFound", "", "project-not-found"),
     ("UnreadableFile", "", "unreadable-file"),
     ("UnicodeDecodeError", "", "unreadable-file"),
+    ("IsADirectoryError", "", "unreadable-file"),
+    ("NotADirectoryError", "", "unreadable-file"),
+    ("PermissionError", "", "unreadable-file"),
+    ("OSError", "[Errno 40]", "unreadable-file"),
     ("CompilerException", "*is not a valid module name: hyphens", "hyphen-in-name"),
     ("CompilerException", "Unable to load all plug-ins", "plugin-load-failed"),
 
@@ -277,6 +283,10 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("DeprecationWarning", "invalid escape sequence", "invalid-escape"),
     ("DeprecationWarning", "invalid octal escape sequence", "invalid-escape"),
     ("InmantaWarning", "Loaded V1 module", "legacy-module"),
+    ("ModuleDeprecationWarning", "", "deprecated-module"),
+    ("ProjectConfigurationWarning", "", "setting-ignored"),
+    ("", "The name in the module file", "module-name-mismatch"),
+    ("", "Module * is installed as a V1 module and a V2 module", "module-in-both-layouts"),
 ];
 
 /// The id of what the reference calls `class` with a message of these words.

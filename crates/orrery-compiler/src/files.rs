@@ -5,6 +5,15 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+/// What a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    File,
+    Directory,
+    /// A device, pipe or socket: reading it might never end.
+    Other,
+}
+
 /// Nothing that is larger is read: places in a source are numbers of 32 bits. It also bounds what a
 /// device or pipe can give.
 const FILE_BYTES_MAX: u64 = u32::MAX as u64;
@@ -13,6 +22,10 @@ pub trait Files {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     fn is_file(&self, path: &Path) -> bool;
     fn is_dir(&self, path: &Path) -> bool;
+    /// What a path leads to through all links.
+    fn kind(&self, path: &Path) -> io::Result<Kind>;
+    /// The path without links; itself, if it leads nowhere.
+    fn real_path(&self, path: &Path) -> PathBuf;
     /// Names in a directory, sorted.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
@@ -43,6 +56,19 @@ impl Files for Disk {
         path.is_dir()
     }
 
+    fn kind(&self, path: &Path) -> io::Result<Kind> {
+        let kind = std::fs::metadata(path)?.file_type();
+        Ok(match () {
+            () if kind.is_file() => Kind::File,
+            () if kind.is_dir() => Kind::Directory,
+            () => Kind::Other,
+        })
+    }
+
+    fn real_path(&self, path: &Path) -> PathBuf {
+        std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+    }
+
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(path)? {
@@ -63,12 +89,12 @@ impl Files for Disk {
 /// Files in memory.
 #[derive(Debug, Default)]
 pub struct Memory {
-    files: BTreeMap<PathBuf, String>,
+    files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
 impl Memory {
-    pub fn add(&mut self, path: impl Into<PathBuf>, text: impl Into<String>) {
-        self.files.insert(path.into(), text.into());
+    pub fn add(&mut self, path: impl Into<PathBuf>, content: impl Into<Vec<u8>>) {
+        self.files.insert(path.into(), content.into());
     }
 }
 
@@ -78,7 +104,10 @@ fn missing(path: &Path) -> io::Error {
 
 impl Files for Memory {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        self.files.get(path).map(|text| text.clone().into_bytes()).ok_or_else(|| missing(path))
+        if self.is_dir(path) {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        self.files.get(path).cloned().ok_or_else(|| missing(path))
     }
 
     fn is_file(&self, path: &Path) -> bool {
@@ -87,6 +116,20 @@ impl Files for Memory {
 
     fn is_dir(&self, path: &Path) -> bool {
         self.files.keys().any(|file| file.starts_with(path) && file != path)
+    }
+
+    fn kind(&self, path: &Path) -> io::Result<Kind> {
+        let above_is_file = || path.ancestors().skip(1).any(|above| self.is_file(above));
+        match () {
+            () if self.is_file(path) => Ok(Kind::File),
+            () if self.is_dir(path) => Ok(Kind::Directory),
+            () if above_is_file() => Err(io::ErrorKind::NotADirectory.into()),
+            () => Err(missing(path)),
+        }
+    }
+
+    fn real_path(&self, path: &Path) -> PathBuf {
+        path.to_owned()
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {

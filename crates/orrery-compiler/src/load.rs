@@ -1,7 +1,8 @@
 //! Finds and parses all files that a main file reaches through its imports, in the order in which
 //! their statements run later.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use orrery_syntax::ast::{File, FileId, Item, Loc};
 use orrery_syntax::{Interner, Symbol, SyntaxError, SyntaxWarning};
@@ -10,8 +11,11 @@ use rustc_hash::FxHashMap;
 use crate::builtin;
 use crate::error::{CompileError, Result};
 use crate::files::Files;
+use crate::modules::Search;
+pub use crate::modules::{Module, Origin};
 use crate::project::{Options, Project};
 use crate::source::Sources;
+use crate::versions;
 
 #[derive(Debug)]
 pub struct LoadedFile {
@@ -21,28 +25,8 @@ pub struct LoadedFile {
     pub foreign_plugins: bool,
 }
 
-/// Where a module comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// Below the project's module path, the classic layout.
-    ModulePath,
-    /// Installed in a Python environment.
-    Python,
-    /// Inside the program.
-    Builtin,
-}
-
-#[derive(Clone, Debug)]
-pub struct Module {
-    pub name: String,
-    pub dir: PathBuf,
-    pub origin: Origin,
-    pub version: Option<String>,
-    pub foreign_plugins: bool,
-}
-
 pub struct Loader<'f> {
-    files: &'f dyn Files,
+    search: Search<'f>,
     options: &'f Options,
     pub project: Project,
     pub sources: Sources,
@@ -55,18 +39,25 @@ pub struct Loader<'f> {
     pub syntax_errors: Vec<SyntaxError>,
 }
 
+const MAIN_NAMESPACE: &str = "__config__";
+
+/// A namespace that is still to be loaded, and the import that asks for it.
+type Pending = Vec<(String, Option<Loc>)>;
+
 impl<'f> Loader<'f> {
     pub fn new(files: &'f dyn Files, options: &'f Options) -> Result<Self> {
+        let mut project = Project::load(files, &options.project_dir)?;
+        let warnings = std::mem::take(&mut project.warnings);
         Ok(Loader {
-            files,
+            search: Search::new(files, options),
             options,
-            project: Project::load(files, &options.project_dir)?,
+            project,
             sources: Sources::default(),
             interner: Interner::default(),
             loaded: Vec::new(),
             modules: Vec::new(),
             by_namespace: FxHashMap::default(),
-            warnings: Vec::new(),
+            warnings: warnings.into_iter().map(|(class, text)| (class, text, None)).collect(),
             syntax_errors: Vec::new(),
         })
     }
@@ -75,31 +66,21 @@ impl<'f> Loader<'f> {
     pub fn load_all(&mut self) -> Result<()> {
         let main = self.options.project_dir.join(&self.options.main_file);
         let shown = if Path::new(&self.options.main_file).is_absolute() {
-            self.show(&main)
+            self.search.show(&main)
         } else {
             format!("./{}", self.options.main_file.trim_start_matches("./"))
         };
-        let bytes = self.files.read(&main).map_err(|e| unreadable(&shown, &e))?;
-        self.parse("__config__", shown, bytes, false)?;
-        let mut pending: Vec<(String, Option<Loc>)> = Vec::new();
+        let bytes = self.search.files.read(&main).map_err(|e| unreadable(&shown, &e))?;
+        self.parse(MAIN_NAMESPACE, shown, bytes, false)?;
+        check_requirements(&self.project.requires)?;
+        let mut pending = Pending::new();
         self.push_imports(0, &mut pending);
         while let Some((name, import)) = pending.pop() {
-            if self.by_namespace.contains_key(&name) {
+            // The main file is loaded, but nobody can import it.
+            if self.by_namespace.contains_key(&name) && name != MAIN_NAMESPACE {
                 continue;
             }
-            for (file, _) in self.load_namespace(&name).map_err(|cause| {
-                let mut error = CompileError::new(
-                    "ModuleLoadingException",
-                    format!("Failed to load module {name}"),
-                );
-                if let Some(loc) = import {
-                    error = error.in_statement(format!("import {name}"), loc);
-                }
-                match cause {
-                    LoadFailure::Module(cause) => error.caused_by(cause),
-                    LoadFailure::Whole(whole) => whole,
-                }
-            })? {
+            for file in self.load_namespace(&name).map_err(|cause| cause.reported(&name, import))? {
                 self.push_imports(file, &mut pending);
             }
         }
@@ -107,136 +88,82 @@ impl<'f> Loader<'f> {
         Ok(())
     }
 
-    fn push_imports(&self, file: usize, pending: &mut Vec<(String, Option<Loc>)>) {
+    fn push_imports(&self, file: usize, pending: &mut Pending) {
         if self.options.implicit_std {
             pending.push(("std".into(), None));
         }
         for item in &self.loaded[file].ast.items {
-            if let Item::Import(import) = item {
-                let name = self.interner.text(import.path.symbol).to_owned();
-                pending.push((name, Some(import.loc)));
-            }
+            let Item::Import(import) = item else { continue };
+            let name = self.interner.text(import.path.symbol).to_owned();
+            pending.push((name, Some(import.loc)));
         }
     }
 
     /// Loads a namespace and those above it; answers the files that are new.
-    fn load_namespace(&mut self, name: &str) -> Result<Vec<(usize, ())>, LoadFailure> {
+    fn load_namespace(&mut self, name: &str) -> Result<Vec<usize>, LoadFailure> {
         let mut new = Vec::new();
         let parts: Vec<&str> = name.split("::").collect();
-        let module = self.find_module(parts[0])?;
+        let (module, requires) = self.find_module(parts[0])?;
         for depth in 1..=parts.len() {
             let namespace = parts[..depth].join("::");
             if self.by_namespace.contains_key(&namespace) {
                 continue;
             }
-            let relative = parts[1..depth].join("/");
-            let (shown, bytes) = self.read_model(&module, &relative).map_err(|missing| {
-                let cause = CompileError::new(
-                    "FileNotFoundError",
-                    format!(
-                        "FileNotFoundError: [Errno 2] No such file or directory: '{}'",
-                        self.show(&missing)
-                    ),
-                );
-                LoadFailure::Module(
-                    CompileError::new(
-                        "InvalidModuleException",
-                        format!("could not locate module with name: {namespace}"),
-                    )
-                    .caused_by(cause),
-                )
-            })?;
+            let path = self.search.model_file(&module, &parts[1..depth].join("/"));
+            let shown = self.search.show(&path);
+            let bytes = self
+                .search
+                .read_model(&module, &path)
+                .map_err(|error| LoadFailure::unreadable(&namespace, &shown, &error))?;
             let file = self
                 .parse(&namespace, shown, bytes, module.foreign_plugins)
                 .map_err(LoadFailure::Whole)?;
-            new.push((file, ()));
+            new.push(file);
         }
+        check_requirements(&requires).map_err(LoadFailure::Whole)?;
         Ok(new)
     }
 
-    fn read_model(
-        &self,
-        module: &Module,
-        relative: &str,
-    ) -> std::result::Result<(String, Vec<u8>), PathBuf> {
-        let model = module.dir.join("model");
-        let directory = if relative.is_empty() { model.clone() } else { model.join(relative) };
-        if module.origin == Origin::Builtin {
-            let path = if relative.is_empty() {
-                "model/_init.cf".to_owned()
-            } else if builtin::find(&module.name, &format!("model/{relative}/_init.cf")).is_some() {
-                format!("model/{relative}/_init.cf")
-            } else {
-                format!("model/{relative}.cf")
-            };
-            let shown = module.dir.join(&path);
-            return match builtin::find(&module.name, &path) {
-                Some(text) => Ok((shown.display().to_string(), text.as_bytes().to_vec())),
-                None => Err(shown),
-            };
-        }
-        let path = if relative.is_empty() || self.files.is_dir(&directory) {
-            directory.join("_init.cf")
-        } else {
-            model.join(format!("{relative}.cf"))
-        };
-        match self.files.read(&path) {
-            Ok(bytes) => Ok((self.show(&path), bytes)),
-            Err(_) => Err(path),
-        }
-    }
-
-    /// A path as messages show it: relative to the project where it lies inside.
-    fn show(&self, path: &Path) -> String {
-        match path.strip_prefix(&self.options.project_dir) {
-            Ok(inside) => format!("./{}", inside.display()),
-            Err(_) => path.display().to_string(),
-        }
-    }
-
-    fn find_module(&mut self, name: &str) -> Result<Module, LoadFailure> {
+    /// The module of a name; with what it requires, if it was not known before.
+    fn find_module(&mut self, name: &str) -> Result<(Module, Vec<String>), LoadFailure> {
         if let Some(found) = self.modules.iter().find(|module| module.name == name) {
-            return Ok(found.clone());
+            return Ok((found.clone(), Vec::new()));
         }
-        let module = match locate_module(self.files, self.options, &self.project, name) {
-            Ok(Some(module)) => module,
-            Ok(None) => {
-                let text = format!(
-                    "Could not find module {name}. Please make sure to add any module v2 requirements with \
-                     `inmanta module add --v2` and to install all the project's dependencies with \
-                     `inmanta project install`."
-                );
-                let error =
-                    CompileError::new("ModuleNotFoundException", text).help(self.searched());
-                return Err(LoadFailure::Module(error));
-            }
-            Err(error) => return Err(LoadFailure::Module(error)),
+        // Modules have names of packages, which begin with a letter.
+        versions::check_requirement(name).map_err(|text| {
+            let help = "the name of a module has to begin with a letter or digit";
+            LoadFailure::Whole(bare("InvalidRequirement", text).help(help))
+        })?;
+        let located = self.search.locate(&self.project, name).map_err(LoadFailure::Module)?;
+        let Some(located) = located else {
+            let text = format!(
+                "Could not find module {name}. Please make sure to add any module v2 requirements with \
+                 `inmanta module add --v2` and to install all the project's dependencies with \
+                 `inmanta project install`."
+            );
+            let error = CompileError::new("ModuleNotFoundException", text).help(self.searched());
+            return Err(LoadFailure::Module(error));
         };
-        if module.origin == Origin::ModulePath {
-            self.warnings.push((
-                "InmantaWarning",
-                format!(
-                    "Loaded V1 module {name}. The use of V1 modules is deprecated. Use the equivalent V2 module instead."
-                ),
-                None,
-            ));
-        }
-        self.modules.push(module.clone());
-        Ok(module)
+        let warnings = located.warnings.into_iter().map(|(class, text)| (class, text, None));
+        self.warnings.extend(warnings);
+        self.modules.push(located.module.clone());
+        Ok((located.module, located.requires))
     }
 
     /// Where modules were looked for.
     fn searched(&self) -> String {
         let mut places: Vec<String> =
-            self.project.module_path.iter().map(|base| self.show(base)).collect();
+            self.project.module_path.iter().map(|base| self.search.show(base)).collect();
         let names: Vec<&str> =
             builtin::builtin_modules().iter().map(|module| module.name).collect();
         places.push(format!("the built-in modules ({})", names.join(", ")));
-        match &self.options.python_environment {
-            Some(environment) => places.push(environment.display().to_string()),
-            None => places
-                .push("no Python environment (activate one, or name it with --python-env)".into()),
-        }
+        places.push(match &self.search.environment {
+            Some(environment) if environment.exists() => environment.dir.display().to_string(),
+            Some(environment) => {
+                format!("{} (which is no Python environment)", environment.dir.display())
+            }
+            None => "no Python environment (activate one, or name it with --python-env)".into(),
+        });
         format!("it was looked for in {}", places.join("; "))
     }
 
@@ -256,7 +183,9 @@ impl<'f> Loader<'f> {
             self.warnings.push((class, message, Some(loc)));
         }
         if let Some(first) = parsed.errors.first() {
-            let error = CompileError::syntax(first);
+            let mut error = CompileError::syntax(first);
+            // Of a name that no module can have the message names no place.
+            error.bare = first.class == "CompilerException";
             self.syntax_errors.extend(parsed.errors);
             return Err(error);
         }
@@ -288,11 +217,81 @@ impl<'f> Loader<'f> {
     }
 }
 
+/// Why a namespace could not be loaded: below "Failed to load module", or an error of its own.
+enum LoadFailure {
+    Module(Box<CompileError>),
+    Whole(Box<CompileError>),
+}
+
+impl LoadFailure {
+    fn unreadable(namespace: &str, shown: &str, error: &io::Error) -> Self {
+        if error.kind() != io::ErrorKind::NotFound {
+            return LoadFailure::Whole(system_error(shown, error));
+        }
+        let text = format!("FileNotFoundError: [Errno 2] No such file or directory: '{shown}'");
+        let cause = CompileError::new("FileNotFoundError", text);
+        let text = format!("could not locate module with name: {namespace}");
+        LoadFailure::Module(CompileError::new("InvalidModuleException", text).caused_by(cause))
+    }
+
+    /// The error, as the import of `name` that led to it reports it.
+    fn reported(self, name: &str, import: Option<Loc>) -> Box<CompileError> {
+        match self {
+            LoadFailure::Whole(mut whole) => {
+                // Its message names no place, but people can be shown where it came from.
+                if whole.bare {
+                    whole.loc = whole.loc.or(import);
+                }
+                whole
+            }
+            LoadFailure::Module(cause) => {
+                let text = format!("Failed to load module {name}");
+                let error = CompileError::new("ModuleLoadingException", text).caused_by(cause);
+                match import {
+                    Some(loc) => error.in_statement(format!("import {name}"), loc),
+                    None => error,
+                }
+            }
+        }
+    }
+}
+
+/// An error whose message never names a place.
+fn bare(class: &'static str, text: impl Into<String>) -> Box<CompileError> {
+    let mut error = CompileError::new(class, text);
+    error.bare = true;
+    error
+}
+
+/// Requirements are not acted on here, but have to be well-formed.
+fn check_requirements(requirements: &[String]) -> Result<()> {
+    let help = "this is one of the requirements in project.yml or module.yml";
+    requirements.iter().try_for_each(|requirement| {
+        versions::check_requirement(requirement)
+            .map_err(|text| bare("InvalidRequirement", text).help(help))
+    })
+}
+
+/// What the system says of a file that is there, but cannot be read.
+fn system_error(shown: &str, error: &io::Error) -> Box<CompileError> {
+    const SYMBOLIC_LINK_LOOP: i32 = 40;
+    let (class, text) = match error.kind() {
+        io::ErrorKind::IsADirectory => ("IsADirectoryError", "[Errno 21] Is a directory"),
+        io::ErrorKind::NotADirectory => ("NotADirectoryError", "[Errno 20] Not a directory"),
+        io::ErrorKind::PermissionDenied => ("PermissionError", "[Errno 13] Permission denied"),
+        _ if error.raw_os_error() == Some(SYMBOLIC_LINK_LOOP) => {
+            ("OSError", "[Errno 40] Too many levels of symbolic links")
+        }
+        _ => return unreadable(shown, error),
+    };
+    bare(class, format!("{text}: '{shown}'"))
+}
+
 /// The error for a file that cannot be read.
-pub fn unreadable(shown: &str, error: &std::io::Error) -> Box<CompileError> {
+pub fn unreadable(shown: &str, error: &io::Error) -> Box<CompileError> {
     let reason = match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
         _ => error.to_string(),
     };
     CompileError::new("UnreadableFile", format!("could not read {shown}: {reason}"))
@@ -329,93 +328,6 @@ fn not_utf8(shown: &str, error: &std::string::FromUtf8Error) -> Box<CompileError
     let mut error = CompileError::new("UnicodeDecodeError", text);
     error.bare = true;
     error.help(format!("line {line} of {shown} has bytes that are no text: save the file as UTF-8"))
-}
-
-/// Why a namespace could not be loaded: below "Failed to load module", or an error of its own.
-enum LoadFailure {
-    Module(Box<CompileError>),
-    Whole(Box<CompileError>),
-}
-
-/// Finds a module by name: the project's module path, then the program's own, then Python's.
-pub fn locate_module(
-    files: &dyn Files,
-    options: &Options,
-    project: &Project,
-    name: &str,
-) -> Result<Option<Module>> {
-    for base in &project.module_path {
-        let dir = base.join(name);
-        if !files.is_dir(&dir) {
-            continue;
-        }
-        if !files.is_file(&dir.join("module.yml")) && files.is_file(&dir.join("setup.cfg")) {
-            let shown = match dir.strip_prefix(&options.project_dir) {
-                Ok(inside) => format!("./{}", inside.display()),
-                Err(_) => dir.display().to_string(),
-            };
-            return Err(CompileError::new(
-                "ModuleV2InV1PathException",
-                format!(
-                    "Module at {shown} looks like a v2 module. Please have a look at the documentation on how to use v2 modules."
-                ),
-            ));
-        }
-        if !files.is_file(&dir.join("module.yml")) {
-            continue;
-        }
-        let metadata = files.read(&dir.join("module.yml")).unwrap_or_default();
-        let version = version_in(&metadata, ':');
-        let foreign_plugins = files.is_dir(&dir.join("plugins"));
-        return Ok(Some(Module {
-            name: name.into(),
-            dir,
-            origin: Origin::ModulePath,
-            version,
-            foreign_plugins,
-        }));
-    }
-    if let Some(module) = builtin::builtin_modules().iter().find(|module| module.name == name) {
-        return Ok(Some(Module {
-            name: name.into(),
-            dir: PathBuf::from(format!("<builtin>/{name}")),
-            origin: Origin::Builtin,
-            version: Some(module.version.into()),
-            foreign_plugins: false,
-        }));
-    }
-    let Some(environment) = &options.python_environment else { return Ok(None) };
-    for lib in ["lib", "lib64"] {
-        for python in files.list(&environment.join(lib)).unwrap_or_default() {
-            let package = environment
-                .join(lib)
-                .join(&python)
-                .join("site-packages/inmanta_plugins")
-                .join(name);
-            if files.is_file(&package.join("setup.cfg"))
-                && files.is_file(&package.join("model/_init.cf"))
-            {
-                let metadata = files.read(&package.join("setup.cfg")).unwrap_or_default();
-                return Ok(Some(Module {
-                    name: name.into(),
-                    dir: package,
-                    origin: Origin::Python,
-                    version: version_in(&metadata, '='),
-                    foreign_plugins: true,
-                }));
-            }
-        }
-    }
-    Ok(None)
-}
-
-/// The value of the line `version: 1.2` or `version = 1.2` in a module's metadata.
-fn version_in(metadata: &[u8], separator: char) -> Option<String> {
-    let metadata = String::from_utf8_lossy(metadata);
-    let value = metadata
-        .lines()
-        .find_map(|line| line.strip_prefix("version")?.trim_start().strip_prefix(separator));
-    value.map(|version| version.trim().trim_matches(['"', '\'']).to_owned())
 }
 
 #[cfg(test)]

@@ -139,11 +139,7 @@ impl Builder {
         all
     }
 
-    fn implements(
-        &mut self,
-        files: &[LoadedFile],
-        globals: &[Globals],
-    ) -> Result<()> {
+    fn implements(&mut self, files: &[LoadedFile], globals: &[Globals]) -> Result<()> {
         for (at, file) in files.iter().enumerate() {
             for item in &file.ast.items {
                 let Item::Implement(implement) = item else { continue };

@@ -209,6 +209,12 @@ impl Machine<'_> {
                 cause.bare = true;
                 self.blame_expr(CompileError::new("ExternalException", text), expr).caused_by(cause)
             }
+            Failure::Runtime(message) => {
+                let text = format!("Exception in plugin {name}");
+                let cause = CompileError::new("RuntimeException", message);
+                let error = CompileError::new("WrappingRuntimeException", text).caused_by(cause);
+                self.blame_expr(error, expr)
+            }
             Failure::Optional { relation, instance } => {
                 let text = format!("Exception in plugin {name}");
                 let cause = format!(

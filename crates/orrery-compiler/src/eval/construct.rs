@@ -351,7 +351,9 @@ impl Machine<'_> {
         let Limits { instances, creation_depth } = self.limits;
         let (text, help) = if depth > creation_depth {
             (
-                format!("the model does not end: implementations make instances {depth} deep: {chain}"),
+                format!(
+                    "the model does not end: implementations make instances {depth} deep: {chain}"
+                ),
                 format!(
                     "end the recursion with a condition (`implement … when …`); a model that is \
                      meant to be so deep needs a higher limit: --max-depth N, now {creation_depth}"

@@ -127,6 +127,10 @@ impl Context for CallContext<'_, '_> {
         }
     }
 
+    fn describe(&self, instance: InstanceId) -> String {
+        self.machine.str(Value::Instance(instance))
+    }
+
     fn repr(&self, value: Value) -> String {
         self.machine.repr(value)
     }

@@ -352,8 +352,9 @@ impl Machine<'_> {
             }
             _ => self.attribute_cell(value, *base, *name).map_err(|e| self.blame_expr(e, id))?,
         };
-        self.listen(cell, unit.collector, unit.origin)
-            .map_err(|e| e.replace_statement(&self.renderer().expr(id), self.program.expr(id).loc))?;
+        self.listen(cell, unit.collector, unit.origin).map_err(|e| {
+            e.replace_statement(&self.renderer().expr(id), self.program.expr(id).loc)
+        })?;
         self.connect(Self::dest(unit), cell);
         Ok(())
     }
@@ -670,8 +671,7 @@ impl Machine<'_> {
             self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
         if unit.collector != NONE && self.units[id as usize].flags & REPORTED == 0 {
             let origin = encode(Origin::Expr(ExprId(unit.node)));
-            self.report(unit.collector, value, origin)
-                .map_err(|e| self.blame(e, unit.origin))?;
+            self.report(unit.collector, value, origin).map_err(|e| self.blame(e, unit.origin))?;
         }
         let comprehending = &mut self.comprehensions[unit.a as usize];
         comprehending.results[unit.b as usize] = value;

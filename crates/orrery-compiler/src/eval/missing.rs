@@ -10,10 +10,16 @@ use super::{FILE_FRAME, INSTANCE_FRAME, Machine};
 
 impl Machine<'_> {
     /// The error for a variable that `id` reads in a frame.
-    pub(super) fn variable_not_found(&self, name: Symbol, id: ExprId, frame: u32) -> Box<CompileError> {
+    pub(super) fn variable_not_found(
+        &self,
+        name: Symbol,
+        id: ExprId,
+        frame: u32,
+    ) -> Box<CompileError> {
         let full = self.text(name);
         let short = full.rsplit("::").next().unwrap_or(full);
-        let mut error = CompileError::new("NotFoundException", format!("variable {short} not found"));
+        let mut error =
+            CompileError::new("NotFoundException", format!("variable {short} not found"));
         let loc = self.program.expr(id).loc;
         error.focus = Some(loc);
         // In another namespace, names are seldom misspelt: they are not there at all.
@@ -24,7 +30,8 @@ impl Machine<'_> {
         let mut at = frame;
         while at != FILE_FRAME && at & INSTANCE_FRAME == 0 {
             let frame = &self.frames[at as usize];
-            visible.extend(self.program.frame_names.get(frame.names as usize).into_iter().flatten());
+            visible
+                .extend(self.program.frame_names.get(frame.names as usize).into_iter().flatten());
             at = frame.parent;
         }
         if let Some(instance) = self.frame_instance(frame) {

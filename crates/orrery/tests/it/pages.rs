@@ -21,7 +21,8 @@ pub(crate) fn trials(cases: &[Case]) -> Result<Vec<Trial>> {
         let page = file.path.strip_prefix("docs/diagnostics/").and_then(|p| p.strip_suffix(".md"));
         let Some(id) = page.map(str::to_owned) else { continue };
         for model in documents::models(&file).unwrap_or_default() {
-            let (name, id) = (format!("{}:{} is shown with its id", model.page, model.line), id.clone());
+            let (name, id) =
+                (format!("{}:{} is shown with its id", model.page, model.line), id.clone());
             trials.push(Trial::test(name, move || {
                 Ok(check(&model, &id).map_err(|error| format!("{error:#}"))?)
             }));
