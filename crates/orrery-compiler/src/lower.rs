@@ -33,7 +33,7 @@ enum Level {
 /// Shared by everything in the file: there may be very many of both.
 type Globals = Rc<FxHashMap<Symbol, Loc>>;
 
-pub struct Lowering<'b> {
+pub(crate) struct Lowering<'b> {
     pub b: &'b mut Builder,
     levels: Vec<Level>,
     pub namespace: NamespaceId,
@@ -45,7 +45,7 @@ pub struct Lowering<'b> {
 
 impl Builder {
     /// Lowers all code. The first error in statement order is reported.
-    pub fn lower(&mut self, files: &[LoadedFile]) -> Result<()> {
+    pub(crate) fn lower(&mut self, files: &[LoadedFile]) -> Result<()> {
         self.program.exprs.push(Expr {
             kind: ExprKind::Const(Value::Null),
             loc: Loc { file: files[0].file, start: 0, end: 0, column: false },
@@ -106,7 +106,7 @@ impl Builder {
         Ok(())
     }
 
-    pub fn add_block(&mut self, stmts: Vec<StmtId>, variables: &[Symbol]) -> BlockId {
+    pub(crate) fn add_block(&mut self, stmts: Vec<StmtId>, variables: &[Symbol]) -> BlockId {
         let id = BlockId(self.program.blocks.len() as u32);
         let names = self.add_frame_names(variables);
         let locals = variables.len() as u32;
@@ -114,7 +114,7 @@ impl Builder {
         id
     }
 
-    pub fn add_frame_names(&mut self, variables: &[Symbol]) -> u32 {
+    pub(crate) fn add_frame_names(&mut self, variables: &[Symbol]) -> u32 {
         self.program.frame_names.push(variables.into());
         self.program.frame_names.len() as u32 - 1
     }
@@ -287,7 +287,7 @@ impl Builder {
     }
 
     /// The value of an expression that is constant.
-    pub fn constant(&mut self, expr: &ast::Expr) -> Option<Value> {
+    pub(crate) fn constant(&mut self, expr: &ast::Expr) -> Option<Value> {
         let id = self.lower_constant(expr);
         match self.program.expr(id).kind {
             ExprKind::Const(value) => Some(value),
@@ -306,17 +306,17 @@ impl Builder {
         lowering.expr(expr)
     }
 
-    pub fn renderer(&self) -> Renderer<'_> {
+    pub(crate) fn renderer(&self) -> Renderer<'_> {
         Renderer { program: &self.program, heap: &self.heap, instances: &NoInstances }
     }
 
-    pub fn render_ast(&mut self, expr: &ast::Expr) -> String {
+    pub(crate) fn render_ast(&mut self, expr: &ast::Expr) -> String {
         let id = self.lower_constant(expr);
         self.renderer().expr(id)
     }
 
     /// `type name = default`, as messages show a declaration.
-    pub fn render_attribute(&mut self, attribute: &ast::Attribute) -> String {
+    pub(crate) fn render_attribute(&mut self, attribute: &ast::Attribute) -> String {
         let default = match &attribute.default {
             ast::Default::Value(expr) => match expr.kind {
                 ast::ExprKind::List(_) => " = List()".into(),
@@ -343,13 +343,13 @@ impl Lowering<'_> {
         }
     }
 
-    pub fn fail(&mut self, error: Box<CompileError>) {
+    pub(crate) fn fail(&mut self, error: Box<CompileError>) {
         if self.error.is_none() {
             self.error = Some(error);
         }
     }
 
-    pub fn add(&mut self, kind: ExprKind, loc: Loc) -> ExprId {
+    pub(crate) fn add(&mut self, kind: ExprKind, loc: Loc) -> ExprId {
         let temps = if kind.is_temp() { 1 } else { self.children_temps(&kind) };
         let id = ExprId(self.b.program.exprs.len() as u32);
         self.b.program.exprs.push(Expr { kind, loc, temps });
@@ -429,7 +429,7 @@ impl Lowering<'_> {
         found
     }
 
-    pub fn stmt(&mut self, stmt: &ast::Stmt) -> Result<StmtId> {
+    pub(crate) fn stmt(&mut self, stmt: &ast::Stmt) -> Result<StmtId> {
         let (kind, loc) = match stmt {
             ast::Stmt::Assign(assign) => {
                 let kind = match &assign.target {
@@ -578,7 +578,7 @@ impl Lowering<'_> {
     }
 
     /// Where a variable lives, seen from here.
-    pub fn variable(&self, name: Symbol) -> Var {
+    pub(crate) fn variable(&self, name: Symbol) -> Var {
         let text = self.b.text(name);
         if let Some((prefix, last)) = text.rsplit_once("::") {
             let Some(namespace) = self.b.visible_namespace(prefix, self.namespace) else {
@@ -659,7 +659,7 @@ impl Lowering<'_> {
         false
     }
 
-    pub fn with_variable<T>(
+    pub(crate) fn with_variable<T>(
         &mut self,
         variable: ast::Name,
         inside: impl FnOnce(&mut Self) -> T,

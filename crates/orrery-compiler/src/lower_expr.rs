@@ -13,6 +13,11 @@ use crate::lower::Lowering;
 use crate::program::{Definition, EntityId};
 use crate::value::{Dict, Value};
 
+/// Cuts a text with references into segments, where that can be done beforehand.
+type Cut = fn(&str, &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>>;
+
+type Keywords = Box<[(Symbol, ExprId)]>;
+
 /// What an expression is the direct right-hand side of.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Position<'a> {
@@ -32,12 +37,12 @@ pub(crate) enum Owner<'a> {
 }
 
 impl Lowering<'_> {
-    pub fn expr(&mut self, expr: &ast::Expr) -> ExprId {
+    pub(crate) fn expr(&mut self, expr: &ast::Expr) -> ExprId {
         self.lower(expr, Position::default())
     }
 
     /// The right-hand side of an attribute assignment or constructor argument.
-    pub fn value_for(
+    pub(crate) fn value_for(
         &mut self,
         expr: &ast::Expr,
         hint: Option<EntityId>,
@@ -187,7 +192,7 @@ impl Lowering<'_> {
         &mut self,
         text: &str,
         parts: &[ast::Interpolated],
-        cut: fn(&str, &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>>,
+        cut: Cut,
     ) -> Box<Format> {
         let parts: Box<[(Box<str>, ExprId)]> =
             parts.iter().map(|part| (part.text.clone(), self.expr(&part.reference))).collect();
@@ -226,7 +231,7 @@ impl Lowering<'_> {
         ExprKind::Const(self.b.heap.dict(dict))
     }
 
-    fn keyword_args(&mut self, args: &[ast::Arg]) -> (Box<[(Symbol, ExprId)]>, Box<[ExprId]>) {
+    fn keyword_args(&mut self, args: &[ast::Arg]) -> (Keywords, Box<[ExprId]>) {
         let (mut keyword, mut spread) = (Vec::new(), Vec::new());
         for arg in args {
             match arg {
@@ -620,7 +625,7 @@ fn query_parts(
 }
 
 /// The error for index attributes that a constructor does not have.
-pub fn missing_index_attributes(
+pub(crate) fn missing_index_attributes(
     program: &crate::program::Program,
     entity: EntityId,
     missing: &[Symbol],

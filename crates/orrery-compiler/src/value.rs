@@ -4,7 +4,7 @@
 //! never frees during a compile. Strings are interned, so that equal texts are equal numbers; this
 //! makes index keys, dict keys and equality cheap.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use indexmap::IndexMap;
@@ -123,9 +123,9 @@ fn index_of(len: usize) -> u32 {
 }
 
 fn hash_text(text: &str) -> u64 {
-    let mut hasher = FxBuildHasher.build_hasher();
-    text.hash(&mut hasher);
-    hasher.finish()
+    
+    
+    FxBuildHasher.hash_one(text)
 }
 
 impl Heap {
