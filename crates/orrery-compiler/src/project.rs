@@ -21,6 +21,8 @@ pub struct Options {
     pub implicit_std: bool,
     /// A Python environment whose installed modules are found too.
     pub python_environment: Option<PathBuf>,
+    /// The time that models are told, in seconds since 1970: one for the whole compile.
+    pub now: f64,
     pub limits: Limits,
 }
 
@@ -45,6 +47,7 @@ impl Options {
             main_file: "main.cf".into(),
             implicit_std: true,
             python_environment: None,
+            now: 0.0,
             limits: Limits::default(),
         }
     }
