@@ -37,6 +37,12 @@ pub fn builtin_modules() -> &'static [BuiltinModule] {
     MODULES
 }
 
+/// The text of a file of a built-in module.
+pub fn find(module: &str, path: &str) -> Option<&'static str> {
+    let module = builtin_modules().iter().find(|other| other.name == module)?;
+    module.files.iter().find(|(other, _)| *other == path).map(|(_, text)| *text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,174 @@
 //! Types, dataflow evaluation and standard plugins of the modelling language.
 //!
-//! Pure but for two traits: `files::Files`, through which sources are read, and `plugins::Context`.
-//! Start from `compile`, `value::Value` and `eval`. Tests of behaviour are in `tests/language`.
+//! It reads sources only through `files::Files` and knows nothing of terminals, servers or Python
+//! processes. Start from `compile`, then `value::Value` and `eval`. Behaviour is tested by the models
+//! in `tests/language` at the root of the repository.
 
 pub mod builtin;
+mod define;
+mod define_entities;
+pub mod diagnostic;
+pub mod error;
+pub mod eval;
+pub mod files;
+mod ini;
+pub mod ir;
+pub mod load;
+mod lower;
+mod lower_expr;
+mod metadata;
+mod modules;
 pub mod plugins;
+mod policy;
+pub mod program;
+pub mod project;
+pub mod render;
+pub mod report;
+mod similar_names;
+pub mod source;
 pub mod value;
+mod versions;
+mod world;
+mod yaml;
+
+use orrery_syntax::ast::Loc;
+use orrery_syntax::{SyntaxError, SyntaxWarning};
+
+use crate::define::Builder;
+use crate::error::CompileError;
+use crate::eval::Machine;
+use crate::files::Files;
+use crate::load::{Loader, Module};
+use crate::project::Options;
+use crate::report::Model;
+use crate::source::Sources;
+use crate::world::FileWorld;
+
+/// A message that does not end the compile.
+#[derive(Clone, Debug)]
+pub struct Warning {
+    pub class: &'static str,
+    pub message: String,
+    pub loc: Option<Loc>,
+}
+
+impl Warning {
+    /// The text as the reference logs it: with its class, if it has one.
+    pub fn shown(&self) -> String {
+        if self.class.is_empty() {
+            return self.message.clone();
+        }
+        format!("{}: {}", self.class, self.message)
+    }
+}
+
+/// What a compile came to.
+pub struct Compiled {
+    pub sources: Sources,
+    /// What the model printed.
+    pub output: String,
+    pub warnings: Vec<Warning>,
+    pub modules: Vec<Module>,
+    pub outcome: Result<Summary, Box<CompileError>>,
+    /// Further syntax errors beside the one in `outcome`.
+    pub syntax_errors: Vec<SyntaxError>,
+    /// What the model came to, if there was no error.
+    pub model: Option<Model>,
+}
+
+impl From<SyntaxWarning> for Warning {
+    fn from(SyntaxWarning { class, message, loc }: SyntaxWarning) -> Self {
+        Warning { class, message, loc: Some(loc) }
+    }
+}
+
+impl Compiled {
+    fn new() -> Self {
+        Compiled {
+            sources: Sources::default(),
+            output: String::new(),
+            warnings: Vec::new(),
+            modules: Vec::new(),
+            outcome: Ok(Summary { instances: 0, files: 0 }),
+            syntax_errors: Vec::new(),
+            model: None,
+        }
+    }
+
+    /// A compile that could not even begin.
+    pub fn failed(error: Box<CompileError>) -> Self {
+        Compiled { outcome: Err(error), ..Self::new() }
+    }
+
+    /// The reference shows a warning of a class with the same text once.
+    fn forget_repeated_warnings(&mut self) {
+        let mut seen = std::collections::BTreeSet::new();
+        self.warnings.retain(|w| {
+            let once = !matches!(w.class, "" | "DeprecationWarning");
+            !once || seen.insert((w.class, w.message.clone()))
+        });
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Summary {
+    pub instances: usize,
+    pub files: usize,
+}
+
+/// Compiles a project.
+pub fn compile(files: &dyn Files, options: &Options) -> Compiled {
+    let mut compiled = Compiled::new();
+    let mut loader = match Loader::new(files, options) {
+        Ok(loader) => loader,
+        Err(error) => {
+            compiled.outcome = Err(error);
+            return compiled;
+        }
+    };
+    let loaded = loader.load_all();
+    tracing::debug!(files = loader.loaded.len(), "loaded");
+    let warn = |(class, message, loc)| Warning { class, message, loc };
+    compiled.warnings.extend(std::mem::take(&mut loader.warnings).into_iter().map(warn));
+    compiled.modules = loader.modules;
+    compiled.syntax_errors = loader.syntax_errors;
+    if let Err(error) = loaded {
+        compiled.sources = loader.sources;
+        compiled.outcome = Err(error);
+        return compiled;
+    }
+    let asts = loader.loaded;
+    let mut builder = Builder::new(loader.interner, loader.sources, loader.project.precedence);
+    let built =
+        builder.define(&asts, plugins::native_plugins()).and_then(|()| builder.lower(&asts));
+    compiled.warnings.extend(std::mem::take(&mut builder.warnings).into_iter().map(warn));
+    if let Err(error) = built {
+        compiled.sources = builder.program.sources;
+        compiled.outcome = Err(error);
+        return compiled;
+    }
+    tracing::debug!(
+        entities = builder.program.entities.len(),
+        statements = builder.program.stmts.len(),
+        "defined"
+    );
+    let count = asts.len();
+    drop(asts);
+    eval::intern_plugin_types(&mut builder.program);
+    let world = FileWorld::new(files, options, &compiled.modules);
+    let mut machine = Machine::new(&builder.program, builder.heap, &world, options.limits);
+    let outcome = machine.check_defaults().and_then(|()| machine.run());
+    tracing::debug!(instances = machine.instance_count(), "evaluated");
+    compiled.output = std::mem::take(&mut machine.output);
+    compiled.warnings.extend(std::mem::take(&mut machine.warnings).into_iter().map(warn));
+    compiled.outcome =
+        outcome.map(|()| Summary { instances: machine.instance_count(), files: count });
+    let graph = machine.into_graph();
+    let mut program = builder.program;
+    compiled.sources = std::mem::take(&mut program.sources);
+    if compiled.outcome.is_ok() {
+        compiled.model = Some(Model { program, graph });
+    }
+    compiled.forget_repeated_warnings();
+    compiled
+}

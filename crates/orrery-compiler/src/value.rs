@@ -70,12 +70,47 @@ pub struct Other {
     pub repr: String,
 }
 
+/// Interned texts in large chunks: one allocation for thousands of short strings.
+#[derive(Debug, Default)]
+struct Texts {
+    chunks: Vec<String>,
+    /// Chunk, start and length of each text.
+    places: Vec<(u32, u32, u32)>,
+}
+
+const CHUNK_BYTES: usize = 1 << 18;
+
+impl Texts {
+    fn get(&self, id: u32) -> &str {
+        let (chunk, start, length) = self.places[id as usize];
+        &self.chunks[chunk as usize][start as usize..(start + length) as usize]
+    }
+
+    fn push(&mut self, text: &str) -> u32 {
+        let full =
+            self.chunks.last().is_none_or(|chunk| chunk.capacity() - chunk.len() < text.len());
+        if full {
+            self.chunks.push(String::with_capacity(CHUNK_BYTES.max(text.len())));
+        }
+        let number = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[number];
+        let start = chunk.len();
+        chunk.push_str(text);
+        let id = index_of(self.places.len());
+        self.places.push((index_of(number), index_of(start), index_of(text.len())));
+        id
+    }
+}
+
 /// Where all values live.
 #[derive(Debug, Default)]
 pub struct Heap {
-    texts: Vec<Box<str>>,
+    texts: Texts,
     by_text: HashTable<u32>,
-    lists: Vec<Box<[Value]>>,
+    /// Members of all lists, one list after the other.
+    members: Vec<Value>,
+    /// Start and length of each list.
+    lists: Vec<(u32, u32)>,
     dicts: Vec<Dict>,
     bigs: Vec<Int>,
     others: Vec<Other>,
@@ -97,17 +132,16 @@ impl Heap {
     pub fn intern(&mut self, text: &str) -> StrId {
         let hash = hash_text(text);
         let texts = &mut self.texts;
-        if let Some(&found) = self.by_text.find(hash, |&i| &*texts[i as usize] == text) {
+        if let Some(&found) = self.by_text.find(hash, |&i| texts.get(i) == text) {
             return StrId(found);
         }
-        let id = index_of(texts.len());
-        texts.push(text.into());
-        self.by_text.insert_unique(hash, id, |&i| hash_text(&texts[i as usize]));
+        let id = texts.push(text);
+        self.by_text.insert_unique(hash, id, |&i| hash_text(texts.get(i)));
         StrId(id)
     }
 
     pub fn find_text(&self, text: &str) -> Option<StrId> {
-        let found = self.by_text.find(hash_text(text), |&i| &*self.texts[i as usize] == text);
+        let found = self.by_text.find(hash_text(text), |&i| self.texts.get(i) == text);
         found.map(|&i| StrId(i))
     }
 
@@ -116,7 +150,7 @@ impl Heap {
     }
 
     pub fn text(&self, id: StrId) -> &str {
-        &self.texts[id.index()]
+        self.texts.get(id.0)
     }
 
     pub fn list(&mut self, items: Vec<Value>) -> Value {
@@ -124,13 +158,19 @@ impl Heap {
     }
 
     pub fn list_id(&mut self, items: Vec<Value>) -> ListId {
-        let id = ListId(index_of(self.lists.len()));
-        self.lists.push(items.into_boxed_slice());
-        id
+        self.list_of(&items)
     }
 
     pub fn items(&self, id: ListId) -> &[Value] {
-        &self.lists[id.index()]
+        let (start, length) = self.lists[id.index()];
+        &self.members[start as usize..(start + length) as usize]
+    }
+
+    pub fn list_of(&mut self, items: &[Value]) -> ListId {
+        let id = ListId(index_of(self.lists.len()));
+        self.lists.push((index_of(self.members.len()), index_of(items.len())));
+        self.members.extend_from_slice(items);
+        id
     }
 
     pub fn dict(&mut self, dict: Dict) -> Value {
@@ -247,7 +287,10 @@ impl Heap {
             Value::Dict(_) => "dict",
             Value::Instance(_) => "Instance",
             Value::Unknown(_) => "Unknown",
-            Value::Other(id) => &self.get_other(id).class,
+            Value::Other(id) => {
+                let class = &self.get_other(id).class;
+                class.rsplit('.').next().unwrap_or(class)
+            }
         }
     }
 }

@@ -45,7 +45,8 @@ pub(crate) struct Digits {
 }
 
 impl Digits {
-    /// The fewest digits that read back as `value`, which is finite and not negative.
+    /// The fewest digits that read back as `value`, which is finite and not negative, and of those the
+    /// nearest to it.
     pub(crate) fn shortest(value: f64) -> Digits {
         let mut buffer = Buffer { bytes: [0; 32], len: 0 };
         // Rust writes `d.ddde±x` with the shortest round-trip digits; at most 17 digits and 5 more.
@@ -73,7 +74,39 @@ impl Digits {
         if negative {
             digits.exponent = -digits.exponent;
         }
+        if digits.may_be_tie(value) {
+            digits.round_half_to_even(value);
+        }
         digits
+    }
+
+    /// Whether `value` may lie in the middle between these digits and their neighbour: its decimal
+    /// expansion would have just one digit more.
+    fn may_be_tie(&self, value: f64) -> bool {
+        // Fewer digits than 15 always stand for the value itself.
+        if self.len < 15 {
+            return false;
+        }
+        let bits = value.to_bits();
+        let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
+        let fraction_bits = 1075 - ((bits >> 52) & 0x7ff) as i32 - mantissa.trailing_zeros() as i32;
+        // A fraction of n bits has n decimal digits.
+        let decimals = self.len as i32 - 1 - self.exponent;
+        fraction_bits <= 0 || fraction_bits == decimals + 1
+    }
+
+    /// Of two digit strings equally near to the value Python takes the even one, Rust the greater.
+    fn round_half_to_even(&mut self, value: f64) {
+        let mut buffer = Buffer { bytes: [0; 32], len: 0 };
+        let precision = self.len - 1;
+        let _ = write!(buffer, "{value:.precision$e}");
+        let text = std::str::from_utf8(&buffer.bytes[..buffer.len]).unwrap_or_default();
+        if text.parse() == Ok(value) && text.bytes().take(self.len + 1).all(|b| b != b'e') {
+            let digits = text.bytes().filter(u8::is_ascii_digit).take(self.len);
+            for (place, digit) in self.bytes.iter_mut().zip(digits) {
+                *place = digit;
+            }
+        }
     }
 
     pub(crate) fn as_str(&self) -> &str {

@@ -10,9 +10,10 @@ use std::fmt;
 /// The most decimal digits that Python converts between text and integers.
 pub const STR_DIGITS_MAX: usize = 4300;
 
-/// The largest integer that arithmetic may produce, in bits (8 MiB). Python has no such limit: it
-/// would work for minutes and then fail for want of memory.
-pub const INT_BITS_MAX: u64 = 1 << 26;
+/// The largest integer that products and powers may produce, in bits (2 MiB), up to a factor of
+/// two. Python has no such limit: it would work for minutes and then fail for want of memory. This
+/// one is reached within about a second.
+pub const INT_BITS_MAX: u64 = 1 << 24;
 
 /// A Python integer. `Big` is only used outside the range of `i64`, so that derived equality and
 /// hashing are those of the number.
@@ -193,10 +194,10 @@ impl Int {
                 return Ok(*a as f64 / *b as f64);
             }
         }
-        if self.is_zero() {
-            return Ok(0.0);
-        }
         let negative = self.is_negative() != divisor.is_negative();
+        if self.is_zero() {
+            return Ok(if negative { -0.0 } else { 0.0 });
+        }
         let (numerator, denominator) = (self.to_big().abs(), divisor.to_big().abs());
         let quotient = nearest_quotient(numerator, denominator);
         if quotient.is_infinite() {

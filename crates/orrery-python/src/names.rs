@@ -12,16 +12,16 @@ static NAMES: &[u8] = include_bytes!("tables/names.bin");
 
 const CODE_BITS: u32 = 21;
 
-/// The character that Python's `\N{name}` stands for: names and formal aliases, in any case.
+/// The character that Python's `\N{name}` stands for: names and formal aliases in any case, but the
+/// names that follow a rule in upper case only.
 pub fn character_by_name(name: &str) -> Option<char> {
-    let name = name.to_ascii_uppercase();
     if let Some(syllable) = name.strip_prefix("HANGUL SYLLABLE ") {
         return hangul_syllable(syllable);
     }
     if let Some(hex) = name.strip_prefix("CJK UNIFIED IDEOGRAPH-") {
         return cjk_ideograph(hex);
     }
-    let wanted = fnv1a(name.as_bytes()) >> CODE_BITS;
+    let wanted = fnv1a(name.to_ascii_uppercase().as_bytes()) >> CODE_BITS;
     let rows = NAMES.as_chunks::<8>().0;
     let row =
         rows.binary_search_by_key(&wanted, |row| u64::from_le_bytes(*row) >> CODE_BITS).ok()?;
@@ -35,7 +35,8 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 }
 
 fn cjk_ideograph(hex: &str) -> Option<char> {
-    let well_formed = matches!(hex.len(), 4 | 5) && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'A'..=b'F').contains(&byte);
+    let well_formed = matches!(hex.len(), 4 | 5) && hex.bytes().all(is_digit);
     let code = u32::from_str_radix(hex, 16).ok().filter(|_| well_formed)?;
     if in_ranges(CJK_UNIFIED, code) { char::from_u32(code) } else { None }
 }

@@ -1,7 +1,7 @@
 //! Python's arithmetic and comparison of integers and floats. A bool counts as the integer 0 or 1
 //! (`Int::from(bool)`), so it needs no case of its own.
 
-use crate::float::write_float_repr;
+use crate::float::{repr_float, write_float_repr};
 use crate::{Int, PyError};
 use std::cmp::Ordering;
 
@@ -25,6 +25,14 @@ impl Number {
         match self {
             Number::Int(value) => value.to_f64(),
             Number::Float(value) => Ok(*value),
+        }
+    }
+
+    /// Python's `str(number)`: an error for an integer of more than 4300 digits.
+    pub fn to_py_str(&self) -> Result<String, PyError> {
+        match self {
+            Number::Int(value) => value.to_py_str(),
+            Number::Float(value) => Ok(repr_float(*value)),
         }
     }
 

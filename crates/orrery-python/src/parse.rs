@@ -1,7 +1,7 @@
 //! Python's `int(str)` and `float(str)`.
 
 use crate::int::STR_DIGITS_MAX;
-use crate::text::{decimal_digit, is_space, repr_str, str_strip};
+use crate::text::{decimal_digit, is_space, repr_str};
 use crate::{Int, PyError};
 use std::borrow::Cow;
 
@@ -12,8 +12,7 @@ pub fn parse_int(text: &str) -> Result<Int, PyError> {
         PyError::value(format!("invalid literal for int() with base 10: {}", repr_of_literal(text)))
     };
     let plain = to_ascii_literal(text);
-    let plain = str_strip(&plain);
-    let (negative, unsigned) = split_sign(plain);
+    let (negative, unsigned) = split_sign(plain.trim_matches(is_c_space));
     let digits = without_underscores(unsigned).ok_or_else(invalid)?;
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(invalid());
@@ -31,8 +30,7 @@ pub fn parse_int(text: &str) -> Result<Int, PyError> {
 /// `float(text)`: also `inf`, `infinity` and `nan` in any case, exponents, underscores between digits.
 pub fn parse_float(text: &str) -> Result<f64, PyError> {
     let plain = to_ascii_literal(text);
-    let trimmed = str_strip(&plain);
-    float_literal(trimmed).ok_or_else(|| {
+    float_literal(plain.trim_matches(is_c_space)).ok_or_else(|| {
         PyError::value(format!("could not convert string to float: {}", repr_str(text)))
     })
 }
@@ -47,6 +45,11 @@ fn float_literal(text: &str) -> Option<f64> {
     }
     let named = ["inf", "infinity", "nan"].iter().any(|name| unsigned.eq_ignore_ascii_case(name));
     if named { text.parse().ok() } else { None }
+}
+
+/// In text of ASCII alone the blanks are C's, which lack U+001C to U+001F.
+fn is_c_space(c: char) -> bool {
+    matches!(c, ' ' | '\t'..='\r')
 }
 
 fn split_sign(text: &str) -> (bool, &str) {

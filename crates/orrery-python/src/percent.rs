@@ -69,21 +69,25 @@ struct Field {
 
 impl<'a> Formatter<'_, 'a> {
     fn run(&mut self) -> Result<(), PyError> {
-        let mut any_key = false;
         while let Some(c) = self.take() {
             if c != '%' {
                 self.out.push(c);
                 continue;
             }
+            // Only a sign right after another stands for one.
+            if self.peek() == Some('%') {
+                self.at += 1;
+                self.out.push('%');
+                continue;
+            }
             self.keyed = None;
             if self.peek() == Some('(') {
                 self.key()?;
-                any_key = true;
             }
             self.field()?;
         }
         let left_over = match self.args {
-            PercentArgs::Tuple(values) => !any_key && self.used < values.len(),
+            PercentArgs::Tuple(values) => self.used < values.len(),
             PercentArgs::Single(single) => self.used == 0 && !is_subscriptable(&single.value),
             PercentArgs::Mapping { .. } => false,
         };
@@ -107,17 +111,14 @@ impl<'a> Formatter<'_, 'a> {
 
     /// `(key)`: parentheses inside it must balance.
     fn key(&mut self) -> Result<(), PyError> {
-        let PercentArgs::Mapping { get, .. } = self.args else {
-            if let PercentArgs::Single(single) = self.args
-                && is_subscriptable(&single.value)
-            {
-                return Err(PyError::type_error(format!(
-                    "{} indices must be integers or slices, not str",
-                    single.value.type_name()
-                )));
-            }
-            return Err(PyError::type_error("format requires a mapping"));
+        let has_keys = match self.args {
+            PercentArgs::Mapping { .. } => true,
+            PercentArgs::Single(single) => is_subscriptable(&single.value),
+            PercentArgs::Tuple(_) => false,
         };
+        if !has_keys {
+            return Err(PyError::type_error("format requires a mapping"));
+        }
         self.take();
         let start = self.at;
         let mut depth = 1;
@@ -130,13 +131,18 @@ impl<'a> Formatter<'_, 'a> {
             }
         }
         let key: String = self.chars[start..self.at - 1].iter().collect();
+        let PercentArgs::Mapping { get, .. } = self.args else {
+            return Err(PyError::type_error("list indices must be integers or slices, not str"));
+        };
         let value = get(&key).ok_or_else(|| PyError::new("KeyError", repr_str(&key)))?;
         self.keyed = Some(value);
+        // After a key, no value without one is left.
+        self.used = 1;
         Ok(())
     }
 
     fn next_value(&mut self) -> Result<PercentArg<'a>, PyError> {
-        if let Some(value) = self.keyed {
+        if let Some(value) = self.keyed.take() {
             return Ok(value);
         }
         let value = match self.args {
@@ -163,7 +169,7 @@ impl<'a> Formatter<'_, 'a> {
             self.at += 1;
         }
         if self.peek() == Some('*') {
-            let width = self.star()?;
+            let width = self.star("C ssize_t", i64::MAX)?;
             field.left |= width < 0;
             field.width = usize::try_from(width.unsigned_abs()).unwrap_or(usize::MAX);
         } else {
@@ -172,7 +178,7 @@ impl<'a> Formatter<'_, 'a> {
         if self.peek() == Some('.') {
             self.at += 1;
             field.precision = Some(if self.peek() == Some('*') {
-                usize::try_from(self.star()?.max(0)).unwrap_or(usize::MAX)
+                usize::try_from(self.star("C int", i32::MAX.into())?.max(0)).unwrap_or(usize::MAX)
             } else {
                 self.digits(i64::from(i32::MAX), "precision too big")?.unwrap_or(0)
             });
@@ -184,10 +190,6 @@ impl<'a> Formatter<'_, 'a> {
         let Some(kind) = self.take() else {
             return Err(PyError::value("incomplete format"));
         };
-        if kind == '%' {
-            self.out.push('%');
-            return Ok(());
-        }
         if field.width.max(field.precision.unwrap_or(0)) > FORMATTED_CHARS_MAX {
             return Err(PyError::memory(format!(
                 "formatted text would be longer than {FORMATTED_CHARS_MAX} characters"
@@ -197,12 +199,15 @@ impl<'a> Formatter<'_, 'a> {
         self.convert(kind, &field, value)
     }
 
-    fn star(&mut self) -> Result<i64, PyError> {
+    /// The value for a `*`; `c_type` is what it must fit in.
+    fn star(&mut self, c_type: &str, max: i64) -> Result<i64, PyError> {
         self.at += 1;
         match self.next_value()?.value {
-            FormatArg::Int(value) => value
-                .to_i64()
-                .ok_or_else(|| PyError::overflow("Python int too large to convert to C ssize_t")),
+            FormatArg::Int(value) => {
+                value.to_i64().filter(|value| (-max - 1..=max).contains(value)).ok_or_else(|| {
+                    PyError::overflow(format!("Python int too large to convert to {c_type}"))
+                })
+            }
             FormatArg::Bool(value) => Ok(i64::from(value)),
             _ => Err(PyError::type_error("* wants int")),
         }

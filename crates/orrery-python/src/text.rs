@@ -1,4 +1,5 @@
 //! Python's `repr` and case mappings of strings, and its notion of blanks and decimal digits.
+//! Case follows Rust's Unicode, which differs from Python 3.13's for characters that are newer than it.
 
 use crate::tables::titles::TITLE_EXCEPTIONS;
 use crate::tables::{digits::DECIMAL_ZEROS, in_ranges, printable::UNPRINTABLE};
@@ -13,9 +14,16 @@ pub fn repr_str(text: &str) -> String {
 
 /// Appends `repr_str(text)` to `out`.
 pub fn write_repr_str(out: &mut String, text: &str) {
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'\'' && byte != b'\\') {
+        // Nearly all strings are plain: one look at the bytes and one copy.
+        out.push('\'');
+        out.push_str(text);
+        out.push('\'');
+        return;
+    }
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
-    push_escaped(out, text, quote, |c| !is_printable(c));
+    push_escaped(out, text, quote);
     out.push(quote);
 }
 
@@ -33,16 +41,11 @@ pub fn ascii_of_repr(repr: &str) -> String {
     out
 }
 
-fn push_escaped(out: &mut String, text: &str, quote: char, escape: impl Fn(char) -> bool) {
-    // Copies whole runs of what needs no escape: most strings are one such run.
+fn push_escaped(out: &mut String, text: &str, quote: char) {
+    // Copies whole runs of what needs no escape.
     let mut run = 0;
     for (at, c) in text.char_indices() {
-        let plain = if c.is_ascii() {
-            (' '..='~').contains(&c) && c != quote && c != '\\'
-        } else {
-            !escape(c)
-        };
-        if plain {
+        if is_printable(c) && c != quote && c != '\\' {
             continue;
         }
         out.push_str(&text[run..at]);

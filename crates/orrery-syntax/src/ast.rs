@@ -241,22 +241,47 @@ pub enum ExprKind {
     /// `/…/` after `matching`; the pattern is in Python's dialect, checked already.
     Regex(Box<str>),
     /// A plain or multi-line string with `{{ref}}`: text is replaced globally, in this order.
-    Interpolation { text: Box<str>, parts: Vec<Interpolated> },
+    Interpolation {
+        text: Box<str>,
+        parts: Vec<Interpolated>,
+    },
     /// `f"…"`: `text` is a Python format string with escapes decoded; `parts` the collected fields.
-    FString { text: Box<str>, parts: Vec<Interpolated> },
+    FString {
+        text: Box<str>,
+        parts: Vec<Interpolated>,
+    },
     /// `x` or `ns::x`
     Variable(Path),
     /// `base.attribute`, base being `Variable` or `Attribute`
-    Attribute { base: Box<Expr>, attribute: Name },
+    Attribute {
+        base: Box<Expr>,
+        attribute: Name,
+    },
     /// A plugin call or cast.
-    Call { function: Path, args: Vec<Arg> },
-    Construct { class: Path, args: Vec<Arg> },
+    Call {
+        function: Path,
+        args: Vec<Arg>,
+    },
+    Construct {
+        class: Path,
+        args: Vec<Arg>,
+    },
     /// `Class[a=b]`
-    IndexLookup { class: Path, args: Vec<Arg> },
+    IndexLookup {
+        class: Path,
+        args: Vec<Arg>,
+    },
     /// `base.relation[a=b]`
-    ShortIndexLookup { base: Box<Expr>, relation: Name, args: Vec<Arg> },
+    ShortIndexLookup {
+        base: Box<Expr>,
+        relation: Name,
+        args: Vec<Arg>,
+    },
     /// `base[key]` on a dict
-    Lookup { base: Box<Expr>, key: Box<Expr> },
+    Lookup {
+        base: Box<Expr>,
+        key: Box<Expr>,
+    },
     List(Vec<Expr>),
     /// Keys are unique already. The place of a key is the key token's.
     Dict(Vec<(Box<str>, Loc, Expr)>),
@@ -268,10 +293,21 @@ pub enum ExprKind {
         guard: Option<Box<Expr>>,
     },
     Not(Box<Expr>),
-    Binary { op: BinaryOp, left: Box<Expr>, right: Box<Expr> },
-    Conditional { condition: Box<Expr>, then: Box<Expr>, otherwise: Box<Expr> },
+    Binary {
+        op: BinaryOp,
+        left: Box<Expr>,
+        right: Box<Expr>,
+    },
+    Conditional {
+        condition: Box<Expr>,
+        then: Box<Expr>,
+        otherwise: Box<Expr>,
+    },
     /// `name is defined` (base none) or `base.name is defined`
-    IsDefined { base: Option<Box<Expr>>, name: Name },
+    IsDefined {
+        base: Option<Box<Expr>>,
+        name: Name,
+    },
 }
 
 #[derive(Debug)]

@@ -18,8 +18,19 @@ pub(super) enum Category {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClassItem {
-    Range(char, char),
-    Category { category: Category, negated: bool, ascii: bool },
+    /// Code points, because a pattern may name surrogates.
+    Range(u32, u32),
+    Category {
+        category: Category,
+        negated: bool,
+        ascii: bool,
+    },
+}
+
+impl ClassItem {
+    pub(super) fn character(character: char) -> ClassItem {
+        ClassItem::Range(character.into(), character.into())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +84,7 @@ pub(super) enum Node {
         negated: bool,
         body: Box<Node>,
     },
-    /// What can not match: an empty negative look-around.
+    /// What can not match: an empty negative look-around, or a lone surrogate.
     Never,
     Atomic(Box<Node>),
     Conditional {
@@ -116,6 +127,33 @@ impl Width {
 }
 
 impl Node {
+    /// The nodes directly below, in the order of the pattern.
+    pub(super) fn children(&self) -> impl Iterator<Item = &Node> {
+        let (many, first, second): (&[Node], Option<&Node>, Option<&Node>) = match self {
+            Node::Sequence(nodes) | Node::Alternatives(nodes) => (nodes, None, None),
+            Node::Group { body, .. }
+            | Node::Look { body, .. }
+            | Node::Atomic(body)
+            | Node::Repeat { body, .. } => (&[], Some(body), None),
+            Node::Conditional { yes, no, .. } => (&[], Some(yes), no.as_deref()),
+            _ => (&[], None, None),
+        };
+        many.iter().chain(first).chain(second)
+    }
+
+    /// Whether it never takes a character.
+    pub(super) fn is_zero_width(&self) -> bool {
+        match self {
+            Node::Anchor(_) | Node::Look { .. } | Node::Never => true,
+            Node::Sequence(nodes) | Node::Alternatives(nodes) => {
+                nodes.iter().all(Node::is_zero_width)
+            }
+            Node::Group { body, .. } | Node::Atomic(body) => body.is_zero_width(),
+            Node::Repeat { max, body, .. } => *max == Some(0) || body.is_zero_width(),
+            _ => false,
+        }
+    }
+
     /// `groups` holds the widths of the capture groups closed so far, by number.
     pub(super) fn width(&self, groups: &[Option<Width>]) -> Width {
         match self {

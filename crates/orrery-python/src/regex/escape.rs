@@ -1,7 +1,7 @@
 //! Escapes and inline flags of `re` patterns.
 
 use super::ast::{Anchor, Category, ClassItem, Node};
-use super::parser::{Flags, Parser, is_flag};
+use super::parser::{Flags, Parser};
 use super::tokens::Token;
 use crate::PyError;
 use crate::names::character_by_name;
@@ -26,8 +26,9 @@ impl Parser {
             return Ok(Node::Class { negated: false, items: vec![category], case });
         }
         let literal = |character| Node::Literal { character, case: flags.case() };
-        if let Some(character) = self.shared_escape(escaped)? {
-            return Ok(literal(character));
+        if let Some(code) = self.shared_escape(escaped)? {
+            // No text contains a lone surrogate.
+            return Ok(char::from_u32(code).map_or(Node::Never, literal));
         }
         match escaped {
             '0' => {
@@ -69,30 +70,30 @@ impl Parser {
         flags: Flags,
     ) -> Result<ClassItem, PyError> {
         if escaped == 'b' {
-            return Ok(ClassItem::Range('\x08', '\x08'));
+            return Ok(ClassItem::character('\x08'));
         }
         if let Some(category) = category(escaped, flags) {
             return Ok(category);
         }
-        let character = match self.shared_escape(escaped)? {
-            Some(character) => character,
+        let code = match self.shared_escape(escaped)? {
+            Some(code) => code,
             None => match escaped {
                 '0'..='7' => {
                     let more = self.tokens.take_while(2, is_octal)?;
-                    self.octal(&format!("{escaped}{more}"))?
+                    self.octal(&format!("{escaped}{more}"))?.into()
                 }
                 letter if letter.is_ascii_alphanumeric() => {
                     return Err(self.bad_escape(&letter.to_string()));
                 }
-                character => character,
+                character => character.into(),
             },
         };
-        Ok(ClassItem::Range(character, character))
+        Ok(ClassItem::Range(code, code))
     }
 
-    /// Escapes that stand for one character inside and outside of sets.
-    fn shared_escape(&mut self, escaped: char) -> Result<Option<char>, PyError> {
-        Ok(Some(match escaped {
+    /// The code points of escapes that stand for one character inside and outside of sets.
+    fn shared_escape(&mut self, escaped: char) -> Result<Option<u32>, PyError> {
+        let character = match escaped {
             'a' => '\x07',
             'f' => '\x0c',
             'n' => '\n',
@@ -100,26 +101,26 @@ impl Parser {
             't' => '\t',
             'v' => '\x0b',
             '\\' => '\\',
-            'x' => self.hex_escape('x', 2)?,
-            'u' => self.hex_escape('u', 4)?,
-            'U' => self.hex_escape('U', 8)?,
+            'x' => return self.hex_escape('x', 2).map(Some),
+            'u' => return self.hex_escape('u', 4).map(Some),
+            'U' => return self.hex_escape('U', 8).map(Some),
             'N' => self.named_escape()?,
             _ => return Ok(None),
-        }))
+        };
+        Ok(Some(character.into()))
     }
 
-    fn hex_escape(&mut self, letter: char, count: usize) -> Result<char, PyError> {
+    fn hex_escape(&mut self, letter: char, count: usize) -> Result<u32, PyError> {
         let digits = self.tokens.take_while(count, |c| c.is_ascii_hexdigit())?;
         if digits.len() < count {
             let message = format!("incomplete escape \\{letter}{digits}");
             return Err(self.tokens.error(message, digits.len() + 2));
         }
         let code = u32::from_str_radix(&digits, 16).unwrap_or(u32::MAX);
-        // A lone surrogate occurs in no text; the pattern that names one matches nothing there.
-        match code {
-            0xd800..=0xdfff => Ok(NO_CHARACTER),
-            _ => char::from_u32(code).ok_or_else(|| self.bad_escape(&format!("{letter}{digits}"))),
+        if code > char::MAX.into() {
+            return Err(self.bad_escape(&format!("{letter}{digits}")));
         }
+        Ok(code)
     }
 
     fn named_escape(&mut self) -> Result<char, PyError> {
@@ -145,9 +146,6 @@ impl Parser {
         self.tokens.error(format!("bad escape \\{escape}"), escape.chars().count() + 1)
     }
 }
-
-/// Stands for a surrogate: a noncharacter, which text meant for people does not contain either.
-const NO_CHARACTER: char = '\u{10ffff}';
 
 fn is_octal(c: char) -> bool {
     ('0'..='7').contains(&c)
@@ -264,4 +262,8 @@ impl Parser {
         let letter = matches!(token, Token::Char(c) if c.is_alphabetic());
         self.tokens.error(if letter { "unknown flag" } else { expected }, token.len())
     }
+}
+
+pub(super) fn is_flag(letter: char) -> bool {
+    matches!(letter, 'i' | 'L' | 'm' | 's' | 'x' | 'a' | 'u')
 }

@@ -3,10 +3,15 @@
 //! A pattern is parsed here, with Python's rules and error messages. To match, it is translated to
 //! the linear-time engine, or where it needs look-around, back-references or atomic groups to a
 //! backtracking one with a bound on its steps. Translations are made when a subject first needs them.
+//!
+//! Known differences: characters newer than Python 3.13's Unicode are classed as the engines know
+//! them; a back-reference that ignores case does so by the engine's rules beyond ASCII; and what is too
+//! large to compile or takes too many steps is an error, where Python would go on for very long.
 
 mod ast;
 mod case;
 mod escape;
+mod groups;
 mod parser;
 mod tokens;
 mod translate;

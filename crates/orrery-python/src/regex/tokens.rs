@@ -151,5 +151,5 @@ impl Tokens {
 }
 
 pub(super) fn pattern_error(message: impl Into<String>) -> PyError {
-    PyError::new("error", message)
+    PyError::new("PatternError", message)
 }

@@ -6,6 +6,7 @@
 
 use super::ast::{Anchor, Case, Category, ClassItem, Greed, Node};
 use super::case;
+use std::collections::BTreeMap;
 
 /// What the translation may take for granted of the text to be matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,25 +23,61 @@ pub(super) struct Translated {
 }
 
 pub(super) fn translate(node: &Node, subject: Subject) -> Translated {
-    let mut translator = Translator {
-        subject,
-        out: String::new(),
-        backtracks: false,
-        captures: needs_captures(node),
-    };
+    let captures = Captures::of(node);
+    let mut translator = Translator { subject, out: String::new(), backtracks: false, captures };
     translator.node(node, Context::Alternative);
     Translated { pattern: translator.out, backtracks: translator.backtracks }
 }
 
-fn needs_captures(node: &Node) -> bool {
-    match node {
-        Node::BackReference { .. } | Node::Conditional { .. } => true,
-        Node::Sequence(nodes) | Node::Alternatives(nodes) => nodes.iter().any(needs_captures),
-        Node::Group { body, .. }
-        | Node::Look { body, .. }
-        | Node::Atomic(body)
-        | Node::Repeat { body, .. } => needs_captures(body),
-        _ => false,
+/// The groups that something refers to, by their numbers in the pattern, and their numbers in the
+/// translation.
+#[derive(Default)]
+struct Captures {
+    /// Groups whose text is matched again.
+    texts: BTreeMap<usize, usize>,
+    /// Groups that a condition asks for. Each is followed by an empty group, which matches again
+    /// just when the group took part: the engine's own conditionals break atomic groups around them.
+    markers: BTreeMap<usize, usize>,
+}
+
+impl Captures {
+    fn of(node: &Node) -> Captures {
+        let mut captures = Captures::default();
+        captures.collect(node);
+        if !captures.texts.is_empty() || !captures.markers.is_empty() {
+            captures.assign(node, &mut 0);
+        }
+        captures
+    }
+
+    fn collect(&mut self, node: &Node) {
+        match node {
+            Node::BackReference { group, .. } => {
+                self.texts.insert(*group, 0);
+            }
+            Node::Conditional { group, .. } => {
+                self.markers.insert(*group, 0);
+            }
+            _ => {}
+        }
+        node.children().for_each(|child| self.collect(child));
+    }
+
+    /// Numbers the groups in the order in which the translation opens them.
+    fn assign(&mut self, node: &Node, last: &mut usize) {
+        let group = match node {
+            Node::Group { capture, .. } => *capture,
+            _ => None,
+        };
+        if let Some(number) = group.and_then(|group| self.texts.get_mut(&group)) {
+            *last += 1;
+            *number = *last;
+        }
+        node.children().for_each(|child| self.assign(child, last));
+        if let Some(number) = group.and_then(|group| self.markers.get_mut(&group)) {
+            *last += 1;
+            *number = *last;
+        }
     }
 }
 
@@ -56,7 +93,7 @@ struct Translator {
     subject: Subject,
     out: String,
     backtracks: bool,
-    captures: bool,
+    captures: Captures,
 }
 
 impl Translator {
@@ -86,8 +123,7 @@ impl Translator {
                     }
                 });
             }
-            Node::Group { capture: Some(_), body } if self.captures => self.enclosed("(", body),
-            Node::Group { body, .. } => self.node(body, context),
+            Node::Group { capture, body } => self.group(*capture, body, context),
             Node::Look { behind, negated, body } => {
                 self.backtracks = true;
                 self.wrapped(context == Context::Repeated, |translator| {
@@ -109,8 +145,10 @@ impl Translator {
             Node::Conditional { group, yes, no } => self.conditional(*group, yes, no.as_deref()),
             Node::BackReference { group, case } => {
                 self.backtracks = true;
+                // The engine's own idea of case: Python's for ASCII, and for nearly all else.
                 let flag = if *case == Case::Sensitive { "" } else { "i" };
-                self.out.push_str(&format!("(?{flag}:\\{group})"));
+                let number = self.captures.texts.get(group).copied().unwrap_or(0);
+                self.out.push_str(&format!("(?{flag}:\\{number})"));
             }
             Node::Repeat { min, max, greed, body } => {
                 self.wrapped(context == Context::Repeated, |translator| {
@@ -136,29 +174,44 @@ impl Translator {
         self.out.push(')');
     }
 
+    fn group(&mut self, capture: Option<usize>, body: &Node, context: Context) {
+        let is_in = |groups: &BTreeMap<usize, usize>| {
+            capture.is_some_and(|group| groups.contains_key(&group))
+        };
+        let (text, marker) = (is_in(&self.captures.texts), is_in(&self.captures.markers));
+        self.wrapped(marker, |translator| {
+            if text {
+                translator.enclosed("(", body);
+            } else {
+                translator.node(body, if marker { Context::Sequence } else { context });
+            }
+            if marker {
+                translator.out.push_str("()");
+            }
+        });
+    }
+
     fn conditional(&mut self, group: usize, yes: &Node, no: Option<&Node>) {
         self.backtracks = true;
-        self.out.push_str(&format!("(?({group})"));
-        self.enclosed("(?:", yes);
-        self.out.push('|');
-        match no {
-            Some(no) => self.enclosed("(?:", no),
-            None => self.out.push_str("(?:)"),
+        let marker = self.captures.markers.get(&group).copied().unwrap_or(0);
+        self.out.push_str(&format!("(?:(?:\\{marker})"));
+        self.node(yes, Context::Sequence);
+        self.out.push_str(&format!("|(?!\\{marker})"));
+        if let Some(no) = no {
+            self.node(no, Context::Sequence);
         }
         self.out.push(')');
     }
 
     fn repeat(&mut self, min: u32, max: Option<u32>, greed: Greed, body: &Node) {
+        if body.is_zero_width() {
+            return self.zero_width_repeat(min, max, greed, body);
+        }
         if greed == Greed::Possessive {
             self.backtracks = true;
             self.out.push_str("(?>");
         }
-        let empty = matches!(body, Node::Sequence(nodes) if nodes.is_empty());
-        if empty {
-            self.out.push_str("(?:)");
-        } else {
-            self.node(body, Context::Repeated);
-        }
+        self.node(body, Context::Repeated);
         match (min, max) {
             (0, Some(1)) => self.out.push('?'),
             (0, None) => self.out.push('*'),
@@ -171,6 +224,25 @@ impl Translator {
             Greed::Lazy => self.out.push('?'),
             Greed::Possessive => self.out.push(')'),
         }
+    }
+
+    /// Once is as good as often for what takes no character; the engines refuse to repeat it.
+    fn zero_width_repeat(&mut self, min: u32, max: Option<u32>, greed: Greed, body: &Node) {
+        if max == Some(0) {
+            return;
+        }
+        if greed == Greed::Possessive {
+            self.backtracks = true;
+        }
+        self.out.push_str(if greed == Greed::Possessive { "(?>" } else { "(?:" });
+        if min == 0 && greed == Greed::Lazy {
+            self.out.push('|');
+        }
+        self.node(body, Context::Sequence);
+        if min == 0 && greed != Greed::Lazy {
+            self.out.push('|');
+        }
+        self.out.push(')');
     }
 
     fn anchor(&mut self, anchor: Anchor, context: Context) {
@@ -234,15 +306,13 @@ impl Translator {
 
     fn class(&mut self, negated: bool, items: &[ClassItem], case: Case) {
         self.out.push_str(if negated { "[^" } else { "[" });
+        if items.iter().all(|item| matches!(item, ClassItem::Range(0xd800.., ..=0xdfff))) {
+            // Surrogates are no characters, and the engines take no set without members.
+            self.out.push_str(NEVER);
+        }
         for item in items {
             match *item {
-                ClassItem::Range(first, last) => {
-                    push_class_character(&mut self.out, first);
-                    if first != last {
-                        self.out.push('-');
-                        push_class_character(&mut self.out, last);
-                    }
-                }
+                ClassItem::Range(first, last) => push_range(&mut self.out, first, last),
                 ClassItem::Category { category, negated, ascii } => {
                     let members = self.category(category, ascii);
                     let opening = if negated { "[^" } else { "[" };
@@ -260,7 +330,7 @@ impl Translator {
     fn other_cases(&mut self, items: &[ClassItem], case: Case) {
         let contains = |character: &char| {
             items.iter().any(|item| match item {
-                ClassItem::Range(first, last) => (first..=last).contains(&character),
+                ClassItem::Range(first, last) => (*first..=*last).contains(&u32::from(*character)),
                 ClassItem::Category { .. } => false,
             })
         };
@@ -319,6 +389,21 @@ fn push_literal(out: &mut String, character: char) {
         }
         _ if character.is_control() || character.is_whitespace() => push_code(out, character),
         _ => out.push(character),
+    }
+}
+
+/// A range of code points as ranges of characters: without the surrogates.
+fn push_range(out: &mut String, first: u32, last: u32) {
+    let first = if (0xd800..=0xdfff).contains(&first) { 0xe000 } else { first };
+    let last = if (0xd800..=0xdfff).contains(&last) { 0xd7ff } else { last };
+    if let (Some(first), Some(last)) = (char::from_u32(first), char::from_u32(last))
+        && first <= last
+    {
+        push_class_character(out, first);
+        if first != last {
+            out.push('-');
+            push_class_character(out, last);
+        }
     }
 }
 

@@ -1,3 +1,9 @@
 //! What Python answered, replayed; and properties that hold for any input.
 
+mod formatting;
+mod numbers;
+mod properties;
+mod records;
+mod regexes;
 mod smoke;
+mod texts;

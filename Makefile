@@ -1,0 +1,81 @@
+# The entry points. `make run` sets up, builds and shows Orrery at work; `make test` sets up and runs
+# every check there is (CI runs exactly that). Both work from a fresh clone on a machine with Rust,
+# Python and Node; .ci/setup installs the rest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+# Cargo's own directory, for shells that have not read its environment file.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+# A snapshot that differs is a failure, never silently rewritten.
+export INSTA_UPDATE ?= no
+
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+ORRERY := $(TARGET_DIR)/release/orrery
+EXAMPLE := examples/fabric
+
+.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests bench fmt docs audit clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what is missing on this machine
+	@.ci/setup
+
+run: build ## build, then compile the example project and show what follows from it
+	$(ORRERY) compile --project $(EXAMPLE)
+
+build: setup ## the release binary
+	cargo build --release -p orrery
+
+test: setup ## every check: format, lints, tests, documentation
+	@started=$$SECONDS; failed=; timings=; \
+	for step in check-format lint unit-tests doc-tests check-docs script-tests; do \
+		step_started=$$SECONDS; \
+		printf '\n== %s\n' "$$step"; \
+		$(MAKE) "$$step" || failed+=" $$step"; \
+		timings+="$$(printf '%6d s  %s' "$$((SECONDS - step_started))" "$$step")"$$'\n'; \
+	done; \
+	printf '\n%s%6d s  together\n' "$$timings" "$$((SECONDS - started))"; \
+	if [ -n "$$failed" ]; then printf '== FAILED:%s\n' "$$failed"; exit 1; fi; \
+	echo '== all checks passed'
+
+check-format:
+	cargo fmt --all -- --check
+
+lint:
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+# `cargo test` and not a runner with a process per test: the language suite has more than a thousand
+# cases in one binary, and reading the corpus for each of them costs minutes.
+unit-tests:
+	cargo test --workspace --all-targets --no-fail-fast --quiet
+
+doc-tests:
+	cargo test --workspace --doc --quiet
+
+# The book's links, contents, examples and diagnostic pages are ordinary tests (`xtask`); this is rustdoc.
+check-docs:
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items --quiet
+
+script-tests:
+	python3 -m unittest discover --quiet --start-directory bench/compile
+
+bench: build ## compare with the reference compiler (minutes); BENCH_FLAGS='--help' lists the choices
+	python3 bench/compile/run.py --orrery $(ORRERY) $(BENCH_FLAGS)
+
+fmt: setup ## format the Rust sources
+	cargo fmt --all
+
+docs: setup ## build the book into target/book
+	@command -v mdbook >/dev/null || cargo install --locked mdbook
+	mdbook build docs
+
+audit: setup ## licences, bans and known vulnerabilities of the dependencies
+	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+	cargo deny --all-features check
+
+clean: ## remove everything that was built
+	cargo clean

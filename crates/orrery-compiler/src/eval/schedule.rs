@@ -1,0 +1,206 @@
+//! The main loop: runs what can run; when nothing can, takes one delayed cell for complete and goes
+//! on. Which cell is frozen, and when, decides the outcome of some models, so the order is exact.
+
+use std::collections::VecDeque;
+
+use crate::error::Result;
+
+use super::{CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, Origin, QUEUED, READY, encode};
+
+/// Cells that may be complete: those without a precedence rule first, first come first served, then
+/// the others by the order of the rules.
+#[derive(Debug, Default)]
+pub(super) struct WaitQueue {
+    plain: VecDeque<u32>,
+    ranked: Vec<VecDeque<u32>>,
+}
+
+impl WaitQueue {
+    pub(super) fn push(&mut self, cell: u32, rank: Option<u32>) {
+        match rank {
+            None => self.plain.push_back(cell),
+            Some(rank) => {
+                let rank = rank as usize;
+                if self.ranked.len() <= rank {
+                    self.ranked.resize_with(rank + 1, VecDeque::new);
+                }
+                self.ranked[rank].push_back(cell);
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<u32> {
+        self.plain.pop_front().or_else(|| self.ranked.iter_mut().find_map(VecDeque::pop_front))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.plain.is_empty() && self.ranked.iter().all(VecDeque::is_empty)
+    }
+}
+
+impl Machine<'_> {
+    /// Evaluates the whole program.
+    pub fn run(&mut self) -> Result<()> {
+        self.emit_annotations()?;
+        for &(_, block) in &self.program.toplevel {
+            self.emit_block(block, FILE_FRAME, None)?;
+        }
+        loop {
+            if self.run.is_empty() && self.wait.is_empty() && self.zero.is_empty() {
+                break;
+            }
+            self.iterations += 1;
+            while let Some(unit) = self.run.pop_front() {
+                self.run_unit(unit)?;
+            }
+            if !self.freeze_waiting() && !self.freeze_woken() && !self.break_cycle() {
+                while let Some(cell) = self.zero.pop() {
+                    if cell == NONE {
+                        continue;
+                    }
+                    self.cells[cell as usize].flags &= !IN_ZERO;
+                    self.freeze(cell);
+                }
+                self.zero_woken.clear();
+            }
+        }
+        self.finish()
+    }
+
+    /// Annotations of relations are evaluated like any expression; their values are only checked.
+    fn emit_annotations(&mut self) -> Result<()> {
+        let program = self.program;
+        for (number, annotation) in program.annotations.iter().enumerate() {
+            let temps = program.expr(annotation.value).temps;
+            let unit = self.new_unit(Kind::Annotation, FILE_FRAME, number as u32, temps);
+            self.unit_mut(unit).origin = encode(Origin::Expr(annotation.value));
+            self.emit_expr(annotation.value, FILE_FRAME, unit, 0)
+                .map_err(|e| e.or_in(|| annotation.statement.to_string(), annotation.loc))?;
+            self.wait_expr(annotation.value, FILE_FRAME, unit);
+            self.finish_unit(unit);
+        }
+        Ok(())
+    }
+
+    /// How many units cannot go on without the cell.
+    fn blocked(&self, cell: u32) -> i64 {
+        let held_back = self.has_policy && self.relation_of(cell).is_some_and(|end| end.held_back);
+        let waiting =
+            self.delayed(cell).map_or(0, |d| d.waiters.len() as i64 - i64::from(d.gradual));
+        waiting + i64::from(held_back)
+    }
+
+    fn promises(&self, cell: u32) -> u32 {
+        self.delayed(cell).map_or(0, |d| d.promises)
+    }
+
+    pub(super) fn rank(&self, cell: u32) -> Option<u32> {
+        if !self.has_policy {
+            return None;
+        }
+        self.relation_of(cell).and_then(|end| end.precedence)
+    }
+
+    fn is_frozen(&self, cell: u32) -> bool {
+        self.cells[cell as usize].flags & READY != 0
+    }
+
+    /// Freezes the first cell that somebody waits for and nobody will add to.
+    fn freeze_waiting(&mut self) -> bool {
+        while let Some(cell) = self.wait.pop() {
+            if self.is_frozen(cell) {
+                continue;
+            }
+            if self.blocked(cell) <= 0 {
+                self.add_to_zero(cell);
+            } else if self.promises(cell) > 0 {
+                self.cells[cell as usize].flags &= !QUEUED;
+            } else {
+                self.freeze(cell);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn add_to_zero(&mut self, cell: u32) {
+        let position = self.zero.len() as u32;
+        self.zero.push(cell);
+        self.cells[cell as usize].flags |= IN_ZERO;
+        // Delayed cells keep their waiters elsewhere, so this field is free for the position.
+        self.cells[cell as usize].tail = position;
+    }
+
+    /// The same for cells that nobody waited for when they were first looked at.
+    fn freeze_woken(&mut self) -> bool {
+        let mut woken = std::mem::take(&mut self.zero_woken);
+        woken.retain(|&cell| self.cells[cell as usize].flags & IN_ZERO != 0);
+        woken.sort_unstable_by_key(|&cell| self.cells[cell as usize].tail);
+        woken.dedup();
+        for cell in woken {
+            if self.is_frozen(cell) {
+                continue;
+            }
+            if self.blocked(cell) > 0 {
+                let at = self.cells[cell as usize].tail as usize;
+                self.zero[at] = NONE;
+                self.cells[cell as usize].flags &= !IN_ZERO;
+                let rank = self.rank(cell);
+                self.wait.push(cell, rank);
+            } else {
+                self.zero_woken.push(cell);
+            }
+        }
+        while self.zero.last() == Some(&NONE) {
+            self.zero.pop();
+        }
+        while let Some(cell) = self.wait.pop() {
+            if self.promises(cell) > 0 {
+                self.cells[cell as usize].flags &= !QUEUED;
+            } else {
+                self.freeze(cell);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Nothing goes on: of the cells that pending units need although more values are promised, one
+    /// is taken for complete.
+    fn break_cycle(&mut self) -> bool {
+        let mut pending: Vec<(u32, u32)> = Vec::new();
+        for (id, unit) in self.units.iter().enumerate() {
+            if unit.kind != Kind::Free && unit.waiting > 0 {
+                pending.push((unit.sequence, id as u32));
+            }
+        }
+        pending.sort_unstable();
+        let order: rustc_hash::FxHashMap<u32, usize> =
+            pending.iter().enumerate().map(|(at, &(_, id))| (id, at)).collect();
+        let mut best: Option<(Option<u32>, usize, usize, u32)> = None;
+        for cell in 0..self.cells.len() as u32 {
+            let content = &self.cells[cell as usize];
+            if content.kind == CellKind::Plain || content.flags & READY != 0 || content.head == NONE
+            {
+                continue;
+            }
+            if self.promises(cell) == 0 || self.blocked(cell) <= 0 {
+                continue;
+            }
+            let waiters = self.delayed(cell).map(|d| d.waiters.as_slice()).unwrap_or_default();
+            let first = waiters.iter().filter_map(|unit| order.get(unit).copied()).min();
+            let Some(first) = first else { continue };
+            let candidate = (self.rank(cell), first, cell as usize, cell);
+            if best.is_none_or(|best| candidate < best) {
+                best = Some(candidate);
+            }
+        }
+        match best {
+            Some((.., cell)) => {
+                self.freeze(cell);
+                true
+            }
+            None => false,
+        }
+    }
+}

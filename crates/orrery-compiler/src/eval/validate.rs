@@ -1,0 +1,316 @@
+//! Types checked at the moment a value enters a cell or crosses a plugin's border.
+
+use crate::error::{CompileError, Result};
+use crate::ir::{Callee, Comprehension, ExprId, ExprKind, Var};
+use crate::program::{Type, TypeId};
+use crate::value::{Dict, Value};
+
+use super::Machine;
+
+impl Machine<'_> {
+    /// Defaults are checked once, used or not.
+    pub fn check_defaults(&mut self) -> Result<()> {
+        let program = self.program;
+        for (number, entity) in program.entities.iter().enumerate() {
+            for (name, declaration, loc) in &entity.declarations {
+                let default = entity.own_defaults.iter().find(|(other, _)| other == name);
+                let slot = entity.slot_of.get(name);
+                let (Some((_, Some(value))), Some(&slot)) = (default, slot) else { continue };
+                let ty = program.slot(crate::program::EntityId(number as u32), slot).ty;
+                self.validate(ty, *value).map_err(|e| e.in_statement(declaration.clone(), *loc))?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn validate(&mut self, ty: TypeId, value: Value) -> Result<()> {
+        if value.is_unknown() {
+            return Ok(());
+        }
+        let program = self.program;
+        let fits = match (program.ty(ty), value) {
+            (Type::Any, _)
+            | (Type::String, Value::Str(_))
+            | (Type::Int, Value::Int(_) | Value::Bool(_) | Value::Big(_))
+            | (Type::Float, Value::Float(_))
+            | (Type::Number, Value::Int(_) | Value::Bool(_) | Value::Big(_) | Value::Float(_))
+            | (Type::Bool, Value::Bool(_))
+            | (Type::Null | Type::Nullable(_), Value::Null)
+            | (Type::AnyList, Value::List(_))
+            | (Type::AnyDict, Value::Dict(_)) => true,
+            (Type::List, Value::List(list)) => {
+                for at in 0..self.heap.items(list).len() {
+                    self.literal(self.heap.items(list)[at])?;
+                }
+                true
+            }
+            (Type::Dict, Value::Dict(dict)) => {
+                for at in 0..self.heap.entries(dict).len() {
+                    let (_, &value) =
+                        self.heap.entries(dict).get_index(at).expect("invariant: in range");
+                    self.literal(value)?;
+                }
+                true
+            }
+            (Type::ListOf(inner), Value::List(list)) => {
+                for at in 0..self.heap.items(list).len() {
+                    let item = self.heap.items(list)[at];
+                    self.validate(*inner, item)?;
+                }
+                true
+            }
+            (Type::Nullable(inner), _) => return self.validate(*inner, value),
+            (Type::Typedef(typedef), _) => return self.validate_typedef(*typedef, value),
+            (Type::Entity(entity), Value::Instance(instance)) => {
+                let actual = self.instances[instance.index()].entity;
+                if program.is_subtype(actual, *entity) {
+                    return Ok(());
+                }
+                let text = format!(
+                    "Invalid class type for {}, should be {}",
+                    self.str(value),
+                    self.text(program.entity(*entity).name)
+                );
+                return self.fail("RuntimeException", text);
+            }
+            (Type::Entity(entity), _) => {
+                let text = format!(
+                    "Invalid type for value '{}', should be type {}",
+                    self.str(value),
+                    self.text(program.entity(*entity).name)
+                );
+                return self.fail("RuntimeException", text);
+            }
+            _ => false,
+        };
+        if fits {
+            return Ok(());
+        }
+        let text =
+            format!("Invalid value '{}', expected {}", self.str(value), program.type_name(ty));
+        self.fail("RuntimeException", text)
+    }
+
+    /// Members of a `list` or `dict` attribute: anything but instances.
+    fn literal(&self, value: Value) -> Result<()> {
+        match value {
+            Value::Instance(_) | Value::Other(_) => {
+                let text = format!("Invalid value '{}', expected Literal", self.str(value));
+                self.fail("RuntimeException", text)
+            }
+            Value::List(list) => self.heap.items(list).iter().try_for_each(|&v| self.literal(v)),
+            Value::Dict(dict) => {
+                self.heap.entries(dict).values().try_for_each(|&v| self.literal(v))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn validate_typedef(&mut self, number: u32, value: Value) -> Result<()> {
+        let memo = match value {
+            Value::Str(id) => Some(u64::from(number) << 32 | u64::from(id.0)),
+            _ => None,
+        };
+        if memo.is_some_and(|memo| self.validated.contains(&memo)) {
+            return Ok(());
+        }
+        let typedef = &self.program.typedefs[number as usize];
+        self.validate(typedef.base, value)?;
+        let constraint = typedef.constraint;
+        let result = self.direct(constraint, &Bound { this: value, variables: Vec::new() })?;
+        if !self.heap.truthy(result) {
+            let text = format!(
+                "Invalid value {}, does not match constraint `{}`",
+                self.repr(value),
+                self.renderer().expr(constraint)
+            );
+            let shown = self.program.type_name(self.program.type_of[&Type::Typedef(number)]);
+            let error = CompileError::new("RuntimeException", text);
+            return Err(error.in_statement(shown, self.program.typedefs[number as usize].loc));
+        }
+        if let Some(memo) = memo {
+            self.validated.insert(memo);
+        }
+        Ok(())
+    }
+
+    /// Evaluates the constraint of a typedef at once, with only `self` bound.
+    fn direct(&mut self, id: ExprId, this: &Bound) -> Result<Value> {
+        let program = self.program;
+        let expr = program.expr(id);
+        match &expr.kind {
+            ExprKind::Const(value) => Ok(*value),
+            ExprKind::Nothing => Ok(Value::List(self.empty_list)),
+            ExprKind::Regex(at) => {
+                let Value::Str(text) = this.this else {
+                    return Err(CompileError::python(orrery_python::PyError {
+                        kind: "AssertionError",
+                        message: String::new(),
+                    }));
+                };
+                let (_, regex) = &program.regexes[*at as usize];
+                let found = regex.is_match_at_start(self.heap.text(text));
+                found.map(Value::Bool).map_err(CompileError::python)
+            }
+            ExprKind::Var { var: Var::SelfValue, .. } => Ok(this.this),
+            ExprKind::Var { var: Var::Local { hops, .. }, .. } => {
+                let at = this.variables.len() - 1 - usize::from(*hops);
+                Ok(this.variables[at])
+            }
+            ExprKind::Var { name, .. } => {
+                let text = format!(
+                    "Unable to resolve `{}`: a type constraint can not reference variables.",
+                    self.text(*name)
+                );
+                Err(self.blame_expr(CompileError::new("NotFoundException", text), id))
+            }
+            ExprKind::Binary { op, left, right } => {
+                let left = self.direct(*left, this)?;
+                let right = self.direct(*right, this)?;
+                self.binary(*op, left, right).map_err(|e| self.blame_expr(e, id))
+            }
+            ExprKind::Not(inner) => {
+                let value = self.direct(*inner, this)?;
+                match value {
+                    Value::Bool(b) => Ok(Value::Bool(!b)),
+                    Value::Unknown(_) => Ok(value),
+                    other => {
+                        let text =
+                            format!("Invalid value `{}`: `not` expects a boolean", self.str(other));
+                        Err(self.blame_expr(CompileError::new("RuntimeException", text), id))
+                    }
+                }
+            }
+            ExprKind::Lazy { or, left, right, .. } => {
+                let value = self.direct(*left, this)?;
+                match value {
+                    Value::Bool(b) if b == *or => Ok(value),
+                    Value::Unknown(_) => Ok(value),
+                    Value::Bool(_) => {
+                        let value = self.direct(*right, this)?;
+                        if matches!(value, Value::Bool(_) | Value::Unknown(_)) {
+                            return Ok(value);
+                        }
+                        let text = format!("Invalid value '{}', expected bool", self.str(value));
+                        Err(self.blame_expr(CompileError::new("RuntimeException", text), id))
+                    }
+                    other => {
+                        let word = if *or { "or" } else { "and" };
+                        let text = format!(
+                            "Invalid left hand value `{}`: `{word}` expects a boolean",
+                            self.str(other)
+                        );
+                        Err(self.blame_expr(CompileError::new("RuntimeException", text), id))
+                    }
+                }
+            }
+            ExprKind::Conditional { condition, then, otherwise, .. } => {
+                match self.direct(*condition, this)? {
+                    Value::Bool(true) => self.direct(*then, this),
+                    Value::Bool(false) => self.direct(*otherwise, this),
+                    unknown @ Value::Unknown(_) => Ok(unknown),
+                    other => {
+                        let text = format!(
+                            "Invalid value `{}`: the condition for a conditional expression must be a boolean expression",
+                            self.str(other)
+                        );
+                        Err(self.blame_expr(CompileError::new("RuntimeException", text), id))
+                    }
+                }
+            }
+            ExprKind::List(items) => {
+                let mut values = Vec::new();
+                for &item in items {
+                    match self.direct(item, this)? {
+                        Value::List(list) => values.extend_from_slice(self.heap.items(list)),
+                        value => values.push(value),
+                    }
+                }
+                Ok(self.heap.list(values))
+            }
+            ExprKind::Dict(items) => {
+                let mut dict = Dict::default();
+                for &(key, item) in items {
+                    dict.insert(key, self.direct(item, this)?);
+                }
+                Ok(self.heap.dict(dict))
+            }
+            ExprKind::Comprehension(comprehension) => {
+                self.direct_comprehension(comprehension, id, this)
+            }
+            ExprKind::Call(call) => {
+                let mut positional = Vec::new();
+                for &arg in &call.positional {
+                    positional.push(self.direct(arg, this)?);
+                }
+                let mut keyword = Vec::new();
+                for &(name, arg) in &call.keyword {
+                    keyword.push((self.text(name).to_owned(), self.direct(arg, this)?));
+                }
+                for &arg in &call.spread {
+                    let value = self.direct(arg, this)?;
+                    keyword.extend(self.spread_entries(arg, value)?);
+                }
+                match call.callee {
+                    Callee::Cast(cast) => {
+                        let value = positional.first().copied().unwrap_or(Value::Null);
+                        self.cast(cast, value)
+                    }
+                    Callee::Plugin(number) => self.call_direct(id, number, positional, keyword),
+                }
+            }
+            _ => {
+                let text = format!(
+                    "The statement {} can not be executed in this context",
+                    self.renderer().expr(id)
+                );
+                Err(self.blame_expr(CompileError::new("DirectExecuteException", text), id))
+            }
+        }
+    }
+
+    fn direct_comprehension(
+        &mut self,
+        comprehension: &Comprehension,
+        id: ExprId,
+        this: &Bound,
+    ) -> Result<Value> {
+        let iterable = self.direct(comprehension.iterable, this)?;
+        let items = match iterable {
+            Value::List(list) => self.heap.items(list).to_vec(),
+            unknown @ Value::Unknown(_) => vec![unknown],
+            other => {
+                let text = format!(
+                    "A list comprehension can only be applied to lists and relations, got {}",
+                    self.heap.class_name(other)
+                );
+                return Err(self.blame_expr(CompileError::new("TypingException", text), id));
+            }
+        };
+        let mut values = Vec::new();
+        for item in items {
+            let mut inner = this.clone();
+            inner.variables.push(item);
+            let element = match (item, comprehension.unknown) {
+                (Value::Unknown(_), None) => {
+                    values.push(item);
+                    continue;
+                }
+                (Value::Unknown(_), Some(unknown)) => unknown,
+                _ => comprehension.element,
+            };
+            match self.direct(element, &inner)? {
+                Value::List(list) => values.extend_from_slice(self.heap.items(list)),
+                value => values.push(value),
+            }
+        }
+        Ok(self.heap.list(values))
+    }
+}
+
+/// What a constraint may refer to: the value itself and the variables of comprehensions around it.
+#[derive(Clone)]
+struct Bound {
+    this: Value,
+    variables: Vec<Value>,
+}

@@ -1,0 +1,763 @@
+//! Turns the typed tree into the evaluator's program: resolves variables to frames and cells, types
+//! and plugins to numbers, folds constants. Everything is resolved, used or not, so that a wrong
+//! name in dead code is an error, while an unknown variable is one only when it is executed.
+
+use std::rc::Rc;
+
+use orrery_syntax::Symbol;
+use orrery_syntax::ast::{self, Item, Loc};
+use rustc_hash::FxHashMap;
+
+use crate::define::Builder;
+use crate::error::{CompileError, Result};
+use crate::ir::{
+    Annotation, Block, BlockId, Expr, ExprId, ExprKind, Implement, Promise, Stmt, StmtId, StmtKind,
+    Var,
+};
+use crate::load::LoadedFile;
+use crate::lower_expr::Owner;
+use crate::program::{AttributeId, Definition, EntityId, NamespaceId, Type};
+use crate::render::{NoInstances, Renderer};
+use crate::value::Value;
+
+/// One level of names around a statement, innermost last.
+enum Level {
+    /// Variables with their slots and the place of their first assignment.
+    Block(FxHashMap<Symbol, (u16, Loc)>),
+    /// The variable of a comprehension.
+    Member(Symbol),
+    Instance(EntityId),
+    SelfValue,
+}
+
+/// Shared by everything in the file: there may be very many of both.
+type Globals = Rc<FxHashMap<Symbol, Loc>>;
+
+pub struct Lowering<'b> {
+    pub b: &'b mut Builder,
+    levels: Vec<Level>,
+    pub namespace: NamespaceId,
+    /// Top-level variables of the file with the place of their first assignment.
+    globals: Globals,
+    /// The first error inside the statement at hand.
+    pub error: Option<Box<CompileError>>,
+}
+
+impl Builder {
+    /// Lowers all code. The first error in statement order is reported.
+    pub fn lower(&mut self, files: &[LoadedFile]) -> Result<()> {
+        self.program.exprs.push(Expr {
+            kind: ExprKind::Const(Value::Null),
+            loc: Loc { file: files[0].file, start: 0, end: 0, column: false },
+            temps: 0,
+        });
+        let empty = self.add_block(Vec::new(), &[]);
+        debug_assert_eq!(empty, BlockId(0));
+        let globals = self.global_variables(files);
+        self.implements(files, &globals)?;
+        let (mut typedefs, mut implementations) = (0usize, 0usize);
+        for (at, file) in files.iter().enumerate() {
+            for item in &file.ast.items {
+                let namespace = NamespaceId(at as u32);
+                let mut lowering = Lowering {
+                    b: self,
+                    levels: Vec::new(),
+                    namespace,
+                    globals: globals[at].clone(),
+                    error: None,
+                };
+                match item {
+                    Item::Typedef(typedef) => {
+                        let constraint = lowering.typedef(typedef)?;
+                        self.program.typedefs[typedefs].constraint = constraint;
+                        typedefs += 1;
+                    }
+                    Item::Implementation(implementation) => {
+                        let entity = lowering.b.program.implementations[implementations].entity;
+                        lowering.levels.push(Level::Instance(entity));
+                        let body = lowering.block(&implementation.body, None, true)?;
+                        self.program.implementations[implementations].body = body;
+                        implementations += 1;
+                    }
+                    Item::Relation(relation) => {
+                        lowering.annotations(relation)?;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for (at, file) in files.iter().enumerate() {
+            let mut lowering = Lowering {
+                b: self,
+                levels: Vec::new(),
+                namespace: NamespaceId(at as u32),
+                globals: globals[at].clone(),
+                error: None,
+            };
+            let mut stmts = Vec::new();
+            for item in &file.ast.items {
+                if let Item::Stmt(stmt) = item {
+                    stmts.push(lowering.stmt(stmt)?);
+                }
+            }
+            let block = self.add_block(stmts, &[]);
+            self.program.toplevel.push((NamespaceId(at as u32), block));
+        }
+        Ok(())
+    }
+
+    pub fn add_block(&mut self, stmts: Vec<StmtId>, variables: &[Symbol]) -> BlockId {
+        let id = BlockId(self.program.blocks.len() as u32);
+        let names = self.add_frame_names(variables);
+        let locals = variables.len() as u32;
+        self.program.blocks.push(Block { stmts: stmts.into_boxed_slice(), locals, names });
+        id
+    }
+
+    pub fn add_frame_names(&mut self, variables: &[Symbol]) -> u32 {
+        self.program.frame_names.push(variables.into());
+        self.program.frame_names.len() as u32 - 1
+    }
+
+    fn global_variables(&mut self, files: &[LoadedFile]) -> Vec<Globals> {
+        let mut all = Vec::new();
+        for (at, file) in files.iter().enumerate() {
+            let mut declared: FxHashMap<Symbol, Loc> = FxHashMap::default();
+            for item in &file.ast.items {
+                let Item::Stmt(ast::Stmt::Assign(assign)) = item else { continue };
+                let ast::Target::Variable(path) = &assign.target else { continue };
+                if self.text(path.symbol).contains("::") || declared.contains_key(&path.symbol) {
+                    continue;
+                }
+                declared.insert(path.symbol, assign.loc);
+                let cell = self.program.globals;
+                self.program.globals += 1;
+                self.program.namespaces[at].variables.insert(path.symbol, cell);
+            }
+            all.push(Rc::new(declared));
+        }
+        all
+    }
+
+    fn implements(&mut self, files: &[LoadedFile], globals: &[Globals]) -> Result<()> {
+        for (at, file) in files.iter().enumerate() {
+            for item in &file.ast.items {
+                let Item::Implement(implement) = item else { continue };
+                let namespace = NamespaceId(at as u32);
+                let statement = format!("Implement({})", self.text(implement.entity.symbol));
+                self.implement(implement, namespace, globals[at].clone())
+                    .map_err(|e| e.or_in(|| statement, Loc { column: false, ..implement.loc }))?;
+            }
+        }
+        for number in 0..self.program.entities.len() {
+            let mut all = Vec::new();
+            let mut pending = vec![EntityId(number as u32)];
+            let mut next = 0;
+            while next < pending.len() {
+                let entity = self.program.entity(pending[next]);
+                all.extend(entity.own_implements.iter().copied());
+                let inherits = entity
+                    .own_implements
+                    .iter()
+                    .any(|&implement| self.program.implements[implement as usize].parents);
+                if inherits {
+                    let parents: Vec<EntityId> = entity.parents.clone();
+                    for parent in parents {
+                        if !pending.contains(&parent) {
+                            pending.push(parent);
+                        }
+                    }
+                }
+                next += 1;
+            }
+            let mut bits: Vec<u32> = Vec::new();
+            for &implement in &all {
+                for &one in &self.program.implements[implement as usize].implementations {
+                    if !bits.contains(&one) {
+                        bits.push(one);
+                    }
+                }
+            }
+            self.program.entities[number].implements = all;
+            self.program.entities[number].implementations = bits;
+            self.index_slots(EntityId(number as u32));
+        }
+        Ok(())
+    }
+
+    /// Where an entity keeps the attributes of its indexes.
+    fn index_slots(&mut self, id: EntityId) {
+        let entity = self.program.entity(id);
+        let mut all = Vec::new();
+        for &index in &entity.indexes {
+            let mut slots = Vec::new();
+            for name in &self.program.indexes[index as usize].attributes {
+                let slot = entity.slot_of[name];
+                let mut ty = self.program.slot(id, slot).ty;
+                if let Type::Nullable(inner) = self.program.ty(ty) {
+                    ty = *inner;
+                }
+                slots.push((slot, *self.program.ty(ty) == Type::Float));
+            }
+            all.push(slots);
+        }
+        let delayed = |slot: &usize| {
+            let attribute = self.program.attribute(entity.slots[*slot]);
+            attribute.relation.is_some_and(|end| !end.is_single() && end.low == 0)
+        };
+        let open = (0..entity.slots.len()).filter(delayed).map(|slot| slot as u32).collect();
+        let entity = &mut self.program.entities[id.index()];
+        entity.index_slots = all;
+        entity.open_slots = open;
+    }
+
+    fn implement(
+        &mut self,
+        implement: &ast::Implement,
+        namespace: NamespaceId,
+        globals: Globals,
+    ) -> Result<()> {
+        let entity =
+            self.resolve_entity(implement.entity.symbol, implement.entity.loc, namespace)?;
+        let mut implementations = Vec::new();
+        let mut parents = false;
+        for using in &implement.using {
+            let path = match using {
+                ast::ImplementationRef::Parents(_) => {
+                    parents = true;
+                    continue;
+                }
+                ast::ImplementationRef::Named(path) => path,
+            };
+            let number = match self.lookup(path.symbol, namespace) {
+                Some(Definition::Implementation(number)) => number,
+                Some(_) => {
+                    let text = format!("{} is not an implementation", self.text(path.symbol));
+                    let mut error = CompileError::new("AssertionError", text);
+                    error.bare = true;
+                    return Err(error);
+                }
+                None => return Err(self.type_not_found(path.symbol, path.loc, namespace)),
+            };
+            let target = self.program.implementations[number as usize].entity;
+            if !self.program.is_subtype(entity, target) {
+                let text = format!(
+                    "Type mismatch: cannot use {} as implementation for  {} because its implementing type is {}",
+                    self.text(self.program.implementations[number as usize].name),
+                    self.text(self.program.entity(entity).name),
+                    self.text(self.program.entity(target).name),
+                );
+                return Err(CompileError::new("TypingException", text));
+            }
+            implementations.push(number);
+        }
+        let mut lowering = Lowering {
+            b: self,
+            levels: vec![Level::Instance(entity)],
+            namespace,
+            globals,
+            error: None,
+        };
+        let when = implement.when.as_ref().map(|when| lowering.expr(when));
+        if let Some(mut error) = lowering.error.take() {
+            // The reference names no statement here.
+            error.final_place = true;
+            return Err(error);
+        }
+        let when = when.filter(|&when| {
+            !matches!(self.program.expr(when).kind, ExprKind::Const(Value::Bool(true)))
+        });
+        if parents && when.is_some() {
+            let text = "Conditional implementation with parents not allowed";
+            let shown = format!("Implement({})", self.text(implement.entity.symbol));
+            let error = CompileError::new("RuntimeException", text);
+            return Err(error.in_statement(shown, implement.entity.loc));
+        }
+        let number = self.program.implements.len() as u32;
+        self.program.implements.push(Implement {
+            entity,
+            implementations: implementations.into_boxed_slice(),
+            parents,
+            when,
+            namespace,
+            loc: implement.entity.loc,
+        });
+        self.program.entities[entity.index()].own_implements.push(number);
+        Ok(())
+    }
+
+    /// The value of an expression that is constant.
+    pub fn constant(&mut self, expr: &ast::Expr) -> Option<Value> {
+        let id = self.lower_constant(expr);
+        match self.program.expr(id).kind {
+            ExprKind::Const(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn lower_constant(&mut self, expr: &ast::Expr) -> ExprId {
+        let mut lowering = Lowering {
+            b: self,
+            levels: Vec::new(),
+            namespace: NamespaceId(0),
+            globals: Globals::default(),
+            error: None,
+        };
+        lowering.expr(expr)
+    }
+
+    pub fn renderer(&self) -> Renderer<'_> {
+        Renderer { program: &self.program, heap: &self.heap, instances: &NoInstances }
+    }
+
+    pub fn render_ast(&mut self, expr: &ast::Expr) -> String {
+        let id = self.lower_constant(expr);
+        self.renderer().expr(id)
+    }
+
+    /// `type name = default`, as messages show a declaration.
+    pub fn render_attribute(&mut self, attribute: &ast::Attribute) -> String {
+        let default = match &attribute.default {
+            ast::Default::Value(expr) => match expr.kind {
+                ast::ExprKind::List(_) => " = List()".into(),
+                ast::ExprKind::Dict(_) => " = Dict()".into(),
+                _ => format!(" = {}", self.render_ast(expr)),
+            },
+            _ => String::new(),
+        };
+        format!(
+            "{}{}{} {}{default}",
+            self.text(attribute.ty.path.symbol),
+            if attribute.ty.list { "[]" } else { "" },
+            if attribute.ty.nullable { "?" } else { "" },
+            self.text(attribute.name.symbol),
+        )
+    }
+}
+
+impl Lowering<'_> {
+    fn check(&mut self, statement: &str, loc: Loc) -> Result<()> {
+        match self.error.take() {
+            Some(error) => Err(error.or_in(|| statement.to_owned(), loc)),
+            None => Ok(()),
+        }
+    }
+
+    pub fn fail(&mut self, error: Box<CompileError>) {
+        if self.error.is_none() {
+            self.error = Some(error);
+        }
+    }
+
+    pub fn add(&mut self, kind: ExprKind, loc: Loc) -> ExprId {
+        let temps = if kind.is_temp() { 1 } else { self.children_temps(&kind) };
+        let id = ExprId(self.b.program.exprs.len() as u32);
+        self.b.program.exprs.push(Expr { kind, loc, temps });
+        id
+    }
+
+    fn children_temps(&self, kind: &ExprKind) -> u32 {
+        let temps = |id: &ExprId| self.b.program.expr(*id).temps;
+        match kind {
+            ExprKind::Lookup { base, key } => temps(base) + temps(key),
+            ExprKind::List(items) => items.iter().map(temps).sum(),
+            ExprKind::Dict(items) => items.iter().map(|(_, item)| temps(item)).sum(),
+            ExprKind::Construct(construct) => {
+                let direct: u32 = construct.direct.iter().map(|(_, value)| temps(value)).sum();
+                let spread: u32 = construct.spread.iter().map(temps).sum();
+                direct + spread + construct.owner.as_ref().map_or(0, temps)
+            }
+            ExprKind::Not(inner) => temps(inner),
+            ExprKind::Binary { left, right, .. } => temps(left) + temps(right),
+            ExprKind::Format(format) | ExprKind::FString(format) => {
+                format.parts.iter().map(|(_, part)| temps(part)).sum()
+            }
+            _ => 0,
+        }
+    }
+
+    fn typedef(&mut self, typedef: &ast::Typedef) -> Result<ExprId> {
+        self.levels.push(Level::SelfValue);
+        let constraint = self.expr(&typedef.constraint);
+        self.levels.pop();
+        let name = self.b.text(typedef.name.symbol).to_owned();
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        let own_name = typedef.name.symbol;
+        if !self.mentions(&typedef.constraint, own_name) {
+            let text = "typedef expressions should reference the self variable";
+            return Err(CompileError::new("TypingException", text)
+                .in_statement(format!("Type({name})"), typedef.loc));
+        }
+        Ok(constraint)
+    }
+
+    fn annotations(&mut self, relation: &ast::Relation) -> Result<()> {
+        let Some(Definition::Entity(entity)) = self.b.lookup(relation.left.symbol, self.namespace)
+        else {
+            return Ok(());
+        };
+        let statement = format!(
+            "Relation({}, {})",
+            self.b.text(relation.left.symbol),
+            self.b.text(relation.right.symbol)
+        );
+        let own = &self.b.program.entity(entity).own;
+        let named = |&&id: &&AttributeId| self.b.program.attribute(id).name == relation.name.symbol;
+        let Some(&attribute) = own.iter().find(named) else { return Ok(()) };
+        for annotation in &relation.annotations {
+            let value = self.expr(annotation);
+            self.check(&statement, relation.loc)?;
+            self.b.program.annotations.push(Annotation {
+                relation: attribute,
+                value,
+                statement: statement.as_str().into(),
+                loc: Loc { column: false, ..relation.loc },
+            });
+        }
+        Ok(())
+    }
+
+    fn mentions(&self, expr: &ast::Expr, own: Symbol) -> bool {
+        let mut found = matches!(expr.kind, ast::ExprKind::Regex(_));
+        walk(expr, &mut |expr| {
+            if let ast::ExprKind::Variable(path) = &expr.kind {
+                found |= path.symbol == self.b.known.self_ || path.symbol == own;
+            }
+        });
+        found
+    }
+
+    pub fn stmt(&mut self, stmt: &ast::Stmt) -> Result<StmtId> {
+        let (kind, loc) = match stmt {
+            ast::Stmt::Assign(assign) => {
+                let kind = match &assign.target {
+                    ast::Target::Variable(path) => {
+                        let value = self.expr(&assign.value);
+                        let target = match self.variable(path.symbol) {
+                            _ if self.b.text(path.symbol).contains("::") => Var::Missing,
+                            var => var,
+                        };
+                        StmtKind::Assign { target, name: path.symbol, value }
+                    }
+                    ast::Target::Attribute { base, attribute } => {
+                        let value =
+                            self.value_for(&assign.value, None, Some(Owner::Reference(base)));
+                        let base = self.expr(base);
+                        StmtKind::SetAttr {
+                            base,
+                            name: attribute.symbol,
+                            append: assign.append,
+                            value,
+                        }
+                    }
+                };
+                (kind, assign.loc)
+            }
+            ast::Stmt::For(stmt) => {
+                let iterable = self.expr(&stmt.iterable);
+                self.check_in_for(stmt)?;
+                let promises = self.promises(&[&stmt.body], Some(stmt.variable.symbol));
+                let body = self.block(&stmt.body, Some(stmt.variable), false)?;
+                let variable = stmt.variable.symbol;
+                (StmtKind::For { variable, iterable, body, promises }, stmt.loc)
+            }
+            ast::Stmt::If(stmt) => {
+                let condition = self.expr(&stmt.condition);
+                self.check("If", stmt.loc)?;
+                let promises = self.promises(&[&stmt.then, &stmt.otherwise], None);
+                let then = self.block(&stmt.then, None, false)?;
+                let otherwise = self.block(&stmt.otherwise, None, false)?;
+                (StmtKind::If { condition, then, otherwise, promises }, stmt.loc)
+            }
+            ast::Stmt::Expr(expr) => (StmtKind::Expr(self.expr(expr)), expr.loc),
+        };
+        let id = StmtId(self.b.program.stmts.len() as u32);
+        self.b.program.stmts.push(Stmt { kind, loc });
+        if self.error.is_some() {
+            let shown = self.b.renderer().stmt(id);
+            self.check(&shown, loc)?;
+        }
+        Ok(id)
+    }
+
+    fn check_in_for(&mut self, stmt: &ast::For) -> Result<()> {
+        let shown = format!("For({})", self.b.text(stmt.variable.symbol));
+        self.check(&shown, stmt.loc)
+    }
+
+    /// Statements of a block run in reverse order of the source.
+    fn block(
+        &mut self,
+        stmts: &[ast::Stmt],
+        variable: Option<ast::Name>,
+        implementation: bool,
+    ) -> Result<BlockId> {
+        let mut names: FxHashMap<Symbol, (u16, Loc)> = FxHashMap::default();
+        let mut order: Vec<Symbol> = Vec::new();
+        if let Some(variable) = variable {
+            let loc = Loc { column: false, ..variable.loc };
+            names.insert(variable.symbol, (0, loc));
+            order.push(variable.symbol);
+        }
+        for stmt in stmts {
+            let ast::Stmt::Assign(assign) = stmt else { continue };
+            let ast::Target::Variable(path) = &assign.target else { continue };
+            if self.b.text(path.symbol).contains("::") || names.contains_key(&path.symbol) {
+                continue;
+            }
+            names.insert(path.symbol, (order.len() as u16, assign.loc));
+            order.push(path.symbol);
+        }
+        if stmts.is_empty() && variable.is_none() {
+            return Ok(BlockId(0));
+        }
+        for &name in &order {
+            self.warn_shadowing(name, names[&name].1, implementation);
+        }
+        let locals = order.len() as u32;
+        if locals > 0 {
+            self.levels.push(Level::Block(names));
+        }
+        let mut lowered = Vec::new();
+        let mut failed = None;
+        for stmt in stmts {
+            match self.stmt(stmt) {
+                Ok(id) => lowered.push(id),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        if locals > 0 {
+            self.levels.pop();
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        lowered.reverse();
+        Ok(self.b.add_block(lowered, &order))
+    }
+
+    fn warn_shadowing(&mut self, name: Symbol, loc: Loc, _implementation: bool) {
+        let outer = self.levels.iter().rev().find_map(|level| match level {
+            Level::Block(names) => names.get(&name).map(|(_, loc)| *loc),
+            _ => None,
+        });
+        let Some(first) = outer.or_else(|| self.globals.get(&name).copied()) else { return };
+        let sources = &self.b.program.sources;
+        let text = format!(
+            "Variable `{}` shadowed: originally declared at {}, shadowed at {}",
+            self.b.text(name),
+            sources.place(first),
+            sources.place(loc)
+        );
+        self.b.warnings.push(("VariableShadowWarning", text, Some(loc)));
+    }
+
+    /// The attribute assignments inside blocks whose owner is known outside of them.
+    fn promises(&mut self, bodies: &[&Vec<ast::Stmt>], variable: Option<Symbol>) -> Box<[Promise]> {
+        let mut found: Vec<(&ast::Expr, Symbol)> = Vec::new();
+        for body in bodies {
+            let mut inner: Vec<Symbol> = variable.into_iter().collect();
+            collect_promises(body, &mut inner, &mut found);
+        }
+        let mut promises = Vec::new();
+        for (base, name) in found {
+            let error = self.error.take();
+            let base = self.expr(base);
+            let failed = self.error.take().is_some();
+            self.error = error;
+            if !failed {
+                promises.push(Promise { base, name });
+            }
+        }
+        promises.into_boxed_slice()
+    }
+
+    /// Where a variable lives, seen from here.
+    pub fn variable(&self, name: Symbol) -> Var {
+        let text = self.b.text(name);
+        if let Some((prefix, last)) = text.rsplit_once("::") {
+            let Some(namespace) = self.b.visible_namespace(prefix, self.namespace) else {
+                return Var::MissingNamespace;
+            };
+            let last = self.b.program.interner.get(last);
+            let variables = &self.b.program.namespaces[namespace.index()].variables;
+            return match last.and_then(|last| variables.get(&last)) {
+                Some(&cell) => Var::Global(cell),
+                None => Var::Missing,
+            };
+        }
+        let global =
+            self.b.program.namespaces[self.namespace.index()].variables.get(&name).copied();
+        let mut hops = 0;
+        for level in self.levels.iter().rev() {
+            match level {
+                Level::Block(names) => {
+                    if let Some(&(slot, _)) = names.get(&name) {
+                        return Var::Local { hops, slot };
+                    }
+                    hops += 1;
+                }
+                Level::Member(member) => {
+                    if *member == name {
+                        return Var::Local { hops, slot: 0 };
+                    }
+                    hops += 1;
+                }
+                Level::Instance(entity) => {
+                    if name == self.b.known.self_ {
+                        return Var::SelfInstance { hops };
+                    }
+                    if self.may_have(*entity, name) {
+                        return Var::Instance { hops, name, fallback: global };
+                    }
+                }
+                Level::SelfValue => {
+                    return if name == self.b.known.self_ { Var::SelfValue } else { Var::Missing };
+                }
+            }
+        }
+        global.map_or(Var::Missing, Var::Global)
+    }
+
+    /// Whether a name means the variable of a comprehension around it.
+    pub(crate) fn is_member(&self, name: Symbol) -> bool {
+        for level in self.levels.iter().rev() {
+            match level {
+                Level::Member(member) if *member == name => return true,
+                Level::Block(names) if names.contains_key(&name) => return false,
+                Level::Instance(_) | Level::SelfValue => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// Whether an instance of the entity or of a descendant has an attribute of that name.
+    fn may_have(&self, entity: EntityId, name: Symbol) -> bool {
+        if self.b.program.entity(entity).slot_of.contains_key(&name) {
+            return true;
+        }
+        let mut pending = self.b.program.entity(entity).children.clone();
+        let mut seen = pending.clone();
+        while let Some(child) = pending.pop() {
+            let child = self.b.program.entity(child);
+            if child.slot_of.contains_key(&name) {
+                return true;
+            }
+            for &next in &child.children {
+                if !seen.contains(&next) {
+                    seen.push(next);
+                    pending.push(next);
+                }
+            }
+        }
+        false
+    }
+
+    pub fn with_variable<T>(
+        &mut self,
+        variable: ast::Name,
+        inside: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        self.levels.push(Level::Member(variable.symbol));
+        let result = inside(self);
+        self.levels.pop();
+        result
+    }
+}
+
+fn collect_promises<'a>(
+    body: &'a [ast::Stmt],
+    inner: &mut Vec<Symbol>,
+    found: &mut Vec<(&'a ast::Expr, Symbol)>,
+) {
+    let outer = inner.len();
+    for stmt in body {
+        if let ast::Stmt::Assign(assign) = stmt
+            && let ast::Target::Variable(path) = &assign.target
+        {
+            inner.push(path.symbol);
+        }
+    }
+    for stmt in body {
+        match stmt {
+            ast::Stmt::Assign(assign) => {
+                if let ast::Target::Attribute { base, attribute } = &assign.target
+                    && root_of(base).is_some_and(|root| !inner.contains(&root))
+                {
+                    found.push((base, attribute.symbol));
+                }
+            }
+            ast::Stmt::For(stmt) => {
+                inner.push(stmt.variable.symbol);
+                collect_promises(&stmt.body, inner, found);
+                inner.pop();
+            }
+            ast::Stmt::If(stmt) => {
+                collect_promises(&stmt.then, inner, found);
+                collect_promises(&stmt.otherwise, inner, found);
+            }
+            ast::Stmt::Expr(_) => {}
+        }
+    }
+    inner.truncate(outer);
+}
+
+fn root_of(expr: &ast::Expr) -> Option<Symbol> {
+    match &expr.kind {
+        ast::ExprKind::Variable(path) => Some(path.symbol),
+        ast::ExprKind::Attribute { base, .. } => root_of(base),
+        _ => None,
+    }
+}
+
+/// Visits an expression and everything in it.
+fn walk(expr: &ast::Expr, visit: &mut dyn FnMut(&ast::Expr)) {
+    visit(expr);
+    let mut each = |expr: &ast::Expr| walk(expr, visit);
+    match &expr.kind {
+        ast::ExprKind::Interpolation { parts, .. } | ast::ExprKind::FString { parts, .. } => {
+            parts.iter().for_each(|part| each(&part.reference));
+        }
+        ast::ExprKind::Attribute { base, .. } => each(base),
+        ast::ExprKind::Call { args, .. }
+        | ast::ExprKind::Construct { args, .. }
+        | ast::ExprKind::IndexLookup { args, .. }
+        | ast::ExprKind::ShortIndexLookup { args, .. } => {
+            for arg in args {
+                let (ast::Arg::Positional(e) | ast::Arg::Keyword(_, e) | ast::Arg::Spread(e)) = arg;
+                each(e);
+            }
+        }
+        ast::ExprKind::Lookup { base, key } => {
+            each(base);
+            each(key);
+        }
+        ast::ExprKind::List(items) => items.iter().for_each(each),
+        ast::ExprKind::Dict(items) => items.iter().for_each(|(_, _, item)| each(item)),
+        ast::ExprKind::Comprehension { value, iterable, guard, .. } => {
+            each(value);
+            each(iterable);
+            if let Some(guard) = guard {
+                each(guard);
+            }
+        }
+        ast::ExprKind::Not(inner) => each(inner),
+        ast::ExprKind::Binary { left, right, .. } => {
+            each(left);
+            each(right);
+        }
+        ast::ExprKind::Conditional { condition, then, otherwise } => {
+            each(condition);
+            each(then);
+            each(otherwise);
+        }
+        ast::ExprKind::IsDefined { base: Some(base), .. } => each(base),
+        _ => {}
+    }
+}

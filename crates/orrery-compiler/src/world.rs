@@ -1,0 +1,86 @@
+//! What plugins see of the outside: the project's files, the environment, time and randomness.
+
+use std::path::{Path, PathBuf};
+
+use crate::builtin;
+use crate::eval::World;
+use crate::files::Files;
+use crate::load::{Module, Origin};
+use crate::plugins::FileKind;
+use crate::project::Options;
+
+pub(crate) struct FileWorld<'f> {
+    files: &'f dyn Files,
+    project_dir: PathBuf,
+    modules: Vec<Module>,
+}
+
+impl<'f> FileWorld<'f> {
+    pub(crate) fn new(files: &'f dyn Files, options: &Options, modules: &[Module]) -> Self {
+        FileWorld { files, project_dir: options.project_dir.clone(), modules: modules.to_vec() }
+    }
+
+    fn builtin_text(&self, path: &str) -> Option<&'static str> {
+        let inside = path.strip_prefix("<builtin>/")?;
+        let (module, file) = inside.split_once('/')?;
+        builtin::find(module, file)
+    }
+}
+
+impl World for FileWorld<'_> {
+    fn module_dir(&self, module: &str) -> Option<String> {
+        let found = self.modules.iter().find(|other| other.name == module)?;
+        Some(match found.origin {
+            Origin::Builtin => format!("<builtin>/{module}"),
+            _ => found.dir.display().to_string(),
+        })
+    }
+
+    fn project_dir(&self) -> String {
+        self.project_dir.display().to_string()
+    }
+
+    fn read_text(&self, path: &str) -> Result<String, String> {
+        if let Some(text) = self.builtin_text(path) {
+            return Ok(text.to_owned());
+        }
+        let bytes = self.files.read(Path::new(path)).map_err(|e| e.to_string())?;
+        String::from_utf8(bytes).map_err(|e| e.to_string())
+    }
+
+    fn file_kind(&self, path: &str) -> FileKind {
+        let at = Path::new(path);
+        if self.builtin_text(path).is_some() || self.files.is_file(at) {
+            FileKind::File
+        } else if self.files.is_dir(at) {
+            FileKind::Directory
+        } else {
+            FileKind::Missing
+        }
+    }
+
+    fn list_dir(&self, path: &str) -> Result<Vec<String>, String> {
+        self.files.list(Path::new(path)).map_err(|e| e.to_string())
+    }
+
+    fn write_text(&self, path: &str, text: &str) -> Result<(), String> {
+        self.files.write(Path::new(path), text).map_err(|e| e.to_string())
+    }
+
+    fn environment_variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn now(&self) -> f64 {
+        let now = std::time::SystemTime::now();
+        now.duration_since(std::time::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+    }
+
+    fn random_bytes(&self, count: usize) -> Vec<u8> {
+        // The operating system's source; where there is none, generated passwords are refused.
+        let mut bytes = vec![0; count];
+        let read = std::fs::File::open("/dev/urandom")
+            .and_then(|mut source| std::io::Read::read_exact(&mut source, &mut bytes));
+        if read.is_err() { Vec::new() } else { bytes }
+    }
+}

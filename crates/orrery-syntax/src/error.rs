@@ -1,0 +1,75 @@
+//! What the syntax stages report: errors and warnings with the class, text and place that tools
+//! know from the reference implementation.
+
+use std::ops::Range;
+
+use crate::ast::{FileId, Loc};
+
+/// Something in one file that keeps it from being compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyntaxError {
+    /// The class name by which tools know this kind of error, such as `ParserException`.
+    pub class: &'static str,
+    pub message: String,
+    /// The place that the message names. For an unexpected token that is the empty range at the
+    /// token's end; for an unexpected end of file it lies beyond the text, see
+    /// [`LineIndex::line_col`](crate::LineIndex::line_col).
+    pub loc: Loc,
+    /// Bytes of the text to underline; always inside the text.
+    pub highlight: Range<u32>,
+    /// The statement that the message names as `reported in …`, for the kinds that do.
+    pub reported_in: Option<String>,
+    /// For a duplicate: the place of the first one.
+    pub duplicate_of: Option<Loc>,
+    pub help: Option<String>,
+    pub(crate) moment: Moment,
+}
+
+/// How many errors each stage reports about one file: nobody reads more, and a file of a million
+/// illegal characters should not need the memory for them.
+pub(crate) const ERRORS_MAX: usize = 1000;
+
+/// When a parser that reads one token ahead and stops at the first error would meet an error. The
+/// smallest moment of a file is the error that the reference reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment {
+    /// The start of the token that must have been read.
+    pub(crate) known_at: u32,
+    pub(crate) stage: Stage,
+}
+
+/// What happens first at one token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// Cutting the token.
+    Lexing,
+    /// Completing what stands before the token, if it is one that can follow such a construct.
+    Completing,
+    /// Finding that the token does not fit.
+    Token,
+    /// Completing what stands before the token, which must fit.
+    Completed,
+}
+
+impl SyntaxError {
+    pub(crate) fn too_large(file: FileId) -> SyntaxError {
+        SyntaxError {
+            class: "ParserException",
+            message: "Syntax error: the file is larger than 4 GiB".to_owned(),
+            loc: Loc { file, start: 0, end: 0, column: false },
+            highlight: 0..0,
+            reported_in: None,
+            duplicate_of: None,
+            help: None,
+            moment: Moment { known_at: 0, stage: Stage::Lexing },
+        }
+    }
+}
+
+/// Something in one file that is suspicious but compiles.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyntaxWarning {
+    pub class: &'static str,
+    pub message: String,
+    pub loc: Loc,
+}

@@ -1,0 +1,323 @@
+//! The parser: recursive descent for statements and precedence climbing for expressions, over the
+//! tokens that are not trivia.
+//!
+//! Newlines mean nothing, so a statement goes on for as long as the next token can continue it.
+//! Where a token fits nowhere, it is reported, and the parser skips to what looks like the next
+//! statement or definition. Nodes are recorded when they are finished, children before parents:
+//! a construct that fails midway leaves its finished parts to the `Error` node around it.
+//!
+//! Every construct that nests goes through [`Parser::nested`], which bounds the recursion, and
+//! every expression knows its height, so that no tree is too deep for recursive readers.
+
+mod expressions;
+mod items;
+mod statements;
+
+use crate::ast::{FileId, Loc};
+use crate::error::{ERRORS_MAX, Moment, Stage, SyntaxError};
+use crate::kind::SyntaxKind;
+use crate::lexer::Token;
+use crate::tree::Node;
+
+/// How deeply brackets, blocks, `not`, `? :` and `elif` may nest.
+pub(crate) const NESTING_MAX: u32 = 500;
+/// How many levels an expression may have; `a + b + c` has three.
+pub(crate) const EXPRESSION_HEIGHT_MAX: u32 = 500;
+
+/// A construct could not be finished. The error is recorded already.
+#[derive(Debug)]
+pub(crate) struct Stop;
+
+pub(crate) type Parsed<T = ()> = Result<T, Stop>;
+
+/// Where a node begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marker {
+    first: u32,
+    nodes_before: u32,
+}
+
+pub(crate) struct Parser<'t> {
+    file: FileId,
+    text: &'t str,
+    tokens: &'t [Token],
+    /// Indices of the tokens that are not trivia.
+    significant: Vec<u32>,
+    /// Place in `significant` of the current token.
+    pos: usize,
+    current: SyntaxKind,
+    /// One after the last token consumed.
+    consumed_end: u32,
+    nodes: Vec<Node>,
+    errors: Vec<SyntaxError>,
+    depth: u32,
+    /// Set when nesting exceeds the limit: nothing after that place is parsed.
+    too_deep: bool,
+    /// The last `null` that was the default of a dict.
+    null_of_dict: Option<u32>,
+}
+
+pub(crate) struct ParserOutput {
+    pub(crate) postorder: Vec<Node>,
+    pub(crate) errors: Vec<SyntaxError>,
+}
+
+/// Parses the tokens of `text` as a file.
+pub(crate) fn parse_tokens(text: &str, tokens: &[Token], file: FileId) -> ParserOutput {
+    let mut significant = Vec::with_capacity(tokens.len() * 2 / 3);
+    for (index, token) in tokens.iter().enumerate() {
+        if !token.kind.is_trivia() {
+            significant.push(index as u32);
+        }
+    }
+    let mut parser = Parser {
+        file,
+        text,
+        tokens,
+        nodes: Vec::with_capacity(significant.len()),
+        significant,
+        pos: 0,
+        current: SyntaxKind::EndOfFile,
+        consumed_end: 0,
+        errors: Vec::new(),
+        depth: 0,
+        too_deep: false,
+        null_of_dict: None,
+    };
+    parser.current = parser.nth(0);
+    parser.file();
+    ParserOutput { postorder: parser.nodes, errors: parser.errors }
+}
+
+impl Parser<'_> {
+    fn nth(&self, n: usize) -> SyntaxKind {
+        match self.significant.get(self.pos + n) {
+            Some(&index) => self.tokens[index as usize].kind,
+            None => SyntaxKind::EndOfFile,
+        }
+    }
+
+    fn at(&self, kind: SyntaxKind) -> bool {
+        self.current == kind
+    }
+
+    fn at_end(&self) -> bool {
+        self.current == SyntaxKind::EndOfFile
+    }
+
+    /// Index of the current token in `tokens`, or their number at the end.
+    fn current_index(&self) -> u32 {
+        self.significant.get(self.pos).copied().unwrap_or(self.tokens.len() as u32)
+    }
+
+    fn bump(&mut self) {
+        if let Some(&index) = self.significant.get(self.pos) {
+            self.consumed_end = index + 1;
+            self.pos += 1;
+            self.current = self.nth(0);
+        }
+    }
+
+    fn eat(&mut self, kind: SyntaxKind) -> bool {
+        let found = self.at(kind);
+        if found {
+            self.bump();
+        }
+        found
+    }
+
+    fn expect(&mut self, kind: SyntaxKind) -> Parsed {
+        if self.eat(kind) { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    fn start(&self) -> Marker {
+        Marker { first: self.current_index(), nodes_before: self.nodes.len() as u32 }
+    }
+
+    /// Records a node from `marker` to the last token consumed. Calling it again with the same
+    /// marker wraps that node in another.
+    fn finish(&mut self, marker: Marker, kind: SyntaxKind) {
+        // A node without tokens stands right after what was consumed before it.
+        self.nodes.push(Node {
+            kind,
+            first: marker.first.min(self.consumed_end),
+            end: self.consumed_end,
+            size: self.nodes.len() as u32 - marker.nodes_before + 1,
+        });
+    }
+
+    /// Runs `parse` one level deeper, unless that is too deep.
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+        if self.depth >= NESTING_MAX {
+            return Err(self.nested_too_deeply());
+        }
+        self.depth += 1;
+        let result = parse(self);
+        self.depth -= 1;
+        result
+    }
+
+    /// The height of an expression one level above parts of height `below`.
+    fn above(&mut self, below: u32) -> Parsed<u32> {
+        if below >= EXPRESSION_HEIGHT_MAX {
+            return Err(self.nested_too_deeply());
+        }
+        Ok(below + 1)
+    }
+
+    fn token_bytes(&self, index: u32) -> (u32, u32) {
+        let end = self.text.len() as u32;
+        let start_of = |i: u32| self.tokens.get(i as usize).map_or(end, |token| token.start);
+        (start_of(index), start_of(index + 1))
+    }
+
+    fn loc(&self, start: u32, end: u32) -> Loc {
+        Loc { file: self.file, start, end, column: true }
+    }
+
+    /// The place from the start of token `first` to the end of the one before `end`.
+    fn loc_of(&self, first: u32, end: u32) -> Loc {
+        self.loc(self.token_bytes(first).0, self.token_bytes(end.saturating_sub(1)).1)
+    }
+
+    fn token_text(&self, index: u32) -> &str {
+        let (start, end) = self.token_bytes(index);
+        &self.text[start as usize..end as usize]
+    }
+
+    fn push_error(&mut self, message: String, loc: Loc, highlight: (u32, u32), moment: Moment) {
+        if self.errors.len() >= ERRORS_MAX {
+            return;
+        }
+        self.errors.push(SyntaxError {
+            class: "ParserException",
+            message,
+            loc,
+            highlight: highlight.0..highlight.1,
+            reported_in: None,
+            duplicate_of: None,
+            help: None,
+            moment,
+        });
+    }
+
+    /// Reports the current token as one that does not fit.
+    #[cold]
+    fn unexpected(&mut self) -> Stop {
+        if self.too_deep {
+            return Stop;
+        }
+        if self.at_end() {
+            let end = self.text.len() as u32;
+            let message = "Syntax error: Unexpected end of file".to_owned();
+            let beyond = self.loc(end + 1, end + 1);
+            self.push_error(message, beyond, (end, end), self.now(Stage::Token));
+            return Stop;
+        }
+        let index = self.current_index();
+        let (start, end) = self.token_bytes(index);
+        if let Some(keyword) = self.misused_keyword() {
+            let text = self.token_text(keyword);
+            let message = format!("Syntax error: invalid identifier, {text} is a reserved keyword");
+            let (start, end) = self.token_bytes(keyword);
+            self.push_error(message, self.loc(start, end), (start, end), self.now(Stage::Token));
+        } else {
+            let value = crate::strings::token_value(self.current, self.token_text(index));
+            let message = format!("Syntax error at token {value}");
+            self.push_error(message, self.loc(end, end), (start, end), self.now(Stage::Token));
+        }
+        Stop
+    }
+
+    /// The keyword that was probably meant as a name where the current token does not fit: that
+    /// token, or the one before it unless it has become part of something complete.
+    fn misused_keyword(&self) -> Option<u32> {
+        if self.current.is_keyword() {
+            return Some(self.current_index());
+        }
+        let previous = *self.significant.get(self.pos.checked_sub(1)?)?;
+        match self.tokens[previous as usize].kind {
+            SyntaxKind::NullKw if self.null_of_dict == Some(previous) => Some(previous),
+            SyntaxKind::TrueKw
+            | SyntaxKind::FalseKw
+            | SyntaxKind::NullKw
+            | SyntaxKind::DefinedKw => (!self.current.may_follow_expression()).then_some(previous),
+            kind => kind.is_keyword().then_some(previous),
+        }
+    }
+
+    /// The moment at which the current token has just been read.
+    fn now(&self, stage: Stage) -> Moment {
+        let known_at = match self.at_end() {
+            true => self.text.len() as u32 + 1,
+            false => self.token_bytes(self.current_index()).0,
+        };
+        Moment { known_at, stage }
+    }
+
+    /// Reports `message` about the bytes from `start` to `end`, as noticed when a construct before
+    /// the current token is complete.
+    #[cold]
+    fn error_at(&mut self, message: impl Into<String>, (start, end): (u32, u32)) {
+        let moment = self.now(Stage::Completed);
+        self.push_error(message.into(), self.loc(start, end), (start, end), moment);
+    }
+
+    #[cold]
+    fn nested_too_deeply(&mut self) -> Stop {
+        if !self.too_deep {
+            let (start, end) = self.token_bytes(self.current_index());
+            let message = "Syntax error: this is nested too deeply".to_owned();
+            let moment = self.now(Stage::Token);
+            self.push_error(message, self.loc(start, end), (start, end), moment);
+            if let Some(error) = self.errors.last_mut() {
+                error.help = Some("give inner parts a name of their own".to_owned());
+            }
+            self.too_deep = true;
+        }
+        // Skip everything that is left, so that every caller stops.
+        self.pos = self.significant.len();
+        self.consumed_end = self.tokens.len() as u32;
+        self.current = SyntaxKind::EndOfFile;
+        Stop
+    }
+
+    fn starts_line(&self, index: u32) -> bool {
+        let (start, _) = self.token_bytes(index);
+        let before = &self.text.as_bytes()[..start as usize];
+        let mut blanks = before.iter().rev().skip_while(|b| matches!(b, b' ' | b'\t'));
+        blanks.next().is_none_or(|b| matches!(b, b'\n' | b'\r'))
+    }
+
+    /// Skips to a token at which a statement or definition may begin, or at which a block ends.
+    /// At least one token is skipped if none has been consumed since `marker`.
+    fn recover(&mut self, marker: Marker) {
+        if self.consumed_end <= marker.first {
+            self.bump();
+        }
+        while !self.at_end() && !self.at_recovery_point() {
+            self.bump();
+        }
+        self.finish(marker, SyntaxKind::Error);
+    }
+
+    fn at_recovery_point(&self) -> bool {
+        use SyntaxKind::*;
+        match self.current {
+            EndKw | ElifKw | ElseKw => true,
+            kind if self.at_definition() => kind != IndexKw || self.nth(1) != Equal,
+            Id | ClassId | ForKw | IfKw => self.starts_line(self.current_index()),
+            _ => false,
+        }
+    }
+
+    /// Whether the current token is a keyword that opens a definition, at the start of a line.
+    fn at_definition(&self) -> bool {
+        use SyntaxKind::*;
+        let definition = matches!(
+            self.current,
+            EntityKw | ImplementationKw | ImplementKw | TypedefKw | IndexKw | ImportKw
+        );
+        definition && self.starts_line(self.current_index())
+    }
+}

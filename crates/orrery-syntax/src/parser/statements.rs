@@ -1,0 +1,126 @@
+//! Statements and blocks.
+
+use super::{Marker, NESTING_MAX, Parsed, Parser};
+use crate::kind::SyntaxKind::*;
+
+impl Parser<'_> {
+    /// A statement; at file level a class followed by a dot is a relation.
+    pub(super) fn statement(&mut self, file_level: bool) -> Parsed {
+        match self.current {
+            ForKw => self.nested(Self::for_statement),
+            IfKw => self.nested(Self::if_statement),
+            Id | ClassId => self.named_statement(file_level),
+            _ => {
+                let marker = self.start();
+                self.expression()?;
+                self.finish(marker, ExprStmt);
+                Ok(())
+            }
+        }
+    }
+
+    /// An assignment, a relation, or an expression that starts with a name.
+    fn named_statement(&mut self, file_level: bool) -> Parsed {
+        let marker = self.start();
+        let is_class = self.path()?;
+        if is_class && file_level && self.at(Dot) {
+            return self.relation(marker);
+        }
+        let operand = self.named_operand(marker, is_class)?;
+        if operand.assignable && matches!(self.current, Equal | PlusEqual) {
+            return self.assignment(marker);
+        }
+        let height = operand.height;
+        self.operators(marker, height, 0)?;
+        self.finish(marker, ExprStmt);
+        Ok(())
+    }
+
+    fn assignment(&mut self, marker: Marker) -> Parsed {
+        let append = self.at(PlusEqual);
+        let target = self.nodes.last().copied();
+        self.bump();
+        self.expression()?;
+        if let (true, Some(target)) = (append, target)
+            && target.kind == VariableExpr
+        {
+            let range = (self.token_bytes(target.first).0, self.token_bytes(target.end - 1).1);
+            let name = &self.text[range.0 as usize..range.1 as usize];
+            let message = format!("Syntax error: Can not perform += on variable {name}");
+            self.error_at(message, range);
+        }
+        self.finish(marker, Assign);
+        Ok(())
+    }
+
+    /// Statements up to what ends the block. Errors inside are recovered from here.
+    pub(super) fn block(&mut self) {
+        let marker = self.start();
+        while !matches!(self.current, EndKw | ElifKw | ElseKw | EndOfFile) {
+            let statement = self.start();
+            if self.statement(false).is_err() {
+                self.recover(statement);
+                if self.at_definition() {
+                    break;
+                }
+            }
+        }
+        self.finish(marker, Block);
+    }
+
+    /// The `end` of a block. A definition that begins instead has been reported already.
+    pub(super) fn close_block(&mut self) -> Parsed {
+        if self.at_definition() {
+            return Ok(());
+        }
+        self.expect(EndKw)
+    }
+
+    fn for_statement(&mut self) -> Parsed {
+        let marker = self.start();
+        self.bump();
+        self.expect(Id)?;
+        self.expect(InKw)?;
+        self.expression()?;
+        self.expect(Colon)?;
+        self.block();
+        self.close_block()?;
+        self.finish(marker, For);
+        Ok(())
+    }
+
+    fn if_statement(&mut self) -> Parsed {
+        let marker = self.start();
+        self.condition()?;
+        let mut branches = 0;
+        while self.at(ElifKw) {
+            // Each `elif` is an `if` inside the one before, as far as depth goes.
+            branches += 1;
+            if self.depth + branches > NESTING_MAX {
+                return Err(self.nested_too_deeply());
+            }
+            let elif = self.start();
+            self.condition()?;
+            self.finish(elif, Elif);
+        }
+        if self.at(ElseKw) {
+            let otherwise = self.start();
+            self.bump();
+            self.expect(Colon)?;
+            self.block();
+            self.finish(otherwise, Else);
+        }
+        self.close_block()?;
+        self.finish(marker, If);
+        Ok(())
+    }
+
+    /// `if` or `elif`, a condition and its block.
+    fn condition(&mut self) -> Parsed {
+        self.bump();
+        self.expression()?;
+        self.expect(Colon)?;
+        self.block();
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! What the command line understands, and the help that teaches it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use orrery_compiler::project::Limits;
+
+use crate::projects::MAIN_FILE;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  an error: in the model, in a file, or in what was asked for
+  2  changes are pending, or some resources failed (for commands that deploy)";
+
+const START: &str = "\
+Start here:
+  orrery new my-project       write a small project to play with
+  cd my-project
+  orrery compile              see what follows from the model";
+
+const GLOBAL: &str = "Global options";
+
+/// Intent-based orchestration: write a model of what should exist, and see what follows from it.
+#[derive(Debug, Parser)]
+#[command(name = "orrery", version, max_term_width = 100)]
+#[command(after_help = format!("{START}\n\n{EXIT_CODES}"))]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// When to use colours: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", value_enum)]
+    #[arg(hide_possible_values = true, help_heading = GLOBAL)]
+    pub(crate) color: Color,
+    /// Tell on standard error what happens; twice for more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = GLOBAL)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    New(New),
+    Compile(Compile),
+    Parse(Parse),
+    Fmt(Fmt),
+    Modules(Modules),
+    Completion(Completion),
+}
+
+/// Write a new project
+///
+/// The directory is made if it is not there; it must be empty.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  orrery new my-project && cd my-project && orrery compile")]
+pub(crate) struct New {
+    /// Where the project is to be
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+}
+
+/// Compile a project
+///
+/// What the model prints goes to standard output; errors, warnings and a summary go to standard
+/// error.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery compile                            the project around the working directory
+  orrery compile --project examples/fabric  another one
+  orrery compile --main test.cf             start from another file of the project
+  orrery compile --json | jq .model.variables
+
+Exit codes: 0 done, 1 error.")]
+pub(crate) struct Compile {
+    #[command(flatten)]
+    pub(crate) project: ProjectOptions,
+    #[command(flatten)]
+    pub(crate) report: ReportOptions,
+    /// Stop a model that grows beyond this many instances
+    #[arg(long, value_name = "N", default_value_t = Limits::default().instances)]
+    pub(crate) max_instances: u32,
+    /// Stop when implementations make instances this deep inside of each other
+    #[arg(long, value_name = "N", default_value_t = Limits::default().creation_depth)]
+    pub(crate) max_depth: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ProjectOptions {
+    /// The project's directory [default: the nearest with a project.yml, from here upwards]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) project: Option<PathBuf>,
+    /// The file to start from, as seen from the project's directory
+    #[arg(long, value_name = "FILE", default_value = MAIN_FILE, value_hint = ValueHint::FilePath)]
+    pub(crate) main: String,
+    /// Do not import std by itself
+    #[arg(long)]
+    pub(crate) no_std: bool,
+    /// A Python environment in which modules are installed
+    #[arg(long, value_name = "DIR", env = "VIRTUAL_ENV", hide_env_values = true, value_hint = ValueHint::DirPath)]
+    pub(crate) python_env: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportOptions {
+    /// Write a JSON report to standard output, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write the JSON report to a file as well
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// Check the syntax of a file
+///
+/// All syntax errors of the file are reported.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery parse main.cf
+  git show HEAD:main.cf | orrery parse -
+
+Exit codes: 0 the file can be parsed, 1 it can not.")]
+pub(crate) struct Parse {
+    /// The file, or - for standard input
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) report: ReportOptions,
+}
+
+/// Bring models into the one canonical style
+///
+/// Without paths, all models of the project are formatted: every .cf file below it, except for what
+/// belongs to somebody else (Python environments, checkouts of other repositories, hidden
+/// directories). A file with a syntax error is left alone.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery fmt                     the whole project
+  orrery fmt main.cf libs/shop   a file and a directory
+  orrery fmt --check             for continuous integration
+  orrery fmt - < main.cf         from standard input to standard output
+
+Exit codes: 0 done, 1 error; with --check or --diff, 1 also if something would change.")]
+pub(crate) struct Fmt {
+    /// Files and directories, or - for standard input
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Change nothing, but name the files that would change
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Change nothing, but show what would change
+    #[arg(long)]
+    pub(crate) diff: bool,
+}
+
+/// List the modules that a project uses
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  orrery modules --json | jq -r '.[].name'")]
+pub(crate) struct Modules {
+    #[command(flatten)]
+    pub(crate) project: ProjectOptions,
+    /// Write the list as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Write a script that completes commands in a shell
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  source <(orrery completion bash)
+  orrery completion fish > ~/.config/fish/completions/orrery.fish")]
+pub(crate) struct Completion {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}

@@ -1,0 +1,82 @@
+//! `orrery compile`: compiles a project and tells how it went.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use orrery_compiler::Compiled;
+use orrery_compiler::diagnostic::Diagnostic;
+use orrery_compiler::files::Disk;
+use orrery_compiler::project::Limits;
+
+use crate::cli::Compile;
+use crate::render::Shown;
+use crate::{Exit, output, projects, style};
+
+use super::report;
+
+/// A warning about every module in the module path says nothing that its owner does not know; it is
+/// for those who want to know more.
+const QUIET_WARNING: &str = "legacy-module";
+
+pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
+    let started = Instant::now();
+    let (project, compiled) = compile(options);
+    let mut exit = if compiled.outcome.is_ok() { Exit::Done } else { Exit::Error };
+    if !options.report.json {
+        if !output::print(|out| out.write_all(compiled.output.as_bytes())) {
+            exit = Exit::Error;
+        }
+        tell(&project, &compiled, started, verbose);
+    }
+    if !report::deliver(&options.report, &|out| orrery_compiler::report::write(&compiled, out)) {
+        exit = Exit::Error;
+    }
+    // The process ends here: giving a large model's memory back piece by piece would take longer.
+    std::mem::forget(compiled);
+    exit
+}
+
+fn compile(options: &Compile) -> (PathBuf, Compiled) {
+    let mut project_options = match projects::options(&options.project) {
+        Ok(found) => found,
+        Err(error) => return (PathBuf::from("."), Compiled::failed(error)),
+    };
+    project_options.limits =
+        Limits { instances: options.max_instances, creation_depth: options.max_depth };
+    let compiled = orrery_compiler::compile(&Disk, &project_options);
+    (project_options.project_dir, compiled)
+}
+
+/// Warnings, errors and the closing line.
+fn tell(project: &Path, compiled: &Compiled, started: Instant, verbose: bool) {
+    let path = |name: &str| projects::path_from_here(project, name);
+    let shown = Shown { sources: &compiled.sources, path: &path, width: output::width() };
+    let warnings: Vec<Diagnostic> = compiled
+        .warnings
+        .iter()
+        .map(Diagnostic::from)
+        .filter(|warning| verbose || warning.id != Some(QUIET_WARNING))
+        .collect();
+    report::show_warnings(&shown, &warnings);
+    let errors = compiled.errors();
+    report::show_errors(&shown, &errors);
+    let warned = match warnings.len() {
+        0 => String::new(),
+        count => format!(", {}", style::count(count, "warning")),
+    };
+    let time = style::duration(started.elapsed());
+    output::say(&match &compiled.outcome {
+        Ok(summary) => format!(
+            "{} {} from {} of {} in {time}{warned}",
+            style::good("compiled"),
+            style::count(summary.instances, "instance"),
+            style::count(summary.files, "file"),
+            style::count(compiled.modules.len() + 1, "module"),
+        ),
+        Err(_) => format!(
+            "{} after {time}: {}{warned}",
+            style::error("failed"),
+            style::count(errors.len(), "error")
+        ),
+    });
+}

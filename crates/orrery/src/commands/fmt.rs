@@ -1,0 +1,205 @@
+//! `orrery fmt`: brings models into the canonical style.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use orrery_compiler::diagnostic::Diagnostic;
+use orrery_compiler::error::CompileError;
+use orrery_compiler::source::Sources;
+use similar::{ChangeTag, TextDiff};
+
+use crate::cli::Fmt;
+use crate::render::Shown;
+use crate::{Exit, output, projects, style};
+
+use super::{parse, report};
+
+/// What happened to the files so far.
+#[derive(Debug, Default)]
+struct Tally {
+    files: usize,
+    changed: usize,
+    failed: usize,
+}
+
+pub(crate) fn run(options: &Fmt) -> Exit {
+    let from_stdin = options.paths.iter().any(|path| path == Path::new("-"));
+    if from_stdin && options.paths.len() > 1 {
+        return refuse("- stands for standard input, and can not be used with other paths");
+    }
+    let mut files = Vec::new();
+    if let Err(problem) = collect(&options.paths, &mut files) {
+        return refuse(&problem);
+    }
+    let mut tally = Tally::default();
+    for file in &files {
+        tally.files += 1;
+        match format_file(file, options) {
+            Ok(true) => tally.changed += 1,
+            Ok(false) => {}
+            Err(Failed) => tally.failed += 1,
+        }
+    }
+    let only_looking = options.check || options.diff;
+    if !from_stdin {
+        conclude(&tally, only_looking);
+    }
+    if tally.failed > 0 || only_looking && tally.changed > 0 { Exit::Error } else { Exit::Done }
+}
+
+fn refuse(problem: &str) -> Exit {
+    output::say(&format!("{}: {}", style::error("error"), style::harmless(problem)));
+    Exit::Error
+}
+
+fn conclude(tally: &Tally, only_looking: bool) {
+    let unchanged = tally.files - tally.changed - tally.failed;
+    let verb = if only_looking { "would change" } else { "formatted" };
+    let mut parts = Vec::new();
+    if tally.changed > 0 || tally.failed == 0 && unchanged == 0 {
+        parts.push(format!("{verb} {}", style::count(tally.changed, "file")));
+    }
+    if unchanged > 0 {
+        parts.push(format!("{} already formatted", style::count(unchanged, "file")));
+    }
+    if tally.failed > 0 {
+        let failed = style::count(tally.failed, "file");
+        parts.push(style::error(&format!("{failed} could not be formatted")));
+    }
+    output::say(&parts.join(", "));
+}
+
+/// The reason has been shown.
+struct Failed;
+
+/// Formats one file. True if it was not in the canonical style.
+fn format_file(path: &Path, options: &Fmt) -> Result<bool, Failed> {
+    let stdin = path == Path::new("-");
+    let name = if stdin { "standard input".to_owned() } else { path.display().to_string() };
+    let text = parse::read(path, &name).map_err(|error| show_error(&error))?;
+    let formatted = orrery_syntax::format(&text).map_err(|errors| {
+        let errors = Diagnostic::all_of(&errors);
+        let mut sources = Sources::default();
+        sources.add(name.clone(), text.clone());
+        let path = |name: &str| name.to_owned();
+        let shown = Shown { sources: &sources, path: &path, width: output::width() };
+        report::show_errors(&shown, &errors);
+        Failed
+    })?;
+    // What is on the disk may have other line ends than the text that the language sees.
+    let changed = formatted != text || !stdin && has_carriage_returns(path);
+    let written = if options.diff {
+        !changed || output::print_styled(&difference(&name, &text, &formatted))
+    } else if options.check {
+        !changed || output::print(|out| writeln!(out, "{name}"))
+    } else if stdin {
+        output::print(|out| out.write_all(formatted.as_bytes()))
+    } else if changed {
+        replace(path, &formatted).map_err(|error| {
+            refuse(&format!("could not write {name}: {error}"));
+            Failed
+        })?;
+        true
+    } else {
+        true
+    };
+    if written { Ok(changed) } else { Err(Failed) }
+}
+
+fn show_error(error: &CompileError) -> Failed {
+    let sources = Sources::default();
+    let path = |name: &str| name.to_owned();
+    let shown = Shown { sources: &sources, path: &path, width: output::width() };
+    output::say(&shown.long(&Diagnostic::from(error)));
+    Failed
+}
+
+fn has_carriage_returns(path: &Path) -> bool {
+    fs::read(path).is_ok_and(|bytes| bytes.contains(&b'\r'))
+}
+
+/// Replaces a file as a whole: whoever reads it meanwhile, or after a crash, sees the old text or
+/// the new one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    // Through links, to the file itself.
+    let path = path.canonicalize()?;
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".orrery-fmt-").tempfile_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().set_permissions(fs::metadata(&path)?.permissions())?;
+    file.as_file().sync_all()?;
+    file.persist(&path)?;
+    Ok(())
+}
+
+/// A unified diff with styles.
+fn difference(name: &str, old: &str, new: &str) -> String {
+    let name = style::harmless(name);
+    let diff = TextDiff::from_lines(old, new);
+    let mut text = style::heading(&format!("--- {name}\n+++ {name}")) + "\n";
+    for hunk in diff.unified_diff().context_radius(3).iter_hunks() {
+        text += &format!("{}\n", hunk.header());
+        for change in hunk.iter_changes() {
+            let line = change.value().strip_suffix('\n').unwrap_or(change.value());
+            let line = format!("{}{}", change.tag(), style::harmless(line));
+            text += &match change.tag() {
+                ChangeTag::Delete => style::removed(&line),
+                ChangeTag::Insert => style::added(&line),
+                ChangeTag::Equal => line,
+            };
+            text.push('\n');
+            if change.missing_newline() {
+                text += "\\ No newline at end of file\n";
+            }
+        }
+    }
+    text
+}
+
+/// The files that `paths` stand for, or those of the project.
+fn collect(paths: &[PathBuf], files: &mut Vec<PathBuf>) -> Result<(), String> {
+    if paths.is_empty() {
+        let Some(project) = projects::around_here() else {
+            return Err("there is no project.yml here or in a directory above; name the files or \
+                        directories to format"
+                .to_owned());
+        };
+        return collect_directory(&project, files);
+    }
+    for path in paths {
+        if path.is_dir() {
+            collect_directory(path, files)?;
+        } else {
+            files.push(path.clone());
+        }
+    }
+    Ok(())
+}
+
+/// All models below a directory that belong to it, in the order of their names.
+fn collect_directory(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+    let unreadable = |error: io::Error| format!("could not read {}: {error}", directory.display());
+    let mut entries: Vec<fs::DirEntry> =
+        fs::read_dir(directory).and_then(Iterator::collect::<io::Result<_>>).map_err(unreadable)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let kind = entry.file_type().map_err(unreadable)?;
+        let path = entry.path();
+        if kind.is_dir() && !is_foreign(&path) {
+            collect_directory(&path, files)?;
+        } else if kind.is_file() && path.extension().is_some_and(|extension| extension == "cf") {
+            files.push(path.strip_prefix(".").map_or_else(|_| path.clone(), Path::to_path_buf));
+        }
+    }
+    Ok(())
+}
+
+/// Directories whose models are not the project's own: hidden ones, Python environments, and
+/// checkouts of other repositories.
+fn is_foreign(directory: &Path) -> bool {
+    let hidden = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with('.');
+    directory.file_name().is_some_and(hidden)
+        || directory.join("pyvenv.cfg").exists()
+        || directory.join(".git").exists()
+}

@@ -1,0 +1,23 @@
+//! The commands, one module each.
+
+mod compile;
+mod completion;
+mod fmt;
+mod modules;
+mod new;
+mod parse;
+mod report;
+
+use crate::Exit;
+use crate::cli::{Cli, Command};
+
+pub(crate) fn run(cli: Cli) -> Exit {
+    match cli.command {
+        Command::New(options) => new::run(&options),
+        Command::Compile(options) => compile::run(&options, cli.global.verbose > 0),
+        Command::Parse(options) => parse::run(&options),
+        Command::Fmt(options) => fmt::run(&options),
+        Command::Modules(options) => modules::run(&options),
+        Command::Completion(options) => completion::run(&options),
+    }
+}

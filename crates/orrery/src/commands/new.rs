@@ -1,0 +1,136 @@
+//! `orrery new`: writes the project of `examples/new-project`, which is part of the binary.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::cli::New;
+use crate::{Exit, output, style};
+
+macro_rules! template {
+    ($($path:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../../../../examples/new-project/", $path)))),*]
+    };
+}
+
+/// Path and text of every file.
+const TEMPLATE: &[(&str, &str)] =
+    template!["project.yml", "main.cf", "libs/README.md", "README.md"];
+
+const TEMPLATE_NAME: &str = "my-project";
+
+pub(crate) fn run(options: &New) -> Exit {
+    let directory = &options.directory;
+    let shown = style::harmless(&directory.display().to_string());
+    if let Err(problem) = write_project(directory) {
+        output::say(&format!("{}: {}", style::error("error"), style::harmless(&problem)));
+        return Exit::Error;
+    }
+    let files: Vec<&str> = TEMPLATE.iter().map(|(path, _)| *path).collect();
+    let enter = if directory == Path::new(".") {
+        String::new()
+    } else {
+        format!("    cd {}\n", quoted(&shown))
+    };
+    let written = format!("{} {shown} with {}", style::good("created"), files.join(", "));
+    let printed = output::print_styled(&format!(
+        "{written}\n\nNext:\n{enter}    orrery compile      see what follows from main.cf\n"
+    ));
+    if printed { Exit::Done } else { Exit::Error }
+}
+
+fn write_project(directory: &Path) -> Result<(), String> {
+    let shown = directory.display();
+    match fs::read_dir(directory) {
+        Ok(mut entries) => {
+            if entries.next().is_some() {
+                return Err(format!(
+                    "{shown} is not empty; `orrery new` only writes to a new or an empty directory"
+                ));
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            let what = if directory.exists() { "is a file" } else { "is below a file" };
+            return Err(format!("{shown} {what}; `orrery new` needs a directory"));
+        }
+        Err(error) => return Err(format!("could not look into {shown}: {error}")),
+    }
+    let name = project_name(directory);
+    for (path, text) in TEMPLATE {
+        let target = directory.join(path);
+        let text = match *path {
+            "project.yml" => text.replacen(TEMPLATE_NAME, &name, 1),
+            _ => (*text).to_owned(),
+        };
+        let parent = target.parent().unwrap_or(directory);
+        fs::create_dir_all(parent)
+            .and_then(|()| fs::write(&target, text))
+            .map_err(|error| format!("could not write {}: {error}", target.display()))?;
+    }
+    Ok(())
+}
+
+/// The directory's name in the form of a YAML value.
+fn project_name(directory: &Path) -> String {
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
+    let Some(name) = directory.file_name() else { return TEMPLATE_NAME.to_owned() };
+    let name = name.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
+    if name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(plain) {
+        return name.into_owned();
+    }
+    // A JSON string is a YAML string.
+    serde_json::Value::String(name.into_owned()).to_string()
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./~".contains(c);
+    if path.chars().all(plain) {
+        path.to_owned()
+    } else {
+        format!("'{}'", path.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_is_the_whole_example() {
+        fn list(directory: &Path, root: &Path, found: &mut Vec<String>) {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    list(&path, root, found);
+                } else {
+                    found.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned());
+                }
+            }
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/new-project");
+        let mut found = Vec::new();
+        list(&root, &root, &mut found);
+        found.sort();
+        let mut embedded: Vec<&str> = TEMPLATE.iter().map(|(path, _)| *path).collect();
+        embedded.sort_unstable();
+        assert_eq!(embedded, found);
+        let (_, description) = TEMPLATE[0];
+        assert!(description.contains(&format!("name: {TEMPLATE_NAME}\n")), "{description}");
+    }
+
+    #[test]
+    fn a_project_is_called_like_its_directory() {
+        assert_eq!(project_name(Path::new("no/such/web-shop")), "web-shop");
+        assert_eq!(project_name(Path::new("no/such/a: #b")), r#""a: #b""#);
+        assert_eq!(project_name(Path::new("no/such/1.5")), r#""1.5""#);
+    }
+
+    #[test]
+    fn paths_are_quoted_where_a_shell_needs_it() {
+        assert_eq!(quoted("a/b-c.d"), "a/b-c.d");
+        assert_eq!(quoted("it's here"), r"'it'\''s here'");
+    }
+}

@@ -1,0 +1,71 @@
+//! The binary: the command line, wired to the crates that do the work.
+//!
+//! `cli` says what is understood, `commands` does it, `render` shows diagnostics, `output` knows
+//! terminals and pipes, and `guard` keeps a crash from being the answer. Nothing here knows the
+//! language. Tests: `tests/it`, above all the transcripts in `tests/it/sessions`.
+
+mod cli;
+mod commands;
+mod excerpt;
+mod guard;
+mod output;
+mod projects;
+mod render;
+mod style;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+/// How a command ended, as scripts see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    Done = 0,
+    Error = 1,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return answered_by_clap(&error),
+    };
+    output::choose_colour(cli.global.color);
+    log(cli.global.verbose);
+    let as_json = match &cli.command {
+        Command::Compile(options) => options.report.json,
+        Command::Parse(options) => options.report.json,
+        _ => false,
+    };
+    let exit = guard::run(move || commands::run(cli)).unwrap_or_else(|crash| {
+        output::internal_error(&crash, as_json);
+        Exit::Error
+    });
+    ExitCode::from(exit as u8)
+}
+
+/// Help and version are answers; everything else is a mistake, and no different from others: the
+/// exit code 2, which the library would choose, has a meaning of its own here.
+fn answered_by_clap(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
+    if error.use_stderr() || !output::is_written(printed) {
+        return ExitCode::from(Exit::Error as u8);
+    }
+    ExitCode::SUCCESS
+}
+
+fn log(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_timer(tracing_subscriber::fmt::time::uptime())
+        .with_ansi(output::stderr_has_colour())
+        .with_target(false)
+        .with_writer(std::io::stderr)
+        .init();
+}

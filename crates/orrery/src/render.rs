@@ -1,0 +1,158 @@
+//! Shows diagnostics the way good compilers do: the message with its id, the source line with the
+//! place underlined, other places that matter, the causes and help.
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use orrery_compiler::diagnostic::{Diagnostic, Place, Severity};
+use orrery_compiler::source::Sources;
+
+use crate::excerpt::{self, Excerpt};
+use crate::style;
+
+/// Files that exist only inside the program have no lines to show.
+const INTERNAL: &str = "internal";
+
+/// Shows diagnostics of one set of sources.
+pub(crate) struct Shown<'s> {
+    pub(crate) sources: &'s Sources,
+    /// How a file of the sources is found from here.
+    pub(crate) path: &'s dyn Fn(&str) -> String,
+    pub(crate) width: Option<usize>,
+}
+
+impl Shown<'_> {
+    /// The diagnostic over several lines, with styles and without a newline at the end.
+    pub(crate) fn long(&self, diagnostic: &Diagnostic) -> String {
+        let mut groups = Vec::new();
+        self.push_groups(diagnostic, None, &mut groups);
+        let mut renderer = Renderer::styled();
+        if let Some(width) = self.width {
+            renderer = renderer.term_width(width);
+        }
+        without_empty_origins(&renderer.render(&groups))
+    }
+
+    /// The diagnostic in one line.
+    pub(crate) fn short(&self, diagnostic: &Diagnostic) -> String {
+        let (noun, styled): (_, fn(&str) -> String) = match diagnostic.severity {
+            Severity::Error => ("error", style::error),
+            Severity::Warning => ("warning", style::warning),
+            Severity::Note => ("note", style::help),
+        };
+        let kind = match diagnostic.id {
+            Some(id) => format!("{noun}[{id}]"),
+            None => noun.to_owned(),
+        };
+        let place = diagnostic.primary.as_ref().and_then(|place| self.place(place));
+        let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+        format!("{}: {place}{}", styled(&kind), style::harmless(&diagnostic.message))
+    }
+
+    /// `file:line:column` of a place that people can look up.
+    fn place(&self, place: &Place) -> Option<String> {
+        let name = &self.sources.file(place.file()).name;
+        let (line, column) = self.sources.line_col(place.loc);
+        (name != INTERNAL).then(|| format!("{}:{line}:{column}", (self.path)(name)))
+    }
+
+    /// The groups of a diagnostic and of its causes. What is `known` from the one that it belongs
+    /// to is not shown again.
+    fn push_groups(
+        &self,
+        diagnostic: &Diagnostic,
+        known: Option<&Place>,
+        groups: &mut Vec<Group<'_>>,
+    ) {
+        let message = style::harmless(&diagnostic.message);
+        let title = match diagnostic.severity {
+            Severity::Error => Level::ERROR.primary_title(message),
+            Severity::Warning => Level::WARNING.primary_title(message),
+            Severity::Note => Level::NOTE.secondary_title(message),
+        };
+        let mut group = Group::with_title(match diagnostic.id {
+            Some(id) => title.id(id),
+            None => title,
+        });
+        let primary = diagnostic.primary.as_ref().filter(|place| self.place(place).is_some());
+        let line = |place: &Place| (place.file(), self.sources.line_col(place.loc).0);
+        let is_known = |place: &Place| known.is_some_and(|known| line(known) == line(place));
+        let mut elsewhere: Vec<&Place> = Vec::new();
+        match primary {
+            Some(place) if diagnostic.related.is_empty() && is_known(place) => {}
+            Some(place) => {
+                let (near, far) =
+                    diagnostic.related.iter().partition(|other| self.are_near(place, other));
+                elsewhere = far;
+                group = self.show(group, place, near);
+            }
+            None => elsewhere.extend(&diagnostic.related),
+        }
+        if !diagnostic.details.is_empty() {
+            let details = style::harmless(&unindented(&diagnostic.details));
+            group = group.element(Level::NOTE.message(details));
+        }
+        groups.push(group);
+        for place in elsewhere.into_iter().filter(|place| self.place(place).is_some()) {
+            let title = Level::NOTE.secondary_title(style::harmless(&place.label));
+            groups.push(self.show(Group::with_title(title), place, Vec::new()));
+        }
+        for cause in &diagnostic.causes {
+            self.push_groups(cause, primary.or(known), groups);
+        }
+        if let Some(help) = &diagnostic.help
+            && let Some(last) = groups.pop()
+        {
+            groups.push(last.element(Level::HELP.message(style::harmless(help))));
+        }
+    }
+
+    fn are_near(&self, one: &Place, other: &Place) -> bool {
+        let line = |place: &Place| self.sources.line_col(place.loc).0;
+        one.file() == other.file()
+            && line(one).abs_diff(line(other)) < excerpt::LINES_MAX as u32
+            && (one.loc.start, one.loc.end) != (other.loc.start, other.loc.end)
+    }
+
+    fn show<'g>(&self, group: Group<'g>, primary: &Place, others: Vec<&Place>) -> Group<'g> {
+        let file = self.sources.file(primary.file());
+        let (line, column) = self.sources.line_col(primary.loc);
+        let places: Vec<&Place> = std::iter::once(primary).chain(others).collect();
+        let written = file.text.trim_end().len();
+        let ranges = places.iter().map(|place| match place.underlined() {
+            // What is missing at the end is missing behind the last thing that is there.
+            bytes if bytes.is_empty() && bytes.start as usize >= written => written..written,
+            bytes => bytes.start as usize..bytes.end as usize,
+        });
+        let ranges: Vec<_> = ranges.collect();
+        let Excerpt { text, spans } = excerpt::cut(&file.text, &ranges);
+        let first = places.iter().zip(&ranges).min_by_key(|(_, range)| range.start);
+        let first_line = first.map_or(line, |(place, range)| {
+            let start = (range.start as u32).min(file.text.len() as u32);
+            self.sources.line_col(orrery_syntax::ast::Loc { start, ..place.loc }).0
+        });
+        let mut snippet = Snippet::source(text).line_start(first_line as usize);
+        for (number, (place, span)) in places.iter().zip(spans).enumerate() {
+            let kind = if number == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
+            let label = (!place.label.is_empty() && places.len() > 1)
+                .then(|| style::harmless(&place.label).replace('\n', " "));
+            snippet = snippet.annotations(span.map(|span| kind.span(span).label(label)));
+        }
+        let origin = Origin::path(style::harmless(&(self.path)(&file.name)));
+        group.element(origin.line(line as usize).char_column(column as usize)).element(snippet)
+    }
+}
+
+/// The renderer announces every excerpt without a path of its own by a line with nothing but `:::`.
+/// Ours have the place above them, since a column in a cut line would be wrong.
+fn without_empty_origins(rendered: &str) -> String {
+    let keep = |line: &&str| anstream::adapter::strip_str(line).to_string().trim() != ":::";
+    rendered.lines().filter(keep).collect::<Vec<_>>().join("\n")
+}
+
+/// Lines without the indentation that they share.
+fn unindented(lines: &[String]) -> String {
+    let indentation = |line: &&String| line.len() - line.trim_start_matches(' ').len();
+    let shared = lines.iter().filter(|line| !line.trim().is_empty()).map(|l| indentation(&l)).min();
+    let shared = shared.unwrap_or(0);
+    let lines: Vec<&str> = lines.iter().map(|line| line.get(shared..).unwrap_or("")).collect();
+    lines.join("\n")
+}

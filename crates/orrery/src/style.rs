@@ -1,0 +1,98 @@
+//! The few styles of our own texts; diagnostics bring theirs.
+
+use anstyle::{AnsiColor, Effects, Style};
+
+const GOOD: Style = AnsiColor::Green.on_default().effects(Effects::BOLD);
+const ERROR: Style = AnsiColor::BrightRed.on_default().effects(Effects::BOLD);
+const WARNING: Style = AnsiColor::Yellow.on_default().effects(Effects::BOLD);
+const HELP: Style = AnsiColor::BrightCyan.on_default().effects(Effects::BOLD);
+const HEADING: Style = Style::new().effects(Effects::BOLD);
+const ADDED: Style = AnsiColor::Green.on_default();
+const REMOVED: Style = AnsiColor::Red.on_default();
+
+fn styled(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+pub(crate) fn good(text: &str) -> String {
+    styled(GOOD, text)
+}
+
+pub(crate) fn error(text: &str) -> String {
+    styled(ERROR, text)
+}
+
+pub(crate) fn warning(text: &str) -> String {
+    styled(WARNING, text)
+}
+
+pub(crate) fn help(text: &str) -> String {
+    styled(HELP, text)
+}
+
+pub(crate) fn heading(text: &str) -> String {
+    styled(HEADING, text)
+}
+
+pub(crate) fn added(text: &str) -> String {
+    styled(ADDED, text)
+}
+
+pub(crate) fn removed(text: &str) -> String {
+    styled(REMOVED, text)
+}
+
+/// A text from outside, made harmless for a terminal: what controls it becomes visible.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\n' => '\n',
+            '\t' => ' ',
+            // The pictures of control characters stand in the same order.
+            '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}'),
+            '\x7f' => '\u{2421}',
+            // C1 controls, and those that turn the direction of the text around.
+            '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+            other => other,
+        })
+        .collect()
+}
+
+/// `1 file`, `2 files`, with a comma at every thousand.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    format!("{grouped} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// `12 ms`, `3.4 s`
+pub(crate) fn duration(time: std::time::Duration) -> String {
+    if time.as_secs() >= 1 {
+        return format!("{:.1} s", time.as_secs_f64());
+    }
+    format!("{} ms", time.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_read_well() {
+        assert_eq!(count(0, "instance"), "0 instances");
+        assert_eq!(count(1, "instance"), "1 instance");
+        assert_eq!(count(1_234_567, "instance"), "1,234,567 instances");
+        assert_eq!(count(999, "file"), "999 files");
+    }
+
+    #[test]
+    fn nothing_controls_the_terminal() {
+        assert_eq!(harmless("a\x1b[31mb\u{202e}\n\tc"), "a\u{241b}[31mb\u{fffd}\n c");
+    }
+}

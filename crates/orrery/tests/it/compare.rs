@@ -1,0 +1,172 @@
+//! Compares the report of a compile with the recorded outcome and tells the differences apart in
+//! words. What differs from run to run or by the way the compilers are installed (addresses, where
+//! `std` lies) is made equal first; everything else has to be the same.
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::Value;
+use similar::TextDiff;
+
+use crate::models::{RelationOrder, canonical};
+
+/// Warnings about how a module is stored, not about the model. Orrery stands by modules in the
+/// module path and does not care for a version control system, so it has nothing to warn of.
+const WARNINGS_OF_THE_REFERENCE_ONLY: [&str; 2] =
+    ["is not version controlled, we recommend you do this", "The use of V1 modules is deprecated."];
+
+/// Replaces what may differ between two runs of one model.
+pub(crate) fn normalise(text: &str) -> String {
+    static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+        [
+            // std's model files lie elsewhere and have other line numbers.
+            (r"[^\s()',]*\bstd/(?:model/)?(\w+)\.cf(?::\d+){0,2}", "<std>/$1.cf"),
+            (r"\b0x[0-9a-fA-F]{4,16}\b", "0xADDR"),
+            // An instance prints as its type and its address.
+            (r"((?:\w+::)+[A-Z]\w*) (?:[0-9a-f]{6,16}|ADDR)\b", "$1 ADDR"),
+            (r"\b[5-7][0-9a-f]{11}\b", "ADDR"),
+        ]
+        .map(|(pattern, replacement)| {
+            (Regex::new(pattern).expect("invariant: the rules are valid"), replacement)
+        })
+        .into()
+    });
+    RULES.iter().fold(text.to_owned(), |text, (pattern, replacement)| {
+        pattern.replace_all(&text, *replacement).into_owned()
+    })
+}
+
+/// All differences in words; empty when the reports agree.
+pub(crate) fn differences(expected: &Value, actual: &Value) -> String {
+    let mut found = String::new();
+    let status = |report: &Value| report["status"].as_str().unwrap_or("(none)").to_owned();
+    if status(expected) != status(actual) {
+        let _ = writeln!(
+            found,
+            "status: expected {}, got {}{}{}",
+            status(expected),
+            status(actual),
+            describe_error("\n  expected error: ", expected),
+            describe_error("\n  got error: ", actual),
+        );
+    } else if status(expected) == "error" {
+        compare_errors(&expected["error"], &actual["error"], &mut found);
+    }
+    let stdout = |report: &Value| normalise(report["stdout"].as_str().unwrap_or(""));
+    compare_texts("stdout", &stdout(expected), &stdout(actual), &mut found);
+    compare_texts("warnings", &warnings(expected), &warnings(actual), &mut found);
+    if status(expected) == "ok" && status(actual) == "ok" {
+        compare_models(&expected["model"], &actual["model"], &mut found);
+    }
+    found
+}
+
+fn describe_error(label: &str, report: &Value) -> String {
+    let message = report["error"]["message"].as_str();
+    message.map_or_else(String::new, |text| format!("{label}{}", text.replace('\n', "\n    ")))
+}
+
+fn compare_errors(expected: &Value, actual: &Value, found: &mut String) {
+    let text = |error: &Value, name: &str| {
+        let text = error[name].as_str().map(normalise).unwrap_or_default();
+        sort_tied_errors(text.trim_end())
+    };
+    compare_texts("error.message", &text(expected, "message"), &text(actual, "message"), found);
+    if expected["class"].is_null() {
+        // A project that is broken before the compile: the reference says no more than its text.
+        return;
+    }
+    if text(expected, "text") != text(actual, "text") {
+        compare_texts("error.text", &text(expected, "text"), &text(actual, "text"), found);
+    }
+    for name in ["class", "file", "line", "column"] {
+        let (expected, actual) = (place(&expected[name]), place(&actual[name]));
+        if expected != actual {
+            let _ = writeln!(found, "error.{name}: expected {expected}, got {actual}");
+        }
+    }
+}
+
+fn place(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), normalise)
+}
+
+/// Several errors are listed in the order of their places. The reference lists those of one place,
+/// or of none, in the order of memory addresses: here they are sorted by their text.
+fn sort_tied_errors(message: &str) -> String {
+    static PLACE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\(([^\s()]+:\d+)(?::\d+)?\)+$").expect("invariant: the pattern is valid")
+    });
+    static HEADING: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?m)^error \d+:\n").expect("invariant: the pattern is valid")
+    });
+    let mut blocks = HEADING.split(message);
+    let Some(head) = blocks.next() else { return message.to_owned() };
+    let mut blocks: Vec<(Option<&str>, &str)> = blocks
+        .map(|block| {
+            let first = block.lines().next().unwrap_or("");
+            let place = PLACE.captures(first).and_then(|found| found.get(1));
+            (place.map(|place| place.as_str()), block.trim_end())
+        })
+        .collect();
+    if blocks.is_empty() {
+        return message.to_owned();
+    }
+    for tied in blocks.chunk_by_mut(|one, other| one.0 == other.0) {
+        tied.sort_unstable();
+    }
+    let mut text = head.to_owned();
+    for (number, (_, block)) in blocks.iter().enumerate() {
+        let _ = write!(text, "error {number}:\n{block}\n");
+    }
+    text
+}
+
+/// Warnings as a sorted list: their order depends on when a file is read.
+fn warnings(report: &Value) -> String {
+    let mut texts: Vec<String> = report["warnings"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|warning| warning["message"].as_str())
+        .filter(|text| !WARNINGS_OF_THE_REFERENCE_ONLY.iter().any(|part| text.contains(part)))
+        .map(normalise)
+        .collect();
+    texts.sort();
+    texts.iter().fold(String::new(), |text, warning| text + warning + "\n")
+}
+
+fn compare_models(expected: &Value, actual: &Value, found: &mut String) {
+    let both = |order| (canonical(expected, order), canonical(actual, order));
+    let (expected, actual) = match both(RelationOrder::Kept) {
+        (Ok(expected), Ok(actual)) => (expected, actual),
+        (expected, actual) => {
+            for (side, problem) in [("expected", expected.err()), ("got", actual.err())] {
+                if let Some(problem) = problem {
+                    let _ = writeln!(found, "model: the one {side} is not valid: {problem}");
+                }
+            }
+            return;
+        }
+    };
+    if expected != actual {
+        let (sorted_expected, sorted_actual) = both(RelationOrder::Ignored);
+        let order_only = sorted_expected.is_ok() && sorted_expected == sorted_actual;
+        let label = if order_only { "model (order of relations only)" } else { "model" };
+        compare_texts(label, &expected, &actual, found);
+    }
+}
+
+fn compare_texts(label: &str, expected: &str, actual: &str, found: &mut String) {
+    if expected == actual {
+        return;
+    }
+    let diff = TextDiff::from_lines(expected, actual);
+    let _ = writeln!(found, "{label}: (- expected, + got)");
+    for hunk in diff.unified_diff().context_radius(2).iter_hunks() {
+        for line in hunk.to_string().lines().filter(|line| !line.starts_with('\\')) {
+            let _ = writeln!(found, "  {line}");
+        }
+    }
+}

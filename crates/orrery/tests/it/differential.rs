@@ -1,0 +1,169 @@
+//! The differential suite: compiles every case of the language corpus and compares the report with
+//! what the reference compiler answered. One test per case; `tests/language/README.md` says how to
+//! choose cases and how to add some.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use libtest_mimic::{Arguments, Trial};
+use serde_json::Value;
+
+mod comparator_checks;
+mod compare;
+mod corpus;
+mod documents;
+mod models;
+mod pages;
+mod sessions;
+
+use corpus::{Case, CaseList};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_orrery");
+
+const TIME_LIMIT: Duration = Duration::from_secs(20);
+
+/// What the recorder sets as well, so that models can read something from the environment.
+const ENVIRONMENT: [(&str, &str); 3] =
+    [("CASE_WORD", "hello"), ("CASE_NUMBER", "42"), ("CASE_EMPTY", "")];
+
+fn main() -> Result<ExitCode> {
+    let mut arguments = Arguments::from_args();
+    // A dot per case, and the differences at the end: there are many cases.
+    arguments.quiet |= arguments.format.is_none();
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/language");
+    let mut cases = corpus::read_directory(&corpus)?;
+    let lists = Arc::new(Lists {
+        python_host: CaseList::read(&corpus.join("python-host.list"))?,
+        differs: CaseList::read(&corpus.join("differs.list"))?,
+    });
+    let mut trials = comparator_checks::trials();
+    trials.extend(pages::trials(&cases)?);
+    trials.push(lists_name_existing_cases(&lists, &cases));
+    for directory in std::env::var_os("ORRERY_CASES").iter().flat_map(std::env::split_paths) {
+        cases.extend(corpus::read_directory(&directory)?);
+    }
+    if let Ok(wanted) = std::env::var("ORRERY_CASE") {
+        cases.retain(|case| case.id().contains(&wanted));
+    }
+    let listed = cases.iter().filter(|case| lists.python_host.reason(case).is_some()).count();
+    let differing = cases.iter().filter(|case| lists.differs.reason(case).is_some()).count();
+    let compared = cases.len() - listed - differing;
+    trials.extend(cases.into_iter().map(|case| {
+        let lists = Arc::clone(&lists);
+        Trial::test(case.id(), move || Ok(check(&case, &lists).map_err(|e| format!("{e:#}"))?))
+    }));
+    trials.extend(documents::trials(compile_project)?);
+    trials.extend(sessions::trials()?);
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    eprintln!(
+        "{compared} cases are to agree with the reference, {differing} differ on purpose, \
+         {listed} need the Python host\n"
+    );
+    Ok(conclusion.exit_code())
+}
+
+struct Lists {
+    python_host: CaseList,
+    differs: CaseList,
+}
+
+/// Compiles a case and compares. A case that needs the Python host has at least to be answered with
+/// an error instead of a crash; one that differs on purpose has to differ.
+fn check(case: &Case, lists: &Lists) -> Result<()> {
+    let actual = compile(case)?;
+    let found = compare::differences(&case.expected, &actual);
+    if lists.python_host.reason(case).is_some() {
+        if !found.is_empty() && actual["status"] != "error" {
+            bail!("needs the Python host, but was neither refused nor right\n{found}");
+        }
+        return Ok(());
+    }
+    if case.has_flag("python") {
+        bail!("has the flag python but is not in python-host.list");
+    }
+    match lists.differs.reason(case) {
+        Some(reason) if found.is_empty() => {
+            bail!("agrees, but is listed in differs.list ({reason}): remove it there")
+        }
+        None if !found.is_empty() => bail!("{found}\nmain.cf:\n{}", numbered(case)),
+        _ => Ok(()),
+    }
+}
+
+fn numbered(case: &Case) -> String {
+    let main = case.files.get("main.cf").map_or("", String::as_str);
+    (1..).zip(main.lines().take(60)).map(|(number, line)| format!("{number:4} {line}\n")).collect()
+}
+
+/// Compiles a case in a project of its own.
+fn compile(case: &Case) -> Result<Value> {
+    let scratch = tempfile::tempdir()?;
+    let project = scratch.path().canonicalize()?.join("project");
+    fs::create_dir(&project)?;
+    case.write_to(&project)?;
+    compile_project(&project)
+}
+
+/// Runs the binary in a project and reads its report.
+fn compile_project(project: &Path) -> Result<Value> {
+    let scratch = tempfile::tempdir()?;
+    let report = scratch.path().join("report.json");
+    let log = scratch.path().join("log");
+    let log_file = fs::File::create(&log)?;
+    let mut command = Command::new(BINARY);
+    command.args(["compile", "--report"]).arg(&report).current_dir(project);
+    command.env_remove("NOPE").env_remove("NOPE_XX").envs(ENVIRONMENT);
+    command.stdin(Stdio::null()).stdout(log_file.try_clone()?).stderr(log_file);
+    let environment = project.join("env");
+    if environment.is_dir() {
+        command.env("VIRTUAL_ENV", environment);
+    } else {
+        command.env_remove("VIRTUAL_ENV");
+    }
+    let ending = run(command)?;
+    let text = fs::read_to_string(&report).with_context(|| {
+        let log = fs::read_to_string(&log).unwrap_or_default();
+        format!("no report; it ended with {ending} and said:\n{log}")
+    })?;
+    let text = relative_to(&text, project);
+    serde_json::from_str(&text).with_context(|| format!("the report is no JSON:\n{text}"))
+}
+
+/// Paths in a report are compared relative to the project. They hold nothing that JSON escapes.
+fn relative_to(text: &str, project: &Path) -> String {
+    let packages = project.join("env/lib/python3.13/site-packages");
+    text.replace(&*packages.to_string_lossy(), "<env>").replace(&*project.to_string_lossy(), ".")
+}
+
+fn run(mut command: Command) -> Result<String> {
+    let mut child = command.spawn().context("starting the binary")?;
+    let started = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.to_string());
+        }
+        if started.elapsed() > TIME_LIMIT {
+            child.kill()?;
+            child.wait()?;
+            bail!("not done after {} s", TIME_LIMIT.as_secs());
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+fn lists_name_existing_cases(lists: &Arc<Lists>, cases: &[Case]) -> Trial {
+    let mut strays: Vec<String> = Vec::new();
+    for list in [&lists.python_host, &lists.differs] {
+        strays.extend(list.strays(cases).into_iter().map(str::to_owned));
+    }
+    Trial::test("the lists name existing cases", move || {
+        if strays.is_empty() { Ok(()) } else { Err(format!("no such case: {strays:?}").into()) }
+    })
+}

@@ -1,0 +1,78 @@
+//! Diagnostic ids and their pages: an example is shown with the id of its page, and every error that
+//! the corpus knows has an id. That every id has a page is one of `xtask`'s checks.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+use libtest_mimic::{Failed, Trial};
+use orrery_compiler::diagnostic::diagnostic_id;
+use xtask::documents::{self, Model};
+
+use crate::BINARY;
+use crate::corpus::Case;
+
+/// Python's own exceptions, where the reference stumbles over a model: they have no kind.
+const STUMBLES: [&str; 3] = ["AssertionError", "AttributeError", "ValueError"];
+
+pub(crate) fn trials(cases: &[Case]) -> Result<Vec<Trial>> {
+    let mut trials = Vec::new();
+    for file in xtask::read_repository(&xtask::repository_root())? {
+        let page = file.path.strip_prefix("docs/diagnostics/").and_then(|p| p.strip_suffix(".md"));
+        let Some(id) = page.map(str::to_owned) else { continue };
+        for model in documents::models(&file).unwrap_or_default() {
+            let (name, id) =
+                (format!("{}:{} is shown with its id", model.page, model.line), id.clone());
+            trials.push(Trial::test(name, move || {
+                Ok(check(&model, &id).map_err(|error| format!("{error:#}"))?)
+            }));
+        }
+    }
+    if trials.is_empty() {
+        bail!("there are no diagnostic pages with examples");
+    }
+    let unnamed = unnamed_errors(cases);
+    trials.push(Trial::test("every error of the corpus has an id", move || match unnamed {
+        None => Ok(()),
+        Some(list) => Err(Failed::from(list)),
+    }));
+    Ok(trials)
+}
+
+fn check(model: &Model, id: &str) -> Result<()> {
+    let project = tempfile::tempdir()?;
+    fs::create_dir_all(project.path().join("libs"))?;
+    fs::write(project.path().join("project.yml"), "name: example\nmodulepath: libs\n")?;
+    fs::write(project.path().join("main.cf"), &model.main)?;
+    for (path, text) in &model.files {
+        let path = project.path().join(path);
+        fs::create_dir_all(path.parent().unwrap_or(project.path()))?;
+        fs::write(path, text)?;
+    }
+    let output = Command::new(BINARY)
+        .args(["compile", "-v"])
+        .current_dir(project.path())
+        .env_remove("VIRTUAL_ENV")
+        .stdin(Stdio::null())
+        .output()?;
+    let shown = String::from_utf8_lossy(&output.stderr);
+    if !shown.contains(&format!("[{id}]: ")) {
+        bail!("no [{id}] in\n{shown}");
+    }
+    Ok(())
+}
+
+fn unnamed_errors(cases: &[Case]) -> Option<String> {
+    let mut unnamed: Vec<String> = cases
+        .iter()
+        .filter(|case| !case.has_flag("python"))
+        .filter_map(|case| {
+            let error = &case.expected["error"];
+            let (class, text) = (error["class"].as_str()?, error["text"].as_str()?);
+            let known = diagnostic_id(class, text).is_some() || STUMBLES.contains(&class);
+            (!known).then(|| format!("{}: {class}: {text}", case.id()))
+        })
+        .collect();
+    unnamed.sort();
+    (!unnamed.is_empty()).then(|| unnamed.join("\n"))
+}

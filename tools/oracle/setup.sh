@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Makes the virtualenv in which the reference compiler runs: setup.sh DIR.
+# The versions are the ones that the recorded expectations in tests/language were made with.
+set -euo pipefail
+directory="${1:?usage: setup.sh DIR}"
+python="${PYTHON:-python3.13}"
+"$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 13))' || {
+    echo "setup.sh: $python is not Python 3.13; set PYTHON to one that is" >&2
+    exit 1
+}
+"$python" -m venv "$directory"
+"$directory/bin/pip" install --quiet inmanta-core==20.1.0 inmanta-module-std==8.7.5
+"$directory/bin/inmanta" --version

@@ -1,0 +1,205 @@
+//! Dependencies point down the list of layers, and pure crates stay pure.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::Violation;
+
+/// The crates of the workspace, highest first. A crate may depend on those below it only.
+/// The reasons are in `docs/src/architecture/overview.md`; keep both in step.
+pub const LAYERS: [&str; 15] = [
+    "orrery",
+    "orrery-server",
+    "orrery-api",
+    "orrery-agent",
+    "orrery-lsp",
+    "orrery-cluster",
+    "orrery-executor",
+    "orrery-handlers",
+    "orrery-store",
+    "orrery-bus",
+    "orrery-scheduler",
+    "orrery-compiler",
+    "orrery-syntax",
+    "orrery-python",
+    "orrery-model",
+];
+
+/// Crates that do no I/O, so that they can be tested, fuzzed and simulated without a machine.
+const PURE: [&str; 6] = [
+    "orrery-cluster",
+    "orrery-scheduler",
+    "orrery-compiler",
+    "orrery-syntax",
+    "orrery-python",
+    "orrery-model",
+];
+
+/// Libraries whose presence would mean I/O.
+const IMPURE_LIBRARIES: [&str; 7] =
+    ["tokio", "async-nats", "axum", "hyper", "reqwest", "russh", "sqlx"];
+
+/// Libraries that one crate owns.
+const OWNED_LIBRARIES: [(&str, &str); 2] = [("sqlx", "orrery-store"), ("async-nats", "orrery-bus")];
+
+/// Tools of the repository itself: nothing that ships may depend on them.
+const TOOLS: [&str; 1] = ["xtask"];
+
+/// One package of the workspace and the names it depends on.
+#[derive(Clone, Debug)]
+pub struct Package {
+    pub name: String,
+    pub dependencies: Vec<Dependency>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Dependency {
+    pub name: String,
+    /// Only for tests, examples and benches.
+    pub development: bool,
+}
+
+/// The packages of the workspace at `root`, as Cargo sees them.
+///
+/// # Errors
+/// If Cargo cannot be run or its answer cannot be read; the text says which.
+pub fn read_packages(root: &Path) -> Result<Vec<Package>, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root)
+        .output()
+        .map_err(|error| format!("cargo metadata did not start: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let metadata: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("cargo metadata gave no JSON: {error}"))?;
+    packages_of(&metadata).ok_or_else(|| "cargo metadata has an unexpected shape".to_owned())
+}
+
+fn packages_of(metadata: &Value) -> Option<Vec<Package>> {
+    let mut packages = Vec::new();
+    for package in metadata.get("packages")?.as_array()? {
+        let mut dependencies = Vec::new();
+        for dependency in package.get("dependencies")?.as_array()? {
+            dependencies.push(Dependency {
+                name: dependency.get("name")?.as_str()?.to_owned(),
+                development: dependency.get("kind")?.as_str() == Some("dev"),
+            });
+        }
+        packages.push(Package { name: package.get("name")?.as_str()?.to_owned(), dependencies });
+    }
+    Some(packages)
+}
+
+fn layer_of(name: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| *layer == name)
+}
+
+/// Edges that point up or sideways, crates without a layer, and libraries where they do not belong.
+pub fn check(packages: &[Package]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for package in packages {
+        let place = format!("crate {}", package.name);
+        let layer = layer_of(&package.name);
+        if layer.is_none() && !TOOLS.contains(&package.name.as_str()) {
+            violations.push(Violation::new(
+                &place,
+                "has no layer: add it to LAYERS in xtask/src/layers.rs and to the architecture page",
+            ));
+        }
+        for dependency in &package.dependencies {
+            let name = dependency.name.as_str();
+            if let (Some(from), Some(to)) = (layer, layer_of(name))
+                && to <= from
+            {
+                violations.push(Violation::new(
+                    &place,
+                    format!("depends on {name}, which is not below it"),
+                ));
+            }
+            if TOOLS.contains(&name) && !dependency.development {
+                violations
+                    .push(Violation::new(&place, format!("ships the repository's tool {name}")));
+            }
+            if PURE.contains(&package.name.as_str())
+                && IMPURE_LIBRARIES.contains(&name)
+                && !dependency.development
+            {
+                violations
+                    .push(Violation::new(&place, format!("is pure and must not depend on {name}")));
+            }
+            for (library, owner) in OWNED_LIBRARIES {
+                if name == library && package.name != owner {
+                    violations
+                        .push(Violation::new(&place, format!("only {owner} may use {library}")));
+                }
+            }
+        }
+    }
+    violations
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, dependencies: &[&str]) -> Package {
+        let dependencies = dependencies
+            .iter()
+            .map(|name| Dependency { name: (*name).to_owned(), development: false })
+            .collect();
+        Package { name: name.to_owned(), dependencies }
+    }
+
+    fn problems(name: &str, dependencies: &[&str]) -> usize {
+        check(&[package(name, dependencies)]).len()
+    }
+
+    #[test]
+    fn edges_may_point_down_only() {
+        assert_eq!(problems("orrery-compiler", &["orrery-syntax", "orrery-python", "serde"]), 0);
+        assert_eq!(problems("orrery-syntax", &["orrery-compiler"]), 1);
+        assert_eq!(problems("orrery-python", &["orrery-syntax"]), 1);
+        assert_eq!(problems("orrery-syntax", &["orrery-syntax"]), 1);
+    }
+
+    #[test]
+    fn development_edges_obey_the_layers_too() {
+        let mut upward = package("orrery-syntax", &["orrery-compiler", "xtask"]);
+        for dependency in &mut upward.dependencies {
+            dependency.development = true;
+        }
+        assert_eq!(check(&[upward]).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_without_a_layer_is_reported() {
+        assert_eq!(problems("orrery-surprise", &[]), 1);
+        assert_eq!(problems("xtask", &["serde_json"]), 0);
+    }
+
+    #[test]
+    fn pure_crates_and_owned_libraries_are_guarded() {
+        assert_eq!(problems("orrery-scheduler", &["tokio"]), 1);
+        assert_eq!(problems("orrery-server", &["tokio"]), 0);
+        assert_eq!(problems("orrery-server", &["sqlx"]), 1);
+        assert_eq!(problems("orrery-store", &["sqlx"]), 0);
+        assert_eq!(problems("orrery", &["xtask"]), 1);
+    }
+
+    #[test]
+    fn metadata_of_cargo_is_understood() {
+        let metadata = serde_json::json!({"packages": [{"name": "a", "dependencies": [
+            {"name": "b", "kind": null}, {"name": "c", "kind": "dev"}]}]});
+        let packages = packages_of(&metadata).unwrap();
+        assert_eq!(packages[0].name, "a");
+        let kinds: Vec<bool> =
+            packages[0].dependencies.iter().map(|edge| edge.development).collect();
+        assert_eq!(kinds, [false, true]);
+        assert!(packages_of(&serde_json::json!({"packages": [{}]})).is_none());
+    }
+}

@@ -1,0 +1,92 @@
+//! The repository tests itself: layers, leading comments, file sizes, left-over macros, banned
+//! words, the book and the diagnostic pages.
+//!
+//! Each check is a function from what it reads to a list of [`Violation`]s, so that it can be shown
+//! to fail on bad input; `tests/tidy.rs` runs them all on this repository as ordinary tests.
+//! [`documents::models`] also hands the example models of the book to whoever wants to compile them.
+
+pub mod documents;
+pub mod layers;
+pub mod sources;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One broken rule: where, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub place: String,
+    pub problem: String,
+}
+
+impl Violation {
+    pub fn new(place: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self { place: place.into(), problem: problem.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.place, self.problem)
+    }
+}
+
+/// A text file of the repository. `path` is relative to the root and uses `/`.
+#[derive(Clone, Debug)]
+pub struct TextFile {
+    pub path: String,
+    pub text: String,
+}
+
+impl TextFile {
+    pub fn new(path: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { path: path.into(), text: text.into() }
+    }
+
+    /// What follows the last dot of the file's name, or nothing.
+    pub fn extension(&self) -> &str {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        name.rsplit_once('.').map_or("", |(_, extension)| extension)
+    }
+}
+
+/// The root of the repository that this crate was built from.
+pub fn repository_root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// Entries that hold nothing written by hand.
+const SKIPPED_NAMES: [&str; 6] =
+    [".git", "target", "node_modules", ".venv", "__pycache__", ".cfcache"];
+
+/// Every UTF-8 file below `root`, sorted by path. Files that are not text are left out.
+///
+/// # Errors
+/// If a directory or file cannot be read.
+pub fn read_repository(root: &Path) -> std::io::Result<Vec<TextFile>> {
+    let mut files = Vec::new();
+    let mut pending = vec![root.to_path_buf()];
+    while let Some(directory) = pending.pop() {
+        for entry in std::fs::read_dir(&directory)? {
+            let entry = entry?;
+            let kind = entry.file_type()?;
+            let name = entry.file_name();
+            // In a linked work tree `.git` is a file, so names are skipped whatever their kind.
+            if SKIPPED_NAMES.iter().any(|skipped| name == *skipped) {
+                continue;
+            }
+            if kind.is_dir() {
+                pending.push(entry.path());
+            } else if kind.is_file()
+                && let Ok(text) = String::from_utf8(std::fs::read(entry.path())?)
+            {
+                let path = entry.path();
+                let relative = path.strip_prefix(root).unwrap_or(&path);
+                files.push(TextFile::new(relative.to_string_lossy().replace('\\', "/"), text));
+            }
+        }
+    }
+    files.sort_by(|left, right| left.path.cmp(&right.path));
+    Ok(files)
+}
