@@ -339,6 +339,11 @@ impl Renderer<'_> {
         Ok(Val::list(groups.into_iter().map(pair).collect()))
     }
 
+    /// Some filters do not look into what is false, whatever it is.
+    fn iterate_if_true(&mut self, value: &Val) -> Rendered<Vec<Val>> {
+        if self.truth(value)? { self.iterate(value) } else { Ok(Vec::new()) }
+    }
+
     fn mapped(&mut self, value: &Val, mut given: Given) -> Val {
         let value = value.clone();
         self.generator("sync_do_map", |renderer| {
@@ -357,7 +362,7 @@ impl Renderer<'_> {
                     return Err(argument_error(format!("Unexpected keyword argument '{name}'")));
                 }
                 let key = renderer.key_of(attribute, default, false)?;
-                let items = renderer.iterate(&value)?;
+                let items = renderer.iterate_if_true(&value)?;
                 return items.iter().map(|item| renderer.take(item, &key)).collect();
             }
             if given.positional.is_empty() {
@@ -368,7 +373,7 @@ impl Renderer<'_> {
             if !super::check::has_filter(&filter, &*renderer.ctx) {
                 return Err(template_error(&format!("No filter named '{filter}'.")));
             }
-            let items = renderer.iterate(&value)?;
+            let items = renderer.iterate_if_true(&value)?;
             items.into_iter().map(|item| renderer.filter(&filter, item, given.clone())).collect()
         })
     }
@@ -398,7 +403,7 @@ impl Renderer<'_> {
                 Some(test)
             };
             let mut kept = Vec::new();
-            for item in renderer.iterate(&value)? {
+            for item in renderer.iterate_if_true(&value)? {
                 let taken = renderer.take(&item, &key)?;
                 let verdict = match &test {
                     Some(test) => renderer.test(test, &taken, given.clone())?,

@@ -74,8 +74,13 @@ impl Renderer<'_> {
             }
             Val::Iterator(iterator) => format!("<{} object at 0x7f0000000000>", iterator.class),
             Val::Method(method) => {
-                let class = method.object.class();
-                format!("<built-in method {} of {class} object at 0x7f0000000000>", method.name)
+                let (proxy, class) = match &method.object {
+                    Val::Model(Value::List(_)) => ("@", "list"),
+                    Val::Model(Value::Dict(_)) => ("@", "dict"),
+                    object => ("", object.class()),
+                };
+                let name = &method.name;
+                format!("{proxy}<built-in method {name} of {class} object at 0x7f0000000000>")
             }
             Val::Global("range") => "<class 'range'>".to_owned(),
             Val::Global("dict") => "<class 'dict'>".to_owned(),
