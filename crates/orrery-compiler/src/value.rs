@@ -123,8 +123,6 @@ fn index_of(len: usize) -> u32 {
 }
 
 fn hash_text(text: &str) -> u64 {
-    
-    
     FxBuildHasher.hash_one(text)
 }
 

@@ -13,6 +13,7 @@ mod emit;
 mod exec;
 mod expr;
 mod finish;
+mod gradual;
 mod index;
 mod missing;
 mod schedule;
