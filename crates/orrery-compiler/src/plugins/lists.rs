@@ -14,10 +14,10 @@ use crate::value::Value;
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
     plugin!("std::at", [required("objects", ANY_LIST), required("index", "int")] => ANY, at),
-    plugin!("std::contains", [required("dct", "dict"), required("key", "string")] => "bool", contains,
+    plugin!("std::contains", [required("dct", "dict[string, any]"), required("key", "string")] => "bool", contains,
         deprecated: Some("the `<key> in <dict>` construct")),
     plugin!("std::count", [required("item_list", ANY_LIST)] => "int", count),
-    plugin!("std::dict_get", [required("dct", "dict"), required("key", "string")] => "string", dict_get,
+    plugin!("std::dict_get", [required("dct", "dict[string, any]"), required("key", "string")] => "string", dict_get,
         deprecated: Some("using the `<dict>[<key>]` construct")),
     plugin!("std::dict_keys", [required("dct", "dict[string, any]")] => "string[]", dict_keys),
     plugin!("std::filter", [required("values", "list"), required("not_item", "std::Entity")] => "list", filter,
