@@ -374,7 +374,7 @@ impl Machine<'_> {
         }
         if let Some(high) = end.high {
             if count > high as usize {
-                let values = self.delayed_mut(cell).values.clone();
+                let values = self.delayed_mut(cell).values.to_vec();
                 let content = self.heap.list(values);
                 let text = format!(
                     "List over full: max nr of items is {high}, content is {}",
@@ -391,7 +391,7 @@ impl Machine<'_> {
     }
 
     fn set_list_null(&mut self, instance: InstanceId, slot: u32, cell: u32) -> Result<()> {
-        let values = self.delayed(cell).map(|d| d.values.clone()).unwrap_or_default();
+        let values = self.delayed(cell).map(|d| d.values.to_vec()).unwrap_or_default();
         if !values.is_empty() {
             let shown: Vec<String> = values.iter().map(|&value| self.str(value)).collect();
             let text = format!(
