@@ -298,7 +298,11 @@ impl Builder {
     }
 
     /// The closest known name, if one is close.
-    pub(crate) fn suggest(&self, name: &str, known: impl Iterator<Item = Symbol>) -> Option<String> {
+    pub(crate) fn suggest(
+        &self,
+        name: &str,
+        known: impl Iterator<Item = Symbol>,
+    ) -> Option<String> {
         similar_names::closest(name, known.map(|symbol| self.text(symbol))).map(str::to_owned)
     }
 

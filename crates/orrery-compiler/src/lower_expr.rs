@@ -192,12 +192,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn format(
-        &mut self,
-        text: &str,
-        parts: &[ast::Interpolated],
-        cut: Cut,
-    ) -> Box<Format> {
+    fn format(&mut self, text: &str, parts: &[ast::Interpolated], cut: Cut) -> Box<Format> {
         let parts: Box<[(Box<str>, ExprId)]> =
             parts.iter().map(|part| (part.text.clone(), self.expr(&part.reference))).collect();
         let segments = cut(text, &parts);

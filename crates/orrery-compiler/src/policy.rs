@@ -59,8 +59,7 @@ impl Builder {
             }
         };
         let mut own = self.program.entity(id).own.iter().copied();
-        let found =
-            own.rfind(|&own| self.text(self.program.attribute(own).name) == relation);
+        let found = own.rfind(|&own| self.text(self.program.attribute(own).name) == relation);
         match found {
             Some(found) if self.program.attribute(found).relation.is_some() => Ok(found),
             Some(_) => fail(format!(

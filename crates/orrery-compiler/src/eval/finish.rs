@@ -41,7 +41,8 @@ impl Machine<'_> {
                     &lookup.values
                 )
             );
-            errors.push(*self.blame_expr(CompileError::new("NotFoundException", text), lookup.expr));
+            errors
+                .push(*self.blame_expr(CompileError::new("NotFoundException", text), lookup.expr));
         }
     }
 

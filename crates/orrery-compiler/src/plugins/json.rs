@@ -18,6 +18,7 @@ pub(super) const PLUGINS: &[NativePlugin] = &[
 ];
 
 const DEPTH_MAX: usize = 900;
+const NOT_SERIALIZABLE: &str = " is not JSON serializable";
 const DECODE_ERROR: &str = "json.decoder.JSONDecodeError";
 
 fn json_loads(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
@@ -299,7 +300,14 @@ fn number_len(bytes: &[u8]) -> (usize, bool) {
 
 fn json_dumps(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     let mut out = String::new();
-    dumps(ctx, args[0], &mut out, 0)?;
+    if let Err(failure) = dumps(ctx, args[0], &mut out, 0) {
+        if let Failure::Python(error) = &failure
+            && let Some(value) = error.message.strip_suffix(NOT_SERIALIZABLE)
+        {
+            ctx.warn(&format!("Unable to serialize {value}"));
+        }
+        return Err(failure);
+    }
     Ok(ctx.heap_mut().str(&out))
 }
 
@@ -343,7 +351,7 @@ fn dumps(ctx: &dyn Context, value: Value, out: &mut String, depth: usize) -> Res
             out.push('}');
         }
         Value::Instance(_) | Value::Unknown(_) | Value::Other(_) => {
-            let message = format!("{} is not JSON serializable", ctx.proxy_str(value));
+            let message = format!("{}{NOT_SERIALIZABLE}", ctx.proxy_str(value));
             return Err(Failure::python("TypeError", message));
         }
     }

@@ -10,14 +10,14 @@ use super::args::{
     python_len, required, text,
 };
 use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
-use crate::value::Value;
+use crate::value::{MEMBERS_MAX, Value};
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
     plugin!("std::at", [required("objects", ANY_LIST), required("index", "int")] => ANY, at),
-    plugin!("std::contains", [required("dct", "dict"), required("key", "string")] => "bool", contains,
+    plugin!("std::contains", [required("dct", "dict[string, any]"), required("key", "string")] => "bool", contains,
         deprecated: Some("the `<key> in <dict>` construct")),
     plugin!("std::count", [required("item_list", ANY_LIST)] => "int", count),
-    plugin!("std::dict_get", [required("dct", "dict"), required("key", "string")] => "string", dict_get,
+    plugin!("std::dict_get", [required("dct", "dict[string, any]"), required("key", "string")] => "string", dict_get,
         deprecated: Some("using the `<dict>[<key>]` construct")),
     plugin!("std::dict_keys", [required("dct", "dict[string, any]")] => "string[]", dict_keys),
     plugin!("std::filter", [required("values", "list"), required("not_item", "std::Entity")] => "list", filter,
@@ -187,8 +187,11 @@ fn sequence(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     let count = match count {
         Int::Small(count) => count.max(0),
         big if big.is_negative() => 0,
-        _ => return Err(Failure::python("MemoryError", "")),
+        _ => i64::MAX,
     };
+    if count > MEMBERS_MAX as i64 {
+        return Err(Failure::python("MemoryError", ""));
+    }
     let numbers = match start {
         Int::Small(start) if start.checked_add(count).is_some() => {
             (start..start + count).map(Value::Int).collect()

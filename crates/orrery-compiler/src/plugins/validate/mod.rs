@@ -17,7 +17,7 @@ pub(super) const PLUGINS: &[NativePlugin] = &[
     plugin!("std::is_base64_encoded", [required("s", "string")] => "bool", is_base64_encoded),
     plugin!("std::validate_type",
         [required("fq_type_name", "string"), required("value", "any"),
-         optional("validation_parameters", "dict", ParamDefault::Null)] => "bool", validate_type),
+         optional("validation_parameters", "dict[string, any]", ParamDefault::Null)] => "bool", validate_type),
 ];
 
 fn validate_type(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
