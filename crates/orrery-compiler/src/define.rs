@@ -2,9 +2,10 @@
 //! relations and implementations in statement order, indexes and implements. Order-independent for
 //! the author, but the order of registration is the order of cells in an instance.
 
+use indexmap::IndexSet;
 use orrery_syntax::ast::{self, Item, Loc};
 use orrery_syntax::{Interner, Symbol};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::error::{CompileError, Result};
 use crate::load::LoadedFile;
@@ -585,17 +586,14 @@ impl Builder {
 
     /// The entity and all above it, itself first.
     pub(crate) fn lineage(&self, entity: EntityId) -> Vec<EntityId> {
-        let mut all = vec![entity];
+        let mut all = IndexSet::<EntityId, FxBuildHasher>::default();
+        all.insert(entity);
         let mut at = 0;
         while at < all.len() {
-            for &parent in &self.program.entity(all[at]).parents {
-                if !all.contains(&parent) {
-                    all.push(parent);
-                }
-            }
+            all.extend(&self.program.entity(all[at]).parents);
             at += 1;
         }
-        all
+        all.into_iter().collect()
     }
 
     pub(crate) fn new_entity(&mut self, namespace: NamespaceId, short: Symbol, loc: Loc) -> Entity {

@@ -261,6 +261,7 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("UnsetException", "", "not-complete"),
     ("RuntimeException", "not all statements executed", "statements-not-executed"),
     ("EndlessModel", "", "model-too-large"),
+    ("MemoryError", "", "model-too-large"),
     ("MultiException", "", "several-errors"),
 
     ("RuntimeException", "*() missing ", "plugin-arguments"),

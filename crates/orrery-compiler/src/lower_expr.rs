@@ -1,8 +1,12 @@
 //! Lowering of expressions: calls, constructors with their order of assignments, type hints, lookups
 //! and constant folding.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use orrery_syntax::Symbol;
 use orrery_syntax::ast::{self, BinaryOp, Loc};
+use rustc_hash::FxHashSet;
 
 use crate::error::CompileError;
 use crate::ir::{
@@ -563,19 +567,25 @@ impl Lowering<'_> {
 /// Cuts a `{{x}}` text at its references.
 fn interpolation_segments(text: &str, parts: &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>> {
     let mut segments = Vec::new();
-    let mut rest = text;
-    loop {
-        let next = parts
-            .iter()
-            .enumerate()
-            .filter_map(|(number, (pattern, _))| Some((rest.find(&**pattern)?, number)))
-            .min();
-        let Some((at, number)) = next else { break };
-        let part = Some((number as u32, Spec::None));
-        segments.push(Segment { literal: rest[..at].into(), part });
-        rest = &rest[at + parts[number].0.len()..];
+    let mut done = 0;
+    // Where each reference occurs next; of equal ones, the first counts.
+    let mut seen = FxHashSet::default();
+    let mut next: BinaryHeap<Reverse<(usize, usize)>> = parts
+        .iter()
+        .enumerate()
+        .filter(|(_, (pattern, _))| !pattern.is_empty() && seen.insert(&**pattern))
+        .filter_map(|(number, (pattern, _))| Some(Reverse((text.find(&**pattern)?, number))))
+        .collect();
+    while let Some(Reverse((at, number))) = next.pop() {
+        let pattern = &*parts[number].0;
+        if at >= done {
+            let part = Some((number as u32, Spec::None));
+            segments.push(Segment { literal: text[done..at].into(), part });
+            done = at + pattern.len();
+        }
+        next.extend(text[done..].find(pattern).map(|after| Reverse((done + after, number))));
     }
-    segments.push(Segment { literal: rest.into(), part: None });
+    segments.push(Segment { literal: text[done..].into(), part: None });
     Some(segments.into_boxed_slice())
 }
 

@@ -1,7 +1,9 @@
 //! `implement` statements: which implementations an entity's instances run, and under which
 //! conditions; and what else is laid out per entity before the run.
 
+use indexmap::IndexSet;
 use orrery_syntax::ast::{self, Item, Loc};
+use rustc_hash::FxBuildHasher;
 
 use crate::define::Builder;
 use crate::error::{CompileError, Result};
@@ -24,7 +26,8 @@ impl Builder {
         }
         for number in 0..self.program.entities.len() {
             let mut all = Vec::new();
-            let mut pending = vec![EntityId(number as u32)];
+            let mut pending = IndexSet::<EntityId, FxBuildHasher>::default();
+            pending.insert(EntityId(number as u32));
             let mut next = 0;
             while next < pending.len() {
                 let entity = self.program.entity(pending[next]);
@@ -34,25 +37,16 @@ impl Builder {
                     .iter()
                     .any(|&implement| self.program.implements[implement as usize].parents);
                 if inherits {
-                    let parents: Vec<EntityId> = entity.parents.clone();
-                    for parent in parents {
-                        if !pending.contains(&parent) {
-                            pending.push(parent);
-                        }
-                    }
+                    pending.extend(&entity.parents);
                 }
                 next += 1;
             }
-            let mut bits: Vec<u32> = Vec::new();
+            let mut bits = IndexSet::<u32, FxBuildHasher>::default();
             for &implement in &all {
-                for &one in &self.program.implements[implement as usize].implementations {
-                    if !bits.contains(&one) {
-                        bits.push(one);
-                    }
-                }
+                bits.extend(&self.program.implements[implement as usize].implementations);
             }
             self.program.entities[number].implements = all;
-            self.program.entities[number].implementations = bits;
+            self.program.entities[number].implementations = bits.into_iter().collect();
             self.index_slots(EntityId(number as u32));
         }
         Ok(())

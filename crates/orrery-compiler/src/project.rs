@@ -32,11 +32,13 @@ pub struct Limits {
     pub instances: u32,
     /// How deep instances may be created from implementations of instances.
     pub creation_depth: u32,
+    /// What a run may need, roughly.
+    pub memory_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { instances: 20_000_000, creation_depth: 5_000 }
+        Limits { instances: 20_000_000, creation_depth: 5_000, memory_bytes: 4 << 30 }
     }
 }
 

@@ -8,7 +8,6 @@ use crate::error::{CompileError, Result};
 use crate::ir::{Construct, ExprId, ExprKind};
 use crate::lower_expr::missing_index_attributes;
 use crate::program::EntityId;
-use crate::project::Limits;
 use crate::value::{InstanceId, Value};
 
 use super::emit::{NOBODY, Owner, Place};
@@ -342,40 +341,5 @@ impl Machine<'_> {
                 self.implemented_more.insert((instance, number))
             }
         }
-    }
-
-    fn endless(&self, id: ExprId, creator: Option<InstanceId>, depth: u32) -> Box<CompileError> {
-        let mut chain = vec![self.renderer().expr(id)];
-        let mut at = creator;
-        while let Some(instance) = at.filter(|_| chain.len() < 5) {
-            chain.push(self.str(Value::Instance(instance)));
-            let creator = self.instances[instance.index()].creator;
-            at = (creator != NONE).then_some(InstanceId(creator));
-        }
-        let chain = chain.join(" made by ");
-        let Limits { instances, creation_depth } = self.limits;
-        let (text, help) = if depth > creation_depth {
-            (
-                format!(
-                    "the model does not end: implementations make instances {depth} deep: {chain}"
-                ),
-                format!(
-                    "end the recursion with a condition (`implement … when …`); a model that is \
-                     meant to be so deep needs a higher limit: --max-depth N, now {creation_depth}"
-                ),
-            )
-        } else {
-            (
-                format!(
-                    "the model is too large: more than {instances} instances, the last one {depth} \
-                     implementations deep: {chain}"
-                ),
-                format!(
-                    "a model that is meant to be so large needs a higher limit: --max-instances N, \
-                     now {instances}"
-                ),
-            )
-        };
-        self.blame_expr(CompileError::new("EndlessModel", text), id).help(help)
     }
 }

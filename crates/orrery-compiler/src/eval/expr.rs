@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::error::{CompileError, Result};
 use crate::ir::{Cast, ExprId, ExprKind, Format, Segment, Spec};
-use crate::value::{Dict, Other, Value};
+use crate::value::{Dict, Other, TEXT_BYTES_MAX, Value};
 
 use super::emit::{NOBODY, Owner, Place};
 use super::{EMPTY, LITERAL, Machine, Temp, Unit};
@@ -207,7 +207,11 @@ impl Machine<'_> {
                 );
                 return self.fail("TypingException", text);
             };
-            let joined = format!("{}{}", self.heap.text(a), self.heap.text(b));
+            let (a, b) = (self.heap.text(a), self.heap.text(b));
+            if a.len() + b.len() > TEXT_BYTES_MAX {
+                return Err(CompileError::python(PyError::new("MemoryError", "text would be longer than 1 GiB")));
+            }
+            let joined = format!("{a}{b}");
             return Ok(self.heap.str(&joined));
         }
         let (Some(a), Some(b)) = (self.heap.number(left), self.heap.number(right)) else {

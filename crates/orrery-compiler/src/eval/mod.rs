@@ -15,6 +15,7 @@ mod expr;
 mod finish;
 mod gradual;
 mod index;
+mod limits;
 mod missing;
 mod schedule;
 mod validate;
