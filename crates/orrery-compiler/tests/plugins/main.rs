@@ -3,6 +3,7 @@
 //! `tests/recorded` holds calls with the reference's answers; `tools/oracle` records them.
 
 mod memory;
+mod never_panics;
 mod recorded;
 mod signatures;
 mod templates;
