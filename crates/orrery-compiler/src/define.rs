@@ -2,9 +2,10 @@
 //! relations and implementations in statement order, indexes and implements. Order-independent for
 //! the author, but the order of registration is the order of cells in an instance.
 
+use indexmap::IndexSet;
 use orrery_syntax::ast::{self, Item, Loc};
 use orrery_syntax::{Interner, Symbol};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::error::{CompileError, Result};
 use crate::load::LoadedFile;
@@ -19,16 +20,15 @@ use crate::value::Heap;
 
 /// Symbols that the compiler itself knows.
 #[derive(Debug, Clone, Copy)]
-pub struct Known {
+pub(crate) struct Known {
     pub self_: Symbol,
     pub requires: Symbol,
     pub provides: Symbol,
-    pub dict: Symbol,
     pub std: Symbol,
     pub entity: Symbol,
 }
 
-pub struct Builder {
+pub(crate) struct Builder {
     pub program: Program,
     pub heap: Heap,
     pub known: Known,
@@ -41,12 +41,11 @@ pub struct Builder {
 type Place = (usize, usize);
 
 impl Builder {
-    pub fn new(mut interner: Interner, sources: Sources, policy: Vec<String>) -> Self {
+    pub(crate) fn new(mut interner: Interner, sources: Sources, policy: Vec<String>) -> Self {
         let known = Known {
             self_: interner.intern("self"),
             requires: interner.intern("requires"),
             provides: interner.intern("provides"),
-            dict: interner.intern("dict"),
             std: interner.intern("std"),
             entity: interner.intern("Entity"),
         };
@@ -61,7 +60,7 @@ impl Builder {
         }
     }
 
-    pub fn define(&mut self, files: &[LoadedFile], plugins: &[NativePlugin]) -> Result<()> {
+    pub(crate) fn define(&mut self, files: &[LoadedFile], plugins: &[NativePlugin]) -> Result<()> {
         self.namespaces(files)?;
         let names = self.names(files)?;
         self.plugins(plugins);
@@ -76,7 +75,7 @@ impl Builder {
         Ok(())
     }
 
-    pub fn text(&self, symbol: Symbol) -> &str {
+    pub(crate) fn text(&self, symbol: Symbol) -> &str {
         self.program.interner.text(symbol)
     }
 
@@ -191,7 +190,7 @@ impl Builder {
         Ok(numbers)
     }
 
-    pub fn full_name(&self, namespace: NamespaceId, name: Symbol) -> String {
+    pub(crate) fn full_name(&self, namespace: NamespaceId, name: Symbol) -> String {
         let namespace = self.program.namespaces[namespace.index()].name;
         format!("{}::{}", self.text(namespace), self.text(name))
     }
@@ -234,7 +233,7 @@ impl Builder {
     }
 
     /// Looks a name up as the files see it. Unqualified names: own namespace, then those above.
-    pub fn lookup(&self, name: Symbol, namespace: NamespaceId) -> Option<Definition> {
+    pub(crate) fn lookup(&self, name: Symbol, namespace: NamespaceId) -> Option<Definition> {
         let text = self.text(name);
         if let Some((prefix, last)) = text.rsplit_once("::") {
             let target = self.visible_namespace(prefix, namespace)?;
@@ -252,13 +251,13 @@ impl Builder {
         None
     }
 
-    pub fn visible_namespace(&self, prefix: &str, from: NamespaceId) -> Option<NamespaceId> {
+    pub(crate) fn visible_namespace(&self, prefix: &str, from: NamespaceId) -> Option<NamespaceId> {
         let prefix = self.program.interner.get(prefix)?;
         self.program.namespaces[from.index()].imports.get(&prefix).copied()
     }
 
     /// The error for a type or plugin name that means nothing.
-    pub fn type_not_found(
+    pub(crate) fn type_not_found(
         &self,
         name: Symbol,
         loc: Loc,
@@ -299,11 +298,15 @@ impl Builder {
     }
 
     /// The closest known name, if one is close.
-    pub fn suggest(&self, name: &str, known: impl Iterator<Item = Symbol>) -> Option<String> {
+    pub(crate) fn suggest(
+        &self,
+        name: &str,
+        known: impl Iterator<Item = Symbol>,
+    ) -> Option<String> {
         similar_names::closest(name, known.map(|symbol| self.text(symbol))).map(str::to_owned)
     }
 
-    pub fn primitive(&mut self, text: &str) -> Option<TypeId> {
+    pub(crate) fn primitive(&mut self, text: &str) -> Option<TypeId> {
         let ty = match text {
             "string" => Type::String,
             "int" => Type::Int,
@@ -317,13 +320,13 @@ impl Builder {
         Some(self.program.intern_type(ty))
     }
 
-    pub fn warn_number(&mut self, loc: Loc) {
+    pub(crate) fn warn_number(&mut self, loc: Loc) {
         let text = "Type 'number' is deprecated, use 'float' or 'int' instead".to_owned();
         self.warnings.push(("TypeDeprecationWarning", text, Some(loc)));
     }
 
     /// A type that an attribute or typedef may have: primitive or typedef.
-    pub fn resolve_type(
+    pub(crate) fn resolve_type(
         &mut self,
         name: Symbol,
         loc: Loc,
@@ -345,7 +348,7 @@ impl Builder {
         }
     }
 
-    pub fn resolve_entity(
+    pub(crate) fn resolve_entity(
         &mut self,
         name: Symbol,
         loc: Loc,
@@ -582,21 +585,18 @@ impl Builder {
     }
 
     /// The entity and all above it, itself first.
-    pub fn lineage(&self, entity: EntityId) -> Vec<EntityId> {
-        let mut all = vec![entity];
+    pub(crate) fn lineage(&self, entity: EntityId) -> Vec<EntityId> {
+        let mut all = IndexSet::<EntityId, FxBuildHasher>::default();
+        all.insert(entity);
         let mut at = 0;
         while at < all.len() {
-            for &parent in &self.program.entity(all[at]).parents {
-                if !all.contains(&parent) {
-                    all.push(parent);
-                }
-            }
+            all.extend(&self.program.entity(all[at]).parents);
             at += 1;
         }
-        all
+        all.into_iter().collect()
     }
 
-    pub fn new_entity(&mut self, namespace: NamespaceId, short: Symbol, loc: Loc) -> Entity {
+    pub(crate) fn new_entity(&mut self, namespace: NamespaceId, short: Symbol, loc: Loc) -> Entity {
         let full = self.full_name(namespace, short);
         Entity {
             name: self.program.interner.intern(&full),
@@ -623,13 +623,13 @@ impl Builder {
     }
 }
 
-pub fn duplicate(text: impl Into<String>, second: Loc, first: Loc) -> Box<CompileError> {
+pub(crate) fn duplicate(text: impl Into<String>, second: Loc, first: Loc) -> Box<CompileError> {
     let mut error = CompileError::new("DuplicateException", text).at(second);
     error.places = Some((second, first));
     error.related(first, "first defined here")
 }
 
-pub fn item_loc(item: &Item) -> Loc {
+pub(crate) fn item_loc(item: &Item) -> Loc {
     match item {
         Item::Import(item) => item.loc,
         Item::Entity(item) => item.loc,

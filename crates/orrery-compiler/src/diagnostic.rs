@@ -166,14 +166,13 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("ModuleV2InV1PathException", "", "module-layout"),
     ("ModuleMetadataFileNotFound", "", "module-layout"),
     ("InvalidMetadata", "", "invalid-metadata"),
-    ("InvalidRequirement", "", "invalid-metadata"),
     ("ProjectNotFound", "", "project-not-found"),
     ("UnreadableFile", "", "unreadable-file"),
-    ("UnicodeDecodeError", "", "unreadable-file"),
     ("IsADirectoryError", "", "unreadable-file"),
     ("NotADirectoryError", "", "unreadable-file"),
     ("PermissionError", "", "unreadable-file"),
     ("OSError", "[Errno 40]", "unreadable-file"),
+    ("UnicodeDecodeError", "", "unreadable-file"),
     ("CompilerException", "*is not a valid module name: hyphens", "hyphen-in-name"),
     ("CompilerException", "Unable to load all plug-ins", "plugin-load-failed"),
 
@@ -262,6 +261,7 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("UnsetException", "", "not-complete"),
     ("RuntimeException", "not all statements executed", "statements-not-executed"),
     ("EndlessModel", "", "model-too-large"),
+    ("MemoryError", "", "model-too-large"),
     ("MultiException", "", "several-errors"),
 
     ("RuntimeException", "*() missing ", "plugin-arguments"),

@@ -16,6 +16,7 @@ pub mod ir;
 pub mod load;
 mod lower;
 mod lower_expr;
+mod lower_implements;
 mod metadata;
 mod modules;
 pub mod plugins;

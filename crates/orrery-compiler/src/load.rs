@@ -267,8 +267,11 @@ fn bare(class: &'static str, text: impl Into<String>) -> Box<CompileError> {
 fn check_requirements(requirements: &[String]) -> Result<()> {
     let help = "this is one of the requirements in project.yml or module.yml";
     requirements.iter().try_for_each(|requirement| {
-        versions::check_requirement(requirement)
-            .map_err(|text| bare("InvalidRequirement", text).help(help))
+        versions::check_requirement(requirement).map_err(|text| {
+            let mut error = bare("InvalidRequirement", text).help(help);
+            error.id = Some("invalid-metadata");
+            error
+        })
     })
 }
 

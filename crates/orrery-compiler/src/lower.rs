@@ -11,17 +11,16 @@ use rustc_hash::FxHashMap;
 use crate::define::Builder;
 use crate::error::{CompileError, Result};
 use crate::ir::{
-    Annotation, Block, BlockId, Expr, ExprId, ExprKind, Implement, Promise, Stmt, StmtId, StmtKind,
-    Var,
+    Annotation, Block, BlockId, Expr, ExprId, ExprKind, Promise, Stmt, StmtId, StmtKind, Var,
 };
 use crate::load::LoadedFile;
 use crate::lower_expr::Owner;
-use crate::program::{AttributeId, Definition, EntityId, NamespaceId, Type};
+use crate::program::{AttributeId, Definition, EntityId, NamespaceId};
 use crate::render::{NoInstances, Renderer};
 use crate::value::Value;
 
 /// One level of names around a statement, innermost last.
-enum Level {
+pub(crate) enum Level {
     /// Variables with their slots and the place of their first assignment.
     Block(FxHashMap<Symbol, (u16, Loc)>),
     /// The variable of a comprehension.
@@ -31,21 +30,21 @@ enum Level {
 }
 
 /// Shared by everything in the file: there may be very many of both.
-type Globals = Rc<FxHashMap<Symbol, Loc>>;
+pub(crate) type Globals = Rc<FxHashMap<Symbol, Loc>>;
 
-pub struct Lowering<'b> {
+pub(crate) struct Lowering<'b> {
     pub b: &'b mut Builder,
-    levels: Vec<Level>,
+    pub(crate) levels: Vec<Level>,
     pub namespace: NamespaceId,
     /// Top-level variables of the file with the place of their first assignment.
-    globals: Globals,
+    pub(crate) globals: Globals,
     /// The first error inside the statement at hand.
     pub error: Option<Box<CompileError>>,
 }
 
 impl Builder {
     /// Lowers all code. The first error in statement order is reported.
-    pub fn lower(&mut self, files: &[LoadedFile]) -> Result<()> {
+    pub(crate) fn lower(&mut self, files: &[LoadedFile]) -> Result<()> {
         self.program.exprs.push(Expr {
             kind: ExprKind::Const(Value::Null),
             loc: Loc { file: files[0].file, start: 0, end: 0, column: false },
@@ -106,7 +105,7 @@ impl Builder {
         Ok(())
     }
 
-    pub fn add_block(&mut self, stmts: Vec<StmtId>, variables: &[Symbol]) -> BlockId {
+    pub(crate) fn add_block(&mut self, stmts: Vec<StmtId>, variables: &[Symbol]) -> BlockId {
         let id = BlockId(self.program.blocks.len() as u32);
         let names = self.add_frame_names(variables);
         let locals = variables.len() as u32;
@@ -114,7 +113,7 @@ impl Builder {
         id
     }
 
-    pub fn add_frame_names(&mut self, variables: &[Symbol]) -> u32 {
+    pub(crate) fn add_frame_names(&mut self, variables: &[Symbol]) -> u32 {
         self.program.frame_names.push(variables.into());
         self.program.frame_names.len() as u32 - 1
     }
@@ -139,155 +138,8 @@ impl Builder {
         all
     }
 
-    fn implements(&mut self, files: &[LoadedFile], globals: &[Globals]) -> Result<()> {
-        for (at, file) in files.iter().enumerate() {
-            for item in &file.ast.items {
-                let Item::Implement(implement) = item else { continue };
-                let namespace = NamespaceId(at as u32);
-                let statement = format!("Implement({})", self.text(implement.entity.symbol));
-                self.implement(implement, namespace, globals[at].clone())
-                    .map_err(|e| e.or_in(|| statement, Loc { column: false, ..implement.loc }))?;
-            }
-        }
-        for number in 0..self.program.entities.len() {
-            let mut all = Vec::new();
-            let mut pending = vec![EntityId(number as u32)];
-            let mut next = 0;
-            while next < pending.len() {
-                let entity = self.program.entity(pending[next]);
-                all.extend(entity.own_implements.iter().copied());
-                let inherits = entity
-                    .own_implements
-                    .iter()
-                    .any(|&implement| self.program.implements[implement as usize].parents);
-                if inherits {
-                    let parents: Vec<EntityId> = entity.parents.clone();
-                    for parent in parents {
-                        if !pending.contains(&parent) {
-                            pending.push(parent);
-                        }
-                    }
-                }
-                next += 1;
-            }
-            let mut bits: Vec<u32> = Vec::new();
-            for &implement in &all {
-                for &one in &self.program.implements[implement as usize].implementations {
-                    if !bits.contains(&one) {
-                        bits.push(one);
-                    }
-                }
-            }
-            self.program.entities[number].implements = all;
-            self.program.entities[number].implementations = bits;
-            self.index_slots(EntityId(number as u32));
-        }
-        Ok(())
-    }
-
-    /// Where an entity keeps the attributes of its indexes.
-    fn index_slots(&mut self, id: EntityId) {
-        let entity = self.program.entity(id);
-        let mut all = Vec::new();
-        for &index in &entity.indexes {
-            let mut slots = Vec::new();
-            for name in &self.program.indexes[index as usize].attributes {
-                let slot = entity.slot_of[name];
-                let mut ty = self.program.slot(id, slot).ty;
-                if let Type::Nullable(inner) = self.program.ty(ty) {
-                    ty = *inner;
-                }
-                slots.push((slot, *self.program.ty(ty) == Type::Float));
-            }
-            all.push(slots);
-        }
-        let delayed = |slot: &usize| {
-            let attribute = self.program.attribute(entity.slots[*slot]);
-            attribute.relation.is_some_and(|end| !end.is_single() && end.low == 0)
-        };
-        let open = (0..entity.slots.len()).filter(delayed).map(|slot| slot as u32).collect();
-        let entity = &mut self.program.entities[id.index()];
-        entity.index_slots = all;
-        entity.open_slots = open;
-    }
-
-    fn implement(
-        &mut self,
-        implement: &ast::Implement,
-        namespace: NamespaceId,
-        globals: Globals,
-    ) -> Result<()> {
-        let entity =
-            self.resolve_entity(implement.entity.symbol, implement.entity.loc, namespace)?;
-        let mut implementations = Vec::new();
-        let mut parents = false;
-        for using in &implement.using {
-            let path = match using {
-                ast::ImplementationRef::Parents(_) => {
-                    parents = true;
-                    continue;
-                }
-                ast::ImplementationRef::Named(path) => path,
-            };
-            let number = match self.lookup(path.symbol, namespace) {
-                Some(Definition::Implementation(number)) => number,
-                Some(_) => {
-                    let text = format!("{} is not an implementation", self.text(path.symbol));
-                    let mut error = CompileError::new("AssertionError", text);
-                    error.bare = true;
-                    return Err(error);
-                }
-                None => return Err(self.type_not_found(path.symbol, path.loc, namespace)),
-            };
-            let target = self.program.implementations[number as usize].entity;
-            if !self.program.is_subtype(entity, target) {
-                let text = format!(
-                    "Type mismatch: cannot use {} as implementation for  {} because its implementing type is {}",
-                    self.text(self.program.implementations[number as usize].name),
-                    self.text(self.program.entity(entity).name),
-                    self.text(self.program.entity(target).name),
-                );
-                return Err(CompileError::new("TypingException", text));
-            }
-            implementations.push(number);
-        }
-        let mut lowering = Lowering {
-            b: self,
-            levels: vec![Level::Instance(entity)],
-            namespace,
-            globals,
-            error: None,
-        };
-        let when = implement.when.as_ref().map(|when| lowering.expr(when));
-        if let Some(mut error) = lowering.error.take() {
-            // The reference names no statement here.
-            error.final_place = true;
-            return Err(error);
-        }
-        let when = when.filter(|&when| {
-            !matches!(self.program.expr(when).kind, ExprKind::Const(Value::Bool(true)))
-        });
-        if parents && when.is_some() {
-            let text = "Conditional implementation with parents not allowed";
-            let shown = format!("Implement({})", self.text(implement.entity.symbol));
-            let error = CompileError::new("RuntimeException", text);
-            return Err(error.in_statement(shown, implement.entity.loc));
-        }
-        let number = self.program.implements.len() as u32;
-        self.program.implements.push(Implement {
-            entity,
-            implementations: implementations.into_boxed_slice(),
-            parents,
-            when,
-            namespace,
-            loc: implement.entity.loc,
-        });
-        self.program.entities[entity.index()].own_implements.push(number);
-        Ok(())
-    }
-
     /// The value of an expression that is constant.
-    pub fn constant(&mut self, expr: &ast::Expr) -> Option<Value> {
+    pub(crate) fn constant(&mut self, expr: &ast::Expr) -> Option<Value> {
         let id = self.lower_constant(expr);
         match self.program.expr(id).kind {
             ExprKind::Const(value) => Some(value),
@@ -306,17 +158,17 @@ impl Builder {
         lowering.expr(expr)
     }
 
-    pub fn renderer(&self) -> Renderer<'_> {
+    pub(crate) fn renderer(&self) -> Renderer<'_> {
         Renderer { program: &self.program, heap: &self.heap, instances: &NoInstances }
     }
 
-    pub fn render_ast(&mut self, expr: &ast::Expr) -> String {
+    pub(crate) fn render_ast(&mut self, expr: &ast::Expr) -> String {
         let id = self.lower_constant(expr);
         self.renderer().expr(id)
     }
 
     /// `type name = default`, as messages show a declaration.
-    pub fn render_attribute(&mut self, attribute: &ast::Attribute) -> String {
+    pub(crate) fn render_attribute(&mut self, attribute: &ast::Attribute) -> String {
         let default = match &attribute.default {
             ast::Default::Value(expr) => match expr.kind {
                 ast::ExprKind::List(_) => " = List()".into(),
@@ -343,13 +195,13 @@ impl Lowering<'_> {
         }
     }
 
-    pub fn fail(&mut self, error: Box<CompileError>) {
+    pub(crate) fn fail(&mut self, error: Box<CompileError>) {
         if self.error.is_none() {
             self.error = Some(error);
         }
     }
 
-    pub fn add(&mut self, kind: ExprKind, loc: Loc) -> ExprId {
+    pub(crate) fn add(&mut self, kind: ExprKind, loc: Loc) -> ExprId {
         let temps = if kind.is_temp() { 1 } else { self.children_temps(&kind) };
         let id = ExprId(self.b.program.exprs.len() as u32);
         self.b.program.exprs.push(Expr { kind, loc, temps });
@@ -380,17 +232,10 @@ impl Lowering<'_> {
         self.levels.push(Level::SelfValue);
         let constraint = self.expr(&typedef.constraint);
         self.levels.pop();
-        let name = self.b.text(typedef.name.symbol).to_owned();
-        if let Some(error) = self.error.take() {
-            return Err(error);
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => Ok(constraint),
         }
-        let own_name = typedef.name.symbol;
-        if !self.mentions(&typedef.constraint, own_name) {
-            let text = "typedef expressions should reference the self variable";
-            return Err(CompileError::new("TypingException", text)
-                .in_statement(format!("Type({name})"), typedef.loc));
-        }
-        Ok(constraint)
     }
 
     fn annotations(&mut self, relation: &ast::Relation) -> Result<()> {
@@ -419,17 +264,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn mentions(&self, expr: &ast::Expr, own: Symbol) -> bool {
-        let mut found = matches!(expr.kind, ast::ExprKind::Regex(_));
-        walk(expr, &mut |expr| {
-            if let ast::ExprKind::Variable(path) = &expr.kind {
-                found |= path.symbol == self.b.known.self_ || path.symbol == own;
-            }
-        });
-        found
-    }
-
-    pub fn stmt(&mut self, stmt: &ast::Stmt) -> Result<StmtId> {
+    pub(crate) fn stmt(&mut self, stmt: &ast::Stmt) -> Result<StmtId> {
         let (kind, loc) = match stmt {
             ast::Stmt::Assign(assign) => {
                 let kind = match &assign.target {
@@ -578,7 +413,7 @@ impl Lowering<'_> {
     }
 
     /// Where a variable lives, seen from here.
-    pub fn variable(&self, name: Symbol) -> Var {
+    pub(crate) fn variable(&self, name: Symbol) -> Var {
         let text = self.b.text(name);
         if let Some((prefix, last)) = text.rsplit_once("::") {
             let Some(namespace) = self.b.visible_namespace(prefix, self.namespace) else {
@@ -659,7 +494,7 @@ impl Lowering<'_> {
         false
     }
 
-    pub fn with_variable<T>(
+    pub(crate) fn with_variable<T>(
         &mut self,
         variable: ast::Name,
         inside: impl FnOnce(&mut Self) -> T,
@@ -713,51 +548,5 @@ fn root_of(expr: &ast::Expr) -> Option<Symbol> {
         ast::ExprKind::Variable(path) => Some(path.symbol),
         ast::ExprKind::Attribute { base, .. } => root_of(base),
         _ => None,
-    }
-}
-
-/// Visits an expression and everything in it.
-fn walk(expr: &ast::Expr, visit: &mut dyn FnMut(&ast::Expr)) {
-    visit(expr);
-    let mut each = |expr: &ast::Expr| walk(expr, visit);
-    match &expr.kind {
-        ast::ExprKind::Interpolation { parts, .. } | ast::ExprKind::FString { parts, .. } => {
-            parts.iter().for_each(|part| each(&part.reference));
-        }
-        ast::ExprKind::Attribute { base, .. } => each(base),
-        ast::ExprKind::Call { args, .. }
-        | ast::ExprKind::Construct { args, .. }
-        | ast::ExprKind::IndexLookup { args, .. }
-        | ast::ExprKind::ShortIndexLookup { args, .. } => {
-            for arg in args {
-                let (ast::Arg::Positional(e) | ast::Arg::Keyword(_, e) | ast::Arg::Spread(e)) = arg;
-                each(e);
-            }
-        }
-        ast::ExprKind::Lookup { base, key } => {
-            each(base);
-            each(key);
-        }
-        ast::ExprKind::List(items) => items.iter().for_each(each),
-        ast::ExprKind::Dict(items) => items.iter().for_each(|(_, _, item)| each(item)),
-        ast::ExprKind::Comprehension { value, iterable, guard, .. } => {
-            each(value);
-            each(iterable);
-            if let Some(guard) = guard {
-                each(guard);
-            }
-        }
-        ast::ExprKind::Not(inner) => each(inner),
-        ast::ExprKind::Binary { left, right, .. } => {
-            each(left);
-            each(right);
-        }
-        ast::ExprKind::Conditional { condition, then, otherwise } => {
-            each(condition);
-            each(then);
-            each(otherwise);
-        }
-        ast::ExprKind::IsDefined { base: Some(base), .. } => each(base),
-        _ => {}
     }
 }

@@ -1,8 +1,12 @@
 //! Lowering of expressions: calls, constructors with their order of assignments, type hints, lookups
 //! and constant folding.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use orrery_syntax::Symbol;
 use orrery_syntax::ast::{self, BinaryOp, Loc};
+use rustc_hash::FxHashSet;
 
 use crate::error::CompileError;
 use crate::ir::{
@@ -12,6 +16,11 @@ use crate::ir::{
 use crate::lower::Lowering;
 use crate::program::{Definition, EntityId};
 use crate::value::{Dict, Value};
+
+/// Cuts a text with references into segments, where that can be done beforehand.
+type Cut = fn(&str, &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>>;
+
+type Keywords = Box<[(Symbol, ExprId)]>;
 
 /// What an expression is the direct right-hand side of.
 #[derive(Clone, Copy, Default)]
@@ -32,12 +41,12 @@ pub(crate) enum Owner<'a> {
 }
 
 impl Lowering<'_> {
-    pub fn expr(&mut self, expr: &ast::Expr) -> ExprId {
+    pub(crate) fn expr(&mut self, expr: &ast::Expr) -> ExprId {
         self.lower(expr, Position::default())
     }
 
     /// The right-hand side of an attribute assignment or constructor argument.
-    pub fn value_for(
+    pub(crate) fn value_for(
         &mut self,
         expr: &ast::Expr,
         hint: Option<EntityId>,
@@ -183,12 +192,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn format(
-        &mut self,
-        text: &str,
-        parts: &[ast::Interpolated],
-        cut: fn(&str, &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>>,
-    ) -> Box<Format> {
+    fn format(&mut self, text: &str, parts: &[ast::Interpolated], cut: Cut) -> Box<Format> {
         let parts: Box<[(Box<str>, ExprId)]> =
             parts.iter().map(|part| (part.text.clone(), self.expr(&part.reference))).collect();
         let segments = cut(text, &parts);
@@ -226,7 +230,7 @@ impl Lowering<'_> {
         ExprKind::Const(self.b.heap.dict(dict))
     }
 
-    fn keyword_args(&mut self, args: &[ast::Arg]) -> (Box<[(Symbol, ExprId)]>, Box<[ExprId]>) {
+    fn keyword_args(&mut self, args: &[ast::Arg]) -> (Keywords, Box<[ExprId]>) {
         let (mut keyword, mut spread) = (Vec::new(), Vec::new());
         for arg in args {
             match arg {
@@ -563,19 +567,25 @@ impl Lowering<'_> {
 /// Cuts a `{{x}}` text at its references.
 fn interpolation_segments(text: &str, parts: &[(Box<str>, ExprId)]) -> Option<Box<[Segment]>> {
     let mut segments = Vec::new();
-    let mut rest = text;
-    loop {
-        let next = parts
-            .iter()
-            .enumerate()
-            .filter_map(|(number, (pattern, _))| Some((rest.find(&**pattern)?, number)))
-            .min();
-        let Some((at, number)) = next else { break };
-        let part = Some((number as u32, Spec::None));
-        segments.push(Segment { literal: rest[..at].into(), part });
-        rest = &rest[at + parts[number].0.len()..];
+    let mut done = 0;
+    // Where each reference occurs next; of equal ones, the first counts.
+    let mut seen = FxHashSet::default();
+    let mut next: BinaryHeap<Reverse<(usize, usize)>> = parts
+        .iter()
+        .enumerate()
+        .filter(|(_, (pattern, _))| !pattern.is_empty() && seen.insert(&**pattern))
+        .filter_map(|(number, (pattern, _))| Some(Reverse((text.find(&**pattern)?, number))))
+        .collect();
+    while let Some(Reverse((at, number))) = next.pop() {
+        let pattern = &*parts[number].0;
+        if at >= done {
+            let part = Some((number as u32, Spec::None));
+            segments.push(Segment { literal: text[done..at].into(), part });
+            done = at + pattern.len();
+        }
+        next.extend(text[done..].find(pattern).map(|after| Reverse((done + after, number))));
     }
-    segments.push(Segment { literal: rest.into(), part: None });
+    segments.push(Segment { literal: text[done..].into(), part: None });
     Some(segments.into_boxed_slice())
 }
 
@@ -620,7 +630,7 @@ fn query_parts(
 }
 
 /// The error for index attributes that a constructor does not have.
-pub fn missing_index_attributes(
+pub(crate) fn missing_index_attributes(
     program: &crate::program::Program,
     entity: EntityId,
     missing: &[Symbol],

@@ -58,9 +58,8 @@ impl Builder {
                 ));
             }
         };
-        let own = self.program.entity(id).own.iter().copied();
-        let found =
-            own.filter(|&own| self.text(self.program.attribute(own).name) == relation).next_back();
+        let mut own = self.program.entity(id).own.iter().copied();
+        let found = own.rfind(|&own| self.text(self.program.attribute(own).name) == relation);
         match found {
             Some(found) if self.program.attribute(found).relation.is_some() => Ok(found),
             Some(_) => fail(format!(

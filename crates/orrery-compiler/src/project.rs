@@ -21,6 +21,8 @@ pub struct Options {
     pub implicit_std: bool,
     /// A Python environment whose installed modules are found too.
     pub python_environment: Option<PathBuf>,
+    /// The time that models are told, in seconds since 1970: one for the whole compile.
+    pub now: f64,
     pub limits: Limits,
 }
 
@@ -30,11 +32,13 @@ pub struct Limits {
     pub instances: u32,
     /// How deep instances may be created from implementations of instances.
     pub creation_depth: u32,
+    /// What a run may need, roughly.
+    pub memory_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { instances: 20_000_000, creation_depth: 5_000 }
+        Limits { instances: 20_000_000, creation_depth: 5_000, memory_bytes: 4 << 30 }
     }
 }
 
@@ -45,6 +49,7 @@ impl Options {
             main_file: "main.cf".into(),
             implicit_std: true,
             python_environment: None,
+            now: 0.0,
             limits: Limits::default(),
         }
     }

@@ -119,10 +119,8 @@ enum Open<'m> {
 impl Model {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         out.write_all(b"{\"variables\":{")?;
-        let mut count = 0;
-        for (name, value) in self.variables() {
+        for (count, (name, value)) in self.variables().enumerate() {
             separate(out, count)?;
-            count += 1;
             text(out, name)?;
             out.write_all(b":")?;
             self.write_value(value, out)?;

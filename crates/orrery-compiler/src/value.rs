@@ -4,7 +4,7 @@
 //! never frees during a compile. Strings are interned, so that equal texts are equal numbers; this
 //! makes index keys, dict keys and equality cheap.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
 use indexmap::IndexMap;
@@ -76,6 +76,8 @@ struct Texts {
     chunks: Vec<String>,
     /// Chunk, start and length of each text.
     places: Vec<(u32, u32, u32)>,
+    /// The length of all of them.
+    bytes: usize,
 }
 
 const CHUNK_BYTES: usize = 1 << 18;
@@ -98,6 +100,7 @@ impl Texts {
         chunk.push_str(text);
         let id = index_of(self.places.len());
         self.places.push((index_of(number), index_of(start), index_of(text.len())));
+        self.bytes += text.len();
         id
     }
 }
@@ -112,6 +115,8 @@ pub struct Heap {
     /// Start and length of each list.
     lists: Vec<(u32, u32)>,
     dicts: Vec<Dict>,
+    /// The size of all of them.
+    dict_entries: usize,
     bigs: Vec<Int>,
     others: Vec<Other>,
     /// What each unknown came from, for messages.
@@ -123,12 +128,28 @@ fn index_of(len: usize) -> u32 {
 }
 
 fn hash_text(text: &str) -> u64 {
-    let mut hasher = FxBuildHasher.build_hasher();
-    text.hash(&mut hasher);
-    hasher.finish()
+    FxBuildHasher.hash_one(text)
 }
 
+/// No text is longer: who doubles one again and again gets an error while there is memory left.
+pub const TEXT_BYTES_MAX: usize = 1 << 30;
+/// Nor is a list.
+pub const MEMBERS_MAX: usize = 1 << 27;
+
+/// What a dict needs for each entry: key, value, hash and a place in the table, with some slack.
+const DICT_ENTRY_BYTES: usize = 48;
+/// What a text, a list or a dict needs besides its content.
+const ITEM_BYTES: usize = 24;
+
 impl Heap {
+    /// About how much memory all values need.
+    pub fn bytes(&self) -> usize {
+        self.texts.bytes
+            + self.members.len() * size_of::<Value>()
+            + self.dict_entries * DICT_ENTRY_BYTES
+            + (self.texts.places.len() + self.lists.len() + self.dicts.len()) * ITEM_BYTES
+    }
+
     pub fn intern(&mut self, text: &str) -> StrId {
         let hash = hash_text(text);
         let texts = &mut self.texts;
@@ -175,6 +196,7 @@ impl Heap {
 
     pub fn dict(&mut self, dict: Dict) -> Value {
         let id = DictId(index_of(self.dicts.len()));
+        self.dict_entries += dict.len();
         self.dicts.push(dict);
         Value::Dict(id)
     }

@@ -13,11 +13,17 @@ pub(crate) struct FileWorld<'f> {
     files: &'f dyn Files,
     project_dir: PathBuf,
     modules: Vec<Module>,
+    now: f64,
 }
 
 impl<'f> FileWorld<'f> {
     pub(crate) fn new(files: &'f dyn Files, options: &Options, modules: &[Module]) -> Self {
-        FileWorld { files, project_dir: options.project_dir.clone(), modules: modules.to_vec() }
+        FileWorld {
+            files,
+            project_dir: options.project_dir.clone(),
+            modules: modules.to_vec(),
+            now: options.now,
+        }
     }
 
     fn builtin_text(&self, path: &str) -> Option<&'static str> {
@@ -72,8 +78,7 @@ impl World for FileWorld<'_> {
     }
 
     fn now(&self) -> f64 {
-        let now = std::time::SystemTime::now();
-        now.duration_since(std::time::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+        self.now
     }
 
     fn random_bytes(&self, count: usize) -> Vec<u8> {

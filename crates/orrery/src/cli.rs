@@ -97,6 +97,9 @@ pub(crate) struct Compile {
     /// Stop when implementations make instances this deep inside of each other
     #[arg(long, value_name = "N", default_value_t = Limits::default().creation_depth)]
     pub(crate) max_depth: u32,
+    /// Stop a model that needs more memory than this, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = Limits::default().memory_bytes >> 20)]
+    pub(crate) max_memory: usize,
 }
 
 #[derive(Debug, Args)]

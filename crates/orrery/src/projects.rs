@@ -19,6 +19,7 @@ pub(crate) fn options(given: &ProjectOptions) -> Result<Options, Box<CompileErro
     options.main_file.clone_from(&given.main);
     options.implicit_std = !given.no_std;
     options.python_environment.clone_from(&given.python_env);
+    options.now = now();
     tracing::debug!(
         project = %options.project_dir.display(),
         main = options.main_file,
@@ -26,6 +27,13 @@ pub(crate) fn options(given: &ProjectOptions) -> Result<Options, Box<CompileErro
         "found the project"
     );
     Ok(options)
+}
+
+/// Seconds since 1970.
+#[expect(clippy::disallowed_methods, reason = "the command line is where the clock is read")]
+fn now() -> f64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
 }
 
 fn directory(given: &ProjectOptions) -> Result<PathBuf, Box<CompileError>> {

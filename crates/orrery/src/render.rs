@@ -11,6 +11,9 @@ use crate::style;
 /// Files that exist only inside the program have no lines to show.
 const INTERNAL: &str = "internal";
 
+/// A model can be part of a message.
+const TEXT_CHARS_MAX: usize = 1_000;
+
 /// Shows diagnostics of one set of sources.
 pub(crate) struct Shown<'s> {
     pub(crate) sources: &'s Sources,
@@ -44,7 +47,7 @@ impl Shown<'_> {
         };
         let place = diagnostic.primary.as_ref().and_then(|place| self.place(place));
         let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
-        format!("{}: {place}{}", styled(&kind), style::harmless(&diagnostic.message))
+        format!("{}: {place}{}", styled(&kind), shown(&diagnostic.message))
     }
 
     /// `file:line:column` of a place that people can look up.
@@ -62,7 +65,7 @@ impl Shown<'_> {
         known: Option<&Place>,
         groups: &mut Vec<Group<'_>>,
     ) {
-        let message = style::harmless(&diagnostic.message);
+        let message = shown(&diagnostic.message);
         let title = match diagnostic.severity {
             Severity::Error => Level::ERROR.primary_title(message),
             Severity::Warning => Level::WARNING.primary_title(message),
@@ -87,12 +90,12 @@ impl Shown<'_> {
             None => elsewhere.extend(&diagnostic.related),
         }
         if !diagnostic.details.is_empty() {
-            let details = style::harmless(&unindented(&diagnostic.details));
+            let details = shown(&unindented(&diagnostic.details));
             group = group.element(Level::NOTE.message(details));
         }
         groups.push(group);
         for place in elsewhere.into_iter().filter(|place| self.place(place).is_some()) {
-            let title = Level::NOTE.secondary_title(style::harmless(&place.label));
+            let title = Level::NOTE.secondary_title(shown(&place.label));
             groups.push(self.show(Group::with_title(title), place, Vec::new()));
         }
         for cause in &diagnostic.causes {
@@ -101,7 +104,7 @@ impl Shown<'_> {
         if let Some(help) = &diagnostic.help
             && let Some(last) = groups.pop()
         {
-            groups.push(last.element(Level::HELP.message(style::harmless(help))));
+            groups.push(last.element(Level::HELP.message(shown(help))));
         }
     }
 
@@ -133,11 +136,19 @@ impl Shown<'_> {
         for (number, (place, span)) in places.iter().zip(spans).enumerate() {
             let kind = if number == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
             let label = (!place.label.is_empty() && places.len() > 1)
-                .then(|| style::harmless(&place.label).replace('\n', " "));
+                .then(|| shown(&place.label).replace('\n', " "));
             snippet = snippet.annotations(span.map(|span| kind.span(span).label(label)));
         }
         let origin = Origin::path(style::harmless(&(self.path)(&file.name)));
         group.element(origin.line(line as usize).char_column(column as usize)).element(snippet)
+    }
+}
+
+/// A text for a terminal: harmless, and not longer than anybody reads. The report has all of it.
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(TEXT_CHARS_MAX) {
+        Some((end, _)) => style::harmless(&text[..end]) + "…",
+        None => style::harmless(text),
     }
 }
 

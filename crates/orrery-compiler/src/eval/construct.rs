@@ -2,16 +2,20 @@
 //! other arguments and the entity's implementations.
 
 use orrery_syntax::Symbol;
+use smallvec::SmallVec;
 
 use crate::error::{CompileError, Result};
 use crate::ir::{Construct, ExprId, ExprKind};
 use crate::lower_expr::missing_index_attributes;
 use crate::program::EntityId;
-use crate::project::Limits;
 use crate::value::{InstanceId, Value};
 
 use super::emit::{NOBODY, Owner, Place};
+use super::index::Matches;
 use super::{CellKind, INSTANCE_FRAME, Instance, Kind, Machine, NONE, Origin, Unit, encode};
+
+/// Index attributes of an instance: slots and values.
+type Direct = SmallVec<[(u32, Value); 4]>;
 
 impl Machine<'_> {
     /// Runs a constructor as part of the expression that reads it.
@@ -24,7 +28,7 @@ impl Machine<'_> {
         owner: Owner,
     ) -> Result<Value> {
         let program = self.program;
-        let mut direct: Vec<(u32, Value)> = Vec::with_capacity(construct.direct.len() + 1);
+        let mut direct = Direct::new();
         for &(slot, expr) in &construct.direct {
             direct.push((slot, self.eval(expr, frame, temps, NOBODY)?));
             temps = temps.wrapping_add(program.expr(expr).temps);
@@ -39,7 +43,7 @@ impl Machine<'_> {
         let entity = construct.entity;
         self.fill_index(id, construct, owner, &mut direct, &mut extra)?;
         let matches =
-            if direct.is_empty() { Vec::new() } else { self.index_matches(entity, &direct) };
+            if direct.is_empty() { Matches::new() } else { self.index_matches(entity, &direct) };
         let instance = match matches.first() {
             None => self.create(id, entity, &direct, frame)?,
             Some(&found) => {
@@ -89,7 +93,7 @@ impl Machine<'_> {
         id: ExprId,
         construct: &Construct,
         owner: Owner,
-        direct: &mut Vec<(u32, Value)>,
+        direct: &mut Direct,
         extra: &mut Vec<(u32, Value)>,
     ) -> Result<()> {
         let program = self.program;
@@ -337,40 +341,5 @@ impl Machine<'_> {
                 self.implemented_more.insert((instance, number))
             }
         }
-    }
-
-    fn endless(&self, id: ExprId, creator: Option<InstanceId>, depth: u32) -> Box<CompileError> {
-        let mut chain = vec![self.renderer().expr(id)];
-        let mut at = creator;
-        while let Some(instance) = at.filter(|_| chain.len() < 5) {
-            chain.push(self.str(Value::Instance(instance)));
-            let creator = self.instances[instance.index()].creator;
-            at = (creator != NONE).then_some(InstanceId(creator));
-        }
-        let chain = chain.join(" made by ");
-        let Limits { instances, creation_depth } = self.limits;
-        let (text, help) = if depth > creation_depth {
-            (
-                format!(
-                    "the model does not end: implementations make instances {depth} deep: {chain}"
-                ),
-                format!(
-                    "end the recursion with a condition (`implement … when …`); a model that is \
-                     meant to be so deep needs a higher limit: --max-depth N, now {creation_depth}"
-                ),
-            )
-        } else {
-            (
-                format!(
-                    "the model is too large: more than {instances} instances, the last one {depth} \
-                     implementations deep: {chain}"
-                ),
-                format!(
-                    "a model that is meant to be so large needs a higher limit: --max-instances N, \
-                     now {instances}"
-                ),
-            )
-        };
-        self.blame_expr(CompileError::new("EndlessModel", text), id).help(help)
     }
 }

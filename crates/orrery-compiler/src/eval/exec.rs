@@ -7,10 +7,7 @@ use crate::ir::{ExprId, ExprKind, StmtId, StmtKind};
 use crate::value::{InstanceId, Value};
 
 use super::emit::{Dest, Owner, Place, Purpose};
-use super::{
-    CellKind, Comprehending, DONE, INSTANCE_FRAME, Kind, Machine, NONE, Origin, REPORTED, Unit,
-    encode,
-};
+use super::{CellKind, DONE, INSTANCE_FRAME, Kind, Machine, NONE, Origin, REPORTED, Unit, encode};
 
 impl Machine<'_> {
     pub(super) fn run_unit(&mut self, id: u32) -> Result<()> {
@@ -71,7 +68,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn dest(unit: &Unit) -> Dest {
+    pub(super) fn dest(unit: &Unit) -> Dest {
         Dest { unit: unit.dest, slot: unit.dest_slot }
     }
 
@@ -260,52 +257,6 @@ impl Machine<'_> {
             self.release(id);
         }
         Ok(())
-    }
-
-    /// A value arrives at a unit that wants them one by one.
-    pub(super) fn receive(&mut self, id: u32, value: Value, origin: u32) -> Result<()> {
-        let unit = self.units[id as usize];
-        match unit.kind {
-            Kind::For => {
-                if value.is_unknown() {
-                    return Ok(());
-                }
-                let StmtKind::For { body, .. } = &self.program.stmt(StmtId(unit.node)).kind else {
-                    return Ok(());
-                };
-                self.emit_block(*body, unit.frame, Some((value, unit.origin)))
-            }
-            Kind::SetAttr => {
-                let instance = InstanceId(unit.a);
-                self.set_slot(instance, unit.b, value, origin, true)
-                    .map_err(|e| self.refused_by(e, instance, unit.b))
-            }
-            Kind::Item => {
-                let literal = unit.a as usize;
-                self.literals[literal].values.push(value);
-                match self.literals[literal].collector {
-                    NONE => Ok(()),
-                    collector => self.receive(collector, value, origin),
-                }
-            }
-            Kind::Iterate => self.emit_element(id, value),
-            Kind::Element | Kind::Branch => match unit.collector {
-                NONE => Ok(()),
-                collector => self.receive(collector, value, origin),
-            },
-            Kind::DefinedCell => {
-                if unit.flags & DONE == 0 && !value.is_unknown() {
-                    self.unit_mut(id).flags |= DONE;
-                    if unit.a != NONE {
-                        let delayed = self.delayed_mut(unit.a);
-                        delayed.gradual += 1;
-                    }
-                    self.deliver(Self::dest(&unit), Value::Bool(true));
-                }
-                Ok(())
-            }
-            _ => Ok(()),
-        }
     }
 
     fn run_promise(&mut self, unit: &Unit) -> Result<()> {
@@ -536,14 +487,17 @@ impl Machine<'_> {
         this.origin = encode(Origin::Expr(id));
         if !self.is_ready(cell) {
             if self.cells[cell as usize].kind == CellKind::List {
-                // Until a first value arrives, the question blocks the list.
-                self.unit_mut(next).a = cell;
                 let mut at = 0;
                 while let Some(&value) = self.delayed(cell).and_then(|d| d.values.get(at)) {
                     self.receive(next, value, encode(Origin::Expr(id)))?;
                     at += 1;
                 }
-                self.delayed_mut(cell).listeners.push(next);
+                if self.units[next as usize].flags & DONE == 0 {
+                    // The question blocks the list until a first value arrives; if it was answered
+                    // by a value that was there, it blocks to the end.
+                    self.unit_mut(next).a = cell;
+                    self.delayed_mut(cell).listeners.push(next);
+                }
             }
             self.units[next as usize].waiting += 1;
             self.add_waiter(cell, next);
@@ -573,154 +527,6 @@ impl Machine<'_> {
             let answer = self.defined_answer(unit.b);
             self.deliver(Self::dest(unit), answer);
         }
-    }
-
-    /// Makes the record of a comprehension; its `Collect` unit waits for the list and each element.
-    pub(super) fn begin_comprehension(&mut self, iterate: u32) {
-        let unit = self.units[iterate as usize];
-        let collect = self.new_unit(Kind::Collect, unit.frame, unit.node, 0);
-        let number = self.comprehensions.len() as u32;
-        self.comprehensions.push(Comprehending { results: Vec::new(), collect });
-        let this = self.unit_mut(collect);
-        this.dest = unit.dest;
-        this.dest_slot = unit.dest_slot;
-        this.a = number;
-        this.origin = unit.origin;
-        self.unit_mut(iterate).b = number;
-    }
-
-    fn run_iterate(&mut self, id: u32, unit: &Unit) -> Result<()> {
-        let expr = ExprId(unit.node);
-        let ExprKind::Comprehension(comprehension) = &self.program.expr(expr).kind else {
-            return Ok(());
-        };
-        let value =
-            self.eval_in(comprehension.iterable, unit, 0).map_err(|e| self.blame_expr(e, expr))?;
-        if unit.collector == NONE {
-            self.begin_comprehension(id);
-        }
-        match value {
-            Value::Unknown(_) => self.emit_element(id, value)?,
-            Value::List(list) => {
-                if self.units[id as usize].flags & REPORTED == 0 {
-                    for at in 0..self.heap.items(list).len() {
-                        let item = self.heap.items(list)[at];
-                        self.emit_element(id, item)?;
-                    }
-                }
-            }
-            other => {
-                let text = format!(
-                    "A list comprehension can only be applied to lists and relations, got {}",
-                    self.heap.class_name(other)
-                );
-                return Err(self.blame_expr(CompileError::new("TypingException", text), expr));
-            }
-        }
-        let number = self.units[id as usize].b;
-        let collect = self.comprehensions[number as usize].collect;
-        self.finish_unit(collect);
-        self.free_unit(id);
-        Ok(())
-    }
-
-    fn emit_element(&mut self, iterate: u32, value: Value) -> Result<()> {
-        let unit = self.units[iterate as usize];
-        let ExprKind::Comprehension(comprehension) = &self.program.expr(ExprId(unit.node)).kind
-        else {
-            return Ok(());
-        };
-        let number = unit.b as usize;
-        let collect = self.comprehensions[number].collect;
-        let position = self.comprehensions[number].results.len() as u32;
-        self.comprehensions[number].results.push(value);
-        if value.is_unknown() && comprehension.unknown.is_none() {
-            if unit.collector != NONE {
-                self.receive(unit.collector, value, unit.origin)?;
-            }
-            return Ok(());
-        }
-        let cell = self.new_cell(CellKind::Plain);
-        self.set_plain(cell, value, unit.origin)?;
-        let frame = self.new_frame(unit.frame, cell, comprehension.names);
-        let element = match comprehension.unknown {
-            Some(unknown) if value.is_unknown() => unknown,
-            _ => comprehension.element,
-        };
-        let next = self.new_unit(Kind::Element, frame, element.0, self.root_temps(element));
-        let this = self.unit_mut(next);
-        this.a = number as u32;
-        this.b = position;
-        this.collector = unit.collector;
-        this.origin = unit.origin;
-        this.owner = unit.owner;
-        self.units[collect as usize].waiting += 1;
-        let emitted = if unit.collector == NONE {
-            self.emit_expr(element, frame, next, 0).map(|()| self.wait_expr(element, frame, next))
-        } else {
-            let purpose = Purpose { collector: next, owner: unit.owner };
-            self.emit_gradual(element, frame, next, 0, purpose)
-        };
-        emitted.map_err(|e| self.blame_expr(e, ExprId(unit.node)))?;
-        self.finish_unit(next);
-        Ok(())
-    }
-
-    fn run_element(&mut self, id: u32, unit: &Unit) -> Result<()> {
-        let value =
-            self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
-        if unit.collector != NONE && self.units[id as usize].flags & REPORTED == 0 {
-            let origin = encode(Origin::Expr(ExprId(unit.node)));
-            self.report(unit.collector, value, origin).map_err(|e| self.blame(e, unit.origin))?;
-        }
-        let comprehending = &mut self.comprehensions[unit.a as usize];
-        comprehending.results[unit.b as usize] = value;
-        let collect = comprehending.collect;
-        self.unit_ready(collect);
-        Ok(())
-    }
-
-    /// Hands a whole value to a collector, list or not.
-    pub(super) fn report(&mut self, collector: u32, value: Value, origin: u32) -> Result<()> {
-        if let Value::List(list) = value {
-            for at in 0..self.heap.items(list).len() {
-                let item = self.heap.items(list)[at];
-                self.receive(collector, item, origin)?;
-            }
-            return Ok(());
-        }
-        self.receive(collector, value, origin)
-    }
-
-    fn run_collect(&mut self, unit: &Unit) {
-        let results = std::mem::take(&mut self.comprehensions[unit.a as usize].results);
-        let mut all = Vec::with_capacity(results.len());
-        for value in results {
-            match value {
-                Value::List(list) => all.extend_from_slice(self.heap.items(list)),
-                other => all.push(other),
-            }
-        }
-        let list = self.heap.list(all);
-        self.deliver(Self::dest(unit), list);
-    }
-
-    fn run_item(&mut self, id: u32, unit: &Unit) -> Result<()> {
-        let value =
-            self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
-        if self.units[id as usize].flags & REPORTED == 0 {
-            let origin = encode(Origin::Expr(ExprId(unit.node)));
-            self.report(id, value, origin).map_err(|e| self.blame(e, unit.origin))?;
-        }
-        let literal = &mut self.literals[unit.a as usize];
-        literal.pending -= 1;
-        if literal.pending == 0 {
-            let values = std::mem::take(&mut literal.values);
-            let dest = Dest { unit: literal.dest, slot: literal.dest_slot };
-            let list = self.heap.list(values);
-            self.deliver(dest, list);
-        }
-        Ok(())
     }
 
     fn run_implement(&mut self, unit: &Unit) -> Result<()> {

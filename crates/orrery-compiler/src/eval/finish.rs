@@ -8,7 +8,7 @@ use super::{CellKind, Kind, Machine, Unit};
 
 impl Machine<'_> {
     pub(super) fn finish(&mut self) -> Result<()> {
-        let mut errors: Vec<Box<CompileError>> = Vec::new();
+        let mut errors: Vec<CompileError> = Vec::new();
         self.unmatched_lookups(&mut errors);
         for &number in &self.unknown_annotations {
             let relation = self.program.annotations[number as usize].relation;
@@ -17,7 +17,7 @@ impl Machine<'_> {
             let shown = format!("{entity}.{}", self.text(relation.name));
             let text = "Relation annotation can not be Unknown";
             let error = CompileError::new("TypingException", text);
-            errors.push(error.in_statement(shown, relation.loc));
+            errors.push(*error.in_statement(shown, relation.loc));
         }
         for number in 0..self.instances.len() {
             self.check_instance(InstanceId(number as u32), &mut errors);
@@ -28,7 +28,7 @@ impl Machine<'_> {
         self.check_pending()
     }
 
-    fn unmatched_lookups(&self, errors: &mut Vec<Box<CompileError>>) {
+    fn unmatched_lookups(&self, errors: &mut Vec<CompileError>) {
         let mut pending: Vec<_> = self.indexes.pending.values().flatten().collect();
         pending.sort_by_key(|lookup| (lookup.entity, self.units[lookup.dest as usize].sequence));
         for lookup in pending {
@@ -41,11 +41,12 @@ impl Machine<'_> {
                     &lookup.values
                 )
             );
-            errors.push(self.blame_expr(CompileError::new("NotFoundException", text), lookup.expr));
+            errors
+                .push(*self.blame_expr(CompileError::new("NotFoundException", text), lookup.expr));
         }
     }
 
-    fn check_instance(&mut self, instance: InstanceId, errors: &mut Vec<Box<CompileError>>) {
+    fn check_instance(&mut self, instance: InstanceId, errors: &mut Vec<CompileError>) {
         let program = self.program;
         let (entity, first, implemented, constructor) = {
             let instance = &self.instances[instance.index()];
@@ -56,10 +57,11 @@ impl Machine<'_> {
                 "Unable to select implementation for entity {}",
                 self.text(program.entity(entity).short)
             );
-            let loc = program.expr(constructor).loc;
+            let last = self.extra_constructors.get(&instance).and_then(|all| all.last().copied());
+            let loc = program.expr(last.unwrap_or(constructor)).loc;
             let error = CompileError::new("RuntimeException", text)
                 .in_statement(self.str(Value::Instance(instance)), line(loc));
-            errors.push(error);
+            errors.push(*error);
         }
         for (slot, &attribute) in program.entity(entity).slots.iter().enumerate() {
             let cell = first + slot as u32;
@@ -91,7 +93,7 @@ impl Machine<'_> {
             let mut error = CompileError::new("UnsetException", text);
             error.loc = Some(line(program.expr(constructor).loc));
             error.hide_place = true;
-            errors.push(error.related(attribute.loc, "declared here"));
+            errors.push(*error.related(attribute.loc, "declared here"));
         }
     }
 
@@ -103,9 +105,9 @@ impl Machine<'_> {
     }
 
     /// One error stands for itself, several are listed by importance and place.
-    fn together(&self, mut errors: Vec<Box<CompileError>>) -> Box<CompileError> {
+    fn together(&self, mut errors: Vec<CompileError>) -> Box<CompileError> {
         if errors.len() == 1 {
-            return errors.remove(0);
+            return Box::new(errors.remove(0));
         }
         let mut files: Vec<orrery_syntax::ast::FileId> = Vec::new();
         for error in &errors {
@@ -124,7 +126,7 @@ impl Machine<'_> {
         });
         let mut all =
             CompileError::new("MultiException", format!("Reported {} errors", errors.len()));
-        all.parts = errors.into_iter().map(|error| *error).collect();
+        all.parts = errors;
         all
     }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use crate::error::Result;
 
-use super::{CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, Origin, QUEUED, READY, encode};
+use super::{CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, Origin, QUEUED, READY, Unit, encode};
 
 /// Cells that may be complete: those without a precedence rule first, first come first served, then
 /// the others by the order of the rules.
@@ -51,7 +51,11 @@ impl Machine<'_> {
             }
             self.iterations += 1;
             while let Some(unit) = self.run.pop_front() {
+                let Unit { origin, frame, .. } = self.units[unit as usize];
                 self.run_unit(unit)?;
+                if self.memory() > self.limits.memory_bytes {
+                    return Err(self.too_much_memory(origin, frame));
+                }
             }
             if !self.freeze_waiting() && !self.freeze_woken() && !self.break_cycle() {
                 while let Some(cell) = self.zero.pop() {

@@ -318,11 +318,14 @@ fn files_that_are_there_but_cannot_be_read() {
     );
     let mut files = project(&base);
     files.add("p/libs/m/model/_init.cf", b"x = 1\n\"\xff\"".to_vec());
-    let error = load_with(&files, &Options::new("p")).err().unwrap_or_default();
+    let options = Options::new("p");
+    let mut loader = Loader::new(&files, &options).unwrap();
+    let failure = loader.load_all().unwrap_err();
     assert_eq!(
-        error,
-        "./libs/m/model/_init.cf is not UTF-8 text: byte 0xff in line 2, at offset 7, is no character"
+        failure.text,
+        "'utf-8' codec can't decode byte 0xff in position 7: invalid start byte"
     );
+    assert!(failure.help.unwrap_or_default().starts_with("line 2 of ./libs/m/model/_init.cf"));
     let mut files = project(&[main]);
     files.add("p/libs/m/module.yml", b"name: \xff".to_vec());
     let error = load_with(&files, &Options::new("p")).err().unwrap_or_default();

@@ -135,6 +135,7 @@ fn password(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     match passwords.entries.get(&id) {
         Some(password) => Ok(ctx.heap_mut().str(password)),
         None => {
+            // The reference names the file from the project's directory.
             let file = passwords.path.trim_start_matches("./");
             Err(exception(format!("Password {id} does not exist in file {file}")))
         }

@@ -18,7 +18,7 @@ pub(super) const PLUGINS: &[NativePlugin] = &[
 ];
 
 const DEPTH_MAX: usize = 900;
-const UNSERIALIZABLE: &str = " is not JSON serializable";
+const NOT_SERIALIZABLE: &str = " is not JSON serializable";
 const DECODE_ERROR: &str = "json.decoder.JSONDecodeError";
 
 fn json_loads(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
@@ -302,9 +302,9 @@ fn json_dumps(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     let mut out = String::new();
     if let Err(failure) = dumps(ctx, args[0], &mut out, 0) {
         if let Failure::Python(error) = &failure
-            && let Some(shown) = error.message.strip_suffix(UNSERIALIZABLE)
+            && let Some(value) = error.message.strip_suffix(NOT_SERIALIZABLE)
         {
-            ctx.warn(&format!("Unable to serialize {shown}"));
+            ctx.warn(&format!("Unable to serialize {value}"));
         }
         return Err(failure);
     }
@@ -351,7 +351,7 @@ fn dumps(ctx: &dyn Context, value: Value, out: &mut String, depth: usize) -> Res
             out.push('}');
         }
         Value::Instance(_) | Value::Unknown(_) | Value::Other(_) => {
-            let message = format!("{}{UNSERIALIZABLE}", ctx.proxy_str(value));
+            let message = format!("{}{NOT_SERIALIZABLE}", ctx.proxy_str(value));
             return Err(Failure::python("TypeError", message));
         }
     }

@@ -10,7 +10,7 @@ use super::args::{
     python_len, required, text,
 };
 use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
-use crate::value::Value;
+use crate::value::{MEMBERS_MAX, Value};
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
     plugin!("std::at", [required("objects", ANY_LIST), required("index", "int")] => ANY, at),
@@ -187,8 +187,11 @@ fn sequence(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     let count = match count {
         Int::Small(count) => count.max(0),
         big if big.is_negative() => 0,
-        _ => return Err(Failure::python("MemoryError", "")),
+        _ => i64::MAX,
     };
+    if count > MEMBERS_MAX as i64 {
+        return Err(Failure::python("MemoryError", ""));
+    }
     let numbers = match start {
         Int::Small(start) if start.checked_add(count).is_some() => {
             (start..start + count).map(Value::Int).collect()

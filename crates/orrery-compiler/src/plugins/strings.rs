@@ -5,7 +5,7 @@ use orrery_python::{str_capitalize, str_lower, str_split, str_upper};
 
 use super::args::{ANY, clamped, class_seen, optional, plugin, python_len, required, text, truth};
 use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
-use crate::value::Value;
+use crate::value::{TEXT_BYTES_MAX, Value};
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
     plugin!("std::assert",
@@ -119,8 +119,15 @@ fn limit(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
 }
 
 fn replace(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
-    let result =
-        with_method(ctx, args[0], "replace")?.replace(text(ctx, args[1])?, text(ctx, args[2])?);
+    let whole = with_method(ctx, args[0], "replace")?;
+    let (old, new) = (text(ctx, args[1])?, text(ctx, args[2])?);
+    if new.len() > old.len() {
+        let more = whole.matches(old).count().saturating_mul(new.len() - old.len());
+        if whole.len().saturating_add(more) > TEXT_BYTES_MAX {
+            return Err(Failure::python("MemoryError", "text would be longer than 1 GiB"));
+        }
+    }
+    let result = whole.replace(old, new);
     Ok(ctx.heap_mut().str(&result))
 }
 

@@ -41,8 +41,11 @@ fn compile(options: &Compile) -> (PathBuf, Compiled) {
         Ok(found) => found,
         Err(error) => return (PathBuf::from("."), Compiled::failed(error)),
     };
-    project_options.limits =
-        Limits { instances: options.max_instances, creation_depth: options.max_depth };
+    project_options.limits = Limits {
+        instances: options.max_instances,
+        creation_depth: options.max_depth,
+        memory_bytes: options.max_memory.saturating_mul(1 << 20),
+    };
     let compiled = orrery_compiler::compile(&Disk, &project_options);
     (project_options.project_dir, compiled)
 }

@@ -1,0 +1,205 @@
+//! Values that arrive one by one: loops, comprehensions, list literals and relations that are fed
+//! before all of their values are known.
+
+use crate::error::{CompileError, Result};
+use crate::ir::{ExprId, ExprKind, StmtId, StmtKind};
+use crate::value::{InstanceId, Value};
+
+use super::emit::{Dest, Purpose};
+use super::{CellKind, Comprehending, DONE, Kind, Machine, NONE, Origin, REPORTED, Unit, encode};
+
+impl Machine<'_> {
+    /// A value arrives at a unit that wants them one by one.
+    pub(super) fn receive(&mut self, id: u32, value: Value, origin: u32) -> Result<()> {
+        let unit = self.units[id as usize];
+        match unit.kind {
+            Kind::For => {
+                if value.is_unknown() {
+                    return Ok(());
+                }
+                let StmtKind::For { body, .. } = &self.program.stmt(StmtId(unit.node)).kind else {
+                    return Ok(());
+                };
+                self.emit_block(*body, unit.frame, Some((value, unit.origin)))
+            }
+            Kind::SetAttr => {
+                let instance = InstanceId(unit.a);
+                self.set_slot(instance, unit.b, value, origin, true)
+                    .map_err(|e| self.refused_by(e, instance, unit.b))
+            }
+            Kind::Item => {
+                let literal = unit.a as usize;
+                self.literals[literal].values.push(value);
+                match self.literals[literal].collector {
+                    NONE => Ok(()),
+                    collector => self.receive(collector, value, origin),
+                }
+            }
+            Kind::Iterate => self.emit_element(id, value),
+            Kind::Element | Kind::Branch => match unit.collector {
+                NONE => Ok(()),
+                collector => self.receive(collector, value, origin),
+            },
+            Kind::DefinedCell => {
+                if unit.flags & DONE == 0 && !value.is_unknown() {
+                    self.unit_mut(id).flags |= DONE;
+                    if unit.a != NONE {
+                        let delayed = self.delayed_mut(unit.a);
+                        delayed.gradual += 1;
+                    }
+                    self.deliver(Self::dest(&unit), Value::Bool(true));
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the record of a comprehension; its `Collect` unit waits for the list and each element.
+    pub(super) fn begin_comprehension(&mut self, iterate: u32) {
+        let unit = self.units[iterate as usize];
+        let collect = self.new_unit(Kind::Collect, unit.frame, unit.node, 0);
+        let number = self.comprehensions.len() as u32;
+        self.comprehensions.push(Comprehending { results: Vec::new(), collect });
+        let this = self.unit_mut(collect);
+        this.dest = unit.dest;
+        this.dest_slot = unit.dest_slot;
+        this.a = number;
+        this.origin = unit.origin;
+        self.unit_mut(iterate).b = number;
+    }
+
+    pub(super) fn run_iterate(&mut self, id: u32, unit: &Unit) -> Result<()> {
+        let expr = ExprId(unit.node);
+        let ExprKind::Comprehension(comprehension) = &self.program.expr(expr).kind else {
+            return Ok(());
+        };
+        let value =
+            self.eval_in(comprehension.iterable, unit, 0).map_err(|e| self.blame_expr(e, expr))?;
+        if unit.collector == NONE {
+            self.begin_comprehension(id);
+        }
+        match value {
+            Value::Unknown(_) => self.emit_element(id, value)?,
+            Value::List(list) => {
+                if self.units[id as usize].flags & REPORTED == 0 {
+                    for at in 0..self.heap.items(list).len() {
+                        let item = self.heap.items(list)[at];
+                        self.emit_element(id, item)?;
+                    }
+                }
+            }
+            other => {
+                let text = format!(
+                    "A list comprehension can only be applied to lists and relations, got {}",
+                    self.heap.class_name(other)
+                );
+                return Err(self.blame_expr(CompileError::new("TypingException", text), expr));
+            }
+        }
+        let number = self.units[id as usize].b;
+        let collect = self.comprehensions[number as usize].collect;
+        self.finish_unit(collect);
+        self.free_unit(id);
+        Ok(())
+    }
+
+    pub(super) fn emit_element(&mut self, iterate: u32, value: Value) -> Result<()> {
+        let unit = self.units[iterate as usize];
+        let ExprKind::Comprehension(comprehension) = &self.program.expr(ExprId(unit.node)).kind
+        else {
+            return Ok(());
+        };
+        let number = unit.b as usize;
+        let collect = self.comprehensions[number].collect;
+        let position = self.comprehensions[number].results.len() as u32;
+        self.comprehensions[number].results.push(value);
+        if value.is_unknown() && comprehension.unknown.is_none() {
+            if unit.collector != NONE {
+                self.receive(unit.collector, value, unit.origin)?;
+            }
+            return Ok(());
+        }
+        let cell = self.new_cell(CellKind::Plain);
+        self.set_plain(cell, value, unit.origin)?;
+        let frame = self.new_frame(unit.frame, cell, comprehension.names);
+        let element = match comprehension.unknown {
+            Some(unknown) if value.is_unknown() => unknown,
+            _ => comprehension.element,
+        };
+        let next = self.new_unit(Kind::Element, frame, element.0, self.root_temps(element));
+        let this = self.unit_mut(next);
+        this.a = number as u32;
+        this.b = position;
+        this.collector = unit.collector;
+        this.origin = unit.origin;
+        this.owner = unit.owner;
+        self.units[collect as usize].waiting += 1;
+        let emitted = if unit.collector == NONE {
+            self.emit_expr(element, frame, next, 0).map(|()| self.wait_expr(element, frame, next))
+        } else {
+            let purpose = Purpose { collector: next, owner: unit.owner };
+            self.emit_gradual(element, frame, next, 0, purpose)
+        };
+        emitted.map_err(|e| self.blame_expr(e, ExprId(unit.node)))?;
+        self.finish_unit(next);
+        Ok(())
+    }
+
+    pub(super) fn run_element(&mut self, id: u32, unit: &Unit) -> Result<()> {
+        let value =
+            self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
+        if unit.collector != NONE && self.units[id as usize].flags & REPORTED == 0 {
+            let origin = encode(Origin::Expr(ExprId(unit.node)));
+            self.report(unit.collector, value, origin).map_err(|e| self.blame(e, unit.origin))?;
+        }
+        let comprehending = &mut self.comprehensions[unit.a as usize];
+        comprehending.results[unit.b as usize] = value;
+        let collect = comprehending.collect;
+        self.unit_ready(collect);
+        Ok(())
+    }
+
+    /// Hands a whole value to a collector, list or not.
+    pub(super) fn report(&mut self, collector: u32, value: Value, origin: u32) -> Result<()> {
+        if let Value::List(list) = value {
+            for at in 0..self.heap.items(list).len() {
+                let item = self.heap.items(list)[at];
+                self.receive(collector, item, origin)?;
+            }
+            return Ok(());
+        }
+        self.receive(collector, value, origin)
+    }
+
+    pub(super) fn run_collect(&mut self, unit: &Unit) {
+        let results = std::mem::take(&mut self.comprehensions[unit.a as usize].results);
+        let mut all = Vec::with_capacity(results.len());
+        for value in results {
+            match value {
+                Value::List(list) => all.extend_from_slice(self.heap.items(list)),
+                other => all.push(other),
+            }
+        }
+        let list = self.heap.list(all);
+        self.deliver(Self::dest(unit), list);
+    }
+
+    pub(super) fn run_item(&mut self, id: u32, unit: &Unit) -> Result<()> {
+        let value =
+            self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
+        if self.units[id as usize].flags & REPORTED == 0 {
+            let origin = encode(Origin::Expr(ExprId(unit.node)));
+            self.report(id, value, origin).map_err(|e| self.blame(e, unit.origin))?;
+        }
+        let literal = &mut self.literals[unit.a as usize];
+        literal.pending -= 1;
+        if literal.pending == 0 {
+            let values = std::mem::take(&mut literal.values);
+            let dest = Dest { unit: literal.dest, slot: literal.dest_slot };
+            let list = self.heap.list(values);
+            self.deliver(dest, list);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! The bounds that turn a model without an end into an error, which names the chain of instances
+//! that made each other.
+
+use crate::error::CompileError;
+use crate::ir::ExprId;
+use crate::project::Limits;
+use crate::value::{InstanceId, Value};
+
+use super::{Cell, Delayed, Frame, Instance, Machine, NONE, Temp, Unit, Waiter};
+
+/// How many links of the chain a message shows.
+const CHAIN_SHOWN: usize = 5;
+
+impl Machine<'_> {
+    /// About how much memory the run needs, in bytes. It is asked for after every step.
+    pub(super) fn memory(&self) -> usize {
+        self.heap.bytes()
+            + self.cells.len() * size_of::<Cell>()
+            + self.instances.len() * size_of::<Instance>()
+            + self.delayed.len() * size_of::<Delayed>()
+            + self.units.len() * size_of::<Unit>()
+            + self.temps.len() * size_of::<Temp>()
+            + self.waiters.len() * size_of::<Waiter>()
+            + self.frames.len() * size_of::<Frame>()
+            + self.output.len()
+    }
+
+    /// The error for a run that needs too much memory, found after the step of `origin`.
+    pub(super) fn too_much_memory(&self, origin: u32, frame: u32) -> Box<CompileError> {
+        let mebibytes = self.limits.memory_bytes >> 20;
+        let made_by = match self.chain(self.frame_instance(frame)) {
+            chain if chain.is_empty() => String::new(),
+            chain => format!(", in {chain}"),
+        };
+        let text = format!("the model is too large: it needs more than {mebibytes} MiB{made_by}");
+        let help = format!(
+            "a model that is meant to be so large needs a higher limit: --max-memory MIB, now {mebibytes}"
+        );
+        self.blame(CompileError::new("EndlessModel", text), origin).help(help)
+    }
+
+    /// The error for one instance too many.
+    pub(super) fn endless(
+        &self,
+        id: ExprId,
+        creator: Option<InstanceId>,
+        depth: u32,
+    ) -> Box<CompileError> {
+        let constructor = self.renderer().expr(id);
+        let chain = match self.chain(creator) {
+            chain if chain.is_empty() => constructor,
+            chain => format!("{constructor} made by {chain}"),
+        };
+        let Limits { instances, creation_depth, .. } = self.limits;
+        let (text, help) = if depth > creation_depth {
+            (
+                format!(
+                    "the model does not end: implementations make instances {depth} deep: {chain}"
+                ),
+                format!(
+                    "end the recursion with a condition (`implement … when …`); a model that is \
+                     meant to be so deep needs a higher limit: --max-depth N, now {creation_depth}"
+                ),
+            )
+        } else {
+            (
+                format!(
+                    "the model is too large: more than {instances} instances, the last one {depth} \
+                     implementations deep: {chain}"
+                ),
+                format!(
+                    "a model that is meant to be so large needs a higher limit: --max-instances N, \
+                     now {instances}"
+                ),
+            )
+        };
+        self.blame_expr(CompileError::new("EndlessModel", text), id).help(help)
+    }
+
+    /// An instance, who made it, and so on.
+    fn chain(&self, from: Option<InstanceId>) -> String {
+        let mut chain = Vec::new();
+        let mut at = from;
+        while let Some(instance) = at.filter(|_| chain.len() < CHAIN_SHOWN - 1) {
+            chain.push(self.str(Value::Instance(instance)));
+            let creator = self.instances[instance.index()].creator;
+            at = (creator != NONE).then_some(InstanceId(creator));
+        }
+        chain.join(" made by ")
+    }
+}

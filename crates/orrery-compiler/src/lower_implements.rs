@@ -1,0 +1,155 @@
+//! `implement` statements: which implementations an entity's instances run, and under which
+//! conditions; and what else is laid out per entity before the run.
+
+use indexmap::IndexSet;
+use orrery_syntax::ast::{self, Item, Loc};
+use rustc_hash::FxBuildHasher;
+
+use crate::define::Builder;
+use crate::error::{CompileError, Result};
+use crate::ir::{ExprKind, Implement};
+use crate::load::LoadedFile;
+use crate::lower::{Globals, Level, Lowering};
+use crate::program::{Definition, EntityId, NamespaceId, Type};
+use crate::value::Value;
+
+impl Builder {
+    pub(crate) fn implements(&mut self, files: &[LoadedFile], globals: &[Globals]) -> Result<()> {
+        for (at, file) in files.iter().enumerate() {
+            for item in &file.ast.items {
+                let Item::Implement(implement) = item else { continue };
+                let namespace = NamespaceId(at as u32);
+                let statement = format!("Implement({})", self.text(implement.entity.symbol));
+                self.implement(implement, namespace, globals[at].clone())
+                    .map_err(|e| e.or_in(|| statement, Loc { column: false, ..implement.loc }))?;
+            }
+        }
+        for number in 0..self.program.entities.len() {
+            let mut all = Vec::new();
+            let mut pending = IndexSet::<EntityId, FxBuildHasher>::default();
+            pending.insert(EntityId(number as u32));
+            let mut next = 0;
+            while next < pending.len() {
+                let entity = self.program.entity(pending[next]);
+                all.extend(entity.own_implements.iter().copied());
+                let inherits = entity
+                    .own_implements
+                    .iter()
+                    .any(|&implement| self.program.implements[implement as usize].parents);
+                if inherits {
+                    pending.extend(&entity.parents);
+                }
+                next += 1;
+            }
+            let mut bits = IndexSet::<u32, FxBuildHasher>::default();
+            for &implement in &all {
+                bits.extend(&self.program.implements[implement as usize].implementations);
+            }
+            self.program.entities[number].implements = all;
+            self.program.entities[number].implementations = bits.into_iter().collect();
+            self.index_slots(EntityId(number as u32));
+        }
+        Ok(())
+    }
+
+    /// Where an entity keeps the attributes of its indexes.
+    fn index_slots(&mut self, id: EntityId) {
+        let entity = self.program.entity(id);
+        let mut all = Vec::new();
+        for &index in &entity.indexes {
+            let mut slots = Vec::new();
+            for name in &self.program.indexes[index as usize].attributes {
+                let slot = entity.slot_of[name];
+                let mut ty = self.program.slot(id, slot).ty;
+                if let Type::Nullable(inner) = self.program.ty(ty) {
+                    ty = *inner;
+                }
+                slots.push((slot, *self.program.ty(ty) == Type::Float));
+            }
+            all.push(slots);
+        }
+        let delayed = |slot: &usize| {
+            let attribute = self.program.attribute(entity.slots[*slot]);
+            attribute.relation.is_some_and(|end| !end.is_single() && end.low == 0)
+        };
+        let open = (0..entity.slots.len()).filter(delayed).map(|slot| slot as u32).collect();
+        let entity = &mut self.program.entities[id.index()];
+        entity.index_slots = all;
+        entity.open_slots = open;
+    }
+
+    fn implement(
+        &mut self,
+        implement: &ast::Implement,
+        namespace: NamespaceId,
+        globals: Globals,
+    ) -> Result<()> {
+        let entity =
+            self.resolve_entity(implement.entity.symbol, implement.entity.loc, namespace)?;
+        let mut implementations = Vec::new();
+        let mut parents = false;
+        for using in &implement.using {
+            let path = match using {
+                ast::ImplementationRef::Parents(_) => {
+                    parents = true;
+                    continue;
+                }
+                ast::ImplementationRef::Named(path) => path,
+            };
+            let number = match self.lookup(path.symbol, namespace) {
+                Some(Definition::Implementation(number)) => number,
+                Some(_) => {
+                    let text = format!("{} is not an implementation", self.text(path.symbol));
+                    let mut error = CompileError::new("AssertionError", text);
+                    error.bare = true;
+                    return Err(error);
+                }
+                None => return Err(self.type_not_found(path.symbol, path.loc, namespace)),
+            };
+            let target = self.program.implementations[number as usize].entity;
+            if !self.program.is_subtype(entity, target) {
+                let text = format!(
+                    "Type mismatch: cannot use {} as implementation for  {} because its implementing type is {}",
+                    self.text(self.program.implementations[number as usize].name),
+                    self.text(self.program.entity(entity).name),
+                    self.text(self.program.entity(target).name),
+                );
+                return Err(CompileError::new("TypingException", text));
+            }
+            implementations.push(number);
+        }
+        let mut lowering = Lowering {
+            b: self,
+            levels: vec![Level::Instance(entity)],
+            namespace,
+            globals,
+            error: None,
+        };
+        let when = implement.when.as_ref().map(|when| lowering.expr(when));
+        if let Some(mut error) = lowering.error.take() {
+            // The reference names no statement here.
+            error.final_place = true;
+            return Err(error);
+        }
+        let when = when.filter(|&when| {
+            !matches!(self.program.expr(when).kind, ExprKind::Const(Value::Bool(true)))
+        });
+        if parents && when.is_some() {
+            let text = "Conditional implementation with parents not allowed";
+            let shown = format!("Implement({})", self.text(implement.entity.symbol));
+            let error = CompileError::new("RuntimeException", text);
+            return Err(error.in_statement(shown, implement.entity.loc));
+        }
+        let number = self.program.implements.len() as u32;
+        self.program.implements.push(Implement {
+            entity,
+            implementations: implementations.into_boxed_slice(),
+            parents,
+            when,
+            namespace,
+            loc: implement.entity.loc,
+        });
+        self.program.entities[entity.index()].own_implements.push(number);
+        Ok(())
+    }
+}
