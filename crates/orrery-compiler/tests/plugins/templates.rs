@@ -182,7 +182,7 @@ fn render_deep_templates() {
     let deep = |open: &str, middle: &str, close: &str, count: usize| {
         format!("{}{middle}{}", open.repeat(count), close.repeat(count))
     };
-    let count = 100_000;
+    let count = 20_000;
     let templates = [
         format!("{{{{ {} }}}}", deep("(", "1", ")", count)),
         format!("{{{{ {} }}}}", deep("[", "1", "]", count)),
