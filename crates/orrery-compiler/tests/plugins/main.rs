@@ -2,6 +2,7 @@
 //!
 //! `tests/recorded` holds calls with the reference's answers; `tools/oracle` records them.
 
+mod effects;
 mod memory;
 mod never_panics;
 mod recorded;
