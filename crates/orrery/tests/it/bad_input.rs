@@ -279,7 +279,7 @@ fn report_is_json() -> Result<()> {
     ensure!(text.contains("\"small\":-0.0,"), "{text}");
     ensure!(variables["huge"]["$float"] == "inf" && variables["nan"]["$float"] == "nan", "{text}");
     ensure!(variables["d"]["$$instance"] == 1, "{text}");
-    ensure!(variables["d"][""].to_string() == "[1,2.0,true,null]", "{text}");
+    ensure!(text.contains("\"\":[1,2.0,true,null]"), "{text}");
     let printed = report["stdout"].as_str().context("stdout")?;
     ensure!(printed.trim_end() == variables["s"].as_str().context("s")?, "{text}");
     Ok(())
