@@ -205,7 +205,10 @@ impl Machine<'_> {
             };
             let (a, b) = (self.heap.text(a), self.heap.text(b));
             if a.len() + b.len() > TEXT_BYTES_MAX {
-                return Err(CompileError::python(PyError::new("MemoryError", "text would be longer than 1 GiB")));
+                return Err(CompileError::python(PyError::new(
+                    "MemoryError",
+                    "text would be longer than 1 GiB",
+                )));
             }
             let joined = format!("{a}{b}");
             return Ok(self.heap.str(&joined));

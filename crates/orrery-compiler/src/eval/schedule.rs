@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 
 use crate::error::Result;
 
-use super::{CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, Origin, QUEUED, READY, Unit, encode};
+use super::{
+    CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, Origin, QUEUED, READY, Unit, encode,
+};
 
 /// Cells that may be complete: those without a precedence rule first, first come first served, then
 /// the others by the order of the rules.
