@@ -191,8 +191,7 @@ def record_signatures() -> list[dict]:
 
 
 def shown_type(argument) -> str:
-    declared = argument.type_expression
-    return declared if isinstance(declared, str) else argument.resolved_type.type_string_internal()
+    return argument.resolved_type.type_string_internal()
 
 
 def param(argument, kind: str) -> dict:

@@ -1,4 +1,4 @@
-"""Records what the reference's `std::template` makes of the templates of `template_cases.py`.
+"""Records what the reference's `std::template` makes of the templates of `template_cases.py` and `template_snippets.py`.
 
     templates.py OUT.json
     templates.py OUT.json --random COUNT [SEED]    random templates instead, for long comparisons
@@ -22,7 +22,8 @@ import plugins
 from inmanta.ast import CompilerException
 from inmanta.execute.util import Unknown
 from plugin_cases import PRELUDE
-from template_cases import PROJECTS, SNIPPETS, VARIABLES
+from template_cases import PROJECTS, VARIABLES
+from template_snippets import SNIPPETS
 
 
 def neutral(text: str) -> str:

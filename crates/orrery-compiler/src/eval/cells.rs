@@ -166,8 +166,9 @@ impl Machine<'_> {
     ) -> Result<()> {
         let attribute = self.slot_attribute(instance, slot);
         let (ty, inverse) = (attribute.ty, attribute.relation.as_ref().and_then(|end| end.inverse));
-        if self.is_ready(cell) && self.heap.equal(self.cells[cell as usize].value, value) {
-            return Ok(());
+        if self.is_ready(cell) {
+            // A second value is compared before it is checked.
+            return self.set_plain(cell, value, origin);
         }
         self.validate(ty, value)?;
         if self.text(self.slot_attribute(instance, slot).name) == "self" {
@@ -366,7 +367,8 @@ impl Machine<'_> {
         }
         let mut next = 0;
         while let Some(&listener) = self.delayed_mut(cell).listeners.get(next) {
-            self.receive(listener, value, origin)?;
+            let by = self.units[listener as usize].origin;
+            self.receive(listener, value, origin).map_err(|e| self.blame(e, by))?;
             next += 1;
         }
         if let (true, Some(inverse)) = (both, end.inverse) {
@@ -374,7 +376,7 @@ impl Machine<'_> {
         }
         if let Some(high) = end.high {
             if count > high as usize {
-                let values = self.delayed_mut(cell).values.clone();
+                let values = self.delayed_mut(cell).values.to_vec();
                 let content = self.heap.list(values);
                 let text = format!(
                     "List over full: max nr of items is {high}, content is {}",
@@ -391,7 +393,7 @@ impl Machine<'_> {
     }
 
     fn set_list_null(&mut self, instance: InstanceId, slot: u32, cell: u32) -> Result<()> {
-        let values = self.delayed(cell).map(|d| d.values.clone()).unwrap_or_default();
+        let values = self.delayed(cell).map(|d| d.values.to_vec()).unwrap_or_default();
         if !values.is_empty() {
             let shown: Vec<String> = values.iter().map(|&value| self.str(value)).collect();
             let text = format!(

@@ -2,6 +2,7 @@
 //! other arguments and the entity's implementations.
 
 use orrery_syntax::Symbol;
+use smallvec::SmallVec;
 
 use crate::error::{CompileError, Result};
 use crate::ir::{Construct, ExprId, ExprKind};
@@ -10,7 +11,11 @@ use crate::program::EntityId;
 use crate::value::{InstanceId, Value};
 
 use super::emit::{NOBODY, Owner, Place};
+use super::index::Matches;
 use super::{CellKind, INSTANCE_FRAME, Instance, Kind, Machine, NONE, Origin, Unit, encode};
+
+/// Index attributes of an instance: slots and values.
+type Direct = SmallVec<[(u32, Value); 4]>;
 
 impl Machine<'_> {
     /// Runs a constructor as part of the expression that reads it.
@@ -23,7 +28,7 @@ impl Machine<'_> {
         owner: Owner,
     ) -> Result<Value> {
         let program = self.program;
-        let mut direct: Vec<(u32, Value)> = Vec::with_capacity(construct.direct.len() + 1);
+        let mut direct = Direct::new();
         for &(slot, expr) in &construct.direct {
             direct.push((slot, self.eval(expr, frame, temps, NOBODY)?));
             temps = temps.wrapping_add(program.expr(expr).temps);
@@ -38,7 +43,7 @@ impl Machine<'_> {
         let entity = construct.entity;
         self.fill_index(id, construct, owner, &mut direct, &mut extra)?;
         let matches =
-            if direct.is_empty() { Vec::new() } else { self.index_matches(entity, &direct) };
+            if direct.is_empty() { Matches::new() } else { self.index_matches(entity, &direct) };
         let instance = match matches.first() {
             None => self.create(id, entity, &direct, frame)?,
             Some(&found) => {
@@ -88,7 +93,7 @@ impl Machine<'_> {
         id: ExprId,
         construct: &Construct,
         owner: Owner,
-        direct: &mut Vec<(u32, Value)>,
+        direct: &mut Direct,
         extra: &mut Vec<(u32, Value)>,
     ) -> Result<()> {
         let program = self.program;

@@ -487,14 +487,17 @@ impl Machine<'_> {
         this.origin = encode(Origin::Expr(id));
         if !self.is_ready(cell) {
             if self.cells[cell as usize].kind == CellKind::List {
-                // Until a first value arrives, the question blocks the list.
-                self.unit_mut(next).a = cell;
                 let mut at = 0;
                 while let Some(&value) = self.delayed(cell).and_then(|d| d.values.get(at)) {
                     self.receive(next, value, encode(Origin::Expr(id)))?;
                     at += 1;
                 }
-                self.delayed_mut(cell).listeners.push(next);
+                if self.units[next as usize].flags & DONE == 0 {
+                    // The question blocks the list until a first value arrives; if it was answered
+                    // by a value that was there, it blocks to the end.
+                    self.unit_mut(next).a = cell;
+                    self.delayed_mut(cell).listeners.push(next);
+                }
             }
             self.units[next as usize].waiting += 1;
             self.add_waiter(cell, next);

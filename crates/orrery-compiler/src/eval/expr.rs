@@ -2,6 +2,7 @@
 
 use orrery_python::{FormatArg, Int, Number, PowResult, PyError};
 use orrery_syntax::ast::BinaryOp;
+use smallvec::SmallVec;
 
 use crate::error::{CompileError, Result};
 use crate::ir::{Cast, ExprId, ExprKind, Format, Segment, Spec};
@@ -9,6 +10,9 @@ use crate::value::{Dict, Other, TEXT_BYTES_MAX, Value};
 
 use super::emit::{NOBODY, Owner, Place};
 use super::{EMPTY, LITERAL, Machine, Temp, Unit};
+
+/// Values of the references in a text.
+type Values = SmallVec<[Value; 4]>;
 
 impl Machine<'_> {
     /// Evaluates for a unit; `slot` is the first of its temps that belongs to the expression.
@@ -278,8 +282,8 @@ impl Machine<'_> {
         }
     }
 
-    fn format_values(&mut self, format: &Format, frame: u32, mut temps: u32) -> Result<Vec<Value>> {
-        let mut values = Vec::with_capacity(format.parts.len());
+    fn format_values(&mut self, format: &Format, frame: u32, mut temps: u32) -> Result<Values> {
+        let mut values = Values::new();
         for &(_, part) in &format.parts {
             values.push(self.eval(part, frame, temps, NOBODY)?);
             temps = temps.wrapping_add(self.program.expr(part).temps);

@@ -57,7 +57,8 @@ impl Machine<'_> {
                 "Unable to select implementation for entity {}",
                 self.text(program.entity(entity).short)
             );
-            let loc = program.expr(constructor).loc;
+            let last = self.extra_constructors.get(&instance).and_then(|all| all.last().copied());
+            let loc = program.expr(last.unwrap_or(constructor)).loc;
             let error = CompileError::new("RuntimeException", text)
                 .in_statement(self.str(Value::Instance(instance)), line(loc));
             errors.push(*error);

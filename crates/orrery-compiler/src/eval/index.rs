@@ -2,6 +2,7 @@
 
 use orrery_syntax::Symbol;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, ExprKind};
@@ -10,6 +11,9 @@ use crate::value::{InstanceId, Value};
 
 use super::emit::Dest;
 use super::{Machine, PendingLookup, Unit};
+
+/// Instances that a key was found for.
+pub(super) type Matches = SmallVec<[InstanceId; 4]>;
 
 /// Values in a form in which equal keys are equal words.
 type Key = Box<[u64]>;
@@ -104,13 +108,9 @@ impl Machine<'_> {
     }
 
     /// All instances that match one of the entity's indexes completely.
-    pub(super) fn index_matches(
-        &mut self,
-        entity: EntityId,
-        values: &[(u32, Value)],
-    ) -> Vec<InstanceId> {
+    pub(super) fn index_matches(&mut self, entity: EntityId, values: &[(u32, Value)]) -> Matches {
         let program = self.program;
-        let mut found = Vec::new();
+        let mut found = Matches::new();
         for at in 0..self.indexes.of(entity).len() {
             let (_, table) = self.indexes.of(entity)[at];
             let key = self.key(&program.entity(entity).index_slots[at], values);

@@ -27,6 +27,7 @@ use std::collections::VecDeque;
 use orrery_syntax::Symbol;
 use orrery_syntax::ast::Loc;
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 
 use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, StmtId};
@@ -89,12 +90,12 @@ impl Cell {
 /// What a delayed cell needs once something happens to it.
 #[derive(Debug, Default)]
 struct Delayed {
-    values: Vec<Value>,
+    values: SmallVec<[Value; 1]>,
     /// Members, once the list is long.
     members: FxHashSet<u64>,
-    waiters: Vec<u32>,
+    waiters: SmallVec<[u32; 4]>,
     /// Units that get each value as it arrives.
-    listeners: Vec<u32>,
+    listeners: SmallVec<[u32; 4]>,
     /// How many of the waiters do not block.
     gradual: u32,
     promises: u32,
