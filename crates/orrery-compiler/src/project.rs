@@ -38,7 +38,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { instances: 20_000_000, creation_depth: 5_000, memory_bytes: 4 << 30 }
+        Limits { instances: 20_000_000, creation_depth: 100_000, memory_bytes: 4 << 30 }
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! `tests/recorded` holds calls with the reference's answers; `tools/oracle` records them.
 
+mod effects;
 mod memory;
+mod never_panics;
 mod recorded;
 mod signatures;
 mod templates;

@@ -110,8 +110,20 @@ fn outcome(row: &Json) -> Json {
     call(&mut memory, path, named)
 }
 
+/// The stack that a render may ask for.
+const STACK_BYTES: usize = 10 << 20;
+
+fn on_a_large_stack(work: fn()) {
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(work);
+    thread.expect("a thread").join().expect("what was done there succeeds");
+}
+
 #[test]
 fn recorded_templates_have_the_outcome_of_the_reference() {
+    on_a_large_stack(compare_recorded_templates);
+}
+
+fn compare_recorded_templates() {
     let table = match std::env::var_os("ORRERY_TEMPLATE_TABLE") {
         Some(path) => std::fs::read_to_string(path).expect("the table that was asked for"),
         None => RECORDED.to_owned(),
@@ -158,5 +170,59 @@ fn what_only_python_can_do_is_refused_by_name_and_line() {
         let outcome = call(&mut memory, "/t.j2", Vec::new());
         let message = format!("this template needs the Python host: it uses {what}");
         assert_eq!(outcome["error"], json!(format!("{:?}", Failure::Plugin(message))));
+    }
+}
+
+#[test]
+fn deep_templates_end_in_an_error_not_in_the_stack() {
+    on_a_large_stack(render_deep_templates);
+}
+
+fn render_deep_templates() {
+    let deep = |open: &str, middle: &str, close: &str, count: usize| {
+        format!("{}{middle}{}", open.repeat(count), close.repeat(count))
+    };
+    let count = 20_000;
+    let templates = [
+        format!("{{{{ {} }}}}", deep("(", "1", ")", count)),
+        format!("{{{{ {} }}}}", deep("[", "1", "]", count)),
+        format!("{{{{ {}1 }}}}", "-".repeat(count)),
+        format!("{{{{ {}1 }}}}", "not ".repeat(count)),
+        format!("{{{{ 1{} }}}}", " + 1".repeat(count)),
+        format!("{{{{ 1{} }}}}", " and 1".repeat(count)),
+        format!("{{{{ s{} }}}}", ".a".repeat(count)),
+        format!("{{{{ s{} }}}}", "|upper".repeat(count)),
+        format!("{{{{ s{} }}}}", "[0]".repeat(count)),
+        format!("{{{{ s{} }}}}", "()".repeat(count)),
+        format!("{{{{ 1{} }}}}", " if 1 else 1".repeat(count)),
+        deep("{% if t %}", "x", "{% endif %}", count),
+        deep("{% for x in l %}", "x", "{% endfor %}", 5_000),
+        deep("{% block a %}", "x", "{% endblock %}", 5_000),
+        format!(
+            "{{% macro m() %}}{}{{% endmacro %}}{{{{ m() }}}}",
+            deep("{% if t %}", "{{ m() }}", "{% endif %}", 50)
+        ),
+        "{% if t %}".repeat(count),
+        "{{".repeat(count),
+        "{%".repeat(count),
+    ];
+    for template in templates {
+        let mut memory = with_variables();
+        let shown: String = template.chars().take(40).collect();
+        memory.files.insert("/project/templates/t.j2".to_owned(), template);
+        let outcome = call(&mut memory, "/t.j2", Vec::new());
+        assert!(outcome["error"].is_object(), "{shown}: {outcome}");
+    }
+    // What is deep but not too deep is rendered.
+    let fine = [
+        (format!("{{{{ {} }}}}", deep("(", "1", ")", 40)), "1"),
+        (format!("{{{{ 0{} }}}}", " + 1".repeat(400)), "400"),
+        (deep("{% if t %}", "x", "{% endif %}", 150), "x"),
+        (deep("{% for x in ['a'] %}", "{{ x }}", "{% endfor %}", 150), "a"),
+    ];
+    for (template, expected) in fine {
+        let mut memory = with_variables();
+        memory.files.insert("/project/templates/t.j2".to_owned(), template);
+        assert_eq!(call(&mut memory, "/t.j2", Vec::new()), json!({"output": expected}));
     }
 }

@@ -256,8 +256,8 @@ fn limits_can_be_set() -> Result<()> {
     let countdown = "entity A:\n    int n\nend\nimplementation i for A:\n    A(n=n - 1)\nend\n\
                      implement A using i when n > 0\nimplement A using std::none when n == 0\n";
     let deep = format!("{countdown}A(n=6000)\n");
-    refused(&deep, &[], &["5001 deep"])?;
-    accepted(&deep, &["--max-depth", "6000"])?;
+    refused(&deep, &["--max-depth", "5000"], &["5001 deep"])?;
+    accepted(&deep, &[])?;
     refused(&deep, &["--max-depth", "6000", "--max-instances", "100"], &["more than 100 instances"])
 }
 

@@ -83,6 +83,66 @@ pub(super) enum Target {
 pub(super) struct Expr {
     pub(super) kind: Kind,
     pub(super) line: usize,
+    /// How many levels of expressions are in it, itself included.
+    pub(super) height: usize,
+}
+
+impl Expr {
+    pub(super) fn new(kind: Kind, line: usize) -> Expr {
+        let height = 1 + kind.height();
+        Expr { kind, line, height }
+    }
+}
+
+impl Kind {
+    /// The height of the highest expression inside.
+    fn height(&self) -> usize {
+        let highest = |exprs: &[Expr]| exprs.iter().map(|expr| expr.height).max().unwrap_or(0);
+        match self {
+            Kind::None
+            | Kind::Bool(_)
+            | Kind::Int(_)
+            | Kind::Float(_)
+            | Kind::Str(_)
+            | Kind::Name(_) => 0,
+            Kind::Tuple(parts) | Kind::List(parts) | Kind::Concat(parts) => highest(parts),
+            Kind::Dict(entries) => {
+                let heights = entries.iter().map(|(key, value)| key.height.max(value.height));
+                heights.max().unwrap_or(0)
+            }
+            Kind::Attribute(value, _)
+            | Kind::Not(value)
+            | Kind::Negative(value)
+            | Kind::Positive(value) => value.height,
+            Kind::Item(left, right)
+            | Kind::Binary(_, left, right)
+            | Kind::And(left, right)
+            | Kind::Or(left, right) => left.height.max(right.height),
+            Kind::Slice(parts) => parts.iter().flatten().map(|part| part.height).max().unwrap_or(0),
+            Kind::Call(function, args) => function.height.max(args.height()),
+            Kind::Filter { value, args, .. } => {
+                args.height().max(value.as_ref().map_or(0, |value| value.height))
+            }
+            Kind::Test { value, args, .. } => value.height.max(args.height()),
+            Kind::Compare(first, rest) => {
+                let rest = rest.iter().map(|(_, operand)| operand.height).max().unwrap_or(0);
+                first.height.max(rest)
+            }
+            Kind::Conditional { test, then, otherwise } => {
+                let otherwise = otherwise.as_ref().map_or(0, |otherwise| otherwise.height);
+                test.height.max(then.height).max(otherwise)
+            }
+        }
+    }
+}
+
+impl Args {
+    fn height(&self) -> usize {
+        let named = self.named.iter().map(|(_, value)| value);
+        let rest = self.rest.as_deref().into_iter().chain(self.rest_named.as_deref());
+        let all = self.positional.iter().chain(named).chain(rest);
+        all.map(|value| value.height).max().unwrap_or(0)
+    }
 }
 
 #[derive(Debug)]

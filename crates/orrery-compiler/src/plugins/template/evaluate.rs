@@ -9,7 +9,7 @@ use orrery_python::Int;
 use super::super::Failure;
 use super::ast::{Args, Comparison, Expr, Kind, MacroDef};
 use super::operators::type_error;
-use super::render::{Rendered, Renderer, template_error};
+use super::render::{CALL_COST, Rendered, Renderer, template_error};
 use super::scope::Scope;
 use super::value::{Cycler, Joiner, Key, Macro, Val};
 
@@ -42,6 +42,10 @@ impl Given {
 
 impl Renderer<'_> {
     pub(super) fn eval(&mut self, expr: &Expr, scope: &Rc<Scope>) -> Rendered<Val> {
+        self.deeper(1, |renderer| renderer.eval_here(expr, scope))
+    }
+
+    fn eval_here(&mut self, expr: &Expr, scope: &Rc<Scope>) -> Rendered<Val> {
         self.line.set(expr.line);
         Ok(match &expr.kind {
             Kind::None => Val::None,
@@ -319,9 +323,10 @@ impl Renderer<'_> {
                     return Err(self.refused("these arguments of a recursive loop"));
                 };
                 let mut out = String::new();
-                self.enter()?;
-                self.run_loop(&each, &iterable, state.depth + 1, &scope, &mut out)?;
-                self.leave();
+                let depth = state.depth + 1;
+                self.deeper(CALL_COST, |renderer| {
+                    renderer.run_loop(&each, &iterable, depth, &scope, &mut out)
+                })?;
                 Ok(Val::str(out))
             }
             Val::Joiner(joiner) => {
@@ -371,13 +376,12 @@ impl Renderer<'_> {
             let count = definition.params.len();
             return type_error(format!("macro '{name}' takes not more than {count} argument(s)"));
         }
-        self.enter()?;
         let saw_model = std::mem::replace(&mut self.sees_model, found.sees_model);
         let template = std::mem::replace(&mut self.template_name, found.template.clone());
-        let text = self.run_macro(&definition, values, &scope);
+        let text =
+            self.deeper(CALL_COST, |renderer| renderer.run_macro(&definition, values, &scope));
         self.template_name = template;
         self.sees_model = saw_model;
-        self.leave();
         Ok(Val::str(text?))
     }
 

@@ -6,7 +6,19 @@ use super::ast::{Args, Binary, Comparison, Expr, Kind};
 use super::lexer::Tok;
 use super::parser::{Parsed, Parser};
 
+/// Expressions are no higher; a sum of more than that many numbers is one that is too high.
+const HEIGHT_MAX: usize = 500;
+
 impl Parser {
+    /// An expression over those that it was parsed from.
+    fn node(&self, kind: Kind, line: usize) -> Parsed<Expr> {
+        let expr = Expr::new(kind, line);
+        if expr.height > HEIGHT_MAX {
+            return self.fail("the template is nested too deeply");
+        }
+        Ok(expr)
+    }
+
     /// One expression, or several with commas between them, which make a tuple.
     pub(super) fn tuple(&mut self, with_conditional: bool, ends: &[&str]) -> Parsed<Expr> {
         self.tuple_or_nothing(with_conditional, ends, false)
@@ -44,7 +56,7 @@ impl Parser {
                 return self.fail(format!("Expected an expression, got '{got}'"));
             }
         }
-        Ok(Expr { kind: Kind::Tuple(parts), line })
+        self.node(Kind::Tuple(parts), line)
     }
 
     pub(super) fn expression(&mut self) -> Parsed<Expr> {
@@ -56,7 +68,7 @@ impl Parser {
             let otherwise =
                 if self.skip_name("else") { Some(Box::new(self.expression()?)) } else { None };
             let kind = Kind::Conditional { test, then: Box::new(value), otherwise };
-            value = Expr { kind, line };
+            value = self.node(kind, line)?;
         }
         self.leave();
         Ok(value)
@@ -67,7 +79,7 @@ impl Parser {
         while self.skip_name("or") {
             let line = left.line;
             let right = self.and_expression()?;
-            left = Expr { kind: Kind::Or(Box::new(left), Box::new(right)), line };
+            left = self.node(Kind::Or(Box::new(left), Box::new(right)), line)?;
         }
         Ok(left)
     }
@@ -77,7 +89,7 @@ impl Parser {
         while self.skip_name("and") {
             let line = left.line;
             let right = self.not_expression()?;
-            left = Expr { kind: Kind::And(Box::new(left), Box::new(right)), line };
+            left = self.node(Kind::And(Box::new(left), Box::new(right)), line)?;
         }
         Ok(left)
     }
@@ -88,7 +100,7 @@ impl Parser {
             self.enter()?;
             let value = self.not_expression()?;
             self.leave();
-            return Ok(Expr { kind: Kind::Not(Box::new(value)), line });
+            return self.node(Kind::Not(Box::new(value)), line);
         }
         self.comparison()
     }
@@ -120,7 +132,7 @@ impl Parser {
         if rest.is_empty() {
             return Ok(first);
         }
-        Ok(Expr { kind: Kind::Compare(Box::new(first), rest), line })
+        self.node(Kind::Compare(Box::new(first), rest), line)
     }
 
     fn binary(
@@ -137,7 +149,7 @@ impl Parser {
             self.next();
             let line = left.line;
             let right = operand(self)?;
-            left = Expr { kind: Kind::Binary(operator, Box::new(left), Box::new(right)), line };
+            left = self.node(Kind::Binary(operator, Box::new(left), Box::new(right)), line)?;
         }
     }
 
@@ -155,7 +167,7 @@ impl Parser {
         while self.skip_op("~") {
             parts.push(self.product()?);
         }
-        Ok(Expr { kind: Kind::Concat(parts), line })
+        self.node(Kind::Concat(parts), line)
     }
 
     fn product(&mut self) -> Parsed<Expr> {
@@ -185,7 +197,7 @@ impl Parser {
         self.enter()?;
         let value = self.unary(false)?;
         self.leave();
-        Ok(Expr { kind: sign(Box::new(value)), line })
+        self.node(sign(Box::new(value)), line)
     }
 
     pub(super) fn primary(&mut self) -> Parsed<Expr> {
@@ -228,7 +240,7 @@ impl Parser {
             Tok::Op("{") => Kind::Dict(self.dict()?),
             other => return self.fail(format!("unexpected '{}'", other.describe())),
         };
-        Ok(Expr { kind, line })
+        self.node(kind, line)
     }
 
     fn list(&mut self) -> Parsed<Vec<Expr>> {
@@ -272,7 +284,7 @@ impl Parser {
                 match self.next() {
                     Tok::Name(name) => Kind::Attribute(Box::new(value), name.into()),
                     Tok::Int(int) => {
-                        let index = Box::new(Expr { kind: Kind::Int(int), line });
+                        let index = Box::new(Expr::new(Kind::Int(int), line));
                         Kind::Item(Box::new(value), index)
                     }
                     _ => return self.fail("expected name or number"),
@@ -285,7 +297,7 @@ impl Parser {
             } else {
                 return Ok(value);
             };
-            value = Expr { kind, line };
+            value = self.node(kind, line)?;
         }
     }
 
@@ -302,7 +314,7 @@ impl Parser {
         self.expect_op("]")?;
         match parts.len() {
             1 => Ok(parts.remove(0)),
-            _ => Ok(Expr { kind: Kind::Tuple(parts), line }),
+            _ => self.node(Kind::Tuple(parts), line),
         }
     }
 
@@ -324,7 +336,7 @@ impl Parser {
         };
         let stop = bound(self)?;
         let step = if self.skip_op(":") { bound(self)? } else { None };
-        Ok(Expr { kind: Kind::Slice(Box::new([start, stop, step])), line })
+        self.node(Kind::Slice(Box::new([start, stop, step])), line)
     }
 
     fn arguments(&mut self) -> Parsed<Args> {
@@ -379,7 +391,8 @@ impl Parser {
             } else if self.is_name("is") {
                 self.test(value, line)?
             } else if self.is_op("(") {
-                Expr { kind: Kind::Call(Box::new(value), self.arguments()?), line }
+                let args = self.arguments()?;
+                self.node(Kind::Call(Box::new(value), args), line)?
             } else {
                 return Ok(value);
             };
@@ -398,7 +411,7 @@ impl Parser {
     pub(super) fn filter(&mut self, value: Option<Box<Expr>>, line: usize) -> Parsed<Expr> {
         let name = self.dotted_name()?;
         let args = if self.is_op("(") { self.arguments()? } else { Args::default() };
-        Ok(Expr { kind: Kind::Filter { value, name, args }, line })
+        self.node(Kind::Filter { value, name, args }, line)
     }
 
     fn test(&mut self, value: Expr, line: usize) -> Parsed<Expr> {
@@ -423,7 +436,7 @@ impl Parser {
                 args.positional.push(self.postfix(argument)?);
             }
         }
-        let test = Expr { kind: Kind::Test { value: Box::new(value), name, args }, line };
-        Ok(if is_negated { Expr { kind: Kind::Not(Box::new(test)), line } } else { test })
+        let test = self.node(Kind::Test { value: Box::new(value), name, args }, line)?;
+        if is_negated { self.node(Kind::Not(Box::new(test)), line) } else { Ok(test) }
     }
 }

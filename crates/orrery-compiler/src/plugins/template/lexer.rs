@@ -102,8 +102,10 @@ impl<'a> Lexer<'a> {
     /// Text up to the next delimiter, and what that begins.
     fn root(&mut self) -> Result<(), SyntaxError> {
         let rest = self.rest();
-        let begin = ["{%", "{{", "{#"].iter().filter_map(|mark| rest.find(mark)).min();
-        let Some(begin) = begin else {
+        let is_mark = |&(at, _): &(usize, &str)| {
+            matches!(rest.as_bytes().get(at + 1), Some(b'%' | b'{' | b'#'))
+        };
+        let Some((begin, _)) = rest.match_indices('{').find(is_mark) else {
             self.data(rest);
             self.advance(rest.len());
             return Ok(());

@@ -9,7 +9,7 @@ use super::lexer::{Tok, Token, tokenize};
 use super::loads::analyse;
 
 /// Templates nest no deeper; the machine's stack must not decide.
-pub(super) const DEPTH_MAX: usize = 150;
+pub(super) const DEPTH_MAX: usize = 200;
 
 pub(super) struct Parser {
     tokens: Vec<Token>,

@@ -17,8 +17,12 @@ use crate::value::DictId;
 
 pub(super) type Rendered<T> = Result<T, Failure>;
 
-/// Calls, includes and loops nest no deeper.
-const DEPTH_MAX: usize = 80;
+/// How much of the machine's stack a render may use: expressions cost one, statements two, and calls
+/// and other templates `CALL_COST`. One is about five kilobytes in a build for debugging, so that this
+/// asks for a stack of ten megabytes; it lets macros recurse about as deep as Python does.
+const DEPTH_MAX: usize = 1500;
+pub(super) const CALL_COST: usize = 4;
+const STATEMENT_COST: usize = 2;
 
 pub(super) struct Renderer<'c> {
     pub(super) ctx: &'c mut dyn Context,
@@ -72,18 +76,20 @@ impl<'c> Renderer<'c> {
         self.run(template, &Scope::root())
     }
 
-    /// Guards recursion; `leave` undoes it.
-    pub(super) fn enter(&mut self) -> Rendered<()> {
-        self.depth += 1;
-        if self.depth > DEPTH_MAX {
+    /// Does something that is further down the machine's stack.
+    pub(super) fn deeper<T>(
+        &mut self,
+        cost: usize,
+        work: impl FnOnce(&mut Self) -> Rendered<T>,
+    ) -> Rendered<T> {
+        if self.depth + cost > DEPTH_MAX {
             let message = "maximum recursion depth exceeded";
             return Err(Failure::python("RecursionError", message));
         }
-        Ok(())
-    }
-
-    pub(super) fn leave(&mut self) {
-        self.depth -= 1;
+        self.depth += cost;
+        let outcome = work(self);
+        self.depth -= cost;
+        outcome
     }
 
     /// A whole template with its parents.
@@ -114,19 +120,17 @@ impl<'c> Renderer<'c> {
         path: &str,
         scope: &Rc<Scope>,
     ) -> Rendered<String> {
-        self.enter()?;
         let name = std::mem::replace(&mut self.template_name, short_name(path));
         let blocks = std::mem::take(&mut self.blocks);
         let parent = self.parent.take();
         let root = self.root.clone();
         let at_root = std::mem::replace(&mut self.at_root, true);
-        let out = self.run(template, scope);
+        let out = self.deeper(CALL_COST, |renderer| renderer.run(template, scope));
         self.at_root = at_root;
         self.root = root;
         self.parent = parent;
         self.blocks = blocks;
         self.template_name = name;
-        self.leave();
         out
     }
 
@@ -145,7 +149,9 @@ impl<'c> Renderer<'c> {
         scope: &Rc<Scope>,
         out: &mut String,
     ) -> Rendered<()> {
-        statements.iter().try_for_each(|statement| self.statement(statement, scope, out))
+        self.deeper(STATEMENT_COST, |renderer| {
+            statements.iter().try_for_each(|statement| renderer.statement(statement, scope, out))
+        })
     }
 
     fn statement(&mut self, statement: &Stmt, scope: &Rc<Scope>, out: &mut String) -> Rendered<()> {
@@ -357,11 +363,10 @@ impl<'c> Renderer<'c> {
             None => Scope::inner(&self.root),
         };
         scope.set("super".into(), self.super_block(name, level));
-        self.enter()?;
-        self.touch(&block.loads, &scope)?;
-        let text = self.buffered(&block.body, &scope);
-        self.leave();
-        text
+        self.deeper(CALL_COST, |renderer| {
+            renderer.touch(&block.loads, &scope)?;
+            renderer.buffered(&block.body, &scope)
+        })
     }
 
     /// What `super` means inside a block.
