@@ -197,7 +197,9 @@ fn nested_values() -> Result<()> {
     let report = String::from_utf8(output.stdout)?;
     let value = format!("{{\"x\":{}{{}}{}}}", "{\"a\":".repeat(LEVELS), "}".repeat(LEVELS));
     ensure!(report.contains(&value), "the value is not in a report of {} bytes", report.len());
-    Ok(())
+    let deeper: String =
+        (1..=120_000).map(|level| format!("d{level} = {{\"a\": d{}}}\n", level - 1)).collect();
+    refused(format!("d0 = {{}}\n{deeper}"), &[], &["error[nesting-too-deep]", "100000 levels"])
 }
 
 fn bytes_that_are_no_text() -> Result<()> {
