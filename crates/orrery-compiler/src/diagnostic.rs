@@ -153,6 +153,7 @@ impl Compiled {
 #[rustfmt::skip]
 const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("ParserException", "Syntax error: this is nested too deeply", "nesting-too-deep"),
+    ("NestingException", "", "nesting-too-deep"),
     ("ParserException", "", "syntax-error"),
     ("ValueError", "Exceeds the limit", "syntax-error"),
     ("InvalidNamespaceAccess", "", "invalid-namespace-access"),

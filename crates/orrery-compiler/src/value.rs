@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use hashbrown::HashTable;
 use indexmap::IndexMap;
 use orrery_python::{Int, Number};
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
@@ -117,6 +117,10 @@ pub struct Heap {
     dicts: Vec<Dict>,
     /// The size of all of them.
     dict_entries: usize,
+    /// How deeply each dict is nested, and each list that holds lists or dicts.
+    dict_depths: Vec<u32>,
+    deep_lists: FxHashMap<ListId, u32>,
+    deepest: u32,
     bigs: Vec<Int>,
     others: Vec<Other>,
     /// What each unknown came from, for messages.
@@ -191,12 +195,34 @@ impl Heap {
         let id = ListId(index_of(self.lists.len()));
         self.lists.push((index_of(self.members.len()), index_of(items.len())));
         self.members.extend_from_slice(items);
+        let inner = self.depth_of(items.iter());
+        if inner > 0 {
+            self.deep_lists.insert(id, inner + 1);
+            self.deepest = self.deepest.max(inner + 1);
+        }
         id
+    }
+
+    /// How deeply the most deeply nested value is nested.
+    pub fn deepest(&self) -> u32 {
+        self.deepest
+    }
+
+    fn depth_of<'v>(&self, values: impl Iterator<Item = &'v Value>) -> u32 {
+        let depth = |value: &Value| match value {
+            Value::Dict(id) => self.dict_depths[id.index()],
+            Value::List(id) => self.deep_lists.get(id).copied().unwrap_or(1),
+            _ => 0,
+        };
+        values.map(depth).max().unwrap_or(0)
     }
 
     pub fn dict(&mut self, dict: Dict) -> Value {
         let id = DictId(index_of(self.dicts.len()));
         self.dict_entries += dict.len();
+        let depth = 1 + self.depth_of(dict.values());
+        self.dict_depths.push(depth);
+        self.deepest = self.deepest.max(depth);
         self.dicts.push(dict);
         Value::Dict(id)
     }

@@ -11,9 +11,17 @@ use super::{Cell, Delayed, Frame, Instance, Machine, NONE, Temp, Unit, Waiter};
 /// How many links of the chain a message shows.
 const CHAIN_SHOWN: usize = 5;
 
+/// How deeply values may be nested. What reads them, such as `repr`, goes as deep.
+const DEPTH_MAX: u32 = 100_000;
+
 impl Machine<'_> {
-    /// About how much memory the run needs, in bytes. It is asked for after every step.
-    pub(super) fn memory(&self) -> usize {
+    /// Whether the last step went too far. It is asked after every step.
+    pub(super) fn is_beyond_limits(&self) -> bool {
+        self.memory() > self.limits.memory_bytes || self.heap.deepest() > DEPTH_MAX
+    }
+
+    /// About how much memory the run needs, in bytes.
+    fn memory(&self) -> usize {
         self.heap.bytes()
             + self.cells.len() * size_of::<Cell>()
             + self.instances.len() * size_of::<Instance>()
@@ -25,8 +33,13 @@ impl Machine<'_> {
             + self.output.len()
     }
 
-    /// The error for a run that needs too much memory, found after the step of `origin`.
-    pub(super) fn too_much_memory(&self, origin: u32, frame: u32) -> Box<CompileError> {
+    /// The error for a run that needs too much memory or nests its values too deeply, found after
+    /// the step of `origin`.
+    pub(super) fn beyond_limits(&self, origin: u32, frame: u32) -> Box<CompileError> {
+        if self.heap.deepest() > DEPTH_MAX {
+            let text = format!("a value is nested more than {DEPTH_MAX} levels deep");
+            return self.blame(CompileError::new("NestingException", text), origin);
+        }
         let mebibytes = self.limits.memory_bytes >> 20;
         let made_by = match self.chain(self.frame_instance(frame)) {
             chain if chain.is_empty() => String::new(),

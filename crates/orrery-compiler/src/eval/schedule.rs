@@ -55,8 +55,8 @@ impl Machine<'_> {
             while let Some(unit) = self.run.pop_front() {
                 let Unit { origin, frame, .. } = self.units[unit as usize];
                 self.run_unit(unit)?;
-                if self.memory() > self.limits.memory_bytes {
-                    return Err(self.too_much_memory(origin, frame));
+                if self.is_beyond_limits() {
+                    return Err(self.beyond_limits(origin, frame));
                 }
             }
             if !self.freeze_waiting() && !self.freeze_woken() && !self.break_cycle() {
