@@ -1,7 +1,8 @@
-"""Makes a model that differs from the reference small, by leaving out statements as long as the difference stays.
+"""Makes a model that differs from the reference small, by leaving out statements and arguments as long as the
+difference stays of its kind.
 
 All ways to leave something out are tried at once in one run; what can go on its own is then left out together, and
-if that changes the difference, one by one.
+if that changes the difference, half of it, and so on.
 """
 
 from __future__ import annotations
@@ -11,12 +12,10 @@ from typing import Protocol
 
 from cases import Case
 
-ROUNDS = 25
-# Errors that a model without some of its definitions has, and that say nothing about evaluation.
-BROKEN = {"ParserException", "TypeNotFoundException", "MissingImportException", "NotFoundException", "ModuleLoadingException", "TypingException"}
+ROUNDS = 30
 
-# A place in a model: the file and the lines to leave out.
-Cut = tuple[str, frozenset[int]]
+# One thing to leave out: in a file, the lines with these numbers get these texts; None takes the line away.
+Cut = tuple[str, dict[int, str | None]]
 
 
 class Comparison(Protocol):
@@ -29,24 +28,27 @@ def shrink(case: Case, comparison: Comparison) -> tuple[Case, dict[str, object],
     if case.name not in texts:
         return case, outcomes.get(case.name, {"status": "gone"}), "does not differ when it is run alone"
     best, outcome, text = case, outcomes[case.name], texts[case.name]
-    wanted = signature(text), error_class(outcome)
-    for _ in range(ROUNDS):
-        cuts = possible_cuts(best)
+    wanted = signature(text, outcome)
+    for round_number in range(ROUNDS):
+        cuts = line_cuts(best)
+        if round_number % 2:
+            cuts = argument_cuts(best) + cuts
         variants = [Case(f"{case.name}_v{number}", best.flags, apply(best, [cut])) for number, cut in enumerate(cuts)]
         texts, outcomes = comparison.run(variants)
-        good = [cut for cut, variant in zip(cuts, variants) if agrees(variant.name, texts, outcomes, wanted)]
-        if not good:
+        good = [cut for cut, variant in zip(cuts, variants) if has(variant.name, texts, outcomes, wanted)]
+        if not good and round_number % 2:
             break
         # Small cuts may be parts of larger ones: the larger come first, and what overlaps is dropped.
         chosen: list[Cut] = []
         for cut in good:
-            if not any(cut[0] == other[0] and cut[1] & other[1] for other in chosen):
+            if not any(cut[0] == other[0] and cut[1].keys() & other[1].keys() for other in chosen):
                 chosen.append(cut)
         attempts = [Case(f"{case.name}_a{count}", best.flags, apply(best, chosen[:count])) for count in halving(len(chosen))]
-        texts, outcomes = comparison.run(attempts)
+        texts, outcomes = comparison.run(attempts) if attempts else ({}, {})
         for attempt in attempts:
-            if agrees(attempt.name, texts, outcomes, wanted):
-                best, outcome, text = Case(case.name, best.flags, attempt.files), outcomes[attempt.name], texts[attempt.name]
+            if has(attempt.name, texts, outcomes, wanted):
+                best = Case(case.name, best.flags, attempt.files)
+                outcome, text = outcomes[attempt.name], texts[attempt.name]
                 break
     return best, outcome, text
 
@@ -60,53 +62,88 @@ def halving(count: int) -> list[int]:
     return counts
 
 
-def agrees(name: str, texts: dict[str, str], outcomes: dict[str, dict[str, object]], wanted: tuple[str, str]) -> bool:
-    if name not in texts or signature(texts[name]) != wanted[0]:
-        return False
-    found = error_class(outcomes[name])
-    return found == wanted[1] or found not in BROKEN
+def has(name: str, texts: dict[str, str], outcomes: dict[str, dict[str, object]], wanted: str) -> bool:
+    return name in texts and signature(texts[name], outcomes[name]) == wanted
 
 
-def signature(text: str) -> str:
-    """What kind of difference it is: the part of the report, and for the status both sides."""
+def signature(text: str, outcome: dict[str, object]) -> str:
+    """The kind of a difference: the part of the report that differs, the error that was expected, and for messages the
+    first line that differs, without the names and numbers of the model."""
     first = text.partition("\n")[0]
-    return first if first.startswith("status:") else re.split(r"[:(]", first)[0]
-
-
-def error_class(outcome: dict[str, object]) -> str:
     error = outcome.get("error")
-    return str(error.get("class")) if isinstance(error, dict) else ""
+    parts = [first if first.startswith("status:") else re.split(r"[:(]", first)[0]]
+    parts.append(str(error.get("class")) if isinstance(error, dict) else "")
+    if first.startswith(("error", "status")):
+        lines = [line for line in text.splitlines() if line.startswith(("  -", "  +", "  got error"))]
+        parts += [re.sub(r"\S*\d\S*", "#", line) for line in lines[:1]]
+    return "\n".join(parts)
 
 
 def apply(case: Case, cuts: list[Cut]) -> dict[str, str]:
-    files = {}
+    files: dict[str, str] = {}
     for path, text in case.files.items():
-        gone = {number for file, lines in cuts if file == path for number in lines}
-        lines = [line for number, line in enumerate(text.splitlines()) if number not in gone]
-        if text and not lines and path == "project.yml":
-            continue
-        files[path] = "".join(line + "\n" for line in lines)
-    return files
+        changed: dict[int, str | None] = {}
+        for file, lines in cuts:
+            if file == path:
+                changed |= lines
+        kept = [changed.get(number, line) for number, line in enumerate(text.splitlines())]
+        files[path] = "".join(line + "\n" for line in kept if line is not None)
+    if not files.get("project.yml"):
+        files.pop("project.yml", None)
+    imported = " ".join(re.findall(r"^import (\w+)", "\n".join(files.values()), flags=re.MULTILINE)).split()
+    return {path: text for path, text in files.items() if not path.startswith("libs/") or path.split("/")[1] in imported}
 
 
-def possible_cuts(case: Case) -> list[Cut]:
-    """Whole blocks first, then blocks without their body (which moves out), then lines; largest first."""
+def line_cuts(case: Case) -> list[Cut]:
+    """Whole blocks, blocks without their body (which moves out), and lines; largest first."""
     cuts: list[Cut] = []
     for path, text in case.files.items():
+        lines = text.splitlines()
         if path == "project.yml":
-            cuts.append((path, frozenset(range(len(text.splitlines())))))
+            cuts.append((path, dict.fromkeys(range(len(lines)))))
         if not path.endswith(".cf"):
             continue
         opened: list[int] = []
-        for number, line in enumerate(text.splitlines()):
-            word = line.split(" ")[-1] if line.strip() == "end" else line.strip().split(" ")[0]
-            if line.rstrip().endswith(":") and word in ("entity", "implementation", "for", "if"):
+        for number, line in enumerate(lines):
+            words = line.split()
+            if words and line.endswith(":") and words[0] in ("entity", "implementation", "for", "if"):
                 opened.append(number)
-            elif line.strip() == "end" and opened:
+            elif words == ["end"] and opened:
                 start = opened.pop()
-                cuts.append((path, frozenset(range(start, number + 1))))
-                if text.splitlines()[start].strip().split(" ")[0] in ("for", "if"):
-                    cuts.append((path, frozenset([start, number])))
-            elif line.strip() and not line.strip().startswith(("else:", "elif ")):
-                cuts.append((path, frozenset([number])))
+                cuts.append((path, dict.fromkeys(range(start, number + 1))))
+                if lines[start].split()[0] in ("for", "if"):
+                    cuts.append((path, dict.fromkeys([start, number])))
+            elif words and words[0] not in ("else:", "elif"):
+                cuts.append((path, {number: None}))
     return sorted(cuts, key=lambda cut: -len(cut[1]))
+
+
+def argument_cuts(case: Case) -> list[Cut]:
+    """Lines without one of the arguments or list members in them; the longest first."""
+    cuts: list[tuple[int, Cut]] = []
+    for path, text in case.files.items():
+        for number, line in enumerate(text.splitlines()):
+            for start, end in argument_spans(line) if path.endswith(".cf") else []:
+                cuts.append((end - start, (path, {number: line[:start] + line[end:]})))
+    return [cut for _, cut in sorted(cuts, key=lambda cut: -cut[0])]
+
+
+def argument_spans(line: str) -> list[tuple[int, int]]:
+    """Where the members of the brackets in a line are, each with the comma that goes with it."""
+    spans: list[tuple[int, int]] = []
+    opened: list[list[int]] = []
+    for position, character in enumerate(line):
+        if character in "([":
+            opened.append([position])
+        elif character == "," and opened:
+            opened[-1].append(position)
+        elif character in ")]" and opened:
+            marks = [*opened.pop(), position]
+            for index, (start, end) in enumerate(zip(marks, marks[1:])):
+                if index > 0:
+                    spans.append((start, end))
+                elif len(marks) > 2:
+                    spans.append((start + 1, end + 1))
+                elif end > start + 1:
+                    spans.append((start + 1, end))
+    return spans
