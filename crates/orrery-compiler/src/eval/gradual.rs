@@ -151,7 +151,8 @@ impl Machine<'_> {
             self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
         if unit.collector != NONE && self.units[id as usize].flags & REPORTED == 0 {
             let origin = encode(Origin::Expr(ExprId(unit.node)));
-            self.report(unit.collector, value, origin).map_err(|e| self.blame(e, unit.origin))?;
+            let by = self.units[unit.collector as usize].origin;
+            self.report(unit.collector, value, origin).map_err(|e| self.blame(e, by))?;
         }
         let comprehending = &mut self.comprehensions[unit.a as usize];
         comprehending.results[unit.b as usize] = value;
