@@ -83,13 +83,11 @@ pub enum ExprKind {
         or: bool,
         left: ExprId,
         right: ExprId,
-        promises: Box<[Promise]>,
     },
     Conditional {
         condition: ExprId,
         then: ExprId,
         otherwise: ExprId,
-        promises: Box<[Promise]>,
     },
     Defined {
         base: Option<ExprId>,
@@ -202,8 +200,6 @@ pub struct Construct {
     pub spread: Box<[ExprId]>,
     /// Slots of the arguments that are written in the call, for duplicate checks.
     pub written: Box<[u32]>,
-    /// The index attribute that the owner of the enclosing assignment fills in.
-    pub inverse: Option<Symbol>,
     /// The owner's reference, waited for once more where it takes a step of its own.
     pub owner: Option<ExprId>,
     /// What is evaluated before the instance exists, in order.

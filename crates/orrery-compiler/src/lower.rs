@@ -74,7 +74,7 @@ impl Builder {
                     Item::Implementation(implementation) => {
                         let entity = lowering.b.program.implementations[implementations].entity;
                         lowering.levels.push(Level::Instance(entity));
-                        let body = lowering.block(&implementation.body, None, true)?;
+                        let body = lowering.block(&implementation.body, None)?;
                         self.program.implementations[implementations].body = body;
                         implementations += 1;
                     }
@@ -294,7 +294,7 @@ impl Lowering<'_> {
                 let iterable = self.expr(&stmt.iterable);
                 self.check_in_for(stmt)?;
                 let promises = self.promises(&[&stmt.body], Some(stmt.variable.symbol));
-                let body = self.block(&stmt.body, Some(stmt.variable), false)?;
+                let body = self.block(&stmt.body, Some(stmt.variable))?;
                 let variable = stmt.variable.symbol;
                 (StmtKind::For { variable, iterable, body, promises }, stmt.loc)
             }
@@ -302,8 +302,8 @@ impl Lowering<'_> {
                 let condition = self.expr(&stmt.condition);
                 self.check("If", stmt.loc)?;
                 let promises = self.promises(&[&stmt.then, &stmt.otherwise], None);
-                let then = self.block(&stmt.then, None, false)?;
-                let otherwise = self.block(&stmt.otherwise, None, false)?;
+                let then = self.block(&stmt.then, None)?;
+                let otherwise = self.block(&stmt.otherwise, None)?;
                 (StmtKind::If { condition, then, otherwise, promises }, stmt.loc)
             }
             ast::Stmt::Expr(expr) => (StmtKind::Expr(self.expr(expr)), expr.loc),
@@ -323,12 +323,7 @@ impl Lowering<'_> {
     }
 
     /// Statements of a block run in reverse order of the source.
-    fn block(
-        &mut self,
-        stmts: &[ast::Stmt],
-        variable: Option<ast::Name>,
-        implementation: bool,
-    ) -> Result<BlockId> {
+    fn block(&mut self, stmts: &[ast::Stmt], variable: Option<ast::Name>) -> Result<BlockId> {
         let mut names: FxHashMap<Symbol, (u16, Loc)> = FxHashMap::default();
         let mut order: Vec<Symbol> = Vec::new();
         if let Some(variable) = variable {
@@ -349,7 +344,7 @@ impl Lowering<'_> {
             return Ok(BlockId(0));
         }
         for &name in &order {
-            self.warn_shadowing(name, names[&name].1, implementation);
+            self.warn_shadowing(name, names[&name].1);
         }
         let locals = order.len() as u32;
         if locals > 0 {
@@ -376,7 +371,7 @@ impl Lowering<'_> {
         Ok(self.b.add_block(lowered, &order))
     }
 
-    fn warn_shadowing(&mut self, name: Symbol, loc: Loc, _implementation: bool) {
+    fn warn_shadowing(&mut self, name: Symbol, loc: Loc) {
         let outer = self.levels.iter().rev().find_map(|level| match level {
             Level::Block(names) => names.get(&name).map(|(_, loc)| *loc),
             _ => None,

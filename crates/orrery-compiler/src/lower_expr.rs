@@ -109,18 +109,10 @@ impl Lowering<'_> {
                                 loc,
                             );
                             let otherwise = this.add(ExprKind::Nothing, loc);
-                            let promises = Box::default();
-                            let kind =
-                                ExprKind::Conditional { condition, then, otherwise, promises };
+                            let kind = ExprKind::Conditional { condition, then, otherwise };
                             unknown = Some(this.add(kind, loc));
                             let otherwise = this.add(ExprKind::Nothing, loc);
-                            let promises = Box::default();
-                            let kind = ExprKind::Conditional {
-                                condition,
-                                then: value,
-                                otherwise,
-                                promises,
-                            };
+                            let kind = ExprKind::Conditional { condition, then: value, otherwise };
                             this.add(kind, loc)
                         }
                     };
@@ -139,12 +131,9 @@ impl Lowering<'_> {
             ast::ExprKind::Binary { op, left, right } => {
                 let (left, right) = (self.expr(left), self.expr(right));
                 match op {
-                    BinaryOp::And | BinaryOp::Or => ExprKind::Lazy {
-                        or: *op == BinaryOp::Or,
-                        left,
-                        right,
-                        promises: Box::default(),
-                    },
+                    BinaryOp::And | BinaryOp::Or => {
+                        ExprKind::Lazy { or: *op == BinaryOp::Or, left, right }
+                    }
                     _ => ExprKind::Binary { op: *op, left, right },
                 }
             }
@@ -152,7 +141,6 @@ impl Lowering<'_> {
                 condition: self.expr(condition),
                 then: self.lower(then, position),
                 otherwise: self.lower(otherwise, position),
-                promises: Box::default(),
             },
             ast::ExprKind::IsDefined { base, name } => {
                 let base = base.as_ref().map(|base| self.expr(base));
@@ -420,7 +408,6 @@ impl Lowering<'_> {
                 indirect: Box::default(),
                 spread: Box::default(),
                 written: Box::default(),
-                inverse: None,
                 owner: None,
                 parts: Box::default(),
             };
@@ -544,7 +531,6 @@ impl Lowering<'_> {
             indirect: indirect.into_boxed_slice(),
             spread: spread.into_boxed_slice(),
             written,
-            inverse,
             owner,
         }))
     }

@@ -3,7 +3,7 @@
 use orrery_syntax::Symbol;
 use orrery_syntax::ast::BinaryOp;
 
-use crate::ir::{Call, Callee, Construct, ExprId, ExprKind, StmtId, StmtKind};
+use crate::ir::{Call, Construct, ExprId, ExprKind, StmtId, StmtKind};
 use crate::program::Program;
 use crate::value::{Heap, InstanceId, Value};
 
@@ -239,13 +239,6 @@ impl Renderer<'_> {
             .collect();
         let spread: String = spread.iter().map(|&e| format!(",**{}", self.expr(e))).collect();
         format!("[{}]{spread}", parts.join(", "))
-    }
-
-    pub fn callee_name(&self, callee: Callee) -> &str {
-        match callee {
-            Callee::Plugin(number) => self.program.plugins[number as usize].name,
-            Callee::Cast(_) => "cast",
-        }
     }
 }
 
