@@ -38,11 +38,15 @@ const PURE: [&str; 6] = [
 ];
 
 /// Libraries whose presence would mean I/O.
-const IMPURE_LIBRARIES: [&str; 7] =
-    ["tokio", "async-nats", "axum", "hyper", "reqwest", "russh", "sqlx"];
+const IMPURE_LIBRARIES: [&str; 8] =
+    ["tokio", "async-nats", "axum", "hyper", "reqwest", "russh", "rusqlite", "tokio-postgres"];
 
 /// Libraries that one crate owns.
-const OWNED_LIBRARIES: [(&str, &str); 2] = [("sqlx", "orrery-store"), ("async-nats", "orrery-bus")];
+const OWNED_LIBRARIES: [(&str, &str); 3] = [
+    ("rusqlite", "orrery-store"),
+    ("tokio-postgres", "orrery-store"),
+    ("async-nats", "orrery-bus"),
+];
 
 /// Tools of the repository itself: nothing that ships may depend on them.
 const TOOLS: [&str; 1] = ["xtask"];
@@ -186,8 +190,8 @@ mod tests {
     fn pure_crates_and_owned_libraries_are_guarded() {
         assert_eq!(problems("orrery-scheduler", &["tokio"]), 1);
         assert_eq!(problems("orrery-server", &["tokio"]), 0);
-        assert_eq!(problems("orrery-server", &["sqlx"]), 1);
-        assert_eq!(problems("orrery-store", &["sqlx"]), 0);
+        assert_eq!(problems("orrery-server", &["rusqlite"]), 1);
+        assert_eq!(problems("orrery-store", &["rusqlite"]), 0);
         assert_eq!(problems("orrery", &["xtask"]), 1);
     }
 

@@ -1,0 +1,23 @@
+//! The words that every part shares, as types: resource ids, resources, versions, states, changes,
+//! handler results and plans.
+//!
+//! It does no I/O and knows nothing of models, databases or handlers. Start from `ResourceId`,
+//! `Resource` and `ResourceState`. Tests are at the end of each file.
+
+mod change;
+mod declaration;
+mod id;
+mod outcome;
+mod resource;
+mod state;
+mod time;
+mod version;
+
+pub use change::{AttributeChange, Change, ChangeKind};
+pub use declaration::ResourceType;
+pub use id::{InvalidId, ResourceId, VersionedId};
+pub use outcome::{Fact, LogLevel, LogLine, Outcome, OutcomeStatus};
+pub use resource::{AttributeHash, Attributes, InvalidAttributes, Resource, ResourceFlags, Source};
+pub use state::{Blocked, Compliance, HandlerRun, ResourceState, Status};
+pub use time::{Duration, Timestamp};
+pub use version::{SetName, Version, VersionNumber};

@@ -1,0 +1,100 @@
+//! Points in time, as the whole engine counts them: microseconds since the epoch, in UTC.
+//!
+//! Pure parts never ask a clock; they are given a `Timestamp`.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Microseconds since 1970-01-01 00:00 UTC.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(pub i64);
+
+impl Timestamp {
+    pub fn from_system(time: SystemTime) -> Self {
+        let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => Timestamp(micros(since)),
+            Err(before) => Timestamp(-micros(before.duration())),
+        }
+    }
+
+    /// Time from `earlier` to here; zero if it is later.
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Timestamp;
+
+    fn add(self, duration: Duration) -> Timestamp {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Timestamp(self.0.saturating_add(micros))
+    }
+}
+
+impl Sub<Duration> for Timestamp {
+    type Output = Timestamp;
+
+    fn sub(self, duration: Duration) -> Timestamp {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Timestamp(self.0.saturating_sub(micros))
+    }
+}
+
+/// RFC 3339 with microseconds: `2026-11-16T09:30:00.000000Z`.
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, micros) = (self.0.div_euclid(1_000_000), self.0.rem_euclid(1_000_000));
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let (year, month, day) = civil_from_days(days);
+        let (hour, minute) = (second / 3600, second / 60 % 60);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}.{micros:06}Z",
+            second % 60
+        )
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Year, month and day of a number of days since the epoch. Years are counted from the first of March, so
+/// that the leap day is a year's last, in eras of 400 years, after which the calendar repeats.
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_print_as_dates() {
+        let shown = |seconds: i64| Timestamp(seconds * 1_000_000).to_string();
+        assert_eq!(shown(0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(shown(951_782_399), "2000-02-28T23:59:59.000000Z");
+        assert_eq!(shown(951_782_400), "2000-02-29T00:00:00.000000Z");
+        assert_eq!(shown(4_107_542_400), "2100-03-01T00:00:00.000000Z");
+        assert_eq!(Timestamp(-1).to_string(), "1969-12-31T23:59:59.999999Z");
+    }
+}
