@@ -24,7 +24,8 @@ pub enum Var {
     /// A top-level variable of a file: its cell is fixed before the run.
     Global(u32),
     /// An attribute of the instance `hops` frames up; `fallback` if its entity has none of that name.
-    Instance { hops: u16, name: Symbol, fallback: Option<u32> },
+    /// `certain`: every instance that this code runs for has it.
+    Instance { hops: u16, certain: bool, name: Symbol, fallback: Option<u32> },
     /// `self` in an implementation.
     SelfInstance { hops: u16 },
     /// `self` in the constraint of a typedef.
@@ -35,12 +36,27 @@ pub enum Var {
     MissingNamespace,
 }
 
+impl Var {
+    /// Whether it can turn out that there is no such variable.
+    pub fn may_be_missing(self) -> bool {
+        match self {
+            Var::Local { .. } | Var::Global(_) | Var::SelfInstance { .. } => false,
+            Var::Instance { certain, fallback, .. } => !certain && fallback.is_none(),
+            Var::SelfValue | Var::Missing | Var::MissingNamespace => true,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Expr {
     pub kind: ExprKind,
     pub loc: Loc,
     /// How many results of other units this expression reads when it is evaluated.
     pub temps: u32,
+    /// Whether emitting it starts units or may fail; most expressions just stand there.
+    pub emits: bool,
+    /// Whether it reads variables directly, so that its unit may have to wait for them.
+    pub reads: bool,
 }
 
 #[derive(Debug)]
@@ -55,6 +71,7 @@ pub enum ExprKind {
         var: Var,
         name: Symbol,
         member: bool,
+        cache: SlotCache,
     },
     Attr {
         base: ExprId,

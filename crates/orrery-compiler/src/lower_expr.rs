@@ -105,7 +105,12 @@ impl Lowering<'_> {
                         Some(condition) => {
                             let var = Var::Local { hops: 0, slot: 0 };
                             let then = this.add(
-                                ExprKind::Var { var, name: variable.symbol, member: true },
+                                ExprKind::Var {
+                                    var,
+                                    name: variable.symbol,
+                                    member: true,
+                                    cache: SlotCache::new(),
+                                },
                                 loc,
                             );
                             let otherwise = this.add(ExprKind::Nothing, loc);
@@ -160,7 +165,8 @@ impl Lowering<'_> {
                 format!("Namespace {prefix} not found.\nTry importing it with `import {prefix}`");
             self.fail(CompileError::new("NotFoundException", message).in_statement(text, loc));
         }
-        ExprKind::Var { var, name: path.symbol, member: self.is_member(path.symbol) }
+        let member = self.is_member(path.symbol);
+        ExprKind::Var { var, name: path.symbol, member, cache: SlotCache::new() }
     }
 
     fn regex(&mut self, pattern: &str, loc: Loc) -> ExprKind {

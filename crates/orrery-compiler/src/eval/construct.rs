@@ -253,7 +253,7 @@ impl Machine<'_> {
         }
         match &expr.kind {
             ExprKind::Const(_) => true,
-            ExprKind::Var { var, .. } => match self.place(*var, frame) {
+            ExprKind::Var { var, cache, .. } => match self.place_cached(*var, cache, frame) {
                 Some(Place::Cell(cell)) => self.is_ready(cell),
                 Some(Place::Value(_)) => true,
                 None => false,

@@ -14,6 +14,7 @@ mod exec;
 mod expr;
 mod finish;
 mod gradual;
+mod hops;
 mod index;
 mod limits;
 mod missing;
@@ -216,6 +217,26 @@ struct Unit {
     owner: emit::Owner,
 }
 
+/// What stands in the run queue.
+#[derive(Clone, Copy, Debug)]
+enum Ready {
+    /// A unit that has all it waited for.
+    Unit(u32),
+    /// `a.b` whose `a` was known when it was met: the reader gets the cell when its turn comes.
+    Read { dest: emit::Dest, cell: u32 },
+    /// `a.b.c`, likewise: the cell is that of `a.b`.
+    Chain { chain: u32, cell: u32 },
+}
+
+/// The last hop of `a.b.c`, to be made once its turn comes.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    dest: emit::Dest,
+    expr: ExprId,
+    frame: u32,
+    sequence: u32,
+}
+
 /// A comprehension under way.
 #[derive(Debug)]
 struct Comprehending {
@@ -281,6 +302,8 @@ pub struct Machine<'p> {
     pub heap: Heap,
     pub(crate) world: &'p dyn World,
     cells: Vec<Cell>,
+    /// The cells of a new instance, by entity.
+    fresh: Vec<Box<[Cell]>>,
     delayed: Vec<Delayed>,
     waiters: Vec<Waiter>,
     free_waiters: u32,
@@ -304,17 +327,21 @@ pub struct Machine<'p> {
     /// Implementations that ran, for entities with more than 64.
     implemented_more: FxHashSet<(InstanceId, u32)>,
     indexes: index::Indexes,
-    run: VecDeque<u32>,
+    run: VecDeque<Ready>,
+    chains: Vec<Chain>,
+    free_chains: Vec<u32>,
     wait: schedule::WaitQueue,
     zero: Vec<u32>,
     /// Cells of the zero list that somebody has come to wait for.
     zero_woken: Vec<u32>,
     sequence: u32,
     iterations: u64,
+    /// How many units were run, modulo 256.
+    steps: u8,
     limits: Limits,
     pub output: String,
     pub warnings: Vec<(&'static str, String, Option<Loc>)>,
-    /// Typedefs that a string is known to match.
+    /// Typedefs that a string or a number is known to match.
     validated: FxHashSet<u64>,
     has_policy: bool,
     empty_list: ListId,
@@ -336,6 +363,7 @@ impl<'p> Machine<'p> {
             heap,
             world,
             cells: Vec::new(),
+            fresh: cells::fresh_cells(program),
             delayed: Vec::new(),
             waiters: Vec::new(),
             free_waiters: NONE,
@@ -354,11 +382,14 @@ impl<'p> Machine<'p> {
             implemented_more: FxHashSet::default(),
             indexes: index::Indexes::new(program),
             run: VecDeque::new(),
+            chains: Vec::new(),
+            free_chains: Vec::new(),
             wait: schedule::WaitQueue::default(),
             zero: Vec::new(),
             zero_woken: Vec::new(),
             sequence: 0,
             iterations: 0,
+            steps: 0,
             limits,
             output: String::new(),
             warnings: Vec::new(),

@@ -108,7 +108,10 @@ impl Machine<'_> {
 
     fn validate_typedef(&mut self, number: u32, value: Value) -> Result<()> {
         let memo = match value {
-            Value::Str(id) => Some(u64::from(number) << 32 | u64::from(id.0)),
+            Value::Str(id) => Some(u64::from(number) << 33 | u64::from(id.0)),
+            Value::Int(int) => u32::try_from(int)
+                .ok()
+                .map(|int| u64::from(number) << 33 | 1 << 32 | u64::from(int)),
             _ => None,
         };
         if memo.is_some_and(|memo| self.validated.contains(&memo)) {
