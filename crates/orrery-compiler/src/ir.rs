@@ -234,7 +234,7 @@ pub struct Comprehension {
     pub element: ExprId,
     pub guard: Option<ExprId>,
     /// What an unknown member becomes: itself, if the guard lets it pass.
-    pub unknown: Option<ExprId>,
+    pub unknown: ExprId,
     pub value: ExprId,
     /// Name of the variable in the program's table of frames.
     pub names: u32,

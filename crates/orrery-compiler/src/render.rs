@@ -150,12 +150,12 @@ impl Renderer<'_> {
             ExprKind::Comprehension(comprehension) => {
                 let mut out = format!(
                     "[{} for {} in {}",
-                    self.expr(comprehension.value),
+                    self.pretty(comprehension.value),
                     self.text(comprehension.variable),
-                    self.expr(comprehension.iterable)
+                    self.pretty(comprehension.iterable)
                 );
                 if let Some(guard) = comprehension.guard {
-                    out.push_str(&format!(" if {}", self.expr(guard)));
+                    out.push_str(&format!(" if {}", self.pretty(guard)));
                 }
                 out.push(']');
                 out

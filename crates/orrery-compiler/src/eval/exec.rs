@@ -7,7 +7,9 @@ use crate::ir::{ExprId, ExprKind, StmtId, StmtKind};
 use crate::value::{InstanceId, Value};
 
 use super::emit::{Dest, Owner, Place, Purpose};
-use super::{CellKind, DONE, INSTANCE_FRAME, Kind, Machine, NONE, Origin, REPORTED, Unit, encode};
+use super::{
+    CellKind, DONE, INSTANCE_FRAME, Kind, MISSED, Machine, NONE, Origin, REPORTED, Unit, encode,
+};
 
 impl Machine<'_> {
     pub(super) fn run_unit(&mut self, id: u32) -> Result<()> {
@@ -38,7 +40,7 @@ impl Machine<'_> {
             Kind::Branch => {
                 let value = self
                     .eval_in(ExprId(unit.node), &unit, 0)
-                    .map_err(|e| self.blame(e, unit.origin))?;
+                    .map_err(|e| self.in_resumer(e, &unit))?;
                 if unit.collector != NONE {
                     self.unit_mut(unit.collector).flags |= REPORTED;
                     if unit.flags & REPORTED == 0 {
@@ -178,8 +180,8 @@ impl Machine<'_> {
         let value = self
             .eval_in(ExprId(unit.node), unit, 0)
             .map_err(|e| self.could_not_set(e, instance, unit.b, unit.origin))?;
-        let reported = self.units[id as usize].flags & REPORTED != 0;
-        if !reported || !matches!(value, Value::List(_)) {
+        let complete = self.units[id as usize].flags & (REPORTED | MISSED) == REPORTED;
+        if !complete || !matches!(value, Value::List(_)) {
             self.set_slot(instance, unit.b, value, unit.set_by, true)
                 .map_err(|e| self.could_not_set(e, instance, unit.b, unit.origin))?;
         }
@@ -352,7 +354,7 @@ impl Machine<'_> {
         let ExprKind::Lazy { or, left, right, .. } = &self.program.expr(id).kind else {
             return Ok(());
         };
-        let value = self.eval_in(*left, unit, 0).map_err(|e| self.blame_expr(e, id))?;
+        let value = self.eval_in(*left, unit, 0).map_err(|e| self.replace_blame(e, id))?;
         match value {
             Value::Unknown(_) => self.deliver(Self::dest(unit), value),
             Value::Bool(b) if b == *or => self.deliver(Self::dest(unit), value),
@@ -404,6 +406,7 @@ impl Machine<'_> {
         let value = self.eval_in(*condition, unit, 0).map_err(|e| self.blame_expr(e, id))?;
         let branch = match value {
             Value::Unknown(_) => {
+                self.miss(unit.collector);
                 self.deliver(Self::dest(unit), value);
                 return Ok(());
             }
@@ -434,6 +437,20 @@ impl Machine<'_> {
         }
         self.finish_unit(next);
         Ok(())
+    }
+
+    /// A value that is part of the whole is never reported: a relation gets it with the whole.
+    fn miss(&mut self, collector: u32) {
+        let mut next = collector;
+        while next != NONE {
+            let unit = self.unit_mut(next);
+            let seen = if next == collector { REPORTED | MISSED } else { MISSED };
+            unit.flags |= seen;
+            next = match unit.kind {
+                Kind::Item => self.literals[self.units[next as usize].a as usize].collector,
+                _ => unit.collector,
+            };
+        }
     }
 
     /// Names the step of a conditional expression as the reference does.
