@@ -509,12 +509,9 @@ impl Machine<'_> {
                     self.receive(next, value, encode(Origin::Expr(id)))?;
                     at += 1;
                 }
-                if self.units[next as usize].flags & DONE == 0 {
-                    // The question blocks the list until a first value arrives; if it was answered
-                    // by a value that was there, it blocks to the end.
-                    self.unit_mut(next).a = cell;
-                    self.delayed_mut(cell).listeners.push(next);
-                }
+                // The question blocks the list until another value arrives.
+                self.unit_mut(next).a = cell;
+                self.delayed_mut(cell).listeners.push(next);
             }
             self.units[next as usize].waiting += 1;
             self.add_waiter(cell, next);

@@ -41,12 +41,17 @@ impl Machine<'_> {
                 collector => self.receive(collector, value, origin),
             },
             Kind::DefinedCell => {
-                if unit.flags & DONE == 0 && !value.is_unknown() {
+                if value.is_unknown() {
+                    return Ok(());
+                }
+                // The first value that arrives ends the blocking, also of a question that was
+                // answered by a value that was there before.
+                if unit.flags & REPORTED == 0 && unit.a != NONE {
+                    self.unit_mut(id).flags |= REPORTED;
+                    self.delayed_mut(unit.a).gradual += 1;
+                }
+                if unit.flags & DONE == 0 {
                     self.unit_mut(id).flags |= DONE;
-                    if unit.a != NONE {
-                        let delayed = self.delayed_mut(unit.a);
-                        delayed.gradual += 1;
-                    }
                     self.deliver(Self::dest(&unit), Value::Bool(true));
                 }
                 Ok(())
