@@ -195,11 +195,11 @@ impl Renderer<'_> {
             }
             ExprKind::Construct(construct) => {
                 let mut parts = Vec::new();
-                for &(slot, value) in &construct.direct {
-                    parts.push(self.argument(construct, slot, value));
-                }
-                for &(slot, value, default) in &construct.indirect {
-                    if !default {
+                for &slot in &construct.written {
+                    let direct = construct.direct.iter().find(|(other, _)| *other == slot);
+                    let indirect = construct.indirect.iter().find(|(other, ..)| *other == slot);
+                    let value = direct.map(|(_, value)| *value);
+                    if let Some(value) = value.or(indirect.map(|(_, value, _)| *value)) {
                         parts.push(self.argument(construct, slot, value));
                     }
                 }
