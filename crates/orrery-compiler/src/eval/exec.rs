@@ -23,7 +23,11 @@ impl Machine<'_> {
                 self.eval_in(expr, &unit, 0).map_err(|e| self.blame(e, unit.origin))?;
             }
             Kind::ResolveTarget => {
-                self.run_resolve_target(&unit).map_err(|e| self.blame(e, unit.origin))?;
+                self.run_resolve_target(&unit).map_err(|e| {
+                    let (shown, loc) =
+                        (self.origin_text(unit.origin), self.origin_loc(unit.origin));
+                    e.replace_statement(&shown, loc)
+                })?;
             }
             Kind::SetAttr => self.run_set_attr(id, &unit)?,
             Kind::SetReady => self.run_set_ready(&unit)?,
@@ -432,8 +436,7 @@ impl Machine<'_> {
             self.emit_expr(branch, unit.frame, next, 0)?;
             self.wait_expr(branch, unit.frame, next);
         } else {
-            self.emit_gradual(branch, unit.frame, next, 0, purpose)
-                .map_err(|e| self.in_resumer(e, unit))?;
+            self.emit_gradual(branch, unit.frame, next, 0, purpose)?;
         }
         self.finish_unit(next);
         Ok(())
@@ -441,15 +444,14 @@ impl Machine<'_> {
 
     /// A value that is part of the whole is never reported: a relation gets it with the whole.
     fn miss(&mut self, collector: u32) {
+        if collector == NONE {
+            return;
+        }
+        self.unit_mut(collector).flags |= REPORTED;
         let mut next = collector;
         while next != NONE {
-            let unit = self.unit_mut(next);
-            let seen = if next == collector { REPORTED | MISSED } else { MISSED };
-            unit.flags |= seen;
-            next = match unit.kind {
-                Kind::Item => self.literals[self.units[next as usize].a as usize].collector,
-                _ => unit.collector,
-            };
+            self.unit_mut(next).flags |= MISSED;
+            next = self.next_collector(next);
         }
     }
 

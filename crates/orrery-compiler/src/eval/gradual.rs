@@ -60,6 +60,25 @@ impl Machine<'_> {
         }
     }
 
+    /// To whom a collector passes on what it gets.
+    pub(super) fn next_collector(&self, collector: u32) -> u32 {
+        let unit = &self.units[collector as usize];
+        match unit.kind {
+            Kind::Item => self.literals[unit.a as usize].collector,
+            _ => unit.collector,
+        }
+    }
+
+    /// Who gets it in the end: a relation or a loop.
+    pub(super) fn last_collector(&self, mut collector: u32) -> u32 {
+        loop {
+            match self.next_collector(collector) {
+                NONE => return collector,
+                next => collector = next,
+            }
+        }
+    }
+
     /// Makes the record of a comprehension; its `Collect` unit waits for the list and each element.
     pub(super) fn begin_comprehension(&mut self, iterate: u32) {
         let unit = self.units[iterate as usize];
