@@ -215,7 +215,7 @@ pub struct Construct {
     /// All other arguments and defaults in the order of their assignment; the flag marks a default.
     pub indirect: Box<[(u32, ExprId, bool)]>,
     pub spread: Box<[ExprId]>,
-    /// Slots of the arguments that are written in the call, for duplicate checks.
+    /// Slots of the arguments that are written in the call, in their order.
     pub written: Box<[u32]>,
     /// The owner's reference, waited for once more where it takes a step of its own.
     pub owner: Option<ExprId>,
@@ -251,7 +251,7 @@ pub struct Comprehension {
     pub element: ExprId,
     pub guard: Option<ExprId>,
     /// What an unknown member becomes: itself, if the guard lets it pass.
-    pub unknown: Option<ExprId>,
+    pub unknown: ExprId,
     pub value: ExprId,
     /// Name of the variable in the program's table of frames.
     pub names: u32,

@@ -382,11 +382,11 @@ impl Machine<'_> {
         } else if count > SET_FROM {
             delayed.members.extend(member_key(value));
         }
-        let mut next = 0;
-        while let Some(&listener) = self.delayed_mut(cell).listeners.get(next) {
+        // Who begins to listen meanwhile was told of this value when it began.
+        for at in 0..self.delayed_mut(cell).listeners.len() {
+            let Some(&listener) = self.delayed_mut(cell).listeners.get(at) else { break };
             let by = self.units[listener as usize].origin;
             self.receive(listener, value, origin).map_err(|e| self.blame(e, by))?;
-            next += 1;
         }
         if let (true, Some(inverse)) = (both, end.inverse) {
             self.set_inverse(inverse, value, instance, origin)?;

@@ -52,9 +52,8 @@ impl Machine<'_> {
             }
         };
         self.assign_rest(id, construct, instance, &extra, frame)?;
-        if matches.is_empty() {
-            self.emit_implements(instance, entity)?;
-        }
+        // Also for a known instance: its conditions are asked again, and what has run does not run again.
+        self.emit_implements(instance, entity)?;
         Ok(Value::Instance(instance))
     }
 

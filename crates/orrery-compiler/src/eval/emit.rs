@@ -450,16 +450,21 @@ impl Machine<'_> {
         match &program.expr(id).kind {
             ExprKind::Var { var, member, cache, .. } => {
                 self.emit_expr(id, frame, unit, slot)?;
-                if let Some(Place::Cell(cell)) = self.place_cached(*var, cache, frame) {
-                    if *member
-                        && purpose.collector != NONE
-                        && let Some(value) = self.cell_value(cell)
-                    {
-                        self.unit_mut(purpose.collector).flags |= REPORTED;
-                        self.report(purpose.collector, value, encode(Origin::Expr(id)))?;
-                    } else {
-                        self.listen(cell, purpose.collector, encode(Origin::Expr(id)))?;
-                    }
+                if let Some(Place::Cell(cell)) = self.place_cached(*var, cache, frame)
+                    && purpose.collector != NONE
+                {
+                    let origin = encode(Origin::Expr(id));
+                    let reported = match self.cell_value(cell) {
+                        Some(value) if *member => {
+                            self.unit_mut(purpose.collector).flags |= REPORTED;
+                            self.report(purpose.collector, value, origin)
+                        }
+                        _ => self.listen(cell, purpose.collector, origin),
+                    };
+                    reported.map_err(|e| {
+                        let by = self.last_collector(purpose.collector);
+                        self.blame(e, self.units[by as usize].origin)
+                    })?;
                 }
                 self.wait_expr(id, frame, unit);
                 Ok(())

@@ -185,6 +185,8 @@ const REPORTED: u8 = 1;
 const DONE: u8 = 2;
 /// The first temp holds the whole of a list literal.
 const LITERAL: u8 = 4;
+/// The whole value has something in it that was not reported.
+const MISSED: u8 = 8;
 
 /// A step that waits to be run.
 #[derive(Clone, Copy, Debug)]
@@ -456,6 +458,11 @@ impl<'p> Machine<'p> {
 
     fn blame_expr(&self, error: Box<CompileError>, id: ExprId) -> Box<CompileError> {
         error.or_in(|| self.renderer().expr(id), self.program.expr(id).loc)
+    }
+
+    /// Names an expression as the place of an error, whatever was named before.
+    fn replace_blame(&self, error: Box<CompileError>, id: ExprId) -> Box<CompileError> {
+        error.replace_statement(&self.renderer().expr(id), self.program.expr(id).loc)
     }
 
     fn fail<T>(&self, class: &'static str, text: impl Into<String>) -> Result<T> {

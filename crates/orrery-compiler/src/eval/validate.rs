@@ -294,12 +294,8 @@ impl Machine<'_> {
         for item in items {
             let mut inner = this.clone();
             inner.variables.push(item);
-            let element = match (item, comprehension.unknown) {
-                (Value::Unknown(_), None) => {
-                    values.push(item);
-                    continue;
-                }
-                (Value::Unknown(_), Some(unknown)) => unknown,
+            let element = match item {
+                Value::Unknown(_) => comprehension.unknown,
                 _ => comprehension.element,
             };
             match self.direct(element, &inner)? {
