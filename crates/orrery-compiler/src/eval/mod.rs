@@ -20,8 +20,6 @@ mod missing;
 mod schedule;
 mod validate;
 
-pub use call::intern_plugin_types;
-
 use std::collections::VecDeque;
 
 use orrery_syntax::Symbol;
@@ -30,6 +28,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::error::{CompileError, Result};
+use crate::host::Host;
 use crate::ir::{ExprId, StmtId};
 use crate::plugins::FileKind;
 use crate::program::{EntityId, Program};
@@ -280,6 +279,7 @@ pub struct Machine<'p> {
     pub program: &'p Program,
     pub heap: Heap,
     pub(crate) world: &'p dyn World,
+    host: &'p dyn Host,
     cells: Vec<Cell>,
     delayed: Vec<Delayed>,
     waiters: Vec<Waiter>,
@@ -324,7 +324,13 @@ pub struct Machine<'p> {
 }
 
 impl<'p> Machine<'p> {
-    pub fn new(program: &'p Program, heap: Heap, world: &'p dyn World, limits: Limits) -> Self {
+    pub fn new(
+        program: &'p Program,
+        heap: Heap,
+        world: &'p dyn World,
+        host: &'p dyn Host,
+        limits: Limits,
+    ) -> Self {
         let has_policy = program
             .attributes
             .iter()
@@ -335,6 +341,7 @@ impl<'p> Machine<'p> {
             program,
             heap,
             world,
+            host,
             cells: Vec::new(),
             delayed: Vec::new(),
             waiters: Vec::new(),
