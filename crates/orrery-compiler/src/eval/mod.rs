@@ -21,8 +21,6 @@ mod missing;
 mod schedule;
 mod validate;
 
-pub use call::intern_plugin_types;
-
 use std::collections::VecDeque;
 
 use orrery_syntax::Symbol;
@@ -31,6 +29,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::error::{CompileError, Result};
+use crate::host::Host;
 use crate::ir::{ExprId, StmtId};
 use crate::plugins::FileKind;
 use crate::program::{EntityId, Program};
@@ -303,6 +302,7 @@ pub struct Machine<'p> {
     pub program: &'p Program,
     pub heap: Heap,
     pub(crate) world: &'p dyn World,
+    host: &'p dyn Host,
     cells: Vec<Cell>,
     /// The cells of a new instance, by entity.
     fresh: Vec<Box<[Cell]>>,
@@ -353,7 +353,13 @@ pub struct Machine<'p> {
 }
 
 impl<'p> Machine<'p> {
-    pub fn new(program: &'p Program, heap: Heap, world: &'p dyn World, limits: Limits) -> Self {
+    pub fn new(
+        program: &'p Program,
+        heap: Heap,
+        world: &'p dyn World,
+        host: &'p dyn Host,
+        limits: Limits,
+    ) -> Self {
         let has_policy = program
             .attributes
             .iter()
@@ -364,6 +370,7 @@ impl<'p> Machine<'p> {
             program,
             heap,
             world,
+            host,
             cells: Vec::new(),
             fresh: cells::fresh_cells(program),
             delayed: Vec::new(),

@@ -59,6 +59,21 @@ impl Machine<'_> {
                 }
                 true
             }
+            (Type::DictOf(inner), Value::Dict(dict)) => {
+                for at in 0..self.heap.entries(dict).len() {
+                    let (_, &value) =
+                        self.heap.entries(dict).get_index(at).expect("invariant: in range");
+                    self.validate(*inner, value)?;
+                }
+                true
+            }
+            (Type::DictOf(_), _) => {
+                let text = format!("Invalid value '{}', expected dict", self.str(value));
+                return self.fail("RuntimeException", text);
+            }
+            (Type::Union(members), _) => {
+                members.iter().any(|&member| self.validate(member, value).is_ok())
+            }
             (Type::Nullable(inner), _) => return self.validate(*inner, value),
             (Type::Typedef(typedef), _) => return self.validate_typedef(*typedef, value),
             (Type::Entity(entity), Value::Instance(instance)) => {
