@@ -62,14 +62,18 @@ impl<'f> Search<'f> {
     }
 
     /// Finds a module by name. An installed one goes before one in the module path; but what is
-    /// inside the program goes before an installed one, and gives way to the module path.
+    /// inside the program goes before an installed one, unless it says otherwise, and gives way to the
+    /// module path.
     pub(crate) fn locate(&self, project: &Project, name: &str) -> Result<Option<Located>> {
         let in_path = project
             .module_path
             .iter()
             .map(|base| base.join(name))
             .find(|dir| self.files.kind(dir).is_ok());
-        if let Some(builtin) = builtin::builtin_modules().iter().find(|module| module.name == name)
+        let package = || self.environment.as_ref().and_then(|found| found.find(self.files, name));
+        let builtin = builtin::builtin_modules().iter().find(|module| module.name == name);
+        if let Some(builtin) = builtin
+            && !(builtin.yields_to_installed && package().is_some())
         {
             return Ok(Some(match in_path {
                 Some(dir) => self.in_module_path(name, dir)?,
@@ -86,8 +90,7 @@ impl<'f> Search<'f> {
                 },
             }));
         }
-        let package = self.environment.as_ref().and_then(|found| found.find(self.files, name));
-        match (package, in_path) {
+        match (package(), in_path) {
             (Some(package), in_path) => {
                 let mut located = self.installed(name, package)?;
                 if in_path.is_some() {

@@ -8,6 +8,7 @@
 mod address;
 mod args;
 mod environment;
+mod exec;
 mod files;
 mod format;
 mod ip;
@@ -195,6 +196,7 @@ pub fn native_plugins() -> &'static [NativePlugin] {
     static ALL: LazyLock<Vec<NativePlugin>> = LazyLock::new(|| {
         let mut all = [
             environment::PLUGINS,
+            exec::PLUGINS,
             files::PLUGINS,
             format::PLUGINS,
             ip::PLUGINS,
