@@ -268,9 +268,6 @@ impl Machine<'_> {
         }
         for promise in promises {
             let base = self.program.expr(promise.base);
-            if self.unresolved(promise.base, frame) {
-                continue;
-            }
             let hook = self.new_unit(Kind::Promise, frame, promise.base.0, base.temps);
             self.unit_mut(hook).a = unit;
             self.unit_mut(hook).b = promise.name.0;
@@ -294,15 +291,6 @@ impl Machine<'_> {
         match expr.kind {
             ExprKind::List(_) => expr.temps.max(1),
             _ => expr.temps,
-        }
-    }
-
-    /// Whether the root variable of a reference does not exist.
-    fn unresolved(&self, expr: ExprId, frame: u32) -> bool {
-        match &self.program.expr(expr).kind {
-            ExprKind::Var { var, .. } => self.place(*var, frame).is_none(),
-            ExprKind::Attr { base, .. } => self.unresolved(*base, frame),
-            _ => true,
         }
     }
 

@@ -11,6 +11,9 @@ use super::{
     CellKind, DONE, INSTANCE_FRAME, Kind, MISSED, Machine, NONE, Origin, REPORTED, Unit, encode,
 };
 
+/// The class of the error that an empty optional relation is read.
+const OPTIONAL: &str = "OptionalValueException";
+
 impl Machine<'_> {
     pub(super) fn run_unit(&mut self, id: u32) -> Result<()> {
         let unit = self.units[id as usize];
@@ -266,13 +269,18 @@ impl Machine<'_> {
     }
 
     fn run_promise(&mut self, unit: &Unit) -> Result<()> {
-        let Ok(Value::Instance(instance)) = self.eval_in(ExprId(unit.node), unit, 0) else {
-            return Ok(());
-        };
+        let base = ExprId(unit.node);
         let name = orrery_syntax::Symbol(unit.b);
-        let entity = self.program.entity(self.instances[instance.index()].entity);
-        let Some(&slot) = entity.slot_of.get(&name) else { return Ok(()) };
-        let cell = self.slot_cell(instance, slot);
+        let found = match self.eval_in(base, unit, 0) {
+            Ok(value) => self.attribute_cell(value, base, name),
+            // Nothing can be added to what is not there.
+            Err(error) if error.class == OPTIONAL => return Ok(()),
+            Err(error) => Err(error),
+        };
+        let cell = found.map_err(|e| {
+            let shown = format!("{}.{}", self.renderer().expr(base), self.text(name));
+            e.or_in(|| shown, Loc { column: false, ..self.program.expr(base).loc })
+        })?;
         if self.cells[cell as usize].kind == CellKind::Plain || self.is_ready(cell) {
             return Ok(());
         }
@@ -283,12 +291,31 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// Gives a promise up whose path can not be followed. False if the unit is no part of a promise.
+    fn drop_promise(&mut self, unit: &Unit) -> bool {
+        let mut path = Vec::new();
+        let mut next = unit.dest;
+        while self.units[next as usize].kind == Kind::Hop {
+            path.push(next);
+            next = self.units[next as usize].dest;
+        }
+        if self.units[next as usize].kind != Kind::Promise {
+            return false;
+        }
+        path.push(next);
+        path.into_iter().for_each(|id| self.free_unit(id));
+        true
+    }
+
     fn run_hop(&mut self, unit: &Unit) -> Result<()> {
         let id = ExprId(unit.node);
         let ExprKind::Attr { base, name, cache } = &self.program.expr(id).kind else {
             return Ok(());
         };
-        let value = self.eval_in(*base, unit, 0).map_err(|e| self.blame_expr(e, id))?;
+        let value = match self.eval_in(*base, unit, 0) {
+            Err(error) if error.class == OPTIONAL && self.drop_promise(unit) => return Ok(()),
+            value => value.map_err(|e| self.blame_expr(e, id))?,
+        };
         if self.is_self(value, *name) {
             self.deliver(Self::dest(unit), value);
             return Ok(());
