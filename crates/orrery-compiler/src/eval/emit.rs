@@ -527,9 +527,14 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// `x is defined`: the variable itself is waited for.
+    /// `x is defined`: answered at once if the variable has a value, else it is waited for.
     fn emit_defined(&mut self, id: ExprId, var: Var, frame: u32, dest: Dest) -> Result<()> {
         match self.place(var, frame) {
+            Some(Place::Cell(cell)) if self.is_ready(cell) => {
+                let answer = self.defined_answer(cell);
+                self.deliver(dest, answer);
+                Ok(())
+            }
             Some(Place::Cell(cell)) => self.watch_cell(id, frame, dest, cell),
             _ => {
                 self.deliver(dest, Value::Bool(true));

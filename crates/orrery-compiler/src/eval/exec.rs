@@ -549,7 +549,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn defined_answer(&self, cell: u32) -> Value {
+    pub(super) fn defined_answer(&self, cell: u32) -> Value {
         let Some(value) = self.cell_value(cell) else { return Value::Bool(false) };
         match value {
             Value::Null => Value::Bool(false),
