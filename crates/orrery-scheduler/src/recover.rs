@@ -22,7 +22,6 @@ impl Scheduler {
         self.version = recovery.version;
         let states = self.restore(&recovery, commands);
         self.settle_recovered(&states, now);
-        self.rearm_crons(now);
         if recovery.newer.iter().any(|diff| Some(diff.version) > self.version) {
             self.new_versions(recovery.newer, now, commands);
         } else {
