@@ -81,9 +81,7 @@ impl Scheduler {
             if state.deploying {
                 // Its handler was cut off: nobody knows how far it came.
                 self.touch(*slot, Parts::DEPLOYING);
-                if self.resources[*slot].last_deployed.is_some() {
-                    self.forget_verdict(*slot);
-                }
+                self.forget_verdict(*slot);
             }
         }
         for (slot, state) in states {

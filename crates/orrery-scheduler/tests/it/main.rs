@@ -4,7 +4,9 @@
 mod blocking;
 mod events;
 mod limits;
+mod random;
 mod recovery;
+mod reference;
 mod scheduling;
 mod timers;
 mod versions;
