@@ -363,7 +363,11 @@ impl Reference {
     }
 
     pub(crate) fn change_settings(&mut self, settings: Settings) {
+        let same = settings == self.settings;
         self.settings = settings;
+        if same {
+            return;
+        }
         for known in self.known.values_mut() {
             known.idle_since = self.now;
         }
