@@ -43,10 +43,11 @@ use crate::{
 pub struct SqliteStore {
     /// `None` in memory.
     path: Option<PathBuf>,
+    /// Connections that nobody is using. Before the writer, because it is the last connection to close that tidies
+    /// up the write-ahead log, and a reader may not.
+    readers: Mutex<Vec<Connection>>,
     /// `None` if it was opened for reading only.
     writer: Option<Mutex<Connection>>,
-    /// Connections that nobody is using.
-    readers: Mutex<Vec<Connection>>,
     /// Last, so that it outlives the connections.
     _lock: Option<WriterLock>,
 }
@@ -392,11 +393,16 @@ impl Store for SqliteStore {
     }
 
     fn check(&self) -> Result<Vec<String>> {
-        self.read(|tx| {
+        let lines = self.read(|tx| {
             let mut statement = tx.prepare("PRAGMA integrity_check")?;
             let lines = statement.query_map((), |row| row.get::<_, String>(0))?;
-            let lines: Vec<String> = lines.collect::<rusqlite::Result<_>>()?;
-            Ok(lines.into_iter().filter(|line| line != "ok").collect())
-        })
+            Ok(lines.collect::<rusqlite::Result<Vec<String>>>()?)
+        });
+        match lines {
+            Ok(lines) => Ok(lines.into_iter().filter(|line| line != "ok").collect()),
+            // Damage so deep that the check itself cannot go on.
+            Err(StoreError::Damaged { detail, .. }) => Ok(vec![detail]),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -339,7 +339,8 @@ fn compare_sets(
         let mut rows = members.query([set])?;
         while let Some(row) = rows.next()? {
             let key: i64 = row.get(0)?;
-            if !kept.contains(&key) {
+            // A set may be named twice.
+            if kept.insert(key) {
                 plan.removed.push((key, row.get(1)?));
             }
         }
