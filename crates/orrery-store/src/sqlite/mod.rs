@@ -8,12 +8,13 @@
 //! |---|---|
 //! | `open` | recognizing, opening and migrating a file |
 //! | `codes` | words as columns |
-//! | `put`, `read`, `prune` | versions |
+//! | `compare`, `put`, `read`, `prune` | versions |
 //! | `engine` | leases, states, results |
 //! | `query` | lists, counts, logs |
 //! | `environments`, `parameters` | the rest |
 
 mod codes;
+mod compare;
 mod engine;
 mod environments;
 mod open;

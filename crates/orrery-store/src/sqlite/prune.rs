@@ -3,7 +3,7 @@
 use orrery_model::VersionNumber;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::put::digest;
+use super::compare::digest;
 use super::read::{ResourceReader, find_version, versions};
 use crate::{EnvironmentKey, Result, StoreError};
 

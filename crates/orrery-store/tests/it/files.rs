@@ -12,7 +12,7 @@ use orrery_store::{
 };
 use tempfile::TempDir;
 
-use crate::support::{deployed, holder, lease, named, nothing_of, put, simple, start};
+use crate::support::{deployed, holder, lease, named, nothing_of, put, resource, simple, start};
 
 pub(crate) fn cases() -> Vec<(&'static str, fn())> {
     vec![
@@ -24,6 +24,7 @@ pub(crate) fn cases() -> Vec<(&'static str, fn())> {
         ("an_interrupted_creation_is_finished", an_interrupted_creation_is_finished),
         ("damage_is_reported_and_kept", damage_is_reported_and_kept),
         ("an_unusable_place_is_named", an_unusable_place_is_named),
+        ("a_small_change_is_a_small_write", a_small_change_is_a_small_write),
         ("readers_cannot_write", readers_cannot_write),
         ("readers_see_one_state_while_a_writer_works", readers_see_one_state),
         ("a_second_process_learns_who_holds_the_store", a_second_process_learns_who_holds_it),
@@ -145,7 +146,7 @@ fn damage_is_reported_and_kept() {
 
     // Every page but the first is noise: opening works, reading does not.
     let mut damaged = whole.clone();
-    damaged[8192..].fill(0xa5);
+    damaged[4096..].fill(0xa5);
     fs::write(&path, &damaged).unwrap();
     let assert_damaged = |error: StoreError| {
         let text = error.to_string();
@@ -175,8 +176,8 @@ fn damage_is_reported_and_kept() {
 
     // One page in the middle: found by the check, if not before.
     let mut damaged = whole.clone();
-    let middle = damaged.len() / 2 / 8192 * 8192;
-    damaged[middle..middle + 8192].fill(0);
+    let middle = damaged.len() / 2 / 4096 * 4096;
+    damaged[middle..middle + 4096].fill(0);
     fs::write(&path, &damaged).unwrap();
     let problems = SqliteStore::open_read_only(&path).and_then(|store| store.check());
     assert!(!problems.unwrap().is_empty());
@@ -194,6 +195,26 @@ fn an_unusable_place_is_named() {
     assert!(matches!(&error, StoreError::Io { path, .. } if *path == file), "{error:?}");
     let error = SqliteStore::open(directory.path(), &holder("test")).unwrap_err();
     assert!(matches!(&error, StoreError::Io { path, .. } if path == directory.path()), "{error:?}");
+}
+
+fn a_small_change_is_a_small_write() {
+    let (_directory, path) = place();
+    let names: Vec<String> = (0..20_000).map(|number| format!("{number:05}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut resources = simple(&names);
+    let (store, environment) = open(&path);
+    put(&store, environment, &resources).unwrap();
+    drop(store);
+    // The log of changes is empty when a store is opened, and grows by what is written.
+    let (store, environment) = open(&path);
+    let log = path.with_extension("db-wal");
+    let written = || fs::metadata(&log).map_or(0, |log| log.len());
+    let before = written();
+    resources[10_000] = resource(&resources[10_000].id.clone(), 2, &[]);
+    let stored = put(&store, environment, &resources).unwrap();
+    assert_eq!((stored.added, stored.changed, stored.total), (0, 1, 20_000));
+    let grown = written() - before;
+    assert!(grown > 0 && grown < 100 * 1024, "{grown} bytes");
 }
 
 fn readers_cannot_write() {
