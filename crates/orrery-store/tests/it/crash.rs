@@ -14,7 +14,10 @@ use crate::support::{
 };
 
 pub(crate) fn cases() -> Vec<(&'static str, fn())> {
-    vec![("nothing_acknowledged_is_lost_by_a_kill", nothing_acknowledged_is_lost_by_a_kill)]
+    vec![
+        ("nothing_acknowledged_is_lost_by_a_kill", nothing_acknowledged_is_lost_by_a_kill),
+        ("a_kill_during_creation_leaves_a_usable_place", a_kill_during_creation_leaves_a_place),
+    ]
 }
 
 const KILLS: u64 = 20;
@@ -152,6 +155,26 @@ fn nothing_acknowledged_is_lost_by_a_kill() {
     eprintln!(
         "{last_batch} batches, {interrupted_rounds} of {KILLS} kills between start and result"
     );
+}
+
+fn a_kill_during_creation_leaves_a_place() {
+    let mut made = 0;
+    for round in 0..12 {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        let mut child = start("write", &path);
+        std::thread::sleep(Duration::from_millis(2 * round));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        made += u32::from(path.exists());
+        let store = SqliteStore::open(&path, &holder("checker")).unwrap();
+        let environment = store.default_environment().unwrap();
+        let next = store.versions(environment).unwrap().len() + 1;
+        let number = put(&store, environment, &resources(0)).unwrap().number;
+        assert_eq!(usize::try_from(number.0).unwrap(), next);
+        assert_eq!(store.check().unwrap(), [""; 0]);
+    }
+    assert!(made > 0, "no child lived long enough to make a file");
 }
 
 /// What began and has no result is found by the next engine, all of it. Answers whether there was any.

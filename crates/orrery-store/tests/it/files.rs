@@ -22,6 +22,7 @@ pub(crate) fn cases() -> Vec<(&'static str, fn())> {
         ("a_foreign_file_is_left_alone", a_foreign_file_is_left_alone),
         ("a_newer_file_is_left_alone", a_newer_file_is_left_alone),
         ("an_interrupted_creation_is_finished", an_interrupted_creation_is_finished),
+        ("the_log_of_a_lost_file_is_kept", the_log_of_a_lost_file_is_kept),
         ("damage_is_reported_and_kept", damage_is_reported_and_kept),
         ("an_unusable_place_is_named", an_unusable_place_is_named),
         ("a_small_change_is_a_small_write", a_small_change_is_a_small_write),
@@ -131,6 +132,24 @@ fn an_interrupted_creation_is_finished() {
     connection.execute_batch("VACUUM").unwrap();
     drop(connection);
     drop(open(&bare));
+}
+
+fn the_log_of_a_lost_file_is_kept() {
+    let (_directory, path) = place();
+    let log = path.with_extension("db-wal");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&log, "rest").unwrap();
+    for lost in [false, true] {
+        if lost {
+            fs::write(&path, "").unwrap();
+        }
+        let error = SqliteStore::open(&path, &holder("test")).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
+        assert!(error.to_string().contains(log.to_str().unwrap()), "{error}");
+        assert_eq!(fs::read(&log).unwrap(), b"rest");
+    }
+    fs::remove_file(&log).unwrap();
+    drop(open(&path));
 }
 
 fn damage_is_reported_and_kept() {
