@@ -7,9 +7,10 @@ use orrery_syntax::ast::{self, Item, Loc};
 use orrery_syntax::{Interner, Symbol};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
+use crate::define_plugins::ShowFile;
 use crate::error::{CompileError, Result};
+use crate::host::Signature;
 use crate::load::LoadedFile;
-use crate::plugins::NativePlugin;
 use crate::program::{
     Attribute, AttributeId, Definition, Entity, EntityId, Index, Namespace, NamespaceId, Program,
     RelationEnd, Type, TypeId,
@@ -60,12 +61,18 @@ impl Builder {
         }
     }
 
-    pub(crate) fn define(&mut self, files: &[LoadedFile], plugins: &[NativePlugin]) -> Result<()> {
+    pub(crate) fn define(
+        &mut self,
+        files: &[LoadedFile],
+        plugins: Vec<Signature>,
+        show: ShowFile<'_>,
+    ) -> Result<()> {
         self.namespaces(files)?;
         let names = self.names(files)?;
-        self.plugins(plugins);
+        self.plugins(plugins, files, show)?;
         self.typedef_bases(files, &names)?;
         self.entities(files, &names)?;
+        self.plugin_types(show)?;
         self.builtin_relation();
         self.relations_and_implementations(files)?;
         self.check_inherited_names()?;
@@ -193,19 +200,6 @@ impl Builder {
     pub(crate) fn full_name(&self, namespace: NamespaceId, name: Symbol) -> String {
         let namespace = self.program.namespaces[namespace.index()].name;
         format!("{}::{}", self.text(namespace), self.text(name))
-    }
-
-    fn plugins(&mut self, plugins: &[NativePlugin]) {
-        for (number, plugin) in plugins.iter().enumerate() {
-            self.program.plugins.push(*plugin);
-            let Some((namespace, name)) = plugin.name.rsplit_once("::") else { continue };
-            let namespace = self.program.interner.intern(namespace);
-            let name = self.program.interner.intern(name);
-            if let Some(&id) = self.program.namespace_of.get(&namespace) {
-                let definitions = &mut self.program.namespaces[id.index()].definitions;
-                definitions.entry(name).or_insert(Definition::Plugin(number as u32));
-            }
-        }
     }
 
     fn typedef_bases(&mut self, files: &[LoadedFile], names: &FxHashMap<Place, u32>) -> Result<()> {
