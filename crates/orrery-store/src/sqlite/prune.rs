@@ -164,7 +164,8 @@ fn forget_resources(tx: &Connection, environment: EnvironmentKey) -> Result<()> 
     let mut unused: Vec<i64> = Vec::new();
     {
         let mut statement = tx.prepare_cached(
-            "SELECT id FROM resource WHERE environment = ?1 AND head IS NULL \
+            "SELECT id FROM resource INDEXED BY resource_absent \
+             WHERE environment = ?1 AND head IS NULL \
              AND NOT EXISTS (SELECT 1 FROM revision \
                  WHERE revision.resource = resource.id AND revision.until IS NOT NULL) \
              AND NOT EXISTS (SELECT 1 FROM running WHERE running.resource = resource.id)",

@@ -205,6 +205,8 @@ CREATE TABLE unknown (
     resolved INTEGER NOT NULL,
     PRIMARY KEY (environment, version, resource, name)
 ) STRICT, WITHOUT ROWID;
+-- Every fact that arrives is looked for here.
+CREATE INDEX unknown_open ON unknown (environment, resource, name) WHERE resolved = 0;
 
 CREATE TABLE file_content (
     hash BLOB PRIMARY KEY,

@@ -25,6 +25,7 @@ super::list_cases![
     what_was_running_is_found_once,
     old_actions_are_forgotten,
     facts_come_with_results_and_go_with_the_resource,
+    threads_use_it_at_the_same_time,
 ];
 
 fn a_lease_has_one_holder_and_a_new_epoch(backend: Backend) {
@@ -337,4 +338,55 @@ fn facts_come_with_results_and_go_with_the_resource(backend: Backend) {
     let purged = Change { kind: ChangeKind::Purged, attributes: Vec::new() };
     report("10.0.0.3", &purged);
     assert!(store.facts(environment, named("a").as_str()).unwrap().is_empty());
+}
+
+fn threads_use_it_at_the_same_time(backend: Backend) {
+    const ROUNDS: i64 = 20;
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let lease = lease(&*store, environment);
+    let resources = simple(&["a", "b", "c", "d"]);
+    let stored = put(&*store, environment, &resources).unwrap();
+    let (store, change): (&dyn Store, _) = (&*store, Change::default());
+    let record = |writer: usize| {
+        for round in 1..=ROUNDS {
+            // Each thread has two resources, which always have the same time.
+            let results: Vec<_> = (2 * writer..2 * writer + 2)
+                .map(|place| (stored.keys[place], deployed(&resources[place], Timestamp(round))))
+                .collect();
+            let results: Vec<ResultRecord<'_>> = results
+                .iter()
+                .map(|(key, state)| ResultRecord {
+                    state: Some(state),
+                    action: Some(action(stored.number, round, &change, &[])),
+                    ..nothing_of(*key)
+                })
+                .collect();
+            store.record_results(&lease, &results).unwrap();
+        }
+    };
+    let watch = || {
+        for _ in 0..ROUNDS {
+            let mut times = Vec::new();
+            let see =
+                &mut |row: orrery_store::StateRow<'_>| times.push((row.key, row.state.last_run_at));
+            store.read_states(environment, see).unwrap();
+            let time = |place: usize| {
+                let found = times.iter().find(|(key, _)| *key == stored.keys[place]);
+                found.map(|(_, at)| *at)
+            };
+            assert_eq!((time(0), time(2)), (time(1), time(3)));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| record(0));
+        scope.spawn(|| record(1));
+        scope.spawn(watch);
+        scope.spawn(watch);
+    });
+    for resource in &resources {
+        let log = store.actions(environment, resource.id.as_str(), None, 1000).unwrap();
+        let starts: Vec<i64> = log.iter().map(|action| action.started.0).collect();
+        assert_eq!(starts, (1..=ROUNDS).rev().collect::<Vec<_>>());
+    }
 }
