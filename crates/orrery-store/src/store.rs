@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use orrery_model::{ResourceId, Status, Timestamp, Version, VersionNumber};
-use rustc_hash::FxHashMap;
 
 use crate::{
     Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
@@ -202,8 +201,8 @@ pub fn keys_of<'a>(
     store: &dyn Store,
     environment: EnvironmentKey,
     ids: impl IntoIterator<Item = &'a ResourceId>,
-) -> Result<FxHashMap<ResourceId, ResourceKey>> {
-    let mut keys = FxHashMap::default();
+) -> Result<BTreeMap<ResourceId, ResourceKey>> {
+    let mut keys = BTreeMap::new();
     for id in ids {
         let found = store.find_resource(environment, id.as_str())?;
         let found = found.ok_or_else(|| StoreError::NoResource(id.to_string()))?;

@@ -27,7 +27,6 @@ pub struct Environment {
     pub uuid: [u8; 16],
     pub project: String,
     pub name: String,
-    pub halted: bool,
 }
 
 /// The right to act for an environment. Every write of an engine carries it; one with an older epoch is refused.

@@ -44,7 +44,6 @@ pub(super) fn create_environment(
         uuid,
         project: project.to_owned(),
         name: name.to_owned(),
-        halted: false,
     })
 }
 
@@ -62,14 +61,13 @@ fn environment_from(row: &Row<'_>) -> rusqlite::Result<Environment> {
         uuid: row.get(1)?,
         project: row.get(2)?,
         name: row.get(3)?,
-        halted: row.get(4)?,
     })
 }
 
 pub(super) fn environments(tx: &Connection) -> Result<Vec<Environment>> {
     let mut statement = tx.prepare_cached(
-        "SELECT environment.id, environment.uuid, project.name, environment.name, \
-         environment.halted FROM environment JOIN project ON project.id = environment.project \
+        "SELECT environment.id, environment.uuid, project.name, environment.name \
+         FROM environment JOIN project ON project.id = environment.project \
          ORDER BY project.name, environment.name",
     )?;
     let found = statement.query_map((), environment_from)?.collect::<rusqlite::Result<_>>()?;

@@ -8,12 +8,13 @@
 //! |---|---|
 //! | `open` | recognizing, opening and migrating a file |
 //! | `codes` | words as columns |
-//! | `put`, `read`, `prune` | versions |
+//! | `compare`, `put`, `read`, `prune` | versions |
 //! | `engine` | leases, states, results |
 //! | `query` | lists, counts, logs |
 //! | `environments`, `parameters` | the rest |
 
 mod codes;
+mod compare;
 mod engine;
 mod environments;
 mod open;
@@ -43,10 +44,11 @@ use crate::{
 pub struct SqliteStore {
     /// `None` in memory.
     path: Option<PathBuf>,
+    /// Connections that nobody is using. Before the writer, because it is the last connection to close that tidies
+    /// up the write-ahead log, and a reader may not.
+    readers: Mutex<Vec<Connection>>,
     /// `None` if it was opened for reading only.
     writer: Option<Mutex<Connection>>,
-    /// Connections that nobody is using.
-    readers: Mutex<Vec<Connection>>,
     /// Last, so that it outlives the connections.
     _lock: Option<WriterLock>,
 }
@@ -392,11 +394,16 @@ impl Store for SqliteStore {
     }
 
     fn check(&self) -> Result<Vec<String>> {
-        self.read(|tx| {
+        let lines = self.read(|tx| {
             let mut statement = tx.prepare("PRAGMA integrity_check")?;
             let lines = statement.query_map((), |row| row.get::<_, String>(0))?;
-            let lines: Vec<String> = lines.collect::<rusqlite::Result<_>>()?;
-            Ok(lines.into_iter().filter(|line| line != "ok").collect())
-        })
+            Ok(lines.collect::<rusqlite::Result<Vec<String>>>()?)
+        });
+        match lines {
+            Ok(lines) => Ok(lines.into_iter().filter(|line| line != "ok").collect()),
+            // Damage so deep that the check itself cannot go on.
+            Err(StoreError::Damaged { detail, .. }) => Ok(vec![detail]),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -3,10 +3,10 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use crate::{Result, StoreError};
 
@@ -26,6 +26,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Large enough that a batch of results does not spill; small beside what an engine needs anyway.
 const CACHE_KIB: i64 = 32 * 1024;
 
+/// Pages in the write-ahead log before they are copied to their places. Results change the same pages again and
+/// again, so copying later is copying less.
+const CHECKPOINT_PAGES: u32 = 4_000;
+
 /// What a file is, found without changing it.
 enum Recognized {
     Absent,
@@ -41,8 +45,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection> {
 
 fn open_writer_of_schema(path: &Path) -> Result<Connection> {
     match recognize(path)? {
-        Recognized::Absent => create_private(path)?,
-        Recognized::Empty => {}
+        Recognized::Absent | Recognized::Empty => create(path)?,
         Recognized::Schema(found) if found > SCHEMA => {
             return Err(StoreError::Newer { path: path.to_owned(), found, supported: SCHEMA });
         }
@@ -51,11 +54,11 @@ fn open_writer_of_schema(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     configure(&connection)?;
-    connection.pragma_update(None, "page_size", 8192)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     // Every commit is on the disk when it answers. Commits are few, because all writes come in batches; a
     // weaker mode would save little and could forget, after a power cut, that something was done.
     connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
     migrate(connection)
 }
@@ -109,14 +112,52 @@ fn configure(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Created before the database sees it, so that the state is readable for its owner alone from the start.
-fn create_private(path: &Path) -> Result<()> {
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        fs::create_dir_all(parent).map_err(|error| StoreError::io(parent, error))?;
+/// Makes a store beside its place and moves it there when it is complete: whoever is interrupted leaves either
+/// nothing or a whole store. What is at the place holds nothing.
+fn create(path: &Path) -> Result<()> {
+    let fresh = beside(path, ".new");
+    // All that is left of a store whose file was lost. It can be worth something to somebody who finds the file.
+    let log = beside(path, "-wal");
+    if fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
+        let detail = format!("it is gone or empty, but its log {} is there", log.display());
+        return Err(StoreError::Damaged { path: path.to_owned(), detail });
     }
-    let created =
-        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
-    created.map(drop).map_err(|error| StoreError::io(path, error))
+    for suffix in ["-wal", "-shm", "-journal"] {
+        remove(&beside(path, suffix))?;
+        remove(&beside(&fresh, suffix))?;
+    }
+    remove(&fresh)?;
+    // Created before the database sees it, so that it is for its owner alone from the start.
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
+    let file = created.map_err(|error| StoreError::io(&fresh, error))?;
+    let connection = Connection::open_with_flags(&fresh, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "journal_mode", "memory")?;
+    let connection = migrate(connection)?;
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    connection.close().map_err(|(_, error)| error)?;
+    file.sync_all().map_err(|error| StoreError::io(&fresh, error))?;
+    fs::rename(&fresh, path).map_err(|error| StoreError::io(path, error))?;
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(|error| StoreError::io(directory, error))
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(StoreError::io(path, error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Looks at a file through a connection that cannot write, so that a file of somebody else, or of a newer
@@ -140,9 +181,17 @@ fn recognize(path: &Path) -> Result<Recognized> {
         return Err(StoreError::Foreign { path: path.to_owned() });
     }
     let connection = connect_to_read(path)?;
-    let number = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get(0));
-    let application: i64 = number("application_id")?;
-    let schema: i64 = number("user_version")?;
+    let number = |pragma: &str| -> Result<i64> {
+        match connection.pragma_query_value(None, pragma, |row| row.get(0)) {
+            // Waits for a writer to undo something, which a store of ours never does.
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::ReadOnly) => {
+                Err(StoreError::Foreign { path: path.to_owned() })
+            }
+            answer => Ok(answer?),
+        }
+    };
+    let application = number("application_id")?;
+    let schema = number("user_version")?;
     if application == APPLICATION_ID {
         let schema = u32::try_from(schema).map_err(|_| StoreError::Damaged {
             path: path.to_owned(),

@@ -18,7 +18,7 @@ const SET: &str = "INSERT INTO parameter (environment, resource, name, value, so
 const CURRENT: &str =
     "SELECT value FROM parameter WHERE environment = ?1 AND resource = ?2 AND name = ?3";
 const RESOLVE: &str = "UPDATE unknown SET resolved = 1 \
-     WHERE environment = ?1 AND resource = ?2 AND name = ?3 AND NOT resolved";
+     WHERE environment = ?1 AND resource = ?2 AND name = ?3 AND resolved = 0";
 
 /// Stores facts of resources.
 pub(super) struct FactWriter<'a> {

@@ -1,9 +1,9 @@
 //! Releasing and deleting versions. A deleted version takes along the revisions that no other version has.
 
 use orrery_model::VersionNumber;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
-use super::put::digest;
+use super::compare::digest;
 use super::read::{ResourceReader, find_version, versions};
 use crate::{EnvironmentKey, Result, StoreError};
 
@@ -137,7 +137,7 @@ fn undo_newest(tx: &Connection, environment: EnvironmentKey, before: i64) -> Res
     Ok(())
 }
 
-/// Deletes the revisions that a query names, and the resources that have no other.
+/// Deletes the revisions that a query names.
 fn delete_revisions(tx: &Connection, sql: &str, parameters: &[i64]) -> Result<()> {
     let mut victims: Vec<(i64, i64)> = Vec::new();
     {
@@ -155,30 +155,41 @@ fn delete_revisions(tx: &Connection, sql: &str, parameters: &[i64]) -> Result<()
         delete.execute([*revision])?;
         leave.execute([*key, *revision])?;
     }
-    // A resource that no version has is forgotten, but for its log, which has its own time, and unless it is
-    // being worked on.
-    let mut is_unused = tx.prepare_cached(
-        "SELECT environment FROM resource WHERE id = ?1 AND head IS NULL \
-         AND NOT EXISTS (SELECT 1 FROM revision WHERE resource = ?1 AND until IS NOT NULL) \
-         AND NOT EXISTS (SELECT 1 FROM running WHERE resource = ?1)",
-    )?;
-    let mut forget_facts =
-        tx.prepare_cached("DELETE FROM parameter WHERE environment = ?1 AND resource = ?2")?;
-    let mut forget_state = tx.prepare_cached("DELETE FROM state WHERE resource = ?1")?;
-    let mut forget = tx.prepare_cached("DELETE FROM resource WHERE id = ?1")?;
-    for (_, key) in &victims {
-        let unused: Option<i64> = is_unused.query_row([*key], |row| row.get(0)).optional()?;
-        if let Some(environment) = unused {
-            forget_facts.execute([environment, *key])?;
-            forget_state.execute([*key])?;
-            forget.execute([*key])?;
+    Ok(())
+}
+
+/// A resource that no version has is forgotten, but for its log, which has its own time; not while it is being
+/// worked on.
+fn forget_resources(tx: &Connection, environment: EnvironmentKey) -> Result<()> {
+    let mut unused: Vec<i64> = Vec::new();
+    {
+        let mut statement = tx.prepare_cached(
+            "SELECT id FROM resource INDEXED BY resource_absent \
+             WHERE environment = ?1 AND head IS NULL \
+             AND NOT EXISTS (SELECT 1 FROM revision \
+                 WHERE revision.resource = resource.id AND revision.until IS NOT NULL) \
+             AND NOT EXISTS (SELECT 1 FROM running WHERE running.resource = resource.id)",
+        )?;
+        let mut rows = statement.query([environment.0])?;
+        while let Some(row) = rows.next()? {
+            unused.push(row.get(0)?);
         }
+    }
+    let mut facts =
+        tx.prepare_cached("DELETE FROM parameter WHERE environment = ?1 AND resource = ?2")?;
+    let mut state = tx.prepare_cached("DELETE FROM state WHERE resource = ?1")?;
+    let mut resource = tx.prepare_cached("DELETE FROM resource WHERE id = ?1")?;
+    for key in unused {
+        facts.execute([environment.0, key])?;
+        state.execute([key])?;
+        resource.execute([key])?;
     }
     Ok(())
 }
 
-/// Steps whose revisions are all gone, sets, types and agents that nothing uses any more.
+/// Resources that no version has; steps whose revisions are all gone; types and agents that nothing uses.
 fn clean_up(tx: &Connection, environment: EnvironmentKey) -> Result<()> {
+    forget_resources(tx, environment)?;
     tx.execute(
         "DELETE FROM step WHERE environment = ?1 \
          AND id NOT IN (SELECT step FROM version WHERE environment = ?1) \

@@ -1,148 +1,13 @@
-//! Storing a version: what is the same as in the newest version is found, and only the rest is written.
-//!
-//! Given and stored resources are both in the order of ids, so a whole version is compared in one walk over
-//! the table `resource`, without looking anything up. A put of some sets looks up just those.
+//! Storing a version: only what differs from the newest version is written.
 
-use md5::{Digest, Md5};
-use orrery_model::{Resource, SetName, VersionNumber};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use orrery_model::{Resource, VersionNumber};
+use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::codes::{flags_code, pack_keys, text_from, unsigned};
+use super::codes::{flags_code, pack_keys, unsigned};
+use super::compare::{Given, Plan, compare, digest};
 use super::{engine, parameters, take_numbers};
 use crate::{EnvironmentKey, NewVersion, PutVersion, ResourceKey, Result, Scope, StoreError};
-
-/// Digest of all that makes a resource of one version equal to that of another: more than the intent, less
-/// than the place in the source. Almost every resource has nothing but its intent.
-pub(super) fn digest(resource: &Resource) -> [u8; 16] {
-    let flags = flags_code(resource.flags);
-    if flags == 0 && resource.set.is_none() && resource.requires.is_empty() {
-        return resource.hash.0;
-    }
-    let mut digest = Md5::new();
-    digest.update(resource.hash.0);
-    digest.update(flags.to_le_bytes());
-    let mut text = |text: &str| {
-        digest.update((text.len() as u64).to_le_bytes());
-        digest.update(text.as_bytes());
-    };
-    // An empty name is a name, and differs from none.
-    text(resource.set.as_deref().map_or("shared", |_| "named"));
-    text(resource.set.as_deref().unwrap_or_default());
-    resource.requires.iter().for_each(|required| text(required.as_str()));
-    digest.finalize().into()
-}
-
-/// The given resources in the order of their ids.
-struct Given<'a> {
-    resources: &'a [Resource],
-    /// Indexes in order, if the resources themselves are not.
-    order: Option<Vec<u32>>,
-}
-
-impl<'a> Given<'a> {
-    fn new(resources: &'a [Resource]) -> Result<Self> {
-        let count = u32::try_from(resources.len())
-            .map_err(|_| StoreError::Unreadable("too many resources in one version".to_owned()))?;
-        let given = if resources.is_sorted_by(|a, b| a.id <= b.id) {
-            Given { resources, order: None }
-        } else {
-            let mut order: Vec<u32> = (0..count).collect();
-            order
-                .sort_unstable_by(|a, b| resources[*a as usize].id.cmp(&resources[*b as usize].id));
-            Given { resources, order: Some(order) }
-        };
-        for place in 1..given.resources.len() {
-            if given.at(place - 1).id == given.at(place).id {
-                return Err(StoreError::DuplicateResource(given.at(place).id.to_string()));
-            }
-        }
-        Ok(given)
-    }
-
-    fn index(&self, place: usize) -> usize {
-        self.order.as_ref().map_or(place, |order| order[place] as usize)
-    }
-
-    fn at(&self, place: usize) -> &'a Resource {
-        &self.resources[self.index(place)]
-    }
-
-    /// Index among the given resources.
-    fn find(&self, id: &str) -> Option<usize> {
-        let (mut low, mut high) = (0, self.resources.len());
-        while low < high {
-            let middle = (low + high) / 2;
-            match self.at(middle).id.as_str().cmp(id) {
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
-                std::cmp::Ordering::Equal => return Some(self.index(middle)),
-            }
-        }
-        None
-    }
-}
-
-/// What has to be written. Indexes are those of the given resources.
-#[derive(Default)]
-struct Plan {
-    /// Keys of the given resources; 0 where there is none yet.
-    keys: Vec<i64>,
-    /// Not known at all, in the order of ids.
-    fresh: Vec<usize>,
-    /// Known from earlier versions, but not in the newest.
-    back: Vec<usize>,
-    /// Different from the newest version, with the revision that they replace.
-    changed: Vec<(usize, i64)>,
-    /// In the newest version and not in this one: key and revision.
-    removed: Vec<(i64, i64)>,
-    /// The same, but from another place in the source.
-    moved: Vec<usize>,
-}
-
-const STORED: &str = "resource.name, resource.id, resource.head, resource.digest, \
-     resource.source_file, resource.source_line, resource.source_column";
-
-impl Plan {
-    /// Compares a given resource with the stored row of the same name.
-    fn compare(
-        &mut self,
-        index: usize,
-        resource: &Resource,
-        row: &Row<'_>,
-        files: &FxHashMap<String, i64>,
-    ) -> Result<()> {
-        self.keys[index] = row.get(1)?;
-        let head: Option<i64> = row.get(2)?;
-        let Some(head) = head else {
-            self.back.push(index);
-            return Ok(());
-        };
-        if row.get_ref(3)?.as_blob_or_null().ok().flatten() != Some(&digest(resource)[..]) {
-            self.changed.push((index, head));
-            return Ok(());
-        }
-        let place = resource.source.as_ref();
-        let stored: (Option<i64>, Option<u32>, Option<u32>) =
-            (row.get(4)?, row.get(5)?, row.get(6)?);
-        let given = (
-            place.and_then(|place| files.get(&*place.file).copied()),
-            place.map(|place| place.line),
-            place.map(|place| place.column),
-        );
-        if stored != given {
-            self.moved.push(index);
-        }
-        Ok(())
-    }
-
-    fn is_same_version(&self) -> bool {
-        self.fresh.is_empty()
-            && self.back.is_empty()
-            && self.changed.is_empty()
-            && self.removed.is_empty()
-    }
-}
 
 pub(super) fn put_version(
     tx: &Connection,
@@ -154,15 +19,7 @@ pub(super) fn put_version(
     }
     let given = Given::new(new.resources)?;
     let files = intern_files(tx, new.resources)?;
-    let mut plan = Plan { keys: vec![0; new.resources.len()], ..Plan::default() };
-    match new.scope {
-        Scope::All => compare_all(tx, environment, &given, &files, None, &mut plan)?,
-        Scope::Sets(sets) if sets.contains(&None) => {
-            compare_all(tx, environment, &given, &files, Some(sets), &mut plan)?;
-        }
-        Scope::Sets(sets) => compare_sets(tx, environment, &given, &files, sets, &mut plan)?,
-    }
-
+    let mut plan = compare(tx, environment, &given, &files, new.scope)?;
     write_places(tx, environment, new.resources, &files, &plan.moved)?;
     let newest = newest_version(tx, environment)?;
     if new.only_if_changed
@@ -268,92 +125,6 @@ pub(super) fn reserve_version(
         .ok_or_else(|| StoreError::NoEnvironment(format!("number {}", environment.0)))
 }
 
-/// Walks all stored resources beside the given ones. With `sets`, those of other sets stay.
-fn compare_all(
-    tx: &Connection,
-    environment: EnvironmentKey,
-    given: &Given<'_>,
-    files: &FxHashMap<String, i64>,
-    sets: Option<&[SetName]>,
-    plan: &mut Plan,
-) -> Result<()> {
-    let mut replaced: FxHashSet<i64> = FxHashSet::default();
-    for set in sets.unwrap_or_default() {
-        replaced.extend(find_set(tx, environment, set)?);
-    }
-    let mut set_of_revision =
-        tx.prepare_cached("SELECT resource_set FROM revision WHERE id = ?1")?;
-    let sql =
-        format!("SELECT {STORED} FROM resource WHERE environment = ?1 ORDER BY environment, name");
-    let mut statement = tx.prepare_cached(&sql)?;
-    let mut rows = statement.query([environment.0])?;
-    let (mut place, count) = (0, given.resources.len());
-    while let Some(row) = rows.next()? {
-        let name = text_from(row.get_ref(0)?)?;
-        while place < count && given.at(place).id.as_str() < name {
-            plan.fresh.push(given.index(place));
-            place += 1;
-        }
-        if place < count && given.at(place).id.as_str() == name {
-            plan.compare(given.index(place), given.at(place), row, files)?;
-            place += 1;
-        } else if let Some(head) = row.get::<_, Option<i64>>(2)? {
-            let goes = sets.is_none()
-                || replaced.contains(&set_of_revision.query_row([head], |row| row.get(0))?);
-            if goes {
-                plan.removed.push((row.get(1)?, head));
-            }
-        }
-    }
-    plan.fresh.extend((place..count).map(|place| given.index(place)));
-    Ok(())
-}
-
-/// Looks up the given resources and the members of the replaced sets.
-fn compare_sets(
-    tx: &Connection,
-    environment: EnvironmentKey,
-    given: &Given<'_>,
-    files: &FxHashMap<String, i64>,
-    sets: &[SetName],
-    plan: &mut Plan,
-) -> Result<()> {
-    let mut kept: FxHashSet<i64> = FxHashSet::default();
-    let sql = format!("SELECT {STORED} FROM resource WHERE environment = ?1 AND name = ?2");
-    let mut statement = tx.prepare_cached(&sql)?;
-    for place in 0..given.resources.len() {
-        let (index, resource) = (given.index(place), given.at(place));
-        let mut rows = statement.query(params![environment.0, resource.id.as_str()])?;
-        match rows.next()? {
-            Some(row) => plan.compare(index, resource, row, files)?,
-            None => plan.fresh.push(index),
-        }
-        kept.insert(plan.keys[index]);
-    }
-    let mut members = tx.prepare_cached(
-        "SELECT resource, id FROM revision WHERE resource_set = ?1 AND resource_set <> 0 \
-         AND until IS NULL ORDER BY id",
-    )?;
-    for set in sets {
-        let Some(set) = find_set(tx, environment, set)? else { continue };
-        let mut rows = members.query([set])?;
-        while let Some(row) = rows.next()? {
-            let key: i64 = row.get(0)?;
-            if !kept.contains(&key) {
-                plan.removed.push((key, row.get(1)?));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn find_set(tx: &Connection, environment: EnvironmentKey, set: &SetName) -> Result<Option<i64>> {
-    let Some(name) = set else { return Ok(Some(0)) };
-    let sql = "SELECT id FROM resource_set WHERE environment = ?1 AND name = ?2";
-    let found = tx.query_row(sql, params![environment.0, name], |row| row.get(0));
-    Ok(found.optional()?)
-}
-
 /// Numbers of the source files, new ones included.
 fn intern_files(tx: &Connection, resources: &[Resource]) -> Result<FxHashMap<String, i64>> {
     let mut files = FxHashMap::default();
@@ -441,12 +212,21 @@ struct RevisionWriter<'a> {
 }
 
 impl RevisionWriter<'_> {
-    /// Writes revisions from the number `revision` on, and answers the number after the last.
-    fn write(&self, plan: &Plan, mut revision: i64) -> Result<i64> {
-        let tx = self.tx;
-        let mut close = tx.prepare_cached("UPDATE revision SET until = ?2 WHERE id = ?1")?;
-        let mut leave =
-            tx.prepare_cached("UPDATE resource SET head = NULL, digest = NULL WHERE id = ?1")?;
+    /// Writes revisions from the number `first` on, and answers the number after the last. One table after
+    /// the other, each in its own order.
+    fn write(&self, plan: &Plan, first: i64) -> Result<i64> {
+        self.close_revisions(plan)?;
+        let end = self.write_revisions(plan, first)?;
+        self.write_heads(plan, first)?;
+        Ok(end)
+    }
+
+    /// What is replaced or removed ends with this step.
+    fn close_revisions(&self, plan: &Plan) -> Result<()> {
+        let mut close = self.tx.prepare_cached("UPDATE revision SET until = ?2 WHERE id = ?1")?;
+        let mut leave = self
+            .tx
+            .prepare_cached("UPDATE resource SET head = NULL, digest = NULL WHERE id = ?1")?;
         for (key, head) in &plan.removed {
             close.execute([*head, self.step])?;
             leave.execute([*key])?;
@@ -454,25 +234,19 @@ impl RevisionWriter<'_> {
         for (_, head) in &plan.changed {
             close.execute([*head, self.step])?;
         }
-        let mut name = tx.prepare_cached(
-            "INSERT INTO resource (environment, name, id, head, digest, source_file, source_line, \
-             source_column) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-        )?;
-        let mut rename = tx.prepare_cached(
-            "UPDATE resource SET head = ?4, digest = ?5, source_file = ?6, source_line = ?7, \
-             source_column = ?8 WHERE environment = ?1 AND name = ?2 AND id = ?3",
-        )?;
-        let mut insert = tx.prepare_cached(
+        Ok(())
+    }
+
+    fn write_revisions(&self, plan: &Plan, first: i64) -> Result<i64> {
+        let mut insert = self.tx.prepare_cached(
             "INSERT INTO revision (id, environment, resource, since, until, resource_set, flags, \
              hash, attributes, requires) VALUES (?1, ?2, ?3, ?4, NULL, ?5, ?6, ?7, ?8, ?9)",
         )?;
         let mut sets: FxHashMap<&str, i64> = FxHashMap::default();
         let mut requires = Vec::new();
-        let known = plan.back.iter().chain(plan.changed.iter().map(|(index, _)| index));
-        let fresh = plan.fresh.iter().map(|index| (index, true));
-        for (index, is_fresh) in fresh.chain(known.map(|index| (index, false))) {
-            let resource = &self.given.resources[*index];
-            let key = plan.keys[*index];
+        let mut revision = first;
+        for index in plan.written() {
+            let resource = &self.given.resources[index];
             self.pack_requires(plan, resource, &mut requires)?;
             let set = match resource.set.as_deref() {
                 None => 0,
@@ -481,7 +255,7 @@ impl RevisionWriter<'_> {
             insert.execute(params![
                 revision,
                 self.environment.0,
-                key,
+                plan.keys[index],
                 self.step,
                 set,
                 flags_code(resource.flags),
@@ -489,21 +263,37 @@ impl RevisionWriter<'_> {
                 resource.attributes.as_str(),
                 (!requires.is_empty()).then_some(&requires[..]),
             ])?;
-            let place = resource.source.as_ref();
-            let statement = if is_fresh { &mut name } else { &mut rename };
-            statement.execute(params![
-                self.environment.0,
-                resource.id.as_str(),
-                key,
-                revision,
-                &digest(resource)[..],
-                place.and_then(|place| self.files.get(&*place.file)),
-                place.map(|place| place.line),
-                place.map(|place| place.column),
-            ])?;
             revision += 1;
         }
         Ok(revision)
+    }
+
+    /// Points resources to their new revisions.
+    fn write_heads(&self, plan: &Plan, first: i64) -> Result<()> {
+        let mut insert = self.tx.prepare_cached(
+            "INSERT INTO resource (environment, name, id, head, digest, source_file, source_line, \
+             source_column) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?;
+        let mut update = self.tx.prepare_cached(
+            "UPDATE resource SET head = ?4, digest = ?5, source_file = ?6, source_line = ?7, \
+             source_column = ?8 WHERE environment = ?1 AND name = ?2 AND id = ?3",
+        )?;
+        for (place, index) in plan.written().enumerate() {
+            let resource = &self.given.resources[index];
+            let source = resource.source.as_ref();
+            let statement = if place < plan.fresh.len() { &mut insert } else { &mut update };
+            statement.execute(params![
+                self.environment.0,
+                resource.id.as_str(),
+                plan.keys[index],
+                first + i64::try_from(place).unwrap_or(i64::MAX),
+                &digest(resource)[..],
+                source.and_then(|source| self.files.get(&*source.file)),
+                source.map(|source| source.line),
+                source.map(|source| source.column),
+            ])?;
+        }
+        Ok(())
     }
 
     fn intern_set<'s>(&self, set: &'s str, known: &mut FxHashMap<&'s str, i64>) -> Result<i64> {

@@ -32,8 +32,8 @@ fn sql_of_range() -> String {
         "SELECT {OWN_COLUMNS}, {STATE_COLUMNS} FROM resource \
          LEFT JOIN state ON state.resource = resource.id \
          LEFT JOIN running ON running.resource = resource.id \
-         WHERE resource.environment = ?1 AND resource.name > ?2 AND resource.name >= ?3 \
-         AND resource.name < ?4 ORDER BY resource.environment, resource.name"
+         WHERE resource.environment = ?1 AND resource.name >= ?2 AND resource.name < ?3 \
+         ORDER BY resource.environment, resource.name"
     )
 }
 
@@ -119,15 +119,13 @@ pub(super) fn list_resources(
     limit: usize,
 ) -> Result<ResourcePage> {
     let names = SharedNames::read(tx, environment)?;
-    let after = after.unwrap_or_default();
+    // The first text that is greater than `after`.
+    let first = after.map(|after| format!("{after}\0")).unwrap_or_default();
     let limit = limit.max(1);
     let mut statement = tx.prepare_cached(&sql_of_range())?;
     let mut resources: Vec<ResourceSummary> = Vec::new();
     for (begin, end) in ranges(tx, environment, filter)? {
-        if end.as_str() <= after {
-            continue;
-        }
-        let mut rows = statement.query(params![environment.0, after, begin, end])?;
+        let mut rows = statement.query(params![environment.0, begin.max(first.clone()), end])?;
         while let Some(row) = rows.next()? {
             let Some(state) = state_of(tx, row)? else { continue };
             let status = state.status();
@@ -162,7 +160,7 @@ pub(super) fn find_resource(
     let mut statement = tx.prepare_cached(&sql_of_range())?;
     // The range of exactly one text.
     let end = format!("{id}\0");
-    let mut rows = statement.query(params![environment.0, "", id, end])?;
+    let mut rows = statement.query(params![environment.0, id, end])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let Some(state) = state_of(tx, row)? else { return Ok(None) };
     summary_from(row, state, &names).map(Some)
@@ -173,7 +171,7 @@ pub(super) fn count_statuses(
     environment: EnvironmentKey,
 ) -> Result<BTreeMap<Status, u64>> {
     let mut statement = tx.prepare_cached(&sql_of_range())?;
-    let mut rows = statement.query(params![environment.0, "", "", LAST_NAME])?;
+    let mut rows = statement.query(params![environment.0, "", LAST_NAME])?;
     let mut counts = BTreeMap::new();
     while let Some(row) = rows.next()? {
         if let Some(state) = state_of(tx, row)? {

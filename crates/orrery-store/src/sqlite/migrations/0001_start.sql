@@ -24,7 +24,6 @@ CREATE TABLE environment (
     name TEXT NOT NULL,
     -- The highest version number that was handed out.
     last_version INTEGER NOT NULL DEFAULT 0,
-    halted INTEGER NOT NULL DEFAULT 0,
     UNIQUE (project, name)
 ) STRICT;
 
@@ -100,7 +99,6 @@ CREATE TABLE agent (
     environment INTEGER NOT NULL,
     name TEXT NOT NULL,
     paused INTEGER NOT NULL DEFAULT 0,
-    unpause_on_resume INTEGER,
     PRIMARY KEY (environment, name)
 ) STRICT, WITHOUT ROWID;
 
@@ -120,6 +118,8 @@ CREATE TABLE resource (
     PRIMARY KEY (environment, name)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX resource_by_id ON resource (id);
+-- Those that the newest version does not have: candidates for being forgotten.
+CREATE INDEX resource_absent ON resource (environment, id) WHERE head IS NULL;
 
 -- What a resource should be, from the step `since` until before the step `until`; NULL means still.
 CREATE TABLE revision (
@@ -205,6 +205,8 @@ CREATE TABLE unknown (
     resolved INTEGER NOT NULL,
     PRIMARY KEY (environment, version, resource, name)
 ) STRICT, WITHOUT ROWID;
+-- Every fact that arrives is looked for here.
+CREATE INDEX unknown_open ON unknown (environment, resource, name) WHERE resolved = 0;
 
 CREATE TABLE file_content (
     hash BLOB PRIMARY KEY,
