@@ -64,6 +64,10 @@ fn feed<D: Digest>(stream: &mut dyn Read) -> io::Result<Vec<u8>> {
 }
 
 impl ContentDigest {
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.algorithm.length()]
+    }
+
     fn new(algorithm: Algorithm, digest: &[u8]) -> Self {
         let mut bytes = [0; 32];
         bytes[..digest.len()].copy_from_slice(digest);

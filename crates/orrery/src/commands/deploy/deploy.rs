@@ -1,6 +1,5 @@
 //! `orrery deploy`: compiles, keeps a version, makes it real, waits, ends.
 
-use std::io::Write;
 use std::time::Duration;
 
 use orrery_executor::{Engine, Finished, Start, Tally, recovery};

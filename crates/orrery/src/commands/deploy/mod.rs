@@ -159,10 +159,10 @@ impl fmt::Debug for StoredContents {
 
 impl Contents for StoredContents {
     fn content(&self, digest: &ContentDigest) -> Result<Option<Arc<[u8]>>, HandlerError> {
-        if digest.algorithm() != Algorithm::Sha1 {
+        if digest.algorithm != Algorithm::Sha1 {
             return Ok(None);
         }
-        let Ok(hash) = digest.bytes().try_into() else { return Ok(None) };
+        let Ok(hash) = digest.as_bytes().try_into() else { return Ok(None) };
         let found = self.0.file(&ContentHash(hash));
         let found = found.map_err(|error| HandlerError::failed(error.to_string()))?;
         Ok(found.map(Into::into))

@@ -1,7 +1,6 @@
 //! `orrery plan`: what a deploy would change, why, and how risky that is.
 
 use std::fmt;
-use std::io::Write;
 
 use orrery_executor::{Desired, Planned, plan};
 use orrery_model::{
