@@ -1,8 +1,9 @@
-//! Types, dataflow evaluation and standard plugins of the modelling language.
+//! Types, dataflow evaluation and standard plugins of the modelling language, and the export: instances
+//! become resources.
 //!
 //! It reads sources only through `files::Files` and knows nothing of terminals, servers or Python
-//! processes. Start from `compile`, then `value::Value` and `eval`. Behaviour is tested by the models
-//! in `tests/language` at the root of the repository.
+//! processes. Start from `compile`, then `value::Value` and `eval`; then `export::export`. Behaviour is
+//! tested by the models in `tests/language` at the root of the repository.
 
 pub mod builtin;
 mod define;
@@ -11,6 +12,7 @@ mod define_plugins;
 pub mod diagnostic;
 pub mod error;
 pub mod eval;
+pub mod export;
 pub mod files;
 pub mod host;
 mod ini;

@@ -263,6 +263,11 @@ impl Heap {
         Value::Unknown(id)
     }
 
+    /// The instance whose fact an unknown waits for, if any.
+    pub fn unknown_source(&self, id: UnknownId) -> Option<InstanceId> {
+        self.unknowns[id.index()]
+    }
+
     /// The number that arithmetic works on: integers, floats and booleans.
     pub fn number(&self, value: Value) -> Option<Number> {
         match value {

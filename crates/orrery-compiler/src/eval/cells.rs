@@ -374,6 +374,7 @@ impl Machine<'_> {
             return Err(self.modified_after_freeze(instance, slot, origin));
         }
         self.validate(ty, value)?;
+        self.note_requirement(instance, slot, value, origin);
         let delayed = self.delayed_mut(cell);
         delayed.values.push(value);
         let count = delayed.values.len();

@@ -14,6 +14,7 @@ mod exec;
 mod expr;
 mod finish;
 mod gradual;
+mod graph;
 mod hops;
 mod index;
 mod limits;
@@ -32,10 +33,12 @@ use crate::error::{CompileError, Result};
 use crate::host::Host;
 use crate::ir::{ExprId, StmtId};
 use crate::plugins::FileKind;
-use crate::program::{EntityId, Program};
+use crate::program::{AttributeId, EntityId, Program};
 use crate::project::Limits;
 use crate::render::{Instances, Renderer};
 use crate::value::{Heap, InstanceId, ListId, Value};
+
+pub(crate) use graph::Graph;
 
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -283,21 +286,6 @@ pub trait World {
     fn random_bytes(&self, count: usize) -> Vec<u8>;
 }
 
-/// What a run leaves behind: the values of all cells, and the instances.
-#[derive(Debug)]
-pub(crate) struct Graph {
-    pub(crate) heap: Heap,
-    cells: Vec<Cell>,
-    pub(crate) instances: Vec<Instance>,
-}
-
-impl Graph {
-    /// The value of a cell that has one; `None` also for an empty optional relation.
-    pub(crate) fn cell_value(&self, cell: u32) -> Option<Value> {
-        self.cells[cell as usize].value()
-    }
-}
-
 pub struct Machine<'p> {
     pub program: &'p Program,
     pub heap: Heap,
@@ -348,6 +336,9 @@ pub struct Machine<'p> {
     has_policy: bool,
     empty_list: ListId,
     self_symbol: Symbol,
+    /// `requires` of every entity, and who set its members.
+    requires: Option<AttributeId>,
+    requirements: Vec<graph::Requirement>,
     /// A buffer for texts under construction.
     scratch: String,
 }
@@ -406,6 +397,8 @@ impl<'p> Machine<'p> {
             has_policy,
             empty_list,
             self_symbol: program.interner.get("self").unwrap_or(Symbol(u32::MAX)),
+            requires: graph::requires_of(program),
+            requirements: Vec::new(),
             scratch: String::new(),
         };
         for _ in 0..program.globals {
@@ -437,7 +430,8 @@ impl<'p> Machine<'p> {
 
     /// Keeps what the run came to and drops what it needed on the way.
     pub(crate) fn into_graph(self) -> Graph {
-        Graph { heap: self.heap, cells: self.cells, instances: self.instances }
+        let Machine { heap, cells, instances, requires, requirements, .. } = self;
+        Graph { heap, cells, instances, requires, requirements }
     }
 
     pub fn instance_count(&self) -> usize {

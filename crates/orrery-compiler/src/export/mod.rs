@@ -1,0 +1,76 @@
+//! The export: instances of a compiled model become the resources of a version.
+//!
+//! Declarations say which entities are resources and what identifies them. A resource that is broken is
+//! left out, with everything that requires it, and each has a problem that says why; the rest is
+//! exported. The same model gives the same resources, problems and notes, in the same order.
+//!
+//! Start from `export`. `plan` reads declarations, `draft` makes one resource of one instance, `assemble`,
+//! `sets` and `edges` bring them together. Tests are in `tests/export`.
+
+mod assemble;
+mod draft;
+mod edges;
+mod json;
+mod note;
+mod order;
+mod plan;
+mod problem;
+mod sets;
+
+use std::sync::Arc;
+
+use orrery_model::{Resource, ResourceId, ResourceType};
+
+use crate::report::Model;
+use crate::source::Sources;
+
+pub use note::Note;
+pub use problem::{AgentNotFound, Edge, Problem, Site, Subject, Unserializable};
+
+use assemble::Assembly;
+
+/// What an export came to.
+#[derive(Debug, Default)]
+pub struct Exported {
+    /// Sorted by id. What they require is among them.
+    pub resources: Vec<Resource>,
+    /// The attributes whose values are not known, sorted by resource and name.
+    pub unknowns: Vec<Unknown>,
+    /// Why resources were left out, in the order of the sources; those that only require one that was
+    /// left out come last.
+    pub problems: Vec<Problem>,
+    pub notes: Vec<Note>,
+    /// How many instances the model knows without managing them.
+    pub unmanaged: usize,
+}
+
+/// An attribute of a resource whose value is not known yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    pub resource: ResourceId,
+    pub attribute: Arc<str>,
+    /// The resource whose fact it waits for, if it is one.
+    pub fact_of: Option<ResourceId>,
+}
+
+/// Makes resources of all instances that a declaration is for. `sources` are those of the compile.
+pub fn export<'d>(
+    model: &Model,
+    sources: &Sources,
+    declarations: impl IntoIterator<Item = &'d ResourceType>,
+) -> Exported {
+    let mut assembly = Assembly::new(model, sources, declarations);
+    assembly.draft_all();
+    assembly.assign_sets();
+    assembly.connect();
+    assembly.leave_out_circles();
+    assembly.leave_out_dependents();
+    let exported = assembly.finish();
+    tracing::debug!(
+        resources = exported.resources.len(),
+        problems = exported.problems.len(),
+        notes = exported.notes.len(),
+        "exported"
+    );
+    exported
+}

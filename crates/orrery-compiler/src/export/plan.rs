@@ -1,0 +1,235 @@
+//! How the instances of one entity become resources, worked out once: declarations name attributes,
+//! plans know their slots.
+
+use std::sync::Arc;
+
+use orrery_model::ResourceType;
+use orrery_syntax::Symbol;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::program::{AttributeId, Definition, EntityId, Program};
+use crate::report::Model;
+
+use super::Note;
+use super::json;
+
+/// What the attributes of every resource say about it rather than about its intent.
+const RESERVED: [&str; 4] = ["id", "provides", "requires", "version"];
+
+/// Something that every resource has, whether or not its entity declares it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flag {
+    SendEvent,
+    ReceiveEvents,
+    ReportOnly,
+}
+
+const FLAGS: [(&str, Flag); 3] = [
+    ("send_event", Flag::SendEvent),
+    ("receive_events", Flag::ReceiveEvents),
+    ("report_only", Flag::ReportOnly),
+];
+
+/// Fields of everything that descends from these entities.
+const BASE_FIELDS: [(&str, &[&str]); 2] = [
+    ("std::PurgeableResource", &["purged", "purge_on_delete"]),
+    ("std::ManagedResource", &["managed"]),
+];
+
+#[derive(Debug)]
+pub(super) enum FieldValue {
+    Slot(u32),
+    Flag(Flag, Option<u32>),
+    /// A relation whose instances are written as objects with these attributes, by key.
+    Part(u32, Vec<(Symbol, Vec<u8>)>),
+}
+
+#[derive(Debug)]
+pub(super) struct Field {
+    pub name: Arc<str>,
+    /// Its name as it stands in the object.
+    pub key: Vec<u8>,
+    pub value: FieldValue,
+}
+
+#[derive(Debug)]
+pub(super) struct Plan<'d> {
+    pub declaration: &'d ResourceType,
+    /// The declared entity: the type in the id. The instance's own entity may descend from it.
+    pub entity: Arc<str>,
+    pub managed: Option<u32>,
+    pub requires: Option<u32>,
+    pub id: Option<u32>,
+    /// The names on the way to the agent; what no source mentions has no symbol.
+    pub agent: Vec<(&'d str, Option<Symbol>)>,
+    /// Sorted by name.
+    pub fields: Vec<Field>,
+}
+
+/// The plans of an entity: one in nearly all cases.
+pub(super) type PlanNumbers = SmallVec<[u32; 1]>;
+
+pub(super) struct Plans<'m, 'd> {
+    program: &'m Program,
+    requires: Option<AttributeId>,
+    declared: FxHashMap<EntityId, &'d ResourceType>,
+    resource: Option<EntityId>,
+    of: Vec<Option<PlanNumbers>>,
+    pub all: Vec<Plan<'d>>,
+    pub notes: Vec<Note>,
+}
+
+impl<'m, 'd> Plans<'m, 'd> {
+    pub(super) fn new(
+        model: &'m Model,
+        declarations: impl IntoIterator<Item = &'d ResourceType>,
+    ) -> Self {
+        let program = &model.program;
+        let declared = declarations
+            .into_iter()
+            .filter_map(|declared| Some((entity_of(program, &declared.entity)?, declared)))
+            .collect();
+        Plans {
+            program,
+            requires: model.graph.requires,
+            declared,
+            resource: entity_of(program, "std::Resource"),
+            of: vec![None; program.entities.len()],
+            all: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The plans for instances of an entity.
+    pub(super) fn of(&mut self, entity: EntityId) -> PlanNumbers {
+        if let Some(known) = &self.of[entity.index()] {
+            return known.clone();
+        }
+        let made: PlanNumbers = self
+            .declarations(entity)
+            .into_iter()
+            .map(|declaration| {
+                let plan = self.make(entity, declaration);
+                self.all.push(plan);
+                (self.all.len() - 1) as u32
+            })
+            .collect();
+        self.of[entity.index()] = Some(made.clone());
+        made
+    }
+
+    /// Whether instances of the entity should have become resources.
+    pub(super) fn is_resource(&self, entity: EntityId) -> bool {
+        self.resource.is_some_and(|resource| self.program.is_subtype(entity, resource))
+    }
+
+    /// The entity's own declaration, or that of the nearest declared ancestors: one that stands behind
+    /// another does not count. (The reference exports such an instance once for each, and all but one
+    /// without what they require: two resources that manage the same thing.)
+    fn declarations(&self, entity: EntityId) -> SmallVec<[&'d ResourceType; 1]> {
+        let mut found: SmallVec<[EntityId; 4]> = SmallVec::new();
+        let ancestors = &self.program.entity(entity).ancestors;
+        for &ancestor in ancestors.iter().chain([&entity]) {
+            if self.declared.contains_key(&ancestor) && !found.contains(&ancestor) {
+                found.push(ancestor);
+            }
+        }
+        let hidden = |&of: &EntityId| {
+            found.iter().any(|&other| other != of && self.program.is_subtype(other, of))
+        };
+        found.iter().filter(|&of| !hidden(of)).map(|of| self.declared[of]).collect()
+    }
+
+    fn make(&mut self, entity: EntityId, declaration: &'d ResourceType) -> Plan<'d> {
+        let symbol = |name: &str| self.program.interner.get(name);
+        let of = self.program.entity(entity);
+        let slot = |name: &str| symbol(name).and_then(|name| of.slot_of.get(&name).copied());
+        let requires = self.requires.and_then(|requires| {
+            of.slots.iter().position(|&slot| slot == requires).map(|slot| slot as u32)
+        });
+        let managed = self.descends(entity, "std::ManagedResource").then(|| slot("managed"));
+        Plan {
+            declaration,
+            entity: declaration.entity.as_ref().into(),
+            managed: managed.flatten(),
+            requires,
+            id: slot(&declaration.id_attribute),
+            agent: declaration.agent.split('.').map(|name| (name, symbol(name))).collect(),
+            fields: self.fields(entity, declaration),
+        }
+    }
+
+    fn descends(&self, entity: EntityId, ancestor: &str) -> bool {
+        let ancestor = entity_of(self.program, ancestor);
+        ancestor.is_some_and(|ancestor| self.program.is_subtype(entity, ancestor))
+    }
+
+    fn fields(&mut self, entity: EntityId, declaration: &'d ResourceType) -> Vec<Field> {
+        let program = self.program;
+        let of = program.entity(entity);
+        let slot = |name: &str| {
+            let name = program.interner.get(name)?;
+            of.slot_of.get(&name).copied()
+        };
+        let mut fields: Vec<Field> = Vec::new();
+        let mut add = |name: &str, value: FieldValue| {
+            if !RESERVED.contains(&name) && fields.iter().all(|field| *field.name != *name) {
+                fields.push(Field { name: name.into(), key: json::key(name), value });
+            }
+        };
+        for (name, flag) in FLAGS {
+            add(name, FieldValue::Flag(flag, slot(name)));
+        }
+        let mut absent: Vec<String> = Vec::new();
+        for part in declaration.parts.iter() {
+            let Some(at) = slot(&part.relation) else {
+                absent.push(part.relation.to_string());
+                continue;
+            };
+            let target = program.slot(entity, at).relation.map(|end| program.entity(end.target));
+            let mut attributes: Vec<(&str, Symbol)> = Vec::new();
+            for name in part.attributes.iter() {
+                let known = program.interner.get(name);
+                let known = known
+                    .filter(|name| target.is_some_and(|target| target.slot_of.contains_key(name)));
+                match known {
+                    Some(symbol) => attributes.push((name, symbol)),
+                    None => absent.push(format!("{}.{name}", part.relation)),
+                }
+            }
+            attributes.sort_unstable_by_key(|&(name, _)| name);
+            attributes.dedup();
+            let keyed = attributes.into_iter().map(|(name, symbol)| (symbol, json::key(name)));
+            add(&part.relation, FieldValue::Part(at, keyed.collect()));
+        }
+        // An id attribute that is absent is a problem of each resource.
+        if let Some(at) = slot(&declaration.id_attribute) {
+            add(&declaration.id_attribute, FieldValue::Slot(at));
+        }
+        let base = BASE_FIELDS
+            .iter()
+            .filter(|(ancestor, _)| self.descends(entity, ancestor))
+            .flat_map(|(_, names)| names.iter().copied());
+        for name in declaration.fields.iter().map(AsRef::as_ref).chain(base) {
+            match slot(name) {
+                Some(at) => add(name, FieldValue::Slot(at)),
+                None if FLAGS.iter().any(|(flag, _)| *flag == name) => {}
+                None => absent.push(name.to_owned()),
+            }
+        }
+        fields.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        let name = program.text(of.name);
+        self.notes.extend(
+            absent.into_iter().map(|field| Note::FieldAbsent { entity: name.into(), field }),
+        );
+        fields
+    }
+}
+
+pub(super) fn entity_of(program: &Program, name: &str) -> Option<EntityId> {
+    match program.find_definition(name) {
+        Some(Definition::Entity(entity)) => Some(entity),
+        _ => None,
+    }
+}

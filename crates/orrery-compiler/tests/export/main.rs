@@ -1,0 +1,8 @@
+//! The export, seen through the public interface: models in memory, resources and problems out.
+
+mod identity;
+mod left_out;
+mod models;
+mod properties;
+mod reference;
+mod values;
