@@ -438,7 +438,8 @@ impl Machine<'_> {
         let branch = match value {
             Value::Unknown(_) => {
                 self.miss(unit.collector);
-                self.deliver(Self::dest(unit), value);
+                let unknown = self.derived_unknown();
+                self.deliver(Self::dest(unit), unknown);
                 return Ok(());
             }
             Value::Bool(true) => *then,
@@ -549,16 +550,16 @@ impl Machine<'_> {
         Ok(())
     }
 
-    pub(super) fn defined_answer(&self, cell: u32) -> Value {
+    pub(super) fn defined_answer(&mut self, cell: u32) -> Value {
         let Some(value) = self.cell_value(cell) else { return Value::Bool(false) };
         match value {
             Value::Null => Value::Bool(false),
-            Value::Unknown(_) => value,
+            Value::Unknown(_) => self.derived_unknown(),
             Value::List(list) => {
                 let items = self.heap.items(list);
-                match items.iter().find(|item| !item.is_unknown()) {
-                    Some(_) => Value::Bool(true),
-                    None => items.first().copied().unwrap_or(Value::Bool(false)),
+                match items.iter().any(|item| !item.is_unknown()) {
+                    false if !items.is_empty() => self.derived_unknown(),
+                    any => Value::Bool(any),
                 }
             }
             _ => Value::Bool(true),
