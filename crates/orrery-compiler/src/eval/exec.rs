@@ -200,8 +200,10 @@ impl Machine<'_> {
     }
 
     fn release(&mut self, unit: u32) {
-        if let Some(cells) = self.held.remove(&unit) {
-            for cell in cells {
+        if let Some(mut cells) = self.held.remove(&unit) {
+            // In the order of the promises, whenever each of them was made.
+            cells.sort_unstable();
+            for (_, cell) in cells {
                 self.fulfil(cell);
             }
         }
@@ -285,7 +287,7 @@ impl Machine<'_> {
             return Ok(());
         }
         if let Some(held) = self.held.get_mut(&unit.a) {
-            held.push(cell);
+            held.push((unit.dest_slot, cell));
             self.promise(cell);
         }
         Ok(())
