@@ -16,6 +16,7 @@ import sys
 from cases import Case, format_case
 from random_extras import Extras
 from random_parts import Entity, Relation, Scope
+from random_steps import Steps
 
 # What a loop creates is numbered one higher than what it reads, and nothing is created from this number on.
 HIGHEST_NUMBER = 3
@@ -482,7 +483,13 @@ def indented(lines: list[str]) -> list[str]:
 
 def generate(seed: int, count: int) -> list[Case]:
     """`count` models; each depends on its own seed alone."""
-    return [Generator(number).case(f"seed_{number}") for number in range(seed, seed + count)]
+    return [model(number) for number in range(seed, seed + count)]
+
+
+def model(seed: int) -> Case:
+    """Every third model is about the steps of expressions, the others about everything else."""
+    name = f"seed_{seed}"
+    return Case(name, [], {"main.cf": Steps(seed).main()}) if seed % 3 == 0 else Generator(seed).case(name)
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ impl Renderer<'_> {
             ExprKind::Attr { base, name, .. } => {
                 format!("{}.{}", self.expr(*base), self.text(*name))
             }
-            ExprKind::Call(call) => self.call(call),
+            ExprKind::Call(call) => self.call_with(call, Self::expr),
             ExprKind::Construct(construct) => self.construct(construct),
             ExprKind::IndexLookup(lookup) => {
                 format!(
@@ -189,6 +189,13 @@ impl Renderer<'_> {
     fn pretty(&self, id: ExprId) -> String {
         match &self.program.expr(id).kind {
             ExprKind::Not(inner) => format!("(not {})", self.pretty(*inner)),
+            ExprKind::Call(call) => self.call_with(call, Self::pretty),
+            ExprKind::Conditional { condition, then, otherwise, .. } => format!(
+                "{} ? {} : {}",
+                self.pretty(*condition),
+                self.pretty(*then),
+                self.pretty(*otherwise)
+            ),
             ExprKind::List(items) => {
                 let items: Vec<String> = items.iter().map(|&item| self.pretty(item)).collect();
                 format!("[{}]", items.join(","))
@@ -203,7 +210,7 @@ impl Renderer<'_> {
                         parts.push(self.argument(construct, slot, value));
                     }
                 }
-                parts.extend(construct.spread.iter().map(|&e| format!("**{}", self.pretty(e))));
+                parts.extend(construct.spread.iter().map(|&e| format!("****{}", self.expr(e))));
                 format!("{}({})", self.text(construct.class), parts.join(","))
             }
             ExprKind::Defined { base, name, .. } => match base {
@@ -219,10 +226,11 @@ impl Renderer<'_> {
         format!("{}={}", self.text(name), self.pretty(value))
     }
 
-    fn call(&self, call: &Call) -> String {
-        let mut parts: Vec<String> = call.positional.iter().map(|&arg| self.expr(arg)).collect();
+    /// A call whose arguments are shown in the given form.
+    fn call_with(&self, call: &Call, shown: fn(&Self, ExprId) -> String) -> String {
+        let mut parts: Vec<String> = call.positional.iter().map(|&arg| shown(self, arg)).collect();
         for (name, arg) in &call.keyword {
-            parts.push(format!("{}={}", self.text(*name), self.expr(*arg)));
+            parts.push(format!("{}={}", self.text(*name), shown(self, *arg)));
         }
         parts.extend(call.spread.iter().map(|&arg| format!("**{}", self.expr(arg))));
         format!("{}({})", self.text(call.name), parts.join(","))

@@ -137,10 +137,8 @@ impl Machine<'_> {
         let plugin = &self.program.plugins[number as usize].signature;
         let Bound { args, omitted, unexpected } =
             self.bind(plugin, positional, keyword).map_err(|e| self.blame_expr(e, expr))?;
-        if !plugin.allow_unknown
-            && let Some(unknown) = self.unknown_argument(plugin, &args)
-        {
-            return Ok(CallOutcome::Value(unknown));
+        if !plugin.allow_unknown && self.has_unknown_argument(plugin, &args) {
+            return Ok(CallOutcome::Value(self.derived_unknown()));
         }
         self.validate_arguments(number, &args, &omitted, expr)?;
         if let Some(key) = unexpected {
@@ -181,26 +179,17 @@ impl Machine<'_> {
         }
     }
 
-    fn unknown_argument(&self, plugin: &Signature, args: &[Value]) -> Option<Value> {
-        for (param, &value) in plugin.params.iter().zip(args) {
-            match (param.kind, value) {
-                (_, Value::Unknown(_)) => return Some(value),
-                (ParamKind::VarPositional, Value::List(list)) => {
-                    let unknown = self.heap.items(list).iter().find(|item| item.is_unknown());
-                    if let Some(&unknown) = unknown {
-                        return Some(unknown);
-                    }
-                }
-                (ParamKind::VarKeyword, Value::Dict(dict)) => {
-                    let mut values = self.heap.entries(dict).values();
-                    if let Some(&unknown) = values.find(|item| item.is_unknown()) {
-                        return Some(unknown);
-                    }
-                }
-                _ => {}
+    fn has_unknown_argument(&self, plugin: &Signature, args: &[Value]) -> bool {
+        plugin.params.iter().zip(args).any(|(param, &value)| match (param.kind, value) {
+            (_, Value::Unknown(_)) => true,
+            (ParamKind::VarPositional, Value::List(list)) => {
+                self.heap.items(list).iter().any(|item| item.is_unknown())
             }
-        }
-        None
+            (ParamKind::VarKeyword, Value::Dict(dict)) => {
+                self.heap.entries(dict).values().any(|item| item.is_unknown())
+            }
+            _ => false,
+        })
     }
 
     fn plugin_failed(&self, name: &str, failure: Failure, expr: ExprId) -> Box<CompileError> {

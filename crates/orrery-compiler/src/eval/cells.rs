@@ -247,12 +247,17 @@ impl Machine<'_> {
         if cause.bare {
             return cause;
         }
-        let constructors = self.extra_constructors.get(&instance);
-        let last = constructors.and_then(|all| all.last().copied());
-        let constructor = last.unwrap_or(self.instances[instance.index()].constructor);
+        let constructor = self.last_constructor(instance);
         let loc = Loc { column: false, ..self.program.expr(constructor).loc };
         let object = self.str(Value::Instance(instance));
         self.refused(instance, slot, &cause).in_statement(object, loc).caused_by(cause)
+    }
+
+    /// The last constructor that made or found an instance.
+    pub(super) fn last_constructor(&self, instance: InstanceId) -> crate::ir::ExprId {
+        let constructors = self.extra_constructors.get(&instance);
+        let last = constructors.and_then(|all| all.last().copied());
+        last.unwrap_or(self.instances[instance.index()].constructor)
     }
 
     /// The same without naming a statement: the step at hand does that.
@@ -316,6 +321,8 @@ impl Machine<'_> {
             let old = self.cells[at].value;
             let empty = self.cells[at].flags & EMPTY != 0;
             if (empty && null) || (!empty && self.heap.equal(old, value)) {
+                // The last one that set the value counts as its place.
+                self.cells[at].origin = origin;
                 return Ok(());
             }
             if empty {
@@ -576,7 +583,7 @@ impl Machine<'_> {
         new: crate::ir::ExprId,
         old: InstanceId,
     ) -> Box<CompileError> {
-        let old = self.instances[old.index()].constructor;
+        let old = self.last_constructor(old);
         let line = |id| orrery_syntax::ast::Loc { column: false, ..self.program.expr(id).loc };
         define::duplicate(text, line(new), line(old))
     }

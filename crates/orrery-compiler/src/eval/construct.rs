@@ -234,7 +234,7 @@ impl Machine<'_> {
         }
         for &(slot, value) in extra {
             self.set_slot(instance, slot, value, origin, true)
-                .map_err(|e| self.could_not_set(e, instance, slot, origin))?;
+                .map_err(|e| self.instance_refused(e, instance, slot))?;
         }
         Ok(())
     }

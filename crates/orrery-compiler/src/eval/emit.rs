@@ -278,11 +278,12 @@ impl Machine<'_> {
         if !promises.is_empty() {
             self.held.insert(unit, Vec::new());
         }
-        for promise in promises {
+        for (position, promise) in promises.iter().enumerate() {
             let base = self.program.expr(promise.base);
             let hook = self.new_unit(Kind::Promise, frame, promise.base.0, base.temps);
             self.unit_mut(hook).a = unit;
             self.unit_mut(hook).b = promise.name.0;
+            self.unit_mut(hook).dest_slot = position as u32;
             self.emit_expr(promise.base, frame, hook, 0)?;
             self.wait_expr(promise.base, frame, hook);
             self.finish_unit(hook);

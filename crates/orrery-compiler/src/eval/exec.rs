@@ -200,8 +200,10 @@ impl Machine<'_> {
     }
 
     fn release(&mut self, unit: u32) {
-        if let Some(cells) = self.held.remove(&unit) {
-            for cell in cells {
+        if let Some(mut cells) = self.held.remove(&unit) {
+            // In the order of the promises, whenever each of them was made.
+            cells.sort_unstable();
+            for (_, cell) in cells {
                 self.fulfil(cell);
             }
         }
@@ -285,7 +287,7 @@ impl Machine<'_> {
             return Ok(());
         }
         if let Some(held) = self.held.get_mut(&unit.a) {
-            held.push(cell);
+            held.push((unit.dest_slot, cell));
             self.promise(cell);
         }
         Ok(())
@@ -349,7 +351,8 @@ impl Machine<'_> {
         let branch = match value {
             Value::Unknown(_) => {
                 self.miss(unit.collector);
-                self.deliver(Self::dest(unit), value);
+                let unknown = self.derived_unknown();
+                self.deliver(Self::dest(unit), unknown);
                 return Ok(());
             }
             Value::Bool(true) => *then,
@@ -460,16 +463,16 @@ impl Machine<'_> {
         Ok(())
     }
 
-    pub(super) fn defined_answer(&self, cell: u32) -> Value {
+    pub(super) fn defined_answer(&mut self, cell: u32) -> Value {
         let Some(value) = self.cell_value(cell) else { return Value::Bool(false) };
         match value {
             Value::Null => Value::Bool(false),
-            Value::Unknown(_) => value,
+            Value::Unknown(_) => self.derived_unknown(),
             Value::List(list) => {
                 let items = self.heap.items(list);
-                match items.iter().find(|item| !item.is_unknown()) {
-                    Some(_) => Value::Bool(true),
-                    None => items.first().copied().unwrap_or(Value::Bool(false)),
+                match items.iter().any(|item| !item.is_unknown()) {
+                    false if !items.is_empty() => self.derived_unknown(),
+                    any => Value::Bool(any),
                 }
             }
             _ => Value::Bool(true),

@@ -106,10 +106,15 @@ impl Machine<'_> {
         Ok(content.value)
     }
 
-    fn not(&self, value: Value) -> Result<Value> {
+    /// What an unknown leads to is another unknown: no two of them are taken for the same value.
+    pub(super) fn derived_unknown(&mut self) -> Value {
+        self.heap.unknown(None)
+    }
+
+    fn not(&mut self, value: Value) -> Result<Value> {
         match value {
             Value::Bool(b) => Ok(Value::Bool(!b)),
-            Value::Unknown(_) => Ok(value),
+            Value::Unknown(_) => Ok(self.derived_unknown()),
             other => {
                 let text = format!("Invalid value `{}`: `not` expects a boolean", self.str(other));
                 self.fail("RuntimeException", text)
@@ -117,12 +122,9 @@ impl Machine<'_> {
         }
     }
 
-    pub(super) fn lookup(&self, dict: Value, key: Value) -> Result<Value> {
-        if dict.is_unknown() {
-            return Ok(dict);
-        }
-        if key.is_unknown() {
-            return Ok(key);
+    pub(super) fn lookup(&mut self, dict: Value, key: Value) -> Result<Value> {
+        if dict.is_unknown() || key.is_unknown() {
+            return Ok(self.derived_unknown());
         }
         let Value::Dict(dict) = dict else {
             let text = format!(
@@ -154,11 +156,8 @@ impl Machine<'_> {
         if op == BinaryOp::In {
             return self.is_in(left, right);
         }
-        if left.is_unknown() {
-            return Ok(left);
-        }
-        if right.is_unknown() {
-            return Ok(right);
+        if left.is_unknown() || right.is_unknown() {
+            return Ok(self.derived_unknown());
         }
         match op {
             BinaryOp::Equal => Ok(Value::Bool(self.heap.equal(left, right))),
@@ -257,9 +256,9 @@ impl Machine<'_> {
         }
     }
 
-    fn is_in(&self, left: Value, right: Value) -> Result<Value> {
+    fn is_in(&mut self, left: Value, right: Value) -> Result<Value> {
         if left.is_unknown() {
-            return Ok(left);
+            return Ok(self.derived_unknown());
         }
         match right {
             Value::List(list) => {
@@ -267,8 +266,10 @@ impl Machine<'_> {
                 if items.iter().any(|&item| self.heap.equal(item, left)) {
                     return Ok(Value::Bool(true));
                 }
-                let unknown = items.iter().find(|item| item.is_unknown());
-                Ok(unknown.copied().unwrap_or(Value::Bool(false)))
+                match items.iter().any(|item| item.is_unknown()) {
+                    true => Ok(self.derived_unknown()),
+                    false => Ok(Value::Bool(false)),
+                }
             }
             Value::Dict(dict) => {
                 let Value::Str(key) = left else { return Ok(Value::Bool(false)) };
@@ -304,8 +305,8 @@ impl Machine<'_> {
 
     /// `{{x}}`: global replacement, one reference after the other.
     fn interpolate(&mut self, format: &Format, values: &[Value]) -> Result<Value> {
-        if let Some(unknown) = values.iter().find(|value| value.is_unknown()) {
-            return Ok(*unknown);
+        if values.iter().any(|value| value.is_unknown()) {
+            return Ok(self.derived_unknown());
         }
         if let Some(text) = self.interpolate_at_once(format, values)? {
             return Ok(text);
@@ -339,8 +340,8 @@ impl Machine<'_> {
     }
 
     fn fstring(&mut self, format: &Format, values: &[Value]) -> Result<Value> {
-        if let Some(unknown) = values.iter().find(|value| value.is_unknown()) {
-            return Ok(*unknown);
+        if values.iter().any(|value| value.is_unknown()) {
+            return Ok(self.derived_unknown());
         }
         if let Some(segments) = &format.segments {
             return self.format_segments(segments, values);

@@ -310,8 +310,8 @@ pub struct Machine<'p> {
     extra_constructors: FxHashMap<InstanceId, Vec<ExprId>>,
     comprehensions: Vec<Comprehending>,
     literals: Vec<Literal>,
-    /// Promises that a block holds, by its unit.
-    held: FxHashMap<u32, Vec<u32>>,
+    /// Promises that a block holds, by its unit: their positions and cells.
+    held: FxHashMap<u32, Vec<(u32, u32)>>,
     /// Arguments of calls that wait for a value they asked for.
     waiting_calls: FxHashMap<u32, call::Arguments>,
     /// Implementations that ran, for entities with more than 64.
