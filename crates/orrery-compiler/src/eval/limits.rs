@@ -1,7 +1,7 @@
 //! The bounds that turn a model without an end into an error, which names the chain of instances
 //! that made each other.
 
-use crate::error::CompileError;
+use crate::error::{CompileError, Result};
 use crate::ir::ExprId;
 use crate::project::Limits;
 use crate::value::{InstanceId, Value};
@@ -17,7 +17,25 @@ const DEPTH_MAX: u32 = 100_000;
 impl Machine<'_> {
     /// Whether the last step went too far. It is asked after every step.
     pub(super) fn is_beyond_limits(&self) -> bool {
-        self.memory() > self.limits.memory_bytes || self.heap.deepest() > DEPTH_MAX
+        self.memory() > self.limits.memory_bytes
+            || self.heap.deepest() > DEPTH_MAX
+            || self.heap.is_too_large()
+    }
+
+    /// The error for a value that nobody can read to its end, if there is one.
+    pub(super) fn check_size(&self) -> Result<()> {
+        if !self.heap.is_too_large() {
+            return Ok(());
+        }
+        let mebibytes = self.heap.text_max() >> 20;
+        let text = format!(
+            "a value is too large: its text would have more than {mebibytes} MiB, where each part \
+             stands as often as it is used"
+        );
+        let help = format!(
+            "a value that is meant to be so large needs a higher limit: --max-text MIB, now {mebibytes}"
+        );
+        Err(CompileError::new("EndlessModel", text).help(help))
     }
 
     /// About how much memory the run needs, in bytes.
@@ -39,6 +57,9 @@ impl Machine<'_> {
         if self.heap.deepest() > DEPTH_MAX {
             let text = format!("a value is nested more than {DEPTH_MAX} levels deep");
             return self.blame(CompileError::new("NestingException", text), origin);
+        }
+        if let Err(error) = self.check_size() {
+            return self.blame(error, origin);
         }
         let mebibytes = self.limits.memory_bytes >> 20;
         let made_by = match self.chain(self.frame_instance(frame)) {

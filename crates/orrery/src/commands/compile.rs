@@ -45,6 +45,7 @@ fn compile(options: &Compile) -> (PathBuf, Compiled) {
         instances: options.max_instances,
         creation_depth: options.max_depth,
         memory_bytes: options.max_memory.saturating_mul(1 << 20),
+        text_bytes: options.max_text.saturating_mul(1 << 20),
     };
     let compiled = orrery_compiler::compile(&Disk, &project_options);
     (project_options.project_dir, compiled)
