@@ -47,7 +47,7 @@ impl Renderer<'_> {
     fn write_repr(&self, value: &Val, out: &mut String) -> Rendered<()> {
         // A list that holds another one twice can have a text without an end.
         if self.ctx.heap().cuts(out) {
-            return Err(Failure::python("MemoryError", "the text is too long").into());
+            return Err(Failure::python("MemoryError", "the text is too long"));
         }
         match value {
             Val::Tuple(items) => {
