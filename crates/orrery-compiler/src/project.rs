@@ -9,6 +9,7 @@ use crate::error::Result;
 use crate::files::Files;
 use crate::metadata::{self, Checks};
 use crate::modules::join_plainly;
+use crate::value::WRITTEN_BYTES_MAX;
 use crate::yaml::Yaml;
 
 /// What a compile starts from.
@@ -34,11 +35,18 @@ pub struct Limits {
     pub creation_depth: u32,
     /// What a run may need, roughly.
     pub memory_bytes: usize,
+    /// How long the text of one value may become.
+    pub text_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { instances: 20_000_000, creation_depth: 100_000, memory_bytes: 4 << 30 }
+        Limits {
+            instances: 20_000_000,
+            creation_depth: 100_000,
+            memory_bytes: 4 << 30,
+            text_bytes: WRITTEN_BYTES_MAX,
+        }
     }
 }
 

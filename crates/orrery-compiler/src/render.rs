@@ -47,6 +47,9 @@ impl Renderer<'_> {
     }
 
     fn write_repr(&self, value: Value, out: &mut String) {
+        if self.heap.cuts(out) {
+            return;
+        }
         match value {
             Value::Null => out.push_str("null"),
             Value::Bool(true) => out.push_str("True"),

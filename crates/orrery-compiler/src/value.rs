@@ -4,6 +4,7 @@
 //! never frees during a compile. Strings are interned, so that equal texts are equal numbers; this
 //! makes index keys, dict keys and equality cheap.
 
+use std::cell::Cell;
 use std::hash::BuildHasher;
 
 use hashbrown::HashTable;
@@ -117,14 +118,40 @@ pub struct Heap {
     dicts: Vec<Dict>,
     /// The size of all of them.
     dict_entries: usize,
-    /// How deeply each dict is nested, and each list that holds lists or dicts.
-    dict_depths: Vec<u32>,
-    deep_lists: FxHashMap<ListId, u32>,
-    deepest: u32,
+    /// Of each dict, and of each list that holds lists or dicts.
+    dict_shapes: Vec<Shape>,
+    list_shapes: FxHashMap<ListId, Shape>,
+    /// The greatest depth and the greatest size that any value has.
+    extremes: Shape,
+    text_max: Option<usize>,
+    /// A text was cut because it became too long.
+    text_cut: Cell<bool>,
     bigs: Vec<Int>,
     others: Vec<Other>,
     /// What each unknown came from, for messages.
     unknowns: Vec<Option<InstanceId>>,
+}
+
+/// How deeply a value is nested, and about how many bytes it has when it is written out: at least. A
+/// value that is held several times is written as often, so this can be far more than what it needs
+/// in memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shape {
+    depth: u32,
+    size: u64,
+}
+
+impl Shape {
+    /// One that holds the members.
+    fn around(members: impl Iterator<Item = Shape>) -> Self {
+        let mut shape = Shape { depth: 0, size: 2 };
+        for member in members {
+            shape.depth = shape.depth.max(member.depth);
+            shape.size = shape.size.saturating_add(member.size).saturating_add(2);
+        }
+        shape.depth += 1;
+        shape
+    }
 }
 
 fn index_of(len: usize) -> u32 {
@@ -139,6 +166,8 @@ fn hash_text(text: &str) -> u64 {
 pub const TEXT_BYTES_MAX: usize = 1 << 30;
 /// Nor is a list.
 pub const MEMBERS_MAX: usize = 1 << 27;
+/// What a value may have when it is written out, unless another limit is set.
+pub const WRITTEN_BYTES_MAX: usize = 1 << 28;
 
 /// What a dict needs for each entry: key, value, hash and a place in the table, with some slack.
 const DICT_ENTRY_BYTES: usize = 48;
@@ -195,34 +224,64 @@ impl Heap {
         let id = ListId(index_of(self.lists.len()));
         self.lists.push((index_of(self.members.len()), index_of(items.len())));
         self.members.extend_from_slice(items);
-        let inner = self.depth_of(items.iter());
-        if inner > 0 {
-            self.deep_lists.insert(id, inner + 1);
-            self.deepest = self.deepest.max(inner + 1);
+        if items.iter().any(|item| matches!(item, Value::List(_) | Value::Dict(_))) {
+            let shape = Shape::around(items.iter().map(|&item| self.shape_of(item)));
+            self.list_shapes.insert(id, shape);
+            self.note(shape);
         }
         id
     }
 
     /// How deeply the most deeply nested value is nested.
     pub fn deepest(&self) -> u32 {
-        self.deepest
+        self.extremes.depth
     }
 
-    fn depth_of<'v>(&self, values: impl Iterator<Item = &'v Value>) -> u32 {
-        let depth = |value: &Value| match value {
-            Value::Dict(id) => self.dict_depths[id.index()],
-            Value::List(id) => self.deep_lists.get(id).copied().unwrap_or(1),
-            _ => 0,
-        };
-        values.map(depth).max().unwrap_or(0)
+    /// How long the text of a value may become, in bytes.
+    pub fn text_max(&self) -> usize {
+        self.text_max.unwrap_or(WRITTEN_BYTES_MAX)
+    }
+
+    pub fn set_text_max(&mut self, bytes: usize) {
+        self.text_max = Some(bytes);
+    }
+
+    /// Whether there is a value whose text would be too long. Nobody should read such a value.
+    pub fn is_too_large(&self) -> bool {
+        self.extremes.size > self.text_max() as u64 || self.text_cut.get()
+    }
+
+    /// Whether a text that is being written has become too long. It may end there, since the run does.
+    pub fn cuts(&self, text: &str) -> bool {
+        let cuts = text.len() > self.text_max();
+        if cuts {
+            self.text_cut.set(true);
+        }
+        cuts
+    }
+
+    fn note(&mut self, shape: Shape) {
+        self.extremes.depth = self.extremes.depth.max(shape.depth);
+        self.extremes.size = self.extremes.size.max(shape.size);
+    }
+
+    fn shape_of(&self, value: Value) -> Shape {
+        match value {
+            Value::Dict(id) => self.dict_shapes[id.index()],
+            Value::List(id) => self.list_shapes.get(&id).copied().unwrap_or_else(|| {
+                let items = self.items(id).len() as u64;
+                Shape { depth: 1, size: 2 + items.saturating_mul(3) }
+            }),
+            _ => Shape { depth: 0, size: 1 },
+        }
     }
 
     pub fn dict(&mut self, dict: Dict) -> Value {
         let id = DictId(index_of(self.dicts.len()));
         self.dict_entries += dict.len();
-        let depth = 1 + self.depth_of(dict.values());
-        self.dict_depths.push(depth);
-        self.deepest = self.deepest.max(depth);
+        let shape = Shape::around(dict.values().map(|&value| self.shape_of(value)));
+        self.dict_shapes.push(shape);
+        self.note(shape);
         self.dicts.push(dict);
         Value::Dict(id)
     }
@@ -298,6 +357,8 @@ impl Heap {
                 let (a, b) = (self.get_other(a), self.get_other(b));
                 a.class == b.class && a.repr == b.repr
             }
+            (Value::List(a), Value::List(b)) if a == b => true,
+            (Value::Dict(a), Value::Dict(b)) if a == b => true,
             (Value::List(a), Value::List(b)) => {
                 let (a, b) = (self.items(a), self.items(b));
                 a.len() == b.len() && a.iter().zip(b).all(|(&a, &b)| self.equal(a, b))
@@ -358,6 +419,22 @@ mod tests {
         let mut heap = Heap::default();
         assert_eq!(heap.intern("a"), heap.intern("a"));
         assert_ne!(heap.intern("a"), heap.intern("b"));
+    }
+
+    #[test]
+    fn what_is_held_several_times_counts_as_often() {
+        let mut heap = Heap::default();
+        let key = heap.intern("a");
+        let mut value = Value::Null;
+        for level in 1..=60 {
+            let twice = heap.list(vec![value, value]);
+            value = heap.dict(Dict::from_iter([(key, twice)]));
+            assert_eq!(heap.is_too_large(), level > 24, "{level}");
+        }
+        assert_eq!(heap.deepest(), 120);
+        assert!(heap.equal(value, value));
+        heap.set_text_max(usize::MAX);
+        assert!(!heap.is_too_large());
     }
 
     #[test]

@@ -22,6 +22,9 @@ pub(crate) struct LimitOptions {
     /// Stop a model that needs more memory than this, in MiB
     #[arg(long, value_name = "MIB", default_value_t = Limits::default().memory_bytes >> 20)]
     pub(crate) max_memory: usize,
+    /// Stop at a value whose text would have more than this, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = Limits::default().text_bytes >> 20)]
+    pub(crate) max_text: usize,
 }
 
 /// Which resources a command is about.

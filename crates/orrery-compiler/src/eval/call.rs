@@ -156,10 +156,13 @@ impl Machine<'_> {
                 Some(self.program.expr(expr).loc),
             ));
         }
+        self.check_size().map_err(|e| self.blame_expr(e, expr))?;
         let host = self.host;
         let call = host::Call { plugin: number, args: &args, omitted: &omitted };
         let mut context = CallContext { machine: self, frame, expr };
-        match host.call(&call, &mut context) {
+        let outcome = host.call(&call, &mut context);
+        self.check_size().map_err(|e| self.blame_expr(e, expr))?;
+        match outcome {
             Ok(value) => {
                 self.validate_result(number, value, expr)?;
                 Ok(CallOutcome::Value(value))

@@ -146,6 +146,10 @@ impl Context for CallContext<'_, '_> {
     }
 
     fn print(&mut self, text: &str) {
+        // A part of a text is worse than none; the run ends after this call.
+        if self.machine.heap.is_too_large() {
+            return;
+        }
         self.machine.output.push_str(text);
         self.machine.output.push('\n');
     }

@@ -63,7 +63,8 @@ impl Machine<'_> {
                     }
                     temps = temps.wrapping_add(program.expr(item).temps);
                 }
-                Ok(self.heap.list(values))
+                let list = self.heap.list(values);
+                self.check_size().map(|()| list).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::Dict(items) => {
                 let mut temps = temps;
@@ -72,7 +73,8 @@ impl Machine<'_> {
                     dict.insert(key, self.eval(item, frame, temps, NOBODY)?);
                     temps = temps.wrapping_add(program.expr(item).temps);
                 }
-                Ok(self.heap.dict(dict))
+                let dict = self.heap.dict(dict);
+                self.check_size().map(|()| dict).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::Lookup { base, key } => {
                 let dict = self.eval(*base, frame, temps, NOBODY)?;

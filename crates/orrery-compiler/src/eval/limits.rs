@@ -1,7 +1,7 @@
 //! The bounds that turn a model without an end into an error, which names the chain of instances
 //! that made each other.
 
-use crate::error::CompileError;
+use crate::error::{CompileError, Result};
 use crate::ir::ExprId;
 use crate::project::Limits;
 use crate::value::{InstanceId, Value};
@@ -20,7 +20,25 @@ impl Machine<'_> {
     pub(super) fn went_too_far(&mut self) -> bool {
         self.steps = self.steps.wrapping_add(1);
         let memory = if self.steps.is_multiple_of(64) { self.memory() } else { self.heap.bytes() };
-        memory > self.limits.memory_bytes || self.heap.deepest() > DEPTH_MAX
+        memory > self.limits.memory_bytes
+            || self.heap.deepest() > DEPTH_MAX
+            || self.heap.is_too_large()
+    }
+
+    /// The error for a value that nobody can read to its end, if there is one.
+    pub(super) fn check_size(&self) -> Result<()> {
+        if !self.heap.is_too_large() {
+            return Ok(());
+        }
+        let mebibytes = self.heap.text_max() >> 20;
+        let text = format!(
+            "a value is too large: its text would have more than {mebibytes} MiB, where each part \
+             stands as often as it is used"
+        );
+        let help = format!(
+            "a value that is meant to be so large needs a higher limit: --max-text MIB, now {mebibytes}"
+        );
+        Err(CompileError::new("EndlessModel", text).help(help))
     }
 
     /// About how much memory the run needs, in bytes.
@@ -42,6 +60,9 @@ impl Machine<'_> {
         if self.heap.deepest() > DEPTH_MAX {
             let text = format!("a value is nested more than {DEPTH_MAX} levels deep");
             return self.blame(CompileError::new("NestingException", text), origin);
+        }
+        if let Err(error) = self.check_size() {
+            return self.blame(error, origin);
         }
         let mebibytes = self.limits.memory_bytes >> 20;
         let made_by = match self.chain(self.frame_instance(frame)) {

@@ -356,6 +356,7 @@ impl<'p> Machine<'p> {
             .iter()
             .any(|a| a.relation.is_some_and(|end| end.held_back || end.precedence.is_some()));
         let mut heap = heap;
+        heap.set_text_max(limits.text_bytes);
         let empty_list = heap.list_of(&[]);
         let mut machine = Machine {
             program,

@@ -316,6 +316,9 @@ fn dumps(ctx: &dyn Context, value: Value, out: &mut String, depth: usize) -> Res
         return Err(Failure::python("RecursionError", "maximum recursion depth exceeded"));
     }
     let heap = ctx.heap();
+    if heap.cuts(out) {
+        return Err(Failure::python("MemoryError", "the text is too long"));
+    }
     match known(value)? {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),

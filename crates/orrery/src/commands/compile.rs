@@ -46,6 +46,7 @@ pub(super) fn compile(given: &ProjectOptions, limits: &LimitOptions) -> (PathBuf
         instances: limits.max_instances,
         creation_depth: limits.max_depth,
         memory_bytes: limits.max_memory.saturating_mul(1 << 20),
+        text_bytes: limits.max_text.saturating_mul(1 << 20),
     };
     let compiled = orrery_compiler::compile(&Disk, &project_options);
     (project_options.project_dir, compiled)

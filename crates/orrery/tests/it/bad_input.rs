@@ -19,13 +19,14 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 type Check = fn() -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 18] = [
+    let checks: [(&str, Check); 19] = [
         ("five megabytes of statements", many_statements),
         ("five megabytes in one line", one_long_line),
         ("five megabytes of noise", noise),
         ("five megabytes of comments and blank lines", nothing_to_read),
         ("nesting of every kind", nesting),
         ("values nested deeper than the stack", nested_values),
+        ("values that hold others twice", doubled_values),
         ("long chains of parents", chains_of_parents),
         ("bytes that are no text", bytes_that_are_no_text),
         ("odd line ends and the lack of one", line_ends),
@@ -201,6 +202,51 @@ fn nested_values() -> Result<()> {
     let deeper: String =
         (1..=120_000).map(|level| format!("d{level} = {{\"a\": d{}}}\n", level - 1)).collect();
     refused(format!("d0 = {{}}\n{deeper}"), &[], &["error[nesting-too-deep]", "100000 levels"])
+}
+
+/// Little memory, but a text without an end: whatever is done with it, there is one answer.
+fn doubled_values() -> Result<()> {
+    let doubled = |levels: usize| {
+        let twice = |level: usize| {
+            let of = level - 1;
+            format!("d{level} = {{\"a\": d{of}, \"b\": [d{of}]}}\n")
+        };
+        (1..=levels).map(twice).fold(String::from("d0 = {\"x\": 1}\n"), |all, line| all + &line)
+    };
+    let words = ["error[model-too-large]", "more than 256 MiB", "--max-text"];
+    let uses = [
+        "",
+        "std::print(d60)\n",
+        "x = \"{{d60}}\"\n",
+        "x = \"%s\" % d60\n",
+        "x = d60 == d59\n",
+        "x = std::json_dumps(d60)\n",
+        "x = std::template(\"/t\", d=d60)\n",
+    ];
+    for used in uses {
+        refused(doubled(60) + used, &[], &words)?;
+    }
+    // Beyond the limit within one statement.
+    refused(doubled(18) + &format!("std::print([{}])\n", "d18, ".repeat(200)), &[], &words)?;
+    // Texts count in full where they are written.
+    let limit = ["--max-text", "1"];
+    let text = format!("t = \"{}\"\nl = [{}t]\n", "x".repeat(10_000), "t, ".repeat(200));
+    accepted(&text, &limit)?;
+    for used in ["std::print(l)\n", "x = std::json_dumps(l)\n", "x = \"{{l}}\"\n"] {
+        refused(format!("{text}{used}"), &limit, &["error[model-too-large]", "more than 1 MiB"])?;
+    }
+    refused(doubled(18), &limit, &["error[model-too-large]", "more than 1 MiB"])?;
+    accepted(doubled(10), &limit)?;
+    accepted(doubled(16) + "x = d16 == d15\nstd::print(\"{{d10}}\")\n", &[])?;
+    // Lists of a template are its own, and hold each other.
+    let project = project("std::print(std::template(\"/t\"))\n")?;
+    fs::create_dir(project.path().join("templates"))?;
+    let template = "{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = [n.l, n.l] %}{% endfor %}{{ n.l }}";
+    fs::write(project.path().join("templates/t"), template)?;
+    let output = run(orrery(project.path(), &["compile", "--max-text", "1"]))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(said.contains("error[model-too-large]"), "{said}");
+    Ok(())
 }
 
 /// Entities that inherit from each other cost by the square of their number, up to a limit.

@@ -6,6 +6,7 @@ use orrery_python::{
     FormatArg, Int, PercentArg, PercentArgs, percent_format, repr_float, repr_str,
 };
 
+use super::super::Failure;
 use super::render::{Rendered, Renderer};
 use super::value::{Val, View};
 use crate::value::Value;
@@ -22,14 +23,71 @@ impl Renderer<'_> {
         })
     }
 
-    fn joined<'v>(&self, items: impl IntoIterator<Item = &'v Val>) -> Rendered<String> {
-        let shown = items.into_iter().map(|item| self.repr(item));
-        Ok(shown.collect::<Rendered<Vec<_>>>()?.join(", "))
+    fn write_joined<'v>(
+        &self,
+        items: impl IntoIterator<Item = &'v Val>,
+        out: &mut String,
+    ) -> Rendered<()> {
+        for (at, item) in items.into_iter().enumerate() {
+            if at > 0 {
+                out.push_str(", ");
+            }
+            self.write_repr(item, out)?;
+        }
+        Ok(())
     }
 
     /// Python's `repr()`.
     pub(super) fn repr(&self, value: &Val) -> Rendered<String> {
+        let mut out = String::new();
+        self.write_repr(value, &mut out)?;
+        Ok(out)
+    }
+
+    fn write_repr(&self, value: &Val, out: &mut String) -> Rendered<()> {
+        // A list that holds another one twice can have a text without an end.
+        if self.ctx.heap().cuts(out) {
+            return Err(Failure::python("MemoryError", "the text is too long"));
+        }
+        match value {
+            Val::Tuple(items) => {
+                out.push('(');
+                self.write_joined(&**items, out)?;
+                out.push_str(if items.len() == 1 { ",)" } else { ")" });
+            }
+            Val::List(items) => {
+                out.push('[');
+                self.write_joined(&*items.borrow(), out)?;
+                out.push(']');
+            }
+            Val::Dict(entries) => {
+                out.push('{');
+                for (at, (key, item)) in entries.borrow().iter().enumerate() {
+                    if at > 0 {
+                        out.push_str(", ");
+                    }
+                    self.write_repr(&key.value, out)?;
+                    out.push_str(": ");
+                    self.write_repr(item, out)?;
+                }
+                out.push('}');
+            }
+            Val::OwnView(view, _) => {
+                let items = self.iterate(value)?;
+                out.push_str(view_name(*view));
+                out.push_str("([");
+                self.write_joined(&items, out)?;
+                out.push_str("])");
+            }
+            other => out.push_str(&self.plain_repr(other)?),
+        }
+        Ok(())
+    }
+
+    /// The `repr()` of what is no list or dict of the template.
+    fn plain_repr(&self, value: &Val) -> Rendered<String> {
         Ok(match value {
+            Val::Tuple(_) | Val::List(_) | Val::Dict(_) | Val::OwnView(..) => self.repr(value)?,
             Val::Undefined(_) => "Undefined".to_owned(),
             Val::None => "None".to_owned(),
             Val::Bool(bool) => if *bool { "True" } else { "False" }.to_owned(),
@@ -37,18 +95,6 @@ impl Renderer<'_> {
             Val::Float(float) => repr_float(*float),
             Val::Str(text) => repr_str(text),
             Val::Markup(text) => format!("Markup({})", repr_str(text)),
-            Val::Tuple(items) => match &**items {
-                [only] => format!("({},)", self.repr(only)?),
-                items => format!("({})", self.joined(items)?),
-            },
-            Val::List(items) => format!("[{}]", self.joined(&*items.borrow())?),
-            Val::Dict(entries) => {
-                let mut shown = Vec::new();
-                for (key, item) in &*entries.borrow() {
-                    shown.push(format!("{}: {}", self.repr(&key.value)?, self.repr(item)?));
-                }
-                format!("{{{}}}", shown.join(", "))
-            }
             Val::Range(start, stop, 1) => format!("range({start}, {stop})"),
             Val::Range(start, stop, step) => format!("range({start}, {stop}, {step})"),
             Val::Model(model) => self.ctx.proxy_str(*model),
@@ -64,10 +110,6 @@ impl Renderer<'_> {
                 });
                 let entries: Vec<String> = entries.collect();
                 format!("@{}([{}])", view_name(*view), entries.join(", "))
-            }
-            Val::OwnView(view, _) => {
-                let items = self.iterate(value)?;
-                format!("{}([{}])", view_name(*view), self.joined(&items)?)
             }
             Val::Iterator(iterator) if !iterator.function.is_empty() => {
                 format!("<generator object {} at 0x7f0000000000>", iterator.function)
