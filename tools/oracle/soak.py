@@ -24,6 +24,7 @@ from generate import generate
 from shrink import shrink
 
 ROOT = Path(__file__).resolve().parents[2]
+ATTEMPTS = 20
 
 
 def main() -> int:
@@ -88,8 +89,13 @@ class Comparison:
         expected_path(path).write_text(format_outcomes(outcomes), encoding="utf-8")
         environment = {**os.environ, "ORRERY_CASES": str(self.directory), "ORRERY_CASE": "random/", "RUST_BACKTRACE": "0"}
         command = [self.test, "random/", f"--test-threads={self.jobs}"]
-        output = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
-        if "test result:" not in output:
+        for _ in range(ATTEMPTS):
+            output = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+            if "test result:" in output:
+                break
+            # The test reads all of the corpus, and somebody may be writing to it.
+            time.sleep(5)
+        else:
             raise RuntimeError(f"the comparison did not run:\n{output}")
         blocks = re.split(r"^---- random/(\S+) ----$", output.partition("\nfailures:\n\nfailures:\n")[0], flags=re.MULTILINE)
         texts = {name: text.partition("\nmain.cf:\n")[0].strip() for name, text in zip(blocks[1::2], blocks[2::2])}

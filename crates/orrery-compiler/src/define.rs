@@ -36,6 +36,10 @@ pub(crate) struct Builder {
     pub warnings: Vec<(&'static str, String, Option<Loc>)>,
     pub std_entity: EntityId,
     pub policy: Vec<String>,
+    /// What entities have got from their ancestors so far.
+    pub inherited: usize,
+    /// Attributes and relations by the entity that declares them.
+    pub own_names: FxHashMap<(EntityId, Symbol), AttributeId>,
 }
 
 /// Position of a definition among the loaded files.
@@ -58,6 +62,8 @@ impl Builder {
             warnings: Vec::new(),
             std_entity: EntityId(0),
             policy,
+            inherited: 0,
+            own_names: FxHashMap::default(),
         }
     }
 
@@ -76,7 +82,7 @@ impl Builder {
         self.builtin_relation();
         self.relations_and_implementations(files)?;
         self.check_inherited_names()?;
-        self.finish_entities();
+        self.finish_entities()?;
         self.indexes(files)?;
         self.precedence()?;
         Ok(())
@@ -417,18 +423,17 @@ impl Builder {
 
     /// An entity has one attribute or relation of a name.
     fn check_relation_name(&self, entity: EntityId, name: ast::Name) -> Result<()> {
-        for &own in &self.program.entity(entity).own {
-            let attribute = self.program.attribute(own);
-            if attribute.name == name.symbol && entity != self.std_entity {
+        match self.own_names.get(&(entity, name.symbol)) {
+            Some(&own) if entity != self.std_entity => {
                 let text = format!(
                     "attribute '{}' already exists on entity '{}'",
                     self.text(name.symbol),
                     self.text(self.program.entity(entity).short)
                 );
-                return Err(duplicate(text, attribute.loc, name.loc));
+                Err(duplicate(text, self.program.attribute(own).loc, name.loc))
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// A relation may not have the name of anything that is inherited.
@@ -437,19 +442,14 @@ impl Builder {
             if relation.relation.is_none() {
                 continue;
             }
-            for ancestor in self.lineage(relation.entity).into_iter().skip(1) {
-                let ancestor = self.program.entity(ancestor);
-                for &own in &ancestor.own {
-                    let attribute = self.program.attribute(own);
-                    if attribute.name == relation.name {
-                        let text = format!(
-                            "Attribute name {} is already defined in {}, unable to define relationship",
-                            self.text(relation.name),
-                            self.text(ancestor.short)
-                        );
-                        return Err(duplicate(text, relation.loc, attribute.loc));
-                    }
-                }
+            let same_name = |other: &Attribute| other.name == relation.name;
+            if let Some(other) = self.inherited_attribute(relation.entity, same_name) {
+                let text = format!(
+                    "Attribute name {} is already defined in {}, unable to define relationship",
+                    self.text(relation.name),
+                    self.text(self.program.entity(other.entity).short)
+                );
+                return Err(duplicate(text, relation.loc, other.loc));
             }
         }
         Ok(())
@@ -479,6 +479,7 @@ impl Builder {
             loc: name.loc,
         });
         self.program.entities[entity.index()].own.push(id);
+        self.own_names.entry((entity, name.symbol)).or_insert(id);
         id
     }
 

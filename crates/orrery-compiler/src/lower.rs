@@ -524,7 +524,8 @@ fn collect_promises<'a>(
             inner.push(path.symbol);
         }
     }
-    for stmt in body {
+    // In the order in which the statements of a block start.
+    for stmt in body.iter().rev() {
         match stmt {
             ast::Stmt::Assign(assign) => {
                 if let ast::Target::Attribute { base, attribute } = &assign.target

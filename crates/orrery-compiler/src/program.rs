@@ -121,7 +121,7 @@ pub struct Entity {
     pub namespace: NamespaceId,
     pub parents: Vec<EntityId>,
     pub children: Vec<EntityId>,
-    /// All ancestors, itself included.
+    /// All ancestors, itself included; sorted.
     pub ancestors: Vec<EntityId>,
     pub own: Vec<AttributeId>,
     /// Own defaults: `None` removes an inherited one.
@@ -237,7 +237,7 @@ impl Program {
 
     /// Whether `entity` is `ancestor` or descends from it.
     pub fn is_subtype(&self, entity: EntityId, ancestor: EntityId) -> bool {
-        entity == ancestor || self.entity(entity).ancestors.contains(&ancestor)
+        entity == ancestor || self.entity(entity).ancestors.binary_search(&ancestor).is_ok()
     }
 
     /// The attribute behind a slot of an entity's instances.

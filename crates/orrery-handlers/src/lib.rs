@@ -6,7 +6,9 @@
 //! scheduling, storing or compiling. Tests are at the end of the files, and the laws that all handlers
 //! obey in `tests/it`.
 
+mod account;
 mod context;
+mod cron;
 mod directory;
 mod error;
 mod exec;
@@ -14,10 +16,14 @@ mod file;
 mod handler;
 mod null;
 mod ownership;
+mod package;
 mod registry;
+mod service;
 mod session;
 mod symlink;
 pub mod target;
+mod tools;
+mod web;
 mod words;
 
 pub use context::{Contents, Context, Mode, NoContents, Run, Surroundings, changed};
@@ -34,4 +40,9 @@ fn register_all(registry: &mut Registry) {
     symlink::register(registry);
     null::register(registry);
     exec::register(registry);
+    package::register(registry);
+    service::register(registry);
+    account::register(registry);
+    cron::register(registry);
+    web::register(registry);
 }

@@ -22,7 +22,6 @@ impl Scheduler {
         self.version = recovery.version;
         let states = self.restore(&recovery, commands);
         self.settle_recovered(&states, now);
-        self.rearm_crons(now);
         if recovery.newer.iter().any(|diff| Some(diff.version) > self.version) {
             self.new_versions(recovery.newer, now, commands);
         } else {
@@ -82,9 +81,7 @@ impl Scheduler {
             if state.deploying {
                 // Its handler was cut off: nobody knows how far it came.
                 self.touch(*slot, Parts::DEPLOYING);
-                if self.resources[*slot].last_deployed.is_some() {
-                    self.forget_verdict(*slot);
-                }
+                self.forget_verdict(*slot);
             }
         }
         for (slot, state) in states {

@@ -40,6 +40,8 @@ pub struct Scheduler {
     pub(crate) deadlines: Timers,
     pub(crate) deploy_cron_at: Option<Timestamp>,
     pub(crate) repair_cron_at: Option<Timestamp>,
+    /// Whether the cron jobs have been set: only the first event tells what time it is.
+    crons_set: bool,
     /// Number of the next request.
     pub(crate) next_request: u64,
     /// Agents that may have something to start, in the order in which that became so.
@@ -72,6 +74,7 @@ impl Scheduler {
             deadlines: Timers::default(),
             deploy_cron_at: None,
             repair_cron_at: None,
+            crons_set: false,
             next_request: 0,
             woken: Vec::new(),
             changed: Vec::new(),
@@ -84,6 +87,9 @@ impl Scheduler {
     ///
     /// Time must not go back from one event to the next.
     pub fn handle(&mut self, event: Event, now: Timestamp, commands: &mut Vec<Command>) {
+        if !std::mem::replace(&mut self.crons_set, true) {
+            self.rearm_crons(now);
+        }
         match event {
             Event::NewVersions(diffs) => self.new_versions(diffs, now, commands),
             Event::TaskFinished { task, result } => self.task_finished(task, result, now, commands),

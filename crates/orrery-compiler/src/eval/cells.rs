@@ -244,7 +244,7 @@ impl Machine<'_> {
         instance: InstanceId,
         slot: u32,
     ) -> Box<CompileError> {
-        if cause.bare || cause.class == "AttributeException" {
+        if cause.bare {
             return cause;
         }
         let constructors = self.extra_constructors.get(&instance);

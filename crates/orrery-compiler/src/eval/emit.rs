@@ -280,9 +280,6 @@ impl Machine<'_> {
         }
         for promise in promises {
             let base = self.program.expr(promise.base);
-            if self.unresolved(promise.base, frame) {
-                continue;
-            }
             let hook = self.new_unit(Kind::Promise, frame, promise.base.0, base.temps);
             self.unit_mut(hook).a = unit;
             self.unit_mut(hook).b = promise.name.0;
@@ -306,15 +303,6 @@ impl Machine<'_> {
         match expr.kind {
             ExprKind::List(_) => expr.temps.max(1),
             _ => expr.temps,
-        }
-    }
-
-    /// Whether the root variable of a reference does not exist.
-    fn unresolved(&self, expr: ExprId, frame: u32) -> bool {
-        match &self.program.expr(expr).kind {
-            ExprKind::Var { var, cache, .. } => self.place_cached(*var, cache, frame).is_none(),
-            ExprKind::Attr { base, .. } => self.unresolved(*base, frame),
-            _ => true,
         }
     }
 
@@ -558,9 +546,14 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// `x is defined`: the variable itself is waited for.
+    /// `x is defined`: answered at once if the variable has a value, else it is waited for.
     fn emit_defined(&mut self, id: ExprId, var: Var, frame: u32, dest: Dest) -> Result<()> {
         match self.place(var, frame) {
+            Some(Place::Cell(cell)) if self.is_ready(cell) => {
+                let answer = self.defined_answer(cell);
+                self.deliver(dest, answer);
+                Ok(())
+            }
             Some(Place::Cell(cell)) => self.watch_cell(id, frame, dest, cell),
             _ => {
                 self.deliver(dest, Value::Bool(true));

@@ -11,6 +11,9 @@ use super::{
     CellKind, DONE, INSTANCE_FRAME, Kind, MISSED, Machine, NONE, Origin, REPORTED, Unit, encode,
 };
 
+/// The class of the error that an empty optional relation is read.
+pub(super) const OPTIONAL: &str = "OptionalValueException";
+
 impl Machine<'_> {
     pub(super) fn run_unit(&mut self, id: u32) -> Result<()> {
         let unit = self.units[id as usize];
@@ -266,13 +269,18 @@ impl Machine<'_> {
     }
 
     fn run_promise(&mut self, unit: &Unit) -> Result<()> {
-        let Ok(Value::Instance(instance)) = self.eval_in(ExprId(unit.node), unit, 0) else {
-            return Ok(());
-        };
+        let base = ExprId(unit.node);
         let name = orrery_syntax::Symbol(unit.b);
-        let entity = self.program.entity(self.instances[instance.index()].entity);
-        let Some(&slot) = entity.slot_of.get(&name) else { return Ok(()) };
-        let cell = self.slot_cell(instance, slot);
+        let found = match self.eval_in(base, unit, 0) {
+            Ok(value) => self.attribute_cell(value, base, name),
+            // Nothing can be added to what is not there.
+            Err(error) if error.class == OPTIONAL => return Ok(()),
+            Err(error) => Err(error),
+        };
+        let cell = found.map_err(|e| {
+            let shown = format!("{}.{}", self.renderer().expr(base), self.text(name));
+            e.or_in(|| shown, Loc { column: false, ..self.program.expr(base).loc })
+        })?;
         if self.cells[cell as usize].kind == CellKind::Plain || self.is_ready(cell) {
             return Ok(());
         }
@@ -452,7 +460,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn defined_answer(&self, cell: u32) -> Value {
+    pub(super) fn defined_answer(&self, cell: u32) -> Value {
         let Some(value) = self.cell_value(cell) else { return Value::Bool(false) };
         match value {
             Value::Null => Value::Bool(false),

@@ -8,6 +8,7 @@ use crate::ir::{ExprId, ExprKind, SlotCache};
 use crate::value::Value;
 
 use super::emit::{Dest, Place};
+use super::exec::OPTIONAL;
 use super::{Chain, Kind, Machine, Origin, Ready, Unit, encode};
 
 impl Machine<'_> {
@@ -73,12 +74,31 @@ impl Machine<'_> {
         self.connect(Dest { unit, slot: 0 }, cell);
     }
 
+    /// Gives a promise up whose path can not be followed. False if the unit is no part of a promise.
+    fn drop_promise(&mut self, unit: &Unit) -> bool {
+        let mut path = Vec::new();
+        let mut next = unit.dest;
+        while self.units[next as usize].kind == Kind::Hop {
+            path.push(next);
+            next = self.units[next as usize].dest;
+        }
+        if self.units[next as usize].kind != Kind::Promise {
+            return false;
+        }
+        path.push(next);
+        path.into_iter().for_each(|id| self.free_unit(id));
+        true
+    }
+
     pub(super) fn run_hop(&mut self, unit: &Unit) -> Result<()> {
         let id = ExprId(unit.node);
         let ExprKind::Attr { base, name, cache } = &self.program.expr(id).kind else {
             return Ok(());
         };
-        let value = self.eval_in(*base, unit, 0).map_err(|e| self.blame_expr(e, id))?;
+        let value = match self.eval_in(*base, unit, 0) {
+            Err(error) if error.class == OPTIONAL && self.drop_promise(unit) => return Ok(()),
+            value => value.map_err(|e| self.blame_expr(e, id))?,
+        };
         if self.is_self(value, *name) {
             self.deliver(Self::dest(unit), value);
             return Ok(());

@@ -220,6 +220,21 @@ fn built_in_modules_give_way_to_the_module_path_only() {
 }
 
 #[test]
+fn a_built_in_module_can_give_way_to_an_installed_one() {
+    assert_eq!(
+        module(&load(&[("main.cf", "import exec\n")]).unwrap(), "exec").origin,
+        Origin::Builtin
+    );
+    let installed = [
+        ("main.cf", "import exec\n"),
+        ("SITE/inmanta_plugins/exec/__init__.py", ""),
+        ("SITE/inmanta_plugins/exec/setup.cfg", V2),
+        ("SITE/inmanta_plugins/exec/model/_init.cf", ""),
+    ];
+    assert_eq!(module(&load(&installed).unwrap(), "exec").origin, Origin::Python);
+}
+
+#[test]
 fn broken_packages_are_told_apart() {
     let main = ("main.cf", "import w\n");
     let init = ("SITE/inmanta_plugins/w/__init__.py", "");

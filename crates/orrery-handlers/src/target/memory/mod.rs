@@ -18,7 +18,7 @@ use super::{
 use crate::error::{Cause, Operation, TargetError};
 
 type Answer = Arc<dyn Fn(&Invocation<'_>) -> Output + Send + Sync>;
-type WebAnswer = Arc<dyn Fn(&Request) -> Response + Send + Sync>;
+type WebAnswer = Arc<dyn Fn(&Request, &MemoryTarget) -> Response + Send + Sync>;
 
 /// A machine in memory.
 #[derive(Default)]
@@ -97,7 +97,7 @@ impl MemoryTarget {
     pub fn on_request(
         &self,
         request: &str,
-        answer: impl Fn(&Request) -> Response + Send + Sync + 'static,
+        answer: impl Fn(&Request, &MemoryTarget) -> Response + Send + Sync + 'static,
     ) {
         self.scripts().requests.push((request.to_owned(), Arc::new(answer)));
     }
@@ -241,7 +241,7 @@ impl Target for MemoryTarget {
             let error = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
             TargetError::new(Operation::Request, &*request.url, Cause::Io(error))
         };
-        Ok(answer.ok_or_else(refused)?(request))
+        Ok(answer.ok_or_else(refused)?(request, self))
     }
 
     fn user(&self, name: AccountName<'_>) -> Result<Option<User>> {
