@@ -99,10 +99,11 @@ fn record_all(
     lease: &Lease,
     resources: &[Resource],
     put: &PutVersion,
+    size: usize,
     mark: bool,
 ) -> Outcome<()> {
     let change = Change::default();
-    for (batch, keys) in resources.chunks(BATCH).zip(put.keys.chunks(BATCH)) {
+    for (batch, keys) in resources.chunks(size).zip(put.keys.chunks(size)) {
         let at = Timestamp(1_800_000_000_000_000);
         if mark {
             let started: Vec<Started> = keys
@@ -198,10 +199,14 @@ fn main() -> Outcome<()> {
     }
     measure("put, every line moved", count, || put(&store, environment, &resources, true))?;
     measure("results, batches of 2000", count, || {
-        record_all(&store, &lease, &resources, &second, false)
+        record_all(&store, &lease, &resources, &second, BATCH, false)
     })?;
     measure("results again, with marks of the start", count, || {
-        record_all(&store, &lease, &resources, &second, true)
+        record_all(&store, &lease, &resources, &second, BATCH, true)
+    })?;
+    let few = count.min(200);
+    measure("results, one by one", few, || {
+        record_all(&store, &lease, &resources[..few], &second, 1, false)
     })?;
     measure("read states", count, || {
         let mut known = 0;

@@ -85,7 +85,8 @@ pub trait Store: Send + Sync {
 
     // The engine: what it writes carries its lease.
 
-    /// Actions that began and never ended, each of which now has an entry in its resource's log.
+    /// Actions that began and never ended, each of which now has an entry in its resource's log. Until this is called,
+    /// their resources are read as `deploying`.
     fn recover(&self, lease: &Lease) -> Result<Vec<Started>>;
     /// Notes that actions begin, before they have any effect. Only these are found by `recover`.
     fn begin(&self, lease: &Lease, actions: &[Started]) -> Result<()>;

@@ -184,7 +184,8 @@ pub struct ActionRecord<'a> {
     pub log: &'a [LogLine],
 }
 
-/// All that is to be kept of one result. What is `None` or empty stays as it was.
+/// All that is to be kept of one result. What is `None` or empty stays as it was. An action, or a state that is not
+/// `deploying`, ends what `Store::begin` noted.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultRecord<'a> {
     pub resource: ResourceKey,

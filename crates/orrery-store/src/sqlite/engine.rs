@@ -173,7 +173,10 @@ pub(super) fn record_results(
         if let Some(state) = result.state {
             states.write(&StateRecord { resource: key, state })?;
         }
-        if any_running {
+        // What is kept of a resource that is being worked on, such as a new intent, is no result.
+        let has_ended =
+            result.action.is_some() || result.state.is_some_and(|state| !state.deploying);
+        if any_running && has_ended {
             end.execute([key.0])?;
         }
         let Some(action) = &result.action else { continue };

@@ -1,7 +1,6 @@
 //! Opening a file: is it ours, is it whole, how new is it; and bringing an older one up to date.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,8 +16,6 @@ const APPLICATION_ID: i64 = 0x4f72_7279;
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_start.sql")];
 
 pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
-
-const MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// How long a connection waits for another one that commits.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -162,23 +159,17 @@ fn remove(path: &Path) -> Result<()> {
 
 /// Looks at a file through a connection that cannot write, so that a file of somebody else, or of a newer
 /// program, stays as it is.
+///
+/// The file is opened by the database only: were it opened and closed here, the operating system would drop the
+/// locks of every other connection that this process has to it.
 fn recognize(path: &Path) -> Result<Recognized> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
+    match fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Ok(Recognized::Absent);
         }
         Err(error) => return Err(StoreError::io(path, error)),
-    };
-    let mut magic = Vec::new();
-    let read = file.by_ref().take(MAGIC.len() as u64).read_to_end(&mut magic);
-    read.map_err(|error| StoreError::io(path, error))?;
-    drop(file);
-    if magic.is_empty() {
-        return Ok(Recognized::Empty);
-    }
-    if magic != MAGIC {
-        return Err(StoreError::Foreign { path: path.to_owned() });
+        Ok(metadata) if metadata.len() == 0 => return Ok(Recognized::Empty),
+        Ok(_) => {}
     }
     let connection = connect_to_read(path)?;
     let number = |pragma: &str| -> Result<i64> {

@@ -252,6 +252,11 @@ fn marks_of_a_start_end_with_the_result(backend: Backend) {
         found.unwrap().status.as_str()
     };
     assert_eq!((status("a"), status("b")), ("deploying", "deploying"));
+    // A new intent while it runs is no result.
+    let state = ResourceState { deploying: true, ..ResourceState::new(resources[1].hash, false) };
+    let record = ResultRecord { state: Some(&state), ..nothing_of(stored.keys[0]) };
+    store.record_results(&lease, &[record]).unwrap();
+    assert_eq!((status("a"), status("b")), ("deploying", "deploying"));
     let state = deployed(&resources[0], Timestamp(80));
     let result = ResultRecord { state: Some(&state), ..nothing_of(stored.keys[0]) };
     store.record_results(&lease, &[result]).unwrap();
@@ -264,7 +269,13 @@ fn what_was_running_is_found_once(backend: Backend) {
     let first = lease(&*store, environment);
     let stored = put(&*store, environment, &simple(&["a", "b"])).unwrap();
     started(&*store, &first, &stored);
-    store.record_results(&first, &[nothing_of(stored.keys[0])]).unwrap();
+    let change = Change::default();
+    let dry = orrery_store::ActionRecord {
+        kind: ActionKind::DryRun,
+        ..action(stored.number, 78, &change, &[])
+    };
+    let result = ResultRecord { action: Some(dry), ..nothing_of(stored.keys[0]) };
+    store.record_results(&first, &[result]).unwrap();
     store.release_lease(&first).unwrap();
     let second = lease(&*store, environment);
     let interrupted = store.recover(&second).unwrap();
@@ -274,7 +285,8 @@ fn what_was_running_is_found_once(backend: Backend) {
     let log = store.actions(environment, named("b").as_str(), None, 9).unwrap();
     assert_eq!((log.len(), log[0].finished, log[0].outcome), (1, None, None));
     assert_eq!(log[0].started, Timestamp(77));
-    assert!(store.actions(environment, named("a").as_str(), None, 9).unwrap().is_empty());
+    let log = store.actions(environment, named("a").as_str(), None, 9).unwrap();
+    assert_eq!((log.len(), log[0].kind), (1, ActionKind::DryRun));
 }
 
 fn old_actions_are_forgotten(backend: Backend) {
