@@ -13,6 +13,16 @@ pub struct ResourceType {
     pub id_attribute: Cow<'static, str>,
     /// The attributes that its handler needs, beside the identifying one.
     pub fields: Cow<'static, [Cow<'static, str>]>,
+    /// Relations whose instances are part of the resource.
+    pub parts: Cow<'static, [Part]>,
+}
+
+/// A relation whose instances belong to the resource: a field of that name, which is a list with an
+/// object of these attributes for each of them, in the order of the relation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub relation: Cow<'static, str>,
+    pub attributes: Cow<'static, [Cow<'static, str>]>,
 }
 
 impl ResourceType {
@@ -28,6 +38,16 @@ impl ResourceType {
             agent: agent.into(),
             id_attribute: id_attribute.into(),
             fields: fields.iter().map(|field| Cow::Borrowed(*field)).collect(),
+            parts: Cow::Borrowed(&[]),
         }
+    }
+
+    /// Adds a relation whose instances are part of the resource.
+    pub fn with_part(mut self, relation: &'static str, attributes: &[&'static str]) -> Self {
+        self.parts.to_mut().push(Part {
+            relation: relation.into(),
+            attributes: attributes.iter().map(|attribute| Cow::Borrowed(*attribute)).collect(),
+        });
+        self
     }
 }

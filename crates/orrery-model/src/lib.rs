@@ -14,7 +14,7 @@ mod time;
 mod version;
 
 pub use change::{AttributeChange, Change, ChangeKind};
-pub use declaration::ResourceType;
+pub use declaration::{Part, ResourceType};
 pub use id::{InvalidId, ResourceId, VersionedId};
 pub use outcome::{Fact, LogLevel, LogLine, Outcome, OutcomeStatus};
 pub use resource::{AttributeHash, Attributes, InvalidAttributes, Resource, ResourceFlags, Source};

@@ -90,7 +90,7 @@ fn a_module_in_the_module_path_tells_its_version() {
     let found = module(&loaded, "m");
     // As the reference, which reads a number.
     assert_eq!(found.version.as_deref(), Some("1.1"));
-    assert!(found.foreign_plugins);
+    assert!(found.code.is_some());
     assert_eq!(found.origin, Origin::ModulePath);
 }
 
@@ -126,7 +126,7 @@ fn an_installed_module_is_found_in_the_environment_of_the_project() {
         let found = module(&loaded, "w");
         assert_eq!((found.origin, found.dir), (Origin::Python, PathBuf::from(package)));
         assert_eq!(found.version.as_deref(), Some("1.2.3"));
-        assert!(!found.foreign_plugins);
+        assert!(found.code.is_none());
     }
 }
 
@@ -143,7 +143,7 @@ fn a_given_environment_goes_before_that_of_the_project() {
     assert!(load_with(&files, &options).is_err());
     options.python_environment = Some("/env".into());
     let loaded = load_with(&files, &options).unwrap();
-    assert!(module(&loaded, "w").foreign_plugins);
+    assert!(module(&loaded, "w").code.is_some());
 }
 
 #[test]
@@ -217,6 +217,21 @@ fn built_in_modules_give_way_to_the_module_path_only() {
     ];
     let loaded = load(&[&installed[..], &own[..]].concat()).unwrap();
     assert_eq!(module(&loaded, "ip").origin, Origin::ModulePath);
+}
+
+#[test]
+fn a_built_in_module_can_give_way_to_an_installed_one() {
+    assert_eq!(
+        module(&load(&[("main.cf", "import exec\n")]).unwrap(), "exec").origin,
+        Origin::Builtin
+    );
+    let installed = [
+        ("main.cf", "import exec\n"),
+        ("SITE/inmanta_plugins/exec/__init__.py", ""),
+        ("SITE/inmanta_plugins/exec/setup.cfg", V2),
+        ("SITE/inmanta_plugins/exec/model/_init.cf", ""),
+    ];
+    assert_eq!(module(&load(&installed).unwrap(), "exec").origin, Origin::Python);
 }
 
 #[test]

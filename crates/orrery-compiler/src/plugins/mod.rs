@@ -8,6 +8,7 @@
 mod address;
 mod args;
 mod environment;
+mod exec;
 mod files;
 mod format;
 mod ip;
@@ -47,6 +48,10 @@ pub enum Failure {
     Runtime(String),
     /// What would be a Python exception of another kind.
     Python(PyError),
+    /// An exception in a plugin that is not written in Rust: its class, with the module that Python's
+    /// tracebacks have before it, and its text. `explicit`: it is the plugin's own complaint
+    /// (a `PluginException` or one derived from it).
+    Exception { class: String, message: String, explicit: bool },
 }
 
 impl From<PyError> for Failure {
@@ -191,6 +196,7 @@ pub fn native_plugins() -> &'static [NativePlugin] {
     static ALL: LazyLock<Vec<NativePlugin>> = LazyLock::new(|| {
         let mut all = [
             environment::PLUGINS,
+            exec::PLUGINS,
             files::PLUGINS,
             format::PLUGINS,
             ip::PLUGINS,

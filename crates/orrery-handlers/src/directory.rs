@@ -1,0 +1,123 @@
+//! `std::Directory`: a directory with its owner and permissions.
+
+use std::sync::Arc;
+
+use orrery_model::{AttributeChange, ResourceId, ResourceType};
+use serde::Deserialize;
+
+use crate::context::Context;
+use crate::error::{HandlerError, TargetError};
+use crate::handler::Crud;
+use crate::ownership::{Permissions, Wanted};
+use crate::registry::Registry;
+use crate::target::{FileKind, Stat, Tree};
+
+pub(crate) fn register(registry: &mut Registry) {
+    let handler = Arc::new(DirectoryHandler);
+    for entity in ["std::Directory", "std::DefaultDirectory"] {
+        let fields = ["group", "mode", "owner", "purge_content", "purged"];
+        let declaration = ResourceType::new(entity, "host.name", "path", &fields);
+        registry.register(declaration, handler.clone());
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectoryHandler;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Directory {
+    #[serde(alias = "permissions")]
+    mode: Option<Permissions>,
+    owner: Option<String>,
+    group: Option<String>,
+    #[serde(default)]
+    purged: bool,
+    #[serde(default)]
+    purge_content: bool,
+}
+
+impl Directory {
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted { mode: self.mode, owner: self.owner.as_deref(), group: self.group.as_deref() }
+    }
+}
+
+/// The error for something else in its place. It is never replaced: who knows what it is good for.
+fn in_its_place(path: &str, kind: FileKind) -> HandlerError {
+    let (what, hint) = match kind {
+        FileKind::Symlink => (
+            "a symbolic link",
+            "manage the directory that it leads to, or purge the link with a std::Symlink first",
+        ),
+        FileKind::File => ("a file", "purge it with a std::File first, or choose another path"),
+        FileKind::Directory | FileKind::Other => {
+            ("a special file", "remove it by hand, or choose another path")
+        }
+    };
+    HandlerError::failed_with_hint(format!("{path} should be a directory, but is {what}"), hint)
+}
+
+impl Crud for DirectoryHandler {
+    type Desired = Directory;
+    type Current = Stat;
+
+    fn is_purged(desired: &Directory) -> bool {
+        desired.purged
+    }
+
+    fn read(
+        &self,
+        _desired: &Directory,
+        context: &mut Context<'_>,
+    ) -> Result<Option<Stat>, HandlerError> {
+        let path = context.id().value();
+        match context.target().stat(path)? {
+            Some(stat) if stat.kind != FileKind::Directory => Err(in_its_place(path, stat.kind)),
+            stat => Ok(stat),
+        }
+    }
+
+    fn diff(
+        &self,
+        desired: &Directory,
+        current: &Stat,
+        context: &mut Context<'_>,
+    ) -> Result<Vec<AttributeChange>, HandlerError> {
+        let mut changes = Vec::new();
+        desired.wanted().diff(*current, context, &mut changes)?;
+        Ok(changes)
+    }
+
+    fn create(&self, desired: &Directory, context: &mut Context<'_>) -> Result<(), HandlerError> {
+        let ownership = desired.wanted().resolve(context)?;
+        Ok(context.target().make_directory(context.id().value(), ownership)?)
+    }
+
+    fn update(
+        &self,
+        desired: &Directory,
+        _current: &Stat,
+        _changes: &[AttributeChange],
+        context: &mut Context<'_>,
+    ) -> Result<(), HandlerError> {
+        let ownership = desired.wanted().resolve(context)?;
+        Ok(context.target().set_attributes(context.id().value(), ownership)?)
+    }
+
+    fn delete(
+        &self,
+        desired: &Directory,
+        _current: &Stat,
+        context: &mut Context<'_>,
+    ) -> Result<(), HandlerError> {
+        let tree = if desired.purge_content { Tree::WithContent } else { Tree::OnlyIfEmpty };
+        let removed: Result<bool, TargetError> =
+            context.target().remove_directory(context.id().value(), tree);
+        removed?;
+        Ok(())
+    }
+
+    fn watched_path(id: &ResourceId) -> Option<&str> {
+        Some(id.value())
+    }
+}

@@ -1,0 +1,247 @@
+//! `std::File`: a regular file with its content, owner and permissions.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use orrery_model::{AttributeChange, ResourceId, ResourceType};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::context::{Context, changed};
+use crate::error::{Cause, HandlerError, Operation, TargetError};
+use crate::handler::Crud;
+use crate::ownership::{Permissions, Wanted};
+use crate::registry::Registry;
+use crate::target::{Algorithm, Compared, ContentDigest, Expected, FileKind};
+
+pub(crate) fn register(registry: &mut Registry) {
+    let handler = Arc::new(FileHandler);
+    for entity in ["std::File", "std::ConfigFile"] {
+        let fields = ["content", "content_seperator", "group", "mode", "owner", "purged"];
+        let declaration = ResourceType::new(entity, "host.name", "path", &fields)
+            .with_part("prefix_content", &["sorting_key", "value"])
+            .with_part("suffix_content", &["sorting_key", "value"]);
+        registry.register(declaration, handler.clone());
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileHandler;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct File {
+    /// The content itself, or `hash`: the digest of one that is stored elsewhere.
+    content: Option<String>,
+    hash: Option<String>,
+    #[serde(alias = "permissions")]
+    mode: Option<Permissions>,
+    owner: Option<String>,
+    group: Option<String>,
+    #[serde(default)]
+    purged: bool,
+    #[serde(default)]
+    prefix_content: Vec<Part>,
+    #[serde(default)]
+    suffix_content: Vec<Part>,
+    content_seperator: Option<String>,
+}
+
+/// A further part of the content.
+#[derive(Debug, Deserialize)]
+struct Part {
+    sorting_key: Option<String>,
+    value: String,
+}
+
+/// What the file should hold.
+enum Content<'d> {
+    Bytes(Cow<'d, str>),
+    Stored(ContentDigest),
+}
+
+impl Content<'_> {
+    fn expected(&self) -> Expected<'_> {
+        match self {
+            Content::Bytes(text) => Expected::Bytes(text.as_bytes()),
+            Content::Stored(digest) => Expected::Digest(digest),
+        }
+    }
+}
+
+impl File {
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted { mode: self.mode, owner: self.owner.as_deref(), group: self.group.as_deref() }
+    }
+
+    fn content(&self) -> Result<Content<'_>, HandlerError> {
+        match (&self.content, &self.hash) {
+            (Some(content), _) => Ok(Content::Bytes(self.with_parts(content))),
+            (None, Some(hash)) => {
+                let digest = hash.parse();
+                Ok(Content::Stored(
+                    digest.map_err(|error| HandlerError::failed(format!("{error}")))?,
+                ))
+            }
+            (None, None) => Err(HandlerError::failed("the file has neither a content nor a hash")),
+        }
+    }
+
+    /// The parts before, the content and the parts after, with the separator between any two.
+    fn with_parts<'d>(&'d self, content: &'d str) -> Cow<'d, str> {
+        if self.prefix_content.is_empty() && self.suffix_content.is_empty() {
+            return Cow::Borrowed(content);
+        }
+        let sorted = |parts: &'d [Part]| {
+            let mut parts: Vec<&Part> = parts.iter().collect();
+            parts.sort_by_key(|part| part.sorting_key.as_deref().unwrap_or(&part.value));
+            parts.into_iter().map(|part| &*part.value)
+        };
+        let mut all: Vec<&str> = sorted(&self.prefix_content).collect();
+        all.push(content);
+        all.extend(sorted(&self.suffix_content));
+        Cow::Owned(all.join(self.content_seperator.as_deref().unwrap_or("\n")))
+    }
+
+    fn write(&self, context: &Context<'_>) -> Result<(), HandlerError> {
+        let ownership = self.wanted().resolve(context)?;
+        let path = context.id().value();
+        match self.content()? {
+            Content::Bytes(text) => {
+                context.target().write_file(path, text.as_bytes(), ownership)?;
+            }
+            Content::Stored(digest) => {
+                context.target().write_file(path, &context.content(&digest)?, ownership)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Crud for FileHandler {
+    type Desired = File;
+    type Current = Compared;
+
+    fn is_purged(desired: &File) -> bool {
+        desired.purged
+    }
+
+    fn read(
+        &self,
+        desired: &File,
+        context: &mut Context<'_>,
+    ) -> Result<Option<Compared>, HandlerError> {
+        let path = context.id().value();
+        if desired.purged {
+            let stat = context.target().stat(path)?;
+            return Ok(stat.map(|stat| Compared { stat, same: false }));
+        }
+        Ok(context.target().compare(path, desired.content()?.expected())?)
+    }
+
+    fn diff(
+        &self,
+        desired: &File,
+        current: &Compared,
+        context: &mut Context<'_>,
+    ) -> Result<Vec<AttributeChange>, HandlerError> {
+        let refuse = |cause| TargetError::new(Operation::Write, context.id().value(), cause);
+        let mut changes = Vec::new();
+        match current.stat.kind {
+            FileKind::File => {}
+            FileKind::Symlink => {
+                let (is, wanted) = (FileKind::Symlink.as_str(), FileKind::File.as_str());
+                changes.push(changed("type", is, wanted));
+                return Ok(changes);
+            }
+            FileKind::Directory => return Err(refuse(Cause::IsADirectory).into()),
+            FileKind::Other => return Err(refuse(Cause::NotARegularFile).into()),
+        }
+        if !current.same {
+            changes.push(content_change(desired, current, context)?);
+        }
+        desired.wanted().diff(current.stat, context, &mut changes)?;
+        Ok(changes)
+    }
+
+    fn create(&self, desired: &File, context: &mut Context<'_>) -> Result<(), HandlerError> {
+        desired.write(context)
+    }
+
+    fn update(
+        &self,
+        desired: &File,
+        current: &Compared,
+        _changes: &[AttributeChange],
+        context: &mut Context<'_>,
+    ) -> Result<(), HandlerError> {
+        if !current.same {
+            return desired.write(context);
+        }
+        let ownership = desired.wanted().resolve(context)?;
+        Ok(context.target().set_attributes(context.id().value(), ownership)?)
+    }
+
+    fn delete(
+        &self,
+        _desired: &File,
+        _current: &Compared,
+        context: &mut Context<'_>,
+    ) -> Result<(), HandlerError> {
+        context.target().remove_file(context.id().value())?;
+        Ok(())
+    }
+
+    fn watched_path(id: &ResourceId) -> Option<&str> {
+        Some(id.value())
+    }
+}
+
+/// Longer contents are shown as digests.
+const SHOWN_MAX: usize = 32 * 1024;
+
+/// How a changed content is shown: as it is, if it is short and everybody may read it; otherwise as a
+/// digest, so that no secret gets into a log.
+fn content_change(
+    desired: &File,
+    current: &Compared,
+    context: &Context<'_>,
+) -> Result<AttributeChange, HandlerError> {
+    const OTHERS_READ: u32 = 0o004;
+    let path = context.id().value();
+    let public = current.stat.mode & OTHERS_READ != 0
+        && desired.mode.is_none_or(|mode| mode.0 & OTHERS_READ != 0);
+    let wanted = desired.content()?;
+    if let Content::Bytes(text) = &wanted
+        && public
+        && text.len() <= SHOWN_MAX
+        && current.stat.size <= SHOWN_MAX as u64
+        && let Some(bytes) = context.target().read_file(path, SHOWN_MAX as u64)?
+        && let Ok(found) = String::from_utf8(bytes)
+    {
+        return Ok(changed("content", found, text.as_ref()));
+    }
+    let wanted = match wanted {
+        Content::Bytes(text) => Algorithm::Sha256.digest(text.as_bytes()),
+        Content::Stored(digest) => digest,
+    };
+    let found = context.target().digest(path, wanted.algorithm)?;
+    let found = found.map_or(Value::Null, |digest| Value::from(digest.to_string()));
+    Ok(changed("hash", found, wanted.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_the_content_are_sorted_and_joined() {
+        let file: File = serde_json::from_str(
+            r#"{"content":"c","content_seperator":";",
+                "prefix_content":[{"sorting_key":null,"value":"b"},{"sorting_key":"a","value":"z"}],
+                "suffix_content":[{"sorting_key":"2","value":"x"},{"sorting_key":"1","value":"y"}]}"#,
+        )
+        .unwrap();
+        let Ok(Content::Bytes(text)) = file.content() else { panic!("the content is given") };
+        assert_eq!(text, "z;b;c;y;x");
+    }
+}

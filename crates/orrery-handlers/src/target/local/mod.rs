@@ -1,0 +1,203 @@
+//! This machine as a target: system calls, child processes, the account database.
+
+mod files;
+mod process;
+mod replace;
+#[cfg(test)]
+mod tests;
+mod web;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+use nix::unistd;
+
+use super::{
+    AccountName, Algorithm, CommandLine, Compared, ContentDigest, Expected, Group, Output,
+    Ownership, Request, Response, Result, Stat, Stop, Target, Tree, User, check_path,
+};
+use crate::error::{Cause, Operation, TargetError};
+
+/// When written data reaches the disk. Whoever looks always sees whole files; this is about the loss
+/// of power.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// With every file.
+    Each,
+    /// When `Target::sync` is called, once for all files of a file system. What was written before that is
+    /// whole or missing afterwards, and not recorded as deployed.
+    #[default]
+    Batched,
+    /// When the kernel likes.
+    None,
+}
+
+/// This machine.
+#[derive(Debug, Default)]
+pub struct LocalTarget {
+    durability: Durability,
+    /// A directory of each file system that was written to since the last `sync`, by device number.
+    written: Mutex<HashMap<u64, OwnedFd>>,
+    web: web::Client,
+    #[cfg(test)]
+    faults: tests::Faults,
+}
+
+impl LocalTarget {
+    pub fn new(durability: Durability) -> Self {
+        LocalTarget { durability, ..LocalTarget::default() }
+    }
+
+    /// A place between two system calls, where tests let things go wrong.
+    #[inline]
+    fn step(&self) -> io::Result<()> {
+        #[cfg(test)]
+        self.faults.step()?;
+        Ok(())
+    }
+
+    /// Whether a test pretends that the process was killed, so that nobody tidies up.
+    #[inline]
+    fn is_dead(&self) -> bool {
+        #[cfg(test)]
+        return self.faults.is_dead();
+        #[cfg(not(test))]
+        false
+    }
+}
+
+fn failed(operation: Operation, subject: &str, error: impl Into<io::Error>) -> TargetError {
+    TargetError::new(operation, subject, Cause::of(error.into()))
+}
+
+impl Target for LocalTarget {
+    fn stat(&self, path: &str) -> Result<Option<Stat>> {
+        check_path(Operation::Stat, path)?;
+        files::stat(path, false).map_err(|error| failed(Operation::Stat, path, error))
+    }
+
+    fn stat_following(&self, path: &str) -> Result<Option<Stat>> {
+        check_path(Operation::Stat, path)?;
+        files::stat(path, true).map_err(|error| failed(Operation::Stat, path, error))
+    }
+
+    fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
+        check_path(Operation::Read, path)?;
+        files::read(path, limit)
+    }
+
+    fn digest(&self, path: &str, algorithm: Algorithm) -> Result<Option<ContentDigest>> {
+        check_path(Operation::Read, path)?;
+        files::digest(path, algorithm)
+    }
+
+    fn compare(&self, path: &str, expected: Expected<'_>) -> Result<Option<Compared>> {
+        check_path(Operation::Read, path)?;
+        files::compare(path, expected)
+    }
+
+    fn write_file(&self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
+        check_path(Operation::Write, path)?;
+        replace::write(self, path, content, ownership)
+    }
+
+    fn set_attributes(&self, path: &str, ownership: Ownership) -> Result<()> {
+        check_path(Operation::SetAttributes, path)?;
+        files::set_attributes(self, path, ownership)
+    }
+
+    fn make_directory(&self, path: &str, ownership: Ownership) -> Result<()> {
+        check_path(Operation::MakeDirectory, path)?;
+        files::make_directory(self, path, ownership)
+    }
+
+    fn make_symlink(&self, path: &str, leads_to: &str) -> Result<()> {
+        check_path(Operation::MakeSymlink, path)?;
+        replace::symlink(self, path, leads_to)
+    }
+
+    fn read_link(&self, path: &str) -> Result<Option<String>> {
+        check_path(Operation::ReadLink, path)?;
+        files::read_link(path)
+    }
+
+    fn remove_file(&self, path: &str) -> Result<bool> {
+        check_path(Operation::Remove, path)?;
+        files::remove_file(self, path)
+    }
+
+    fn remove_directory(&self, path: &str, tree: Tree) -> Result<bool> {
+        check_path(Operation::Remove, path)?;
+        files::remove_directory(self, path, tree)
+    }
+
+    fn list_directory(&self, path: &str) -> Result<Vec<String>> {
+        check_path(Operation::List, path)?;
+        files::list(path).map_err(|error| failed(Operation::List, path, error))
+    }
+
+    fn sync(&self) -> Result<()> {
+        let written = {
+            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *written)
+        };
+        let mut devices: Vec<(u64, OwnedFd)> = written.into_iter().collect();
+        devices.sort_unstable_by_key(|(device, _)| *device);
+        for (_, directory) in devices {
+            rustix::fs::syncfs(&directory)
+                .map_err(|error| failed(Operation::Sync, "the file system", error))?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, command: &CommandLine, stop: &Stop) -> Result<Output> {
+        process::run(self, command, stop)
+    }
+
+    fn request(&self, request: &Request, stop: &Stop) -> Result<Response> {
+        self.web.send(request, stop)
+    }
+
+    fn user(&self, name: AccountName<'_>) -> Result<Option<User>> {
+        let found = match name {
+            AccountName::Name(name) => unistd::User::from_name(name),
+            AccountName::Id(uid) => unistd::User::from_uid(uid.into()),
+        };
+        let found = found.map_err(|error| look_up_failed("user", name, error))?;
+        Ok(found.map(|user| User {
+            name: user.name,
+            uid: user.uid.as_raw(),
+            gid: user.gid.as_raw(),
+            home: user.dir.to_string_lossy().into_owned(),
+            shell: user.shell.to_string_lossy().into_owned(),
+        }))
+    }
+
+    fn group(&self, name: AccountName<'_>) -> Result<Option<Group>> {
+        let found = match name {
+            AccountName::Name(name) => unistd::Group::from_name(name),
+            AccountName::Id(gid) => unistd::Group::from_gid(gid.into()),
+        };
+        let found = found.map_err(|error| look_up_failed("group", name, error))?;
+        Ok(found.map(|group| Group {
+            name: group.name,
+            gid: group.gid.as_raw(),
+            members: group.mem,
+        }))
+    }
+
+    fn search_path(&self) -> String {
+        const USUAL: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        std::env::var("PATH").unwrap_or_else(|_| USUAL.to_owned())
+    }
+}
+
+fn look_up_failed(what: &str, name: AccountName<'_>, error: nix::Error) -> TargetError {
+    let subject = match name {
+        AccountName::Name(name) => format!("{what} {name}"),
+        AccountName::Id(id) => format!("{what} {id}"),
+    };
+    failed(Operation::LookUp, &subject, error)
+}

@@ -1,0 +1,312 @@
+//! What only this machine's file system can show: nothing half-written, no link followed.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::target::FileKind;
+
+/// Lets one step between system calls fail, or pretends that the process was killed there.
+#[derive(Debug)]
+pub(super) struct Faults {
+    fails_at: usize,
+    kills: bool,
+    count: AtomicUsize,
+    dead: AtomicBool,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Faults {
+            fails_at: usize::MAX,
+            kills: false,
+            count: AtomicUsize::new(0),
+            dead: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Faults {
+    pub(super) fn step(&self) -> io::Result<()> {
+        if self.count.fetch_add(1, Ordering::Relaxed) != self.fails_at {
+            return Ok(());
+        }
+        self.dead.store(self.kills, Ordering::Relaxed);
+        Err(io::Error::other("injected"))
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    fn happened(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > self.fails_at
+    }
+}
+
+fn faulty(fails_at: usize, kills: bool) -> LocalTarget {
+    LocalTarget {
+        faults: Faults { fails_at, kills, ..Faults::default() },
+        ..LocalTarget::default()
+    }
+}
+
+struct Scratch(TempDir);
+
+impl Scratch {
+    fn new() -> Self {
+        Scratch(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let target = LocalTarget::default();
+        target.list_directory(self.0.path().to_str().unwrap()).unwrap()
+    }
+}
+
+fn mode(mode: u32) -> Ownership {
+    Ownership { mode: Some(mode), ..Ownership::default() }
+}
+
+#[test]
+fn a_failed_write_leaves_the_old_file_and_nothing_else() {
+    let scratch = Scratch::new();
+    let path = scratch.path("a");
+    let mut steps = 0;
+    loop {
+        fs::write(&path, "old").unwrap();
+        let target = faulty(steps, false);
+        let written = target.write_file(&path, b"new", mode(0o640));
+        assert_eq!(scratch.names(), ["a"], "step {steps}");
+        let found = fs::read_to_string(&path).unwrap();
+        if !target.faults.happened() {
+            written.unwrap();
+            assert_eq!(found, "new");
+            break;
+        }
+        written.unwrap_err();
+        assert!(found == "old" || found == "new", "step {steps}: {found}");
+        steps += 1;
+    }
+    assert!(steps >= 6, "only {steps} steps were tried");
+}
+
+#[test]
+fn what_a_killed_write_leaves_is_gone_after_the_next_one() {
+    let scratch = Scratch::new();
+    let path = scratch.path("a");
+    let mut leftovers = 0;
+    for step in 0.. {
+        fs::write(&path, "old").unwrap();
+        let target = faulty(step, true);
+        let _ = target.write_file(&path, b"new", mode(0o640));
+        if !target.faults.happened() {
+            break;
+        }
+        let found = fs::read_to_string(&path).unwrap();
+        assert!(found == "old" || found == "new", "step {step}: {found}");
+        leftovers += scratch.names().len() - 1;
+        drop(target);
+        LocalTarget::default().write_file(&path, b"newer", mode(0o640)).unwrap();
+        assert_eq!(scratch.names(), ["a"], "step {step}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "newer");
+    }
+    assert!(leftovers > 0, "no kill left anything behind");
+}
+
+#[test]
+fn a_turned_link_is_turned_at_once() {
+    let scratch = Scratch::new();
+    let path = scratch.path("link");
+    for kills in [false, true] {
+        for step in 0.. {
+            let _ = fs::remove_file(&path);
+            symlink("/old", &path).unwrap();
+            let target = faulty(step, kills);
+            let made = target.make_symlink(&path, "/new");
+            let found = target.read_link(&path).unwrap().unwrap();
+            assert!(found == "/old" || found == "/new", "step {step}: {found}");
+            if !target.faults.happened() {
+                made.unwrap();
+                assert_eq!((&*found, scratch.names()), ("/new", vec!["link".to_owned()]));
+                break;
+            }
+            LocalTarget::default().make_symlink(&path, "/new").unwrap();
+            assert_eq!(scratch.names(), ["link"], "step {step}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_get_its_attributes_is_not_made() {
+    let scratch = Scratch::new();
+    let path = scratch.path("d");
+    for step in 0.. {
+        let target = faulty(step, false);
+        let made = target.make_directory(&path, mode(0o750));
+        if !target.faults.happened() {
+            made.unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o750);
+            break;
+        }
+        made.unwrap_err();
+        assert!(scratch.names().is_empty(), "step {step}");
+    }
+}
+
+#[test]
+fn links_are_replaced_and_never_followed() {
+    let scratch = Scratch::new();
+    let (path, victim) = (scratch.path("a"), scratch.path("victim"));
+    fs::write(&victim, "precious").unwrap();
+    fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
+    symlink(&victim, &path).unwrap();
+    let target = LocalTarget::default();
+
+    let compared = target.compare(&path, Expected::Bytes(b"precious")).unwrap().unwrap();
+    assert_eq!((compared.stat.kind, compared.same), (FileKind::Symlink, false));
+    assert!(matches!(target.read_file(&path, 100).unwrap_err().cause, Cause::NotARegularFile));
+    assert!(matches!(
+        target.set_attributes(&path, mode(0o777)).unwrap_err().cause,
+        Cause::NotARegularFile
+    ));
+    target.write_file(&path, b"new", mode(0o644)).unwrap();
+
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    assert_eq!(fs::metadata(&victim).unwrap().mode() & 0o7777, 0o600);
+    assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+}
+
+#[test]
+fn a_link_where_the_new_file_is_made_is_not_followed() {
+    let scratch = Scratch::new();
+    let victim = scratch.path("victim");
+    fs::write(&victim, "precious").unwrap();
+    symlink(&victim, scratch.path(".a.orrery~")).unwrap();
+    LocalTarget::default().write_file(&scratch.path("a"), b"new", mode(0o644)).unwrap();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    assert_eq!(scratch.names(), ["a", "victim"]);
+}
+
+#[test]
+fn two_writers_of_one_file_do_not_mix() {
+    let scratch = Scratch::new();
+    let path = scratch.path("a");
+    let contents: Vec<String> =
+        (b'a'..b'e').map(|c| char::from(c).to_string().repeat(50_000)).collect();
+    std::thread::scope(|scope| {
+        for content in &contents {
+            let path = &path;
+            scope.spawn(move || {
+                let target = LocalTarget::default();
+                for _ in 0..50 {
+                    target.write_file(path, content.as_bytes(), mode(0o600)).unwrap();
+                }
+            });
+        }
+    });
+    assert!(contents.contains(&fs::read_to_string(&path).unwrap()));
+    assert_eq!(scratch.names(), ["a"]);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let scratch = Scratch::new();
+    let target = LocalTarget::default();
+    let missing = target.write_file(&scratch.path("no/a"), b"", mode(0o644)).unwrap_err();
+    assert!(matches!(missing.cause, Cause::ParentMissing));
+    assert!(missing.hint().unwrap().contains("std::Directory"), "{missing}");
+
+    fs::create_dir(scratch.path("d")).unwrap();
+    let directory = target.write_file(&scratch.path("d"), b"", mode(0o644)).unwrap_err();
+    assert!(matches!(directory.cause, Cause::IsADirectory), "{directory}");
+
+    fs::write(scratch.path("d/x"), "").unwrap();
+    let full = target.remove_directory(&scratch.path("d"), Tree::OnlyIfEmpty).unwrap_err();
+    assert!(matches!(full.cause, Cause::NotEmpty), "{full}");
+    assert!(target.remove_directory(&scratch.path("d"), Tree::WithContent).unwrap());
+
+    fs::write(scratch.path("f"), "").unwrap();
+    let below = target.write_file(&scratch.path("f/a"), b"", mode(0o644)).unwrap_err();
+    assert!(matches!(below.cause, Cause::NotADirectory), "{below}");
+
+    for path in ["relative", "/a/../b", "/a\0b", "/", ""] {
+        let error = target.write_file(path, b"", mode(0o644)).unwrap_err();
+        assert!(matches!(error.cause, Cause::InvalidPath), "{path:?}");
+    }
+}
+
+#[test]
+fn pipes_are_neither_waited_for_nor_replaced() {
+    let scratch = Scratch::new();
+    let path = scratch.path("pipe");
+    let target = LocalTarget::default();
+    let made = target.run(&CommandLine::new(["mkfifo", &path]), &Stop::never()).unwrap();
+    assert!(made.success());
+    let compared = target.compare(&path, Expected::Bytes(b"")).unwrap().unwrap();
+    assert_eq!((compared.stat.kind, compared.same), (FileKind::Other, false));
+    let error = target.write_file(&path, b"", mode(0o644)).unwrap_err();
+    assert!(matches!(error.cause, Cause::NotARegularFile));
+}
+
+#[test]
+fn a_replaced_file_keeps_what_nobody_asked_to_change() {
+    let scratch = Scratch::new();
+    let path = scratch.path("a");
+    fs::write(&path, "old").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o751)).unwrap();
+    LocalTarget::default().write_file(&path, b"new", Ownership::default()).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o751);
+}
+
+#[test]
+fn every_policy_of_durability_writes_the_same() {
+    let scratch = Scratch::new();
+    for durability in [Durability::Each, Durability::Batched, Durability::None] {
+        let target = LocalTarget::new(durability);
+        let path = scratch.path("a");
+        target.write_file(&path, b"x", mode(0o604)).unwrap();
+        target.sync().unwrap();
+        assert_eq!(target.read_file(&path, 10).unwrap().unwrap(), b"x");
+        assert!(target.remove_file(&path).unwrap());
+        assert!(!target.remove_file(&path).unwrap());
+    }
+}
+
+#[test]
+fn long_names_can_be_written() {
+    let scratch = Scratch::new();
+    let name = "n".repeat(255);
+    LocalTarget::default().write_file(&scratch.path(&name), b"x", mode(0o644)).unwrap();
+    assert_eq!(scratch.names(), [name]);
+}
+
+#[test]
+fn large_and_small_contents_are_compared_to_the_last_byte() {
+    let scratch = Scratch::new();
+    let path = scratch.path("a");
+    let target = LocalTarget::default();
+    for size in [0, 1, 8 * 1024, 8 * 1024 + 1, 700_000] {
+        let content = vec![b'x'; size];
+        fs::write(&path, &content).unwrap();
+        let same =
+            |content: &[u8]| target.compare(&path, Expected::Bytes(content)).unwrap().unwrap().same;
+        assert!(same(&content), "{size}");
+        let digest = Algorithm::Sha1.digest(&content);
+        let compared = target.compare(&path, Expected::Digest(&digest)).unwrap().unwrap();
+        assert!(compared.same, "{size}");
+        if let Some((_, head)) = content.split_last() {
+            assert!(!same(head));
+            assert!(!same(&[head, b"y"].concat()));
+        }
+    }
+}

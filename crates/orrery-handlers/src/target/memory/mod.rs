@@ -1,0 +1,265 @@
+//! A machine in memory: files, and commands that answer as they are told. For tests, and for trying a
+//! model without a machine.
+
+mod nodes;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nodes::Nodes;
+pub use nodes::{Content, Node};
+
+use super::{
+    AccountName, Algorithm, CommandLine, Compared, ContentDigest, Expected, FileKind, Group,
+    Output, Ownership, Request, Response, Result, Stat, Stop, StopReason, Target, Tree, User,
+    check_path,
+};
+use crate::error::{Cause, Operation, TargetError};
+
+type Answer = Arc<dyn Fn(&Invocation<'_>) -> Output + Send + Sync>;
+type WebAnswer = Arc<dyn Fn(&Request, &MemoryTarget) -> Response + Send + Sync>;
+
+/// A machine in memory.
+#[derive(Default)]
+pub struct MemoryTarget {
+    nodes: Mutex<Nodes>,
+    scripts: Mutex<Scripts>,
+}
+
+#[derive(Default)]
+struct Scripts {
+    /// Words that a command begins with, and the answer. The latest that fits is taken.
+    commands: Vec<(Vec<String>, Answer)>,
+    requests: Vec<(String, WebAnswer)>,
+    /// What was run and asked, in order.
+    history: Vec<String>,
+}
+
+/// A command that was run, for the function that answers it.
+pub struct Invocation<'a> {
+    pub command: &'a CommandLine,
+    /// The machine, so that commands can have effects.
+    pub target: &'a MemoryTarget,
+}
+
+impl Invocation<'_> {
+    /// The last argument: mostly what the command is about.
+    pub fn last(&self) -> &str {
+        self.command.arguments.last().map_or("", String::as_str)
+    }
+}
+
+impl fmt::Debug for MemoryTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryTarget").field("nodes", &*self.nodes()).finish_non_exhaustive()
+    }
+}
+
+impl MemoryTarget {
+    /// A machine with the usual directories and the users root and jo.
+    pub fn new() -> Self {
+        let target = MemoryTarget::default();
+        for directory in ["/etc", "/usr", "/usr/bin", "/var", "/tmp", "/srv", "/run"] {
+            target.put(directory, Content::Directory, 0o755);
+        }
+        let passwd = "root:x:0:0:root:/root:/bin/bash\njo:x:1000:1000:Jo:/home/jo:/bin/sh\n";
+        target.put("/etc/passwd", Content::File(passwd.into()), 0o644);
+        let group = "root:x:0:\nadm:x:4:\njo:x:1000:\n";
+        target.put("/etc/group", Content::File(group.into()), 0o644);
+        target
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, Nodes> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn scripts(&self) -> MutexGuard<'_, Scripts> {
+        self.scripts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts something at a path that root owns, whatever was there.
+    pub fn put(&self, path: &str, content: Content, mode: u32) {
+        self.nodes().insert(path, Node { content, mode, uid: 0, gid: 0 });
+    }
+
+    /// From now on, commands that begin with these words are answered so.
+    pub fn on(
+        &self,
+        words: &str,
+        answer: impl Fn(&Invocation<'_>) -> Output + Send + Sync + 'static,
+    ) {
+        let words = words.split_whitespace().map(str::to_owned).collect();
+        self.scripts().commands.push((words, Arc::new(answer)));
+    }
+
+    /// From now on, requests of `METHOD URL` are answered so.
+    pub fn on_request(
+        &self,
+        request: &str,
+        answer: impl Fn(&Request, &MemoryTarget) -> Response + Send + Sync + 'static,
+    ) {
+        self.scripts().requests.push((request.to_owned(), Arc::new(answer)));
+    }
+
+    /// All commands and requests so far, as a person would type them.
+    pub fn history(&self) -> Vec<String> {
+        self.scripts().history.clone()
+    }
+
+    /// Everything in the file system, by path.
+    pub fn snapshot(&self) -> BTreeMap<String, Node> {
+        self.nodes().all().clone()
+    }
+
+    /// The first line of a file that names an account.
+    fn find_account<T>(&self, path: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
+        let content = self.read_file(path, u64::MAX)?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&content).lines().find_map(parse))
+    }
+}
+
+fn stopped(operation: Operation, subject: &str, stop: &Stop) -> Result<()> {
+    let cause = match stop.reason() {
+        None => return Ok(()),
+        Some(StopReason::Cancelled) => Cause::Cancelled,
+        Some(StopReason::DeadlinePassed) => Cause::TimedOut,
+    };
+    Err(TargetError::new(operation, subject, cause))
+}
+
+impl Target for MemoryTarget {
+    fn stat(&self, path: &str) -> Result<Option<Stat>> {
+        check_path(Operation::Stat, path)?;
+        self.nodes().stat(path, false)
+    }
+
+    fn stat_following(&self, path: &str) -> Result<Option<Stat>> {
+        check_path(Operation::Stat, path)?;
+        self.nodes().stat(path, true)
+    }
+
+    fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
+        check_path(Operation::Read, path)?;
+        self.nodes().read(path, limit)
+    }
+
+    fn digest(&self, path: &str, algorithm: Algorithm) -> Result<Option<ContentDigest>> {
+        Ok(self.read_file(path, u64::MAX)?.map(|content| algorithm.digest(&content)))
+    }
+
+    fn compare(&self, path: &str, expected: Expected<'_>) -> Result<Option<Compared>> {
+        let Some(stat) = self.stat(path)? else {
+            return Ok(None);
+        };
+        let same = stat.kind == FileKind::File
+            && match (self.read_file(path, u64::MAX)?, expected) {
+                (Some(content), Expected::Bytes(bytes)) => content == bytes,
+                (Some(content), Expected::Digest(digest)) => {
+                    digest.algorithm.digest(&content) == *digest
+                }
+                (None, _) => false,
+            };
+        Ok(Some(Compared { stat, same }))
+    }
+
+    fn write_file(&self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
+        check_path(Operation::Write, path)?;
+        self.nodes().write(path, content, ownership)
+    }
+
+    fn set_attributes(&self, path: &str, ownership: Ownership) -> Result<()> {
+        check_path(Operation::SetAttributes, path)?;
+        self.nodes().set_attributes(path, ownership)
+    }
+
+    fn make_directory(&self, path: &str, ownership: Ownership) -> Result<()> {
+        check_path(Operation::MakeDirectory, path)?;
+        self.nodes().make_directory(path, ownership)
+    }
+
+    fn make_symlink(&self, path: &str, leads_to: &str) -> Result<()> {
+        check_path(Operation::MakeSymlink, path)?;
+        self.nodes().make_symlink(path, leads_to)
+    }
+
+    fn read_link(&self, path: &str) -> Result<Option<String>> {
+        check_path(Operation::ReadLink, path)?;
+        self.nodes().read_link(path)
+    }
+
+    fn remove_file(&self, path: &str) -> Result<bool> {
+        check_path(Operation::Remove, path)?;
+        self.nodes().remove_file(path)
+    }
+
+    fn remove_directory(&self, path: &str, tree: Tree) -> Result<bool> {
+        check_path(Operation::Remove, path)?;
+        self.nodes().remove_directory(path, tree)
+    }
+
+    fn list_directory(&self, path: &str) -> Result<Vec<String>> {
+        check_path(Operation::List, path)?;
+        self.nodes().list(path)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn run(&self, command: &CommandLine, stop: &Stop) -> Result<Output> {
+        let shown = command.display();
+        let stop = command.timeout.map_or_else(|| stop.clone(), |limit| stop.within(limit));
+        stopped(Operation::Run, &shown, &stop)?;
+        let answer = {
+            let mut scripts = self.scripts();
+            let fits = |words: &[String]| command.arguments.starts_with(words);
+            let found = scripts.commands.iter().rfind(|(words, _)| fits(words));
+            let answer = found.map(|(_, answer)| Arc::clone(answer));
+            scripts.history.push(shown.clone());
+            answer
+        };
+        // Without the lock, since an answer may run commands itself.
+        let answer = answer
+            .ok_or_else(|| TargetError::new(Operation::Run, &*shown, Cause::CommandNotFound))?;
+        let output = answer(&Invocation { command, target: self });
+        stopped(Operation::Run, &shown, &stop)?;
+        Ok(output)
+    }
+
+    fn request(&self, request: &Request, stop: &Stop) -> Result<Response> {
+        stopped(Operation::Request, &request.url, stop)?;
+        let shown = format!("{} {}", request.method, request.url);
+        let answer = {
+            let mut scripts = self.scripts();
+            let found = scripts.requests.iter().rfind(|(fits, _)| *fits == shown);
+            let answer = found.map(|(_, answer)| Arc::clone(answer));
+            scripts.history.push(shown);
+            answer
+        };
+        let refused = || {
+            let error = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+            TargetError::new(Operation::Request, &*request.url, Cause::Io(error))
+        };
+        Ok(answer.ok_or_else(refused)?(request, self))
+    }
+
+    fn user(&self, name: AccountName<'_>) -> Result<Option<User>> {
+        self.find_account("/etc/passwd", |line| User::parse(line).filter(|user| user.is(name)))
+    }
+
+    fn group(&self, name: AccountName<'_>) -> Result<Option<Group>> {
+        self.find_account("/etc/group", |line| Group::parse(line).filter(|group| group.is(name)))
+    }
+
+    fn search_path(&self) -> String {
+        "/usr/bin".to_owned()
+    }
+
+    fn which(&self, command: &str, _search_path: Option<&str>) -> Result<Option<String>> {
+        let known = |(words, _): &(Vec<String>, Answer)| {
+            words.first().is_some_and(|program| program == command)
+        };
+        Ok(self.scripts().commands.iter().any(known).then(|| command.to_owned()))
+    }
+}

@@ -1,0 +1,241 @@
+//! `http::Request`: something that an HTTP server keeps, looked at with GET and changed with a request.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orrery_model::{AttributeChange, LogLevel, ResourceType};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::context::{Context, changed};
+use crate::error::HandlerError;
+use crate::handler::Crud;
+use crate::registry::Registry;
+use crate::target::{Request, Response};
+
+pub(crate) fn register(registry: &mut Registry) {
+    let fields = [
+        "body",
+        "check_url",
+        "expected_body",
+        "expected_status",
+        "headers",
+        "method",
+        "purged",
+        "skip_on_fail",
+        "success_status",
+        "timeout",
+        "url",
+    ];
+    let declaration = ResourceType::new("http::Request", "agent", "name", &fields);
+    registry.register(declaration, Arc::new(RequestHandler));
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestHandler;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Wanted {
+    #[serde(default)]
+    body: String,
+    check_url: Option<String>,
+    expected_body: Option<String>,
+    expected_status: Vec<u16>,
+    #[serde(default)]
+    headers: BTreeMap<String, Value>,
+    method: String,
+    #[serde(default)]
+    purged: bool,
+    #[serde(default)]
+    skip_on_fail: bool,
+    success_status: Vec<u16>,
+    timeout: u64,
+    url: String,
+}
+
+const GET: &str = "GET";
+const DELETE: &str = "DELETE";
+/// What a server says of what it does not have.
+const ABSENT: [u16; 2] = [404, 410];
+
+impl Wanted {
+    fn send(
+        &self,
+        method: &str,
+        url: &str,
+        body: Option<&str>,
+        context: &Context<'_>,
+    ) -> Result<Response, HandlerError> {
+        let mut request = Request::new(method, url);
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        request.headers =
+            self.headers.iter().map(|(name, value)| (name.clone(), text(value))).collect();
+        request.body = body.filter(|body| !body.is_empty()).map(|body| body.as_bytes().to_vec());
+        request.timeout = Duration::from_secs(self.timeout);
+        let answer = context.target().request(&request, context.stop());
+        answer.map_err(|error| self.failure(error.into()))
+    }
+
+    /// A server that does not answer may be about to start.
+    fn failure(&self, error: HandlerError) -> HandlerError {
+        if self.skip_on_fail { HandlerError::Skipped(error.to_string()) } else { error }
+    }
+
+    /// Sends a request that changes something.
+    fn change(
+        &self,
+        method: &str,
+        body: Option<&str>,
+        also_good: &[u16],
+        context: &mut Context<'_>,
+    ) -> Result<(), HandlerError> {
+        let answer = self.send(method, &self.url, body, context)?;
+        let values = [
+            ("method", Value::from(method)),
+            ("url", Value::from(&*self.url)),
+            ("status", Value::from(answer.status)),
+        ];
+        context.log(LogLevel::Info, "sent the request", values);
+        if self.success_status.contains(&answer.status) || also_good.contains(&answer.status) {
+            return Ok(());
+        }
+        let text = format!(
+            "{method} {} was answered with status {}: {}",
+            self.url,
+            answer.status,
+            excerpt(&answer.body)
+        );
+        Err(self.failure(HandlerError::failed(text)))
+    }
+
+    fn body_is_right(&self, body: &[u8]) -> bool {
+        let Some(expected) = &self.expected_body else {
+            return true;
+        };
+        let structure = |value: &Value| value.is_object() || value.is_array();
+        match serde_json::from_str::<Value>(expected) {
+            Ok(expected) if structure(&expected) => {
+                serde_json::from_slice(body).is_ok_and(|found| contains(&found, &expected))
+            }
+            _ => String::from_utf8_lossy(body).contains(&**expected),
+        }
+    }
+}
+
+/// Whether a JSON value has all that is expected of it: objects may have more, lists may not.
+fn contains(found: &Value, expected: &Value) -> bool {
+    match (found, expected) {
+        (Value::Object(found), Value::Object(expected)) => expected
+            .iter()
+            .all(|(name, expected)| found.get(name).is_some_and(|found| contains(found, expected))),
+        (Value::Array(found), Value::Array(expected)) => {
+            found.len() == expected.len()
+                && found.iter().zip(expected).all(|(found, expected)| contains(found, expected))
+        }
+        _ => found == expected,
+    }
+}
+
+/// As much of an answer as is good to show.
+fn excerpt(body: &[u8]) -> String {
+    const SHOWN_MAX: usize = 1000;
+    let text = String::from_utf8_lossy(body);
+    let mut shown: String = text.chars().take(SHOWN_MAX).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+impl Crud for RequestHandler {
+    type Desired = Wanted;
+    type Current = Response;
+
+    fn is_purged(desired: &Wanted) -> bool {
+        desired.purged
+    }
+
+    fn read(
+        &self,
+        desired: &Wanted,
+        context: &mut Context<'_>,
+    ) -> Result<Option<Response>, HandlerError> {
+        let url = desired.check_url.as_deref().unwrap_or(&desired.url);
+        let answer = desired.send(GET, url, None, context)?;
+        let right = desired.expected_status.contains(&answer.status);
+        Ok((right || !ABSENT.contains(&answer.status)).then_some(answer))
+    }
+
+    fn diff(
+        &self,
+        desired: &Wanted,
+        current: &Response,
+        _context: &mut Context<'_>,
+    ) -> Result<Vec<AttributeChange>, HandlerError> {
+        let mut changes = Vec::new();
+        if !desired.expected_status.contains(&current.status) {
+            let expected = desired.expected_status.clone();
+            changes.push(changed("status", current.status, expected));
+        }
+        if !desired.body_is_right(&current.body) {
+            let expected = desired.expected_body.as_deref();
+            changes.push(changed("body", excerpt(&current.body), expected));
+        }
+        Ok(changes)
+    }
+
+    fn create(&self, desired: &Wanted, context: &mut Context<'_>) -> Result<(), HandlerError> {
+        if desired.method.eq_ignore_ascii_case(GET) {
+            let text = format!("{} does not exist, and GET cannot make it", desired.url);
+            return Err(desired.failure(HandlerError::failed(text)));
+        }
+        desired.change(&desired.method, Some(&desired.body), &[], context)
+    }
+
+    fn update(
+        &self,
+        desired: &Wanted,
+        current: &Response,
+        _changes: &[AttributeChange],
+        context: &mut Context<'_>,
+    ) -> Result<(), HandlerError> {
+        if desired.method.eq_ignore_ascii_case(GET) {
+            let text = format!(
+                "{} is not as expected: status {}: {}",
+                desired.url,
+                current.status,
+                excerpt(&current.body)
+            );
+            return Err(desired.failure(HandlerError::failed(text)));
+        }
+        desired.change(&desired.method, Some(&desired.body), &[], context)
+    }
+
+    fn delete(
+        &self,
+        desired: &Wanted,
+        _current: &Response,
+        context: &mut Context<'_>,
+    ) -> Result<(), HandlerError> {
+        desired.change(DELETE, None, &ABSENT, context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_may_have_more_than_is_expected_but_not_less() {
+        let found = json!({"a": 1, "b": {"c": [1, {"d": 2, "e": 3}]}});
+        for expected in [json!({}), json!({"a": 1}), json!({"b": {"c": [1, {"d": 2}]}})] {
+            assert!(contains(&found, &expected), "{expected}");
+        }
+        for expected in [json!({"a": 2}), json!({"x": null}), json!({"b": {"c": [1]}}), json!([])] {
+            assert!(!contains(&found, &expected), "{expected}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Running handlers as the executor would.
+
+use orrery_handlers::target::{Content, Invocation, Output};
+use orrery_handlers::{
+    Context, MemoryTarget, Mode, NoContents, Registry, Run, Session, Stop, Surroundings, Target,
+};
+use orrery_model::{Attributes, LogLevel, Outcome, ResourceId, Timestamp};
+
+/// One agent with its target; every run has a session of its own unless one is kept.
+pub(crate) struct Agent<'t> {
+    pub(crate) target: &'t dyn Target,
+    pub(crate) registry: Registry,
+    pub(crate) session: Session,
+    pub(crate) stop: Stop,
+    pub(crate) deployed_before: bool,
+    pub(crate) changed_dependencies: Vec<ResourceId>,
+}
+
+impl<'t> Agent<'t> {
+    pub(crate) fn new(target: &'t dyn Target) -> Self {
+        Agent {
+            target,
+            registry: Registry::native(),
+            session: Session::new(),
+            stop: Stop::never(),
+            deployed_before: false,
+            changed_dependencies: Vec::new(),
+        }
+    }
+
+    /// Runs the handler of a resource.
+    pub(crate) fn run(&self, id: &str, attributes: &str, mode: Mode) -> Outcome {
+        let id: ResourceId = id.parse().unwrap();
+        let attributes = Attributes::parse(attributes).unwrap();
+        let surroundings = Surroundings {
+            target: self.target,
+            session: &self.session,
+            contents: &NoContents,
+            clock: &|| Timestamp(0),
+            log_level: LogLevel::Debug,
+        };
+        let run = Run {
+            mode,
+            stop: &self.stop,
+            deployed_before: self.deployed_before,
+            changed_dependencies: &self.changed_dependencies,
+        };
+        let mut context = Context::new(&id, &surroundings, run);
+        self.registry.handler(id.entity()).unwrap().run(&attributes, &mut context)
+    }
+
+    pub(crate) fn deploy(&self, id: &str, attributes: &str) -> Outcome {
+        self.run(id, attributes, Mode::Deploy)
+    }
+}
+
+/// A run with a new session: nothing is remembered.
+pub(crate) fn run(target: &dyn Target, id: &str, attributes: &str, mode: Mode) -> Outcome {
+    Agent::new(target).run(id, attributes, mode)
+}
+
+/// The last line of the log: why a run failed.
+pub(crate) fn reason(outcome: &Outcome) -> String {
+    let line = outcome.log.last().map(|line| line.message.clone());
+    line.unwrap_or_default()
+}
+
+/// Names of the changed attributes.
+pub(crate) fn changed(outcome: &Outcome) -> Vec<&str> {
+    outcome.change.attributes.iter().map(|change| &*change.name).collect()
+}
+
+/// Lets a command of a machine in memory have an effect on a text file, and succeed.
+pub(crate) fn edits(
+    target: &MemoryTarget,
+    words: &str,
+    path: &'static str,
+    edit: impl Fn(&str, &Invocation<'_>) -> String + Send + Sync + 'static,
+) {
+    target.on(words, move |invocation| {
+        let old = text(invocation.target, path);
+        let new = edit(&old, invocation);
+        invocation.target.put(path, Content::File(new.into()), 0o644);
+        Output::default()
+    });
+}
+
+/// The text of a file, or nothing.
+pub(crate) fn text(target: &dyn Target, path: &str) -> String {
+    let content = target.read_file(path, u64::MAX).unwrap().unwrap_or_default();
+    String::from_utf8(content).unwrap()
+}
