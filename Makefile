@@ -16,7 +16,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ORRERY := $(TARGET_DIR)/release/orrery
 EXAMPLE := examples/fabric
 
-.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests bench fmt docs audit clean
+.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests bench bench-scheduler fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ script-tests:
 
 bench: build ## compare with the reference compiler (minutes); BENCH_FLAGS='--help' lists the choices
 	python3 bench/compile/run.py --orrery $(ORRERY) $(BENCH_FLAGS)
+
+bench-scheduler: ## measure the scheduler alone (a minute)
+	python3 bench/scheduler/run.py $(BENCH_FLAGS)
 
 fmt: setup ## format the Rust sources
 	cargo fmt --all

@@ -3,6 +3,7 @@
 use orrery_model::{Blocked, ResourceId, Timestamp};
 
 use crate::command::{Command, Parts, Priority, Warning};
+use crate::edges::NONE;
 use crate::event::{Scope, VersionDiff};
 use crate::queue::Cause;
 use crate::scheduler::Scheduler;
@@ -94,16 +95,15 @@ impl Scheduler {
         recheck.extend(self.edges.dependents(slot));
         if change.present {
             self.set_dirty(slot, false);
+            self.set_compliant(slot, None);
             self.resources[slot].reset();
             return;
         }
-        let requirements: Vec<u32> = self.edges.requirements(slot).collect();
-        for requirement in requirements {
-            self.drop_edge(slot, requirement);
+        while self.edges.first_requirement(slot) != NONE {
+            self.drop_edge(self.edges.first_requirement(slot));
         }
-        let dependents: Vec<u32> = self.edges.dependents(slot).collect();
-        for dependent in dependents {
-            self.drop_edge(dependent, slot);
+        while self.edges.first_dependent(slot) != NONE {
+            self.drop_edge(self.edges.first_dependent(slot));
         }
         self.resources[slot].blocked = Blocked::Blocked;
         self.set_dirty(slot, false);
@@ -171,18 +171,18 @@ impl Scheduler {
         }
         wanted.sort_unstable();
         wanted.dedup();
-        let mut known: Vec<u32> = self.edges.requirements(slot).collect();
+        let mut known: Vec<(u32, u32)> = self.edges.requirement_edges(slot).collect();
         known.sort_unstable();
         let mut dropped = false;
-        for requirement in &known {
+        for (requirement, edge) in &known {
             if wanted.binary_search(requirement).is_err() {
-                self.drop_edge(slot, *requirement);
+                self.drop_edge(*edge);
                 dropped = true;
             }
         }
         let mut added = false;
         for requirement in wanted {
-            if known.binary_search(&requirement).is_err() {
+            if known.binary_search_by_key(&requirement, |(known, _)| *known).is_err() {
                 self.add_edge(slot, requirement);
                 added = true;
             }

@@ -82,7 +82,7 @@ impl Scheduler {
         visits.insert(start, Visit::Open);
         while let Some((slot, left)) = path.last_mut() {
             let slot = *slot;
-            let Some(requirement) = left.pop() else {
+            let Some((requirement, edge)) = left.pop() else {
                 visits.insert(slot, Visit::Done);
                 path.pop();
                 continue;
@@ -90,7 +90,7 @@ impl Scheduler {
             match visits.get(&requirement) {
                 Some(Visit::Done) => {}
                 Some(Visit::Open) => {
-                    self.drop_edge(slot, requirement);
+                    self.drop_edge(edge);
                     touched.push(slot);
                     let circle =
                         path.iter().map(|(slot, _)| *slot).skip_while(|slot| *slot != requirement);
@@ -108,8 +108,9 @@ impl Scheduler {
     }
 
     /// Requirements that could lead into a circle: those that nothing is below cannot.
-    fn requirements_below(&self, slot: u32) -> Vec<u32> {
-        self.edges.requirements(slot).filter(|slot| self.edges.has_requirements(*slot)).collect()
+    fn requirements_below(&self, slot: u32) -> Vec<(u32, u32)> {
+        let edges = self.edges.requirement_edges(slot);
+        edges.filter(|(requirement, _)| self.edges.has_requirements(*requirement)).collect()
     }
 }
 

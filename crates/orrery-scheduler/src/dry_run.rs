@@ -90,6 +90,25 @@ impl Scheduler {
         self.count_remaining(run, |_| tasks, commands);
     }
 
+    /// Whoever asked for a dry run does not wait for an agent that takes no tasks.
+    pub(crate) fn answer_dry_runs(&mut self, agent: u32, commands: &mut Vec<Command>) {
+        if self.dry_runs.count() == 0 {
+            return;
+        }
+        for task in self.queues.ready_of(agent) {
+            let Kind::DryRun { run, entry } = self.queues[task].kind else {
+                continue;
+            };
+            self.queues.remove(task);
+            if let Some(dry_run) = self.dry_runs.get(run).map(|run| run.id) {
+                let answer = DryRunAnswer::AgentDown;
+                commands.push(Command::DryRunAnswer { dry_run, entry, answer });
+                self.dry_run_answered(run, commands);
+            }
+        }
+        self.wake(agent);
+    }
+
     pub(crate) fn dry_run_answered(&mut self, run: u32, commands: &mut Vec<Command>) {
         self.count_remaining(run, |remaining| remaining - 1, commands);
     }

@@ -1,8 +1,8 @@
 //! Who requires whom, in both directions, in one arena.
 //!
 //! Every edge stands in two lists: the requirements of its dependent and the dependents of its requirement.
-//! The latter is linked both ways, so that a resource with a hundred thousand dependents can lose one of
-//! them at once.
+//! Both are linked both ways, so that a resource with a hundred thousand neighbours can lose one of them
+//! at once.
 
 /// No slot, edge, task or agent.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -11,6 +11,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 struct Edge {
     dependent: u32,
     requirement: u32,
+    previous_requirement: u32,
     /// Next in the list of the dependent's requirements; next free edge, if this one is free.
     next_requirement: u32,
     previous_dependent: u32,
@@ -49,6 +50,7 @@ impl Edges {
         let edge = Edge {
             dependent,
             requirement,
+            previous_requirement: NONE,
             next_requirement,
             previous_dependent: NONE,
             next_dependent,
@@ -64,6 +66,9 @@ impl Edges {
                 free
             }
         };
+        if next_requirement != NONE {
+            self.arena[next_requirement as usize].previous_requirement = at;
+        }
         if next_dependent != NONE {
             self.arena[next_dependent as usize].previous_dependent = at;
         }
@@ -71,25 +76,20 @@ impl Edges {
         self.heads[requirement as usize].dependents = at;
     }
 
-    /// Takes away an edge; the cost is the number of the dependent's requirements.
-    pub(crate) fn unlink(&mut self, dependent: u32, requirement: u32) {
-        let mut before = NONE;
-        let mut at = self.heads[dependent as usize].requirements;
-        while at != NONE && self.arena[at as usize].requirement != requirement {
-            before = at;
-            at = self.arena[at as usize].next_requirement;
-        }
-        if at == NONE {
-            return;
-        }
+    /// Takes away an edge. Gives its dependent and its requirement.
+    pub(crate) fn unlink(&mut self, at: u32) -> (u32, u32) {
         let edge = self.arena[at as usize];
-        if before == NONE {
-            self.heads[dependent as usize].requirements = edge.next_requirement;
+        if edge.previous_requirement == NONE {
+            self.heads[edge.dependent as usize].requirements = edge.next_requirement;
         } else {
-            self.arena[before as usize].next_requirement = edge.next_requirement;
+            self.arena[edge.previous_requirement as usize].next_requirement = edge.next_requirement;
+        }
+        if edge.next_requirement != NONE {
+            self.arena[edge.next_requirement as usize].previous_requirement =
+                edge.previous_requirement;
         }
         if edge.previous_dependent == NONE {
-            self.heads[requirement as usize].dependents = edge.next_dependent;
+            self.heads[edge.requirement as usize].dependents = edge.next_dependent;
         } else {
             self.arena[edge.previous_dependent as usize].next_dependent = edge.next_dependent;
         }
@@ -98,15 +98,22 @@ impl Edges {
         }
         self.arena[at as usize].next_requirement = self.first_free;
         self.first_free = at;
+        (edge.dependent, edge.requirement)
     }
 
-    pub(crate) fn requirements(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
+    /// The requirements of a resource, each with its edge.
+    pub(crate) fn requirement_edges(&self, slot: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         let mut at = self.heads[slot as usize].requirements;
         std::iter::from_fn(move || {
             let edge = self.arena.get(at as usize)?;
+            let found = (edge.requirement, at);
             at = edge.next_requirement;
-            Some(edge.requirement)
+            Some(found)
         })
+    }
+
+    pub(crate) fn requirements(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
+        self.requirement_edges(slot).map(|(requirement, _)| requirement)
     }
 
     pub(crate) fn dependents(&self, slot: u32) -> impl Iterator<Item = u32> + '_ {
@@ -118,7 +125,8 @@ impl Edges {
         })
     }
 
-    /// Where the list of dependents begins, for loops that change other things meanwhile, but no edges.
+    /// Where the list of dependents begins, for loops that change other things meanwhile, but no edges. It is
+    /// the edge to the first of them.
     pub(crate) fn first_dependent(&self, slot: u32) -> u32 {
         self.heads[slot as usize].dependents
     }
@@ -126,6 +134,11 @@ impl Edges {
     /// The dependent at a place in the list, and the next place.
     pub(crate) fn dependent_at(&self, at: u32) -> Option<(u32, u32)> {
         self.arena.get(at as usize).map(|edge| (edge.dependent, edge.next_dependent))
+    }
+
+    /// The edge to the first requirement; `NONE` without.
+    pub(crate) fn first_requirement(&self, slot: u32) -> u32 {
+        self.heads[slot as usize].requirements
     }
 
     pub(crate) fn has_requirements(&self, slot: u32) -> bool {
@@ -155,7 +168,8 @@ mod tests {
             }
         }
         for gone in [(5, 0), (3, 2), (1, 0), (5, 4), (4, 0), (5, 2)] {
-            edges.unlink(gone.0, gone.1);
+            let edge = edges.requirement_edges(gone.0).find(|edge| edge.0 == gone.1).unwrap().1;
+            assert_eq!(edges.unlink(edge), gone);
             expected.retain(|edge| *edge != gone);
             for slot in 0..6 {
                 let requirements = expected.iter().filter(|edge| edge.0 == slot).map(|edge| edge.1);

@@ -97,9 +97,9 @@ impl Scheduler {
         commands: &mut Vec<Command>,
     ) {
         let good = status == OutcomeStatus::Deployed;
+        self.set_compliant(slot, Some(good));
         let record = &mut self.resources[slot];
         record.last_run = HandlerRun::from(status);
-        record.last_run_compliant = Some(good);
         record.last_outcome = Some(status);
         record.last_run_at = Some(now).into();
         record.last_deployed = Some(run.intent);
@@ -153,9 +153,9 @@ impl Scheduler {
     }
 
     pub(crate) fn forget_verdict(&mut self, slot: u32) {
+        self.set_compliant(slot, None);
         let record = &mut self.resources[slot];
         record.last_deployed = None;
-        record.last_run_compliant = None;
         record.last_outcome = None;
         if record.blocked == Blocked::TemporarilyBlocked {
             record.blocked = Blocked::NotBlocked;
@@ -175,7 +175,7 @@ impl Scheduler {
     }
 
     pub(crate) fn has_bad_requirement(&self, slot: u32) -> bool {
-        self.edges.requirements(slot).any(|slot| self.resources[slot].is_known_bad())
+        self.resources[slot].bad_requirements > 0
     }
 
     /// Who waited for this one to get better, and for no other, is tried again.

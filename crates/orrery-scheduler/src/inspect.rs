@@ -225,6 +225,9 @@ impl Scheduler {
             if undeployable != record.undeployable_requirements as usize {
                 return fail("undeployable requirements are miscounted");
             }
+            if required(crate::table::Record::is_known_bad) != record.bad_requirements as usize {
+                return fail("bad requirements are miscounted");
+            }
             if record.undeployable != (record.flags.undefined || undeployable > 0)
                 || record.undeployable != (record.blocked == Blocked::Blocked)
             {

@@ -112,7 +112,12 @@ impl Scheduler {
     }
 
     /// An agent that nobody knows yet can be paused too: its name is in the request, its work may come.
-    pub(crate) fn set_paused(&mut self, names: Option<Vec<Arc<str>>>, paused: bool) {
+    pub(crate) fn set_paused(
+        &mut self,
+        names: Option<Vec<Arc<str>>>,
+        paused: bool,
+        commands: &mut Vec<Command>,
+    ) {
         let agents: Vec<u32> = match names {
             Some(names) => names.iter().map(|name| self.intern_agent(name)).collect(),
             None => (0..).take(self.queues.agents.len()).collect(),
@@ -120,11 +125,17 @@ impl Scheduler {
         for agent in agents {
             self.queues.agent_mut(agent).paused = paused;
             self.wake(agent);
+            if paused {
+                self.answer_dry_runs(agent, commands);
+            }
         }
     }
 
     pub(crate) fn halt(&mut self, now: Timestamp, commands: &mut Vec<Command>) {
         self.halted = true;
+        for agent in (0..).take(self.queues.agents.len()) {
+            self.answer_dry_runs(agent, commands);
+        }
         let running: Vec<u32> = self.runs.iter().map(|(at, _)| at).collect();
         for at in running {
             self.cancel_run(at, CancelReason::Halt, now, commands);

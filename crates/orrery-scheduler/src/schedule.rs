@@ -186,24 +186,45 @@ impl Scheduler {
     pub(crate) fn add_edge(&mut self, dependent: u32, requirement: u32) {
         self.edges.link(dependent, requirement);
         let required = &self.resources[requirement];
-        let (undeployable, scheduled) = (required.undeployable, required.is_scheduled());
+        let (undeployable, bad) = (required.undeployable, required.is_known_bad());
+        let scheduled = required.is_scheduled();
         let record = &mut self.resources[dependent];
         record.undeployable_requirements += u32::from(undeployable);
+        record.bad_requirements += u32::from(bad);
         if scheduled && record.task != NONE {
             let task = record.task;
             self.wait_for_one_more(task);
         }
     }
 
-    pub(crate) fn drop_edge(&mut self, dependent: u32, requirement: u32) {
-        self.edges.unlink(dependent, requirement);
+    pub(crate) fn drop_edge(&mut self, edge: u32) {
+        let (dependent, requirement) = self.edges.unlink(edge);
         let required = &self.resources[requirement];
-        let (undeployable, scheduled) = (required.undeployable, required.is_scheduled());
+        let (undeployable, bad) = (required.undeployable, required.is_known_bad());
+        let scheduled = required.is_scheduled();
         let record = &mut self.resources[dependent];
         record.undeployable_requirements -= u32::from(undeployable);
+        record.bad_requirements -= u32::from(bad);
         if scheduled && record.task != NONE {
             let task = record.task;
             self.wait_for_one_less(task);
+        }
+    }
+
+    /// How the last run left it; dependents count who is bad.
+    pub(crate) fn set_compliant(&mut self, slot: u32, compliant: Option<bool>) {
+        let record = &mut self.resources[slot];
+        let was_bad = record.is_known_bad();
+        record.last_run_compliant = compliant;
+        let is_bad = record.is_known_bad();
+        if was_bad == is_bad {
+            return;
+        }
+        let mut at = self.edges.first_dependent(slot);
+        while let Some((dependent, next)) = self.edges.dependent_at(at) {
+            at = next;
+            let count = &mut self.resources[dependent].bad_requirements;
+            *count = if is_bad { *count + 1 } else { *count - 1 };
         }
     }
 

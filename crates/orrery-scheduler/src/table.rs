@@ -66,6 +66,8 @@ pub(crate) struct Record {
     pub(crate) unsettled_at: u32,
     /// How many of its direct requirements are undeployable.
     pub(crate) undeployable_requirements: u32,
+    /// How many of its direct requirements are known to be bad.
+    pub(crate) bad_requirements: u32,
     /// How many resources have used this slot: tells a mention of an earlier one.
     pub(crate) generation: u32,
     links: [Links; 2],
@@ -114,6 +116,7 @@ impl Record {
             task: NONE,
             unsettled_at: NONE,
             undeployable_requirements: 0,
+            bad_requirements: 0,
             generation,
             links: [UNLINKED; 2],
         }
@@ -182,7 +185,7 @@ impl Record {
         }
     }
 
-    /// Takes over how the runs of an earlier life ended.
+    /// Takes over how the runs of an earlier life ended. It must have no dependents yet: they count who is bad.
     pub(crate) fn restore(&mut self, state: &ResourceState) {
         self.last_run = state.last_run;
         self.last_run_compliant = state.last_run_compliant;
@@ -195,7 +198,7 @@ impl Record {
         self.parked = state.parked;
     }
 
-    /// Forgets how runs ended: the resource is as if it were new.
+    /// Forgets how runs ended: the resource is as if it were new. It must not be known to be bad.
     pub(crate) fn reset(&mut self) {
         let kept = Record {
             agent: self.agent,
@@ -206,6 +209,7 @@ impl Record {
             unsettled_at: self.unsettled_at,
             undeployable: self.undeployable,
             undeployable_requirements: self.undeployable_requirements,
+            bad_requirements: self.bad_requirements,
             ..Record::new(self.generation.wrapping_add(1))
         };
         *self = kept;

@@ -36,12 +36,12 @@ pub enum Because {
     },
     /// Its intent changed while it was running: that run does not count, and the next follows.
     Outdated,
-    /// Its task waits for others to end. `first` explains one of them.
+    /// Its task waits for others to end. `first` explains one of them, unless the chain is very long.
     WaitingOn {
         resources: Vec<ResourceId>,
         priority: Priority,
         reason: Reason,
-        first: Box<Why>,
+        first: Option<Box<Why>>,
     },
     /// Its task is ready. `behind` is what the agent does now.
     Queued {
@@ -139,11 +139,9 @@ impl Scheduler {
                 .collect();
             slots.sort_unstable();
             let first = slots.first().filter(|_| depth > 0);
-            if let Some(first) = first.and_then(|first| self.explain(*first, depth - 1)) {
-                let resources = self.ids(&slots);
-                let first = Box::new(first);
-                because.push(Because::WaitingOn { resources, priority, reason, first });
-            }
+            let first = first.and_then(|first| self.explain(*first, depth - 1)).map(Box::new);
+            let resources = self.ids(&slots);
+            because.push(Because::WaitingOn { resources, priority, reason, first });
             return;
         }
         let agent = self.queues.agent(record.agent);
@@ -243,7 +241,7 @@ impl Why {
         write!(f, "{indent}{} is {}", self.id, self.status.as_str())?;
         for because in &self.because {
             write!(f, "\n{indent}  {because}")?;
-            if let Because::WaitingOn { first, .. } = because {
+            if let Because::WaitingOn { first: Some(first), .. } = because {
                 f.write_str("\n")?;
                 first.write(f, depth + 2)?;
             }

@@ -220,6 +220,25 @@ fn a_new_intent_unblocks() {
     assert_eq!(world.waiting(), ["b"]);
 }
 
+// 29
+#[test]
+fn a_bad_requirement_that_is_interrupted_is_no_longer_known_to_be_bad() {
+    let mut world = with_failed(&["a"], &[r("a"), r("b").requires(&["a"])]);
+    world.deploy();
+    world.event(Event::Cancel(Filter::ids([id("a")])));
+    let task = world.task("a");
+    world.finish_task(task, TaskResult::Cancelled);
+    assert_eq!(
+        (world.state("b").blocked, world.running_names()),
+        (Blocked::NotBlocked, vec!["b".into()])
+    );
+    world.run_all();
+    assert_eq!(world.dirty(), ["a", "b"]);
+    world.deploy();
+    world.run_all();
+    assert!(world.dirty().is_empty());
+}
+
 // 30
 #[test]
 fn deploys_leave_out_what_waits_for_recovery_but_repairs_and_names_do_not() {

@@ -2,207 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use orrery_model::{Blocked, Duration, OutcomeStatus, Timestamp, VersionNumber};
+use orrery_model::{Blocked, Duration, OutcomeStatus, VersionNumber};
 use orrery_scheduler::{
-    Command, Event, Filter, Interval, Retry, Settings, Start, TaskKind, TaskNumber, TaskResult,
-    VersionDiff,
+    AgentGroup, Command, Event, ResourceIndex, Scheduler, Settings, Start, TaskKind, TaskNumber,
+    TaskResult, VersionDiff,
 };
 use proptest::prelude::*;
 
 use crate::reference::Reference;
+use crate::steps::{AGENTS, Choice, DraftVersion, Step, draft_version, settings, step};
 use crate::world::{Model, World, calm, id, name_of, r, whole};
-
-/// Ten resources on four agents; small, so that they meet.
-const NAMES: [&str; 10] = ["x/a", "x/b", "x/c", "y/a", "y/b", "y/c", "z/a", "z/b", "w/a", "w/b"];
-const AGENTS: [&str; 4] = ["x", "y", "z", "w"];
-
-/// How one resource of a random version is made.
-#[derive(Clone, Debug)]
-struct Draft {
-    present: bool,
-    value: u8,
-    undefined: bool,
-    sends: bool,
-    deaf: bool,
-    reports: bool,
-    set: u8,
-    /// Places, within the shuffled names, of what it requires; only those before it count.
-    requires: Vec<usize>,
-}
-
-/// A version: a shuffling of the names, so that edges turn round between versions, and a draft for each.
-#[derive(Clone, Debug)]
-struct DraftVersion {
-    rotation: usize,
-    drafts: Vec<Draft>,
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Versions(Vec<DraftVersion>),
-    /// A few resources of the current model get another value.
-    Touch(Vec<usize>),
-    Finish {
-        which: usize,
-        status: Option<OutcomeStatus>,
-    },
-    /// An answer of a task that has ended or never was.
-    Stray(u64),
-    Deploy(Choice),
-    Repair(Choice),
-    Cancel(Choice),
-    Pause(usize),
-    Unpause(usize),
-    Halt,
-    Resume,
-    Pass(u64),
-    Settings(usize),
-    Restart {
-        reset: bool,
-        newer: Option<DraftVersion>,
-    },
-}
-
-#[derive(Clone, Debug)]
-enum Choice {
-    All,
-    Agent(usize),
-    Names(Vec<usize>),
-    Both(usize, Vec<usize>),
-}
-
-impl Choice {
-    fn filter(&self) -> Filter {
-        let ids = |places: &[usize]| places.iter().map(|place| id(NAMES[*place])).collect();
-        match self {
-            Choice::All => Filter::all(),
-            Choice::Agent(agent) => Filter::agent(AGENTS[*agent]),
-            Choice::Names(places) => Filter { ids: Some(ids(places)), agents: None },
-            Choice::Both(agent, places) => {
-                Filter { ids: Some(ids(places)), ..Filter::agent(AGENTS[*agent]) }
-            }
-        }
-    }
-}
-
-impl DraftVersion {
-    fn models(&self) -> Vec<Model> {
-        // Multiples of a number without a common factor visit every place once.
-        let names: Vec<&str> = (0..NAMES.len())
-            .map(|place| NAMES[(place * 3 + self.rotation * (1 + place % 2)) % NAMES.len()])
-            .collect();
-        let mut models: Vec<Model> = Vec::new();
-        for (name, draft) in names.iter().zip(&self.drafts) {
-            if !draft.present || models.iter().any(|model| model.name == *name) {
-                continue;
-            }
-            let mut model = r(name).value(draft.value);
-            model.flags.undefined = draft.undefined;
-            model.flags.send_event = draft.sends;
-            model.flags.receive_events = !draft.deaf;
-            model.flags.report_only = draft.reports;
-            if draft.set > 0 {
-                model = model.set(&format!("set{}", draft.set));
-            }
-            let before = models.iter().enumerate();
-            let required = before.filter(|(place, _)| draft.requires.contains(place));
-            model.requires = required.map(|(_, model)| model.name.clone()).collect();
-            models.push(model);
-        }
-        models.sort_by(|one, other| one.name.cmp(&other.name));
-        models
-    }
-}
-
-fn draft_version() -> impl Strategy<Value = DraftVersion> {
-    let draft = (
-        prop::bool::weighted(0.85),
-        0..3_u8,
-        prop::bool::weighted(0.1),
-        prop::bool::weighted(0.3),
-        prop::bool::weighted(0.1),
-        prop::bool::weighted(0.1),
-        0..3_u8,
-        prop::collection::vec(0..NAMES.len(), 0..3),
-    );
-    let draft =
-        draft.prop_map(|(present, value, undefined, sends, deaf, reports, set, requires)| Draft {
-            present,
-            value,
-            undefined,
-            sends,
-            deaf,
-            reports,
-            set,
-            requires,
-        });
-    (0..4_usize, prop::collection::vec(draft, NAMES.len()))
-        .prop_map(|(rotation, drafts)| DraftVersion { rotation, drafts })
-}
-
-fn choice() -> impl Strategy<Value = Choice> {
-    let names = || prop::collection::vec(0..NAMES.len(), 1..4);
-    prop_oneof![
-        3 => Just(Choice::All),
-        1 => (0..AGENTS.len()).prop_map(Choice::Agent),
-        2 => names().prop_map(Choice::Names),
-        1 => (0..AGENTS.len(), names()).prop_map(|(agent, names)| Choice::Both(agent, names)),
-    ]
-}
-
-fn status() -> impl Strategy<Value = Option<OutcomeStatus>> {
-    prop_oneof![
-        8 => Just(Some(OutcomeStatus::Deployed)),
-        3 => Just(Some(OutcomeStatus::Failed)),
-        1 => Just(Some(OutcomeStatus::Unavailable)),
-        2 => Just(Some(OutcomeStatus::Skipped)),
-        4 => Just(Some(OutcomeStatus::SkippedForDependency)),
-        1 => Just(Some(OutcomeStatus::NonCompliant)),
-        1 => Just(None),
-    ]
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        4 => prop::collection::vec(draft_version(), 1..4).prop_map(Step::Versions),
-        4 => prop::collection::vec(0..NAMES.len(), 1..4).prop_map(Step::Touch),
-        30 => (0..8_usize, status()).prop_map(|(which, status)| Step::Finish { which, status }),
-        1 => (0..50_u64).prop_map(Step::Stray),
-        3 => choice().prop_map(Step::Deploy),
-        3 => choice().prop_map(Step::Repair),
-        2 => choice().prop_map(Step::Cancel),
-        2 => (0..AGENTS.len()).prop_map(Step::Pause),
-        3 => (0..AGENTS.len()).prop_map(Step::Unpause),
-        1 => Just(Step::Halt),
-        2 => Just(Step::Resume),
-        6 => (0..80_u64).prop_map(Step::Pass),
-        1 => (0..4_usize).prop_map(Step::Settings),
-        2 => (prop::bool::weighted(0.2), prop::option::weighted(0.3, draft_version()))
-            .prop_map(|(reset, newer)| Step::Restart { reset, newer }),
-    ]
-}
-
-fn settings(number: usize) -> Settings {
-    let every = |seconds| Interval::Every(Duration::from_secs(seconds));
-    let retry = Retry { factor: 2, attempts_max: Some(3), ..Retry::constant() };
-    let (deploy_interval, repair_interval) = match number {
-        0 => (every(50), every(120)),
-        1 => (every(90), every(40)),
-        2 => (Interval::Off, every(60)),
-        _ => (every(30), Interval::Off),
-    };
-    let task_time_max = (number == 1).then(|| Duration::from_secs(100));
-    let cancel_time_max = Duration::from_secs(20);
-    Settings { deploy_interval, repair_interval, retry, task_time_max, cancel_time_max, ..calm() }
-}
 
 /// Both machines, and what the driver knows.
 struct Pair {
     world: World,
     reference: Reference,
     next_version: u32,
-    /// The intent that was last started of each resource of this life.
-    started_intents: BTreeMap<String, u64>,
 }
 
 impl Pair {
@@ -212,7 +27,6 @@ impl Pair {
             world: World::new(settings.clone()),
             reference: Reference::new(settings),
             next_version: 1,
-            started_intents: BTreeMap::new(),
         }
     }
 
@@ -266,7 +80,12 @@ impl Pair {
         for start in &starts {
             let agent = self.world.scheduler.agent_name(start.agent).unwrap().to_owned();
             let name = self.world.name_of_start(start);
-            assert_eq!(start.intent, self.reference.known[&name].state.intent.unwrap());
+            let wanted = self.reference.known[&name].state.intent;
+            assert_eq!(
+                Some(start.intent),
+                wanted,
+                "{name} starts with an intent that was overtaken"
+            );
             assert!(started.insert(agent, name).is_none(), "two tasks of one agent start");
         }
         assert_eq!(started, self.reference.dispatch(), "what starts");
@@ -286,8 +105,7 @@ impl Pair {
             assert_eq!(scheduler.is_dirty(index), known.dirty, "dirt of {name}");
             assert_eq!(scheduler.timer(index), self.reference.timer(&name), "timer of {name}");
             let waiting = scheduler.waiting_on(index);
-            let waiting =
-                waiting.map(|others| others.into_iter().map(self::namer(scheduler)).collect());
+            let waiting = waiting.map(|others| others.into_iter().map(namer(scheduler)).collect());
             let expected = self.reference.waiting_on(&name).filter(|others| !others.is_empty());
             assert_eq!(waiting, expected, "what {name} waits for");
             assert!(scheduler.why(index).is_some_and(|why| !why.because.is_empty()), "no reason");
@@ -456,7 +274,6 @@ impl Pair {
             index.map_or(u32::MAX, |index| u32::try_from(index.as_usize()).unwrap())
         };
         self.reference.restart(reset, &newer, &order);
-        self.started_intents.clear();
         self.compare_starts();
         self.compare();
     }
@@ -494,9 +311,7 @@ impl Pair {
 }
 
 /// The name of an index.
-fn namer(
-    scheduler: &orrery_scheduler::Scheduler,
-) -> impl Fn(orrery_scheduler::ResourceIndex) -> String + '_ {
+fn namer(scheduler: &Scheduler) -> impl Fn(ResourceIndex) -> String + '_ {
     |index| name_of(scheduler.id(index).unwrap())
 }
 
@@ -519,6 +334,46 @@ proptest! {
         pair.settle();
     }
 
+    /// Limits hold, and nobody waits for room that is there.
+    #[test]
+    fn limits_are_kept_and_used(
+        first in draft_version(),
+        steps in prop::collection::vec(step(), 1..40),
+        over_all in prop::option::of(1..4_u32),
+        of_group in 0..3_u32,
+    ) {
+        let group = AgentGroup {
+            name: "some".into(),
+            agents: vec!["x".into(), "y".into(), "nobody".into()],
+            running_max: of_group,
+        };
+        let limits = Settings { running_max: over_all, groups: vec![group], ..calm() };
+        let mut world = World::new(limits.clone());
+        world.version(1, &first.models());
+        let mut number = 1;
+        for step in steps {
+            match step {
+                Step::Versions(drafts) => {
+                    number += 1;
+                    world.version(number, &drafts[0].models());
+                }
+                Step::Finish { which, status: Some(status) } if !world.running.is_empty() => {
+                    let task = world.running[which % world.running.len()].task;
+                    world.finish_task(task, TaskResult::Finished(status));
+                }
+                Step::Repair(choice) => world.event(Event::Repair(choice.filter())),
+                Step::Deploy(choice) => world.event(Event::Deploy(choice.filter())),
+                Step::Cancel(choice) => world.event(Event::Cancel(choice.filter())),
+                Step::Pause(agent) => world.pause(AGENTS[agent]),
+                Step::Unpause(agent) => world.unpause(AGENTS[agent]),
+                Step::Settings(1) => world.event(Event::SettingsChanged(Box::new(calm()))),
+                Step::Settings(_) => world.event(Event::SettingsChanged(Box::new(limits.clone()))),
+                _ => continue,
+            }
+            check_limits(&world);
+        }
+    }
+
     /// Several versions at once mean the same as one by one: what is wanted, who is gone, who requires whom.
     #[test]
     fn folding_versions_keeps_their_net_effect(
@@ -538,8 +393,44 @@ proptest! {
     }
 }
 
+/// Nothing starts beyond a limit; what ran before a limit came may still run.
+fn check_limits(world: &World) {
+    let scheduler = &world.scheduler;
+    let Settings { running_max, groups, .. } = scheduler.settings();
+    let running: Vec<&str> =
+        scheduler.running().iter().filter_map(|run| scheduler.agent_name(run.agent)).collect();
+    let limits = |agent: &str| {
+        let group = groups.iter().find(|group| group.agents.iter().any(|one| **one == *agent));
+        let of_group = group.map(|group| {
+            let members = |agent: &&&str| group.agents.iter().any(|one| **one == ***agent);
+            (running.iter().filter(members).count(), group.running_max as usize)
+        });
+        let over_all = running_max.map(|limit| (running.len(), limit as usize));
+        [of_group, over_all].into_iter().flatten().collect::<Vec<_>>()
+    };
+    for command in &world.commands {
+        if let Command::Start(start) = command {
+            let agent = scheduler.agent_name(start.agent).unwrap();
+            for (running, limit) in limits(agent) {
+                assert!(running <= limit, "{agent} started beyond a limit of {limit}");
+            }
+        }
+    }
+    for agent in scheduler.agents() {
+        let name = scheduler.agent_name(agent).unwrap();
+        let idle = !running.contains(&name) && !scheduler.is_paused(agent);
+        if idle && !scheduler.queue(agent).is_empty() {
+            let full = limits(name).into_iter().any(|(running, limit)| running >= limit);
+            assert!(full, "{name} waits for no reason");
+        }
+    }
+}
+
+/// Requirements, intent, and whether it is undefined.
+type Wanted = (Vec<String>, Option<[u8; 16]>, bool);
+
 /// Intents and requirements of all that is managed.
-fn wanted(world: &World) -> BTreeMap<String, (Vec<String>, Option<[u8; 16]>, bool)> {
+fn wanted(world: &World) -> BTreeMap<String, Wanted> {
     let scheduler = &world.scheduler;
     let describe = |index| {
         let name = namer(scheduler);
@@ -578,7 +469,7 @@ fn replaying_events_repeats_every_decision() {
                 }
             }
             world.pass(17);
-            log.push(format!("{:?} {:?}", world.commands, Timestamp(0)));
+            log.push(format!("{:?}", world.commands));
         }
         log
     };

@@ -262,6 +262,24 @@ fn a_dry_run_answers_for_what_cannot_run_and_comes_to_an_end() {
 
 // 69
 #[test]
+fn a_dry_run_does_not_wait_for_agents_that_are_paused_or_halted_meanwhile() {
+    let models = [r("x/a"), r("x/b"), r("x/c"), r("y/a"), r("y/b")];
+    let mut world = World::new(calm());
+    world.event(dry_run(1, 1, &models));
+    world.pause("x");
+    assert_eq!(answers(&world), [(1, DryRunAnswer::AgentDown), (2, DryRunAnswer::AgentDown)]);
+    world.event(Event::Halt);
+    assert_eq!(answers(&world), [(4, DryRunAnswer::AgentDown)]);
+    for task in [world.running[0].task, world.running[1].task] {
+        world.finish_task(task, TaskResult::Cancelled);
+    }
+    let finished = Command::DryRunFinished { dry_run: DryRunId(1), refused: false };
+    assert_eq!(world.commands, [finished]);
+    world.assert_at_rest();
+}
+
+// 69
+#[test]
 fn dry_runs_ignore_order_survive_deletion_and_are_refused_while_halted() {
     let models = [r("x/a"), r("x/b").requires(&["x/a"])];
     let mut world = World::deployed(&models);

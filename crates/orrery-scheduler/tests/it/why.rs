@@ -20,7 +20,10 @@ fn a_waiting_task_names_the_chain_down_to_what_runs() {
         panic!("{}", why(&world, "c"));
     };
     assert_eq!((resources.as_slice(), *priority), (&[id("b")][..], Priority::NewVersion));
-    let Because::WaitingOn { first, .. } = &first.because[0] else { panic!("{first}") };
+    let first = first.as_ref().unwrap();
+    let Because::WaitingOn { first: Some(first), .. } = &first.because[0] else {
+        panic!("{first}")
+    };
     assert!(matches!(first.because[0], Because::Running { .. }));
     let expected = "test::Null[c,name=c] is available\n  \
         waiting for test::Null[b,name=b], because version 1 was released\n    \
@@ -29,6 +32,20 @@ fn a_waiting_task_names_the_chain_down_to_what_runs() {
         test::Null[a,name=a] is deploying\n          \
         running since 2023-11-14T22:13:20.000000Z, because version 1 was released";
     assert_eq!(why(&world, "c").to_string(), expected);
+}
+
+#[test]
+fn a_very_long_chain_is_followed_only_so_far() {
+    let mut world = World::new(calm());
+    let link = |n: usize| {
+        let before = format!("n{:03}", n.saturating_sub(1));
+        let model = r(&format!("n{n:03}"));
+        if n == 0 { model } else { model.requires(&[&before]) }
+    };
+    world.version(1, &(0..100).map(link).collect::<Vec<_>>());
+    let text = why(&world, "n099").to_string();
+    assert!(text.contains("waiting for test::Null[n098,name=n098]"));
+    assert!(text.lines().count() < 50, "{text}");
 }
 
 #[test]
