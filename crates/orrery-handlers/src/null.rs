@@ -1,4 +1,5 @@
-//! `std::testing::NullResource`: nothing, with an outcome of choice. For tests of models and of the engine.
+//! `std::testing::NullResource` and `std::testing::ScriptedResource`: nothing, the latter with an outcome of
+//! choice. For tests of models and of the engine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +15,13 @@ use crate::registry::Registry;
 use crate::target::StopReason;
 
 pub(crate) fn register(registry: &mut Registry) {
-    let fields = ["delay_ms", "facts", "fail", "int_value", "outcome", "purged", "value"];
+    let fields = ["fail", "int_value", "purged", "value"];
     let declaration = ResourceType::new("std::testing::NullResource", "agentname", "name", &fields);
     registry.register(declaration, Arc::new(NullHandler));
+    let fields = ["delay_ms", "facts", "fail", "int_value", "outcome", "purged", "value"];
+    let scripted = "std::testing::ScriptedResource";
+    registry
+        .register(ResourceType::new(scripted, "agentname", "name", &fields), Arc::new(NullHandler));
 }
 
 #[derive(Clone, Copy, Debug)]
