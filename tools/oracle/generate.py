@@ -14,13 +14,14 @@ import random
 import sys
 
 from cases import Case, format_case
+from random_extras import Extras
 from random_parts import Entity, Relation, Scope
 
 # What a loop creates is numbered one higher than what it reads, and nothing is created from this number on.
 HIGHEST_NUMBER = 3
 
 
-class Generator:
+class Generator(Extras):
     """Builds one model from a seed."""
 
     def __init__(self, seed: int) -> None:
@@ -35,6 +36,7 @@ class Generator:
         # Ends that have one writer, and got their value; and names of instances that have another name.
         self.settled: set[tuple[str, str]] = set()
         self.aliases: set[str] = set()
+        self.choose_extras()
 
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
@@ -52,11 +54,13 @@ class Generator:
         self.modules = [module for module in ("m", "m::sub", "k") if self.chance(0.2)]
         if "m::sub" in self.modules and "m" not in self.modules:
             self.modules.insert(0, "m")
-        files: dict[str, list[str]] = {module: [] for module in ["__config__", *self.modules]}
+        files: dict[str, list[str]] = {module: self.type_text() for module in ["__config__", *self.modules]}
         self.make_entities()
         self.make_relations()
+        self.make_family(len(self.relations))
         for entity in self.entities:
             files[entity.namespace] += self.entity_text(entity)
+        files["__config__"] += self.mixin_text() + self.family_text()
         for relation in self.relations:
             # A relation may stand in any file that sees both entities; main sees all.
             same = relation.owner.namespace == relation.target.namespace
@@ -142,10 +146,9 @@ class Generator:
         return self.random.choice([(0, None)] * 14 + [(0, 1)] * 7 + [(0, 3), (1, None)])
 
     def entity_text(self, entity: Entity) -> list[str]:
-        extends = f" extends {self.type_name(entity.parent, entity.namespace)}" if entity.parent else ""
-        lines = [f"entity {entity.name}{extends}:"]
+        lines = [f"entity {entity.name}{self.parents_text(entity)}:"]
         if not entity.parent:
-            lines += ["  int n", "  int v = 0", "  string? s = null", "  bool b = false"]
+            lines += ["  int n", "  int v = 0", "  string? s = null", "  bool b = false", *self.extra_attributes()]
         elif self.chance(0.3):
             lines.append(self.pick("  int v = 1", "  bool b = true", '  string? s = "d"', f"  int w{entity.rank} = 7"))
         if entity.computed:
@@ -179,7 +182,11 @@ class Generator:
             for _ in range(self.random.randint(1, 3)):
                 lines += indented(self.statement(scope))
             lines.append("end")
-            lines.append(f"implement {kind} using {name}" + (f" when {condition}" if condition else ""))
+            names = [name]
+            if self.chance(0.2):
+                names.insert(self.random.randint(0, 1), other := self.fresh("i"))
+                lines += [f"implementation {other} for {kind}:", *indented(self.statement(scope)), "end"]
+            lines.append(f"implement {kind} using {', '.join(names)}" + (f" when {condition}" if condition else ""))
         if entity.computed:
             number, _ = self.number(own)
             lines += [f"implementation w_{entity.name} for {kind}:", f"  self.w = {number}", "end"]
@@ -212,6 +219,8 @@ class Generator:
             if relation.is_list and self.chance(0.15):
                 value = f"{path}.{relation.name}"
                 statements.append([f'std::print(["{value}", [z.n for z in {value}]])'])
+        for name in ("ta", "tb") if self.has_steps else ():
+            statements.insert(self.random.randint(0, len(statements)), self.steps(name))
         if self.chance(0.5):
             # The order of statements decides what is frozen first.
             self.random.shuffle(statements)
@@ -219,7 +228,7 @@ class Generator:
 
     def statement(self, scope: Scope) -> list[str]:
         deeper = scope.depth < 2
-        kinds = [(self.write, 9), (self.loop, 4 * deeper), (self.branch, 4 * deeper), (self.show, 5), (self.new_variable, 2), (self.new_number, 2)]
+        kinds = [(self.write, 9), (self.loop, 4 * deeper), (self.branch, 4 * deeper), (self.show, 5), (self.new_variable, 2), (self.new_number, 2), (self.extra_statement, 3 * deeper)]
         function = self.random.choices([kind for kind, _ in kinds], [weight for _, weight in kinds])[0]
         return function(scope) or self.show(scope)
 
@@ -243,7 +252,8 @@ class Generator:
         if relation.writer == "anyone":
             return True
         place = "implementation" if path == "self" else "statement"
-        return relation.writer == place and scope.source is None and path not in self.aliases and (path, relation.name) not in self.settled
+        once = scope.source is None and not scope.repeated
+        return relation.writer == place and once and path not in self.aliases and (path, relation.name) not in self.settled
 
     def related(self, relation: Relation, scope: Scope) -> str:
         """An expression for the value of a relation."""
@@ -295,6 +305,8 @@ class Generator:
         choices += [f'std::print(["{label}", {name}])' for name, _ in scope.numbers[-1:]]
         if entity.has_computed():
             choices.append(f'std::print(["{label}", {path}.w])')
+        if self.chance(0.4):
+            choices = self.extra_shows(label, path, entity)
         for relation in entity.all_relations():
             value = f"{path}.{relation.name}"
             choices.append(f'std::print(["{label}", {value} is defined])')
@@ -323,7 +335,7 @@ class Generator:
                 return None
             entity = self.random.choice(kinds)
             value = self.constructor(entity, scope)
-            if entity.has_index() or scope.source:
+            if entity.has_index() or scope.source or scope.repeated:
                 self.aliases.add(name)
         scope.instances.append((name, entity))
         return [f"{name} = {value}"]
@@ -344,6 +356,7 @@ class Generator:
         if self.has_unknown and scope.namespace == "__config__" and self.chance(0.1):
             return "u", 0
         choices = [(str(self.random.randint(0, 3)), 0), *scope.numbers]
+        choices += self.extra_numbers(scope) if self.chance(0.4) else []
         for path, entity in scope.instances:
             choices += [(f"{path}.n", 0), (f"{path}.n + 1", 0)]
             for relation in entity.all_relations():
@@ -364,9 +377,13 @@ class Generator:
                     choices.append((f"{counted} {self.random.randint(0, 2)}", relation.level + 1))
                 choices.append((f"{value} is defined", relation.level + 1))
                 choices.append((f"not ({value} is defined)", relation.level + 1))
+        if self.chance(0.4):
+            choices += self.extra_conditions(scope)
         if not choices:
             return self.pick("true", "1 < 2", "false"), 0
         text, level = self.random.choice(choices)
+        if self.has_unknown and scope.namespace == "__config__" and self.chance(0.06):
+            text = self.pick("u == 1", f"{text} and u == 1", f"{text} or u == 1", f"not (u == 2) and {text}")
         if self.chance(0.2):
             other, other_level = self.random.choice(choices)
             text, level = f"{text} {self.pick('and', 'or')} {other}", max(level, other_level)
@@ -396,10 +413,15 @@ class Generator:
         if relation.wants_new_value() and self.chance(0.9):
             lists = []
         roll = self.random.random()
+        nested = self.nested_lists(relation, scope) if lists and self.chance(0.15) else []
+        if nested:
+            return self.random.choice(nested)
+        if self.has_unknown and scope.namespace == "__config__" and not relation.inverse and self.chance(0.05):
+            return f"[{self.instance(relation, scope)}, u]"
         if lists and roll < 0.2:
             return self.random.choice(lists)
         if lists and roll < 0.3:
-            return f"[z for z in {self.random.choice(lists)} if {self.pick('z.n > 0', 'z.b', 'z.n != 2', 'z.s is defined')}]"
+            return f"[z for z in {self.random.choice(lists)} if {self.pick('z.n > 0', 'z.b', 'z.n != 2', 'z.s is defined', 'z.n > 0 and z.v == 0', 'z.s == null')}]"
         if roll < 0.42:
             items = [self.instance(relation, scope) for _ in range(self.random.randint(0, 3))]
             items += [self.random.choice(lists)] if lists and self.chance(0.4) else []
@@ -433,6 +455,7 @@ class Generator:
                 arguments.append(f"b={self.pick('true', 'false')}")
             if self.has_unknown and scope.namespace == "__config__" and self.chance(0.1):
                 arguments.append("s=u")
+            arguments += self.extra_arguments()
         for relation in entity.all_relations():
             free = relation.writer == "constructor" and not indexed or relation.writer == "anyone"
             wanted = self.chance(0.2) or (relation.writer == "constructor" and self.chance(0.7)) or (relation.low > 0 and self.chance(0.9))

@@ -83,6 +83,8 @@ class Scope:
     # Relations from this level on may be written.
     lowest_level: int = 0
     depth: int = 0
+    # Whether this runs more than once, in a loop over numbers.
+    repeated: bool = False
 
     def nested(self, level: int = 0) -> Scope:
         return Scope(
@@ -93,6 +95,7 @@ class Scope:
             self.lowest_rank,
             max(self.lowest_level, level),
             self.depth + 1,
+            self.repeated,
         )
 
     def ends(self) -> list[tuple[str, Relation]]:

@@ -7,9 +7,10 @@ use orrery_syntax::ast::{self, Item, Loc};
 use orrery_syntax::{Interner, Symbol};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
+use crate::define_plugins::ShowFile;
 use crate::error::{CompileError, Result};
+use crate::host::Signature;
 use crate::load::LoadedFile;
-use crate::plugins::NativePlugin;
 use crate::program::{
     Attribute, AttributeId, Definition, Entity, EntityId, Index, Namespace, NamespaceId, Program,
     RelationEnd, Type, TypeId,
@@ -35,6 +36,10 @@ pub(crate) struct Builder {
     pub warnings: Vec<(&'static str, String, Option<Loc>)>,
     pub std_entity: EntityId,
     pub policy: Vec<String>,
+    /// What entities have got from their ancestors so far.
+    pub inherited: usize,
+    /// Attributes and relations by the entity that declares them.
+    pub own_names: FxHashMap<(EntityId, Symbol), AttributeId>,
 }
 
 /// Position of a definition among the loaded files.
@@ -57,19 +62,27 @@ impl Builder {
             warnings: Vec::new(),
             std_entity: EntityId(0),
             policy,
+            inherited: 0,
+            own_names: FxHashMap::default(),
         }
     }
 
-    pub(crate) fn define(&mut self, files: &[LoadedFile], plugins: &[NativePlugin]) -> Result<()> {
+    pub(crate) fn define(
+        &mut self,
+        files: &[LoadedFile],
+        plugins: Vec<Signature>,
+        show: ShowFile<'_>,
+    ) -> Result<()> {
         self.namespaces(files)?;
         let names = self.names(files)?;
-        self.plugins(plugins);
+        self.plugins(plugins, files, show)?;
         self.typedef_bases(files, &names)?;
         self.entities(files, &names)?;
+        self.plugin_types(show)?;
         self.builtin_relation();
         self.relations_and_implementations(files)?;
         self.check_inherited_names()?;
-        self.finish_entities();
+        self.finish_entities()?;
         self.indexes(files)?;
         self.precedence()?;
         Ok(())
@@ -193,19 +206,6 @@ impl Builder {
     pub(crate) fn full_name(&self, namespace: NamespaceId, name: Symbol) -> String {
         let namespace = self.program.namespaces[namespace.index()].name;
         format!("{}::{}", self.text(namespace), self.text(name))
-    }
-
-    fn plugins(&mut self, plugins: &[NativePlugin]) {
-        for (number, plugin) in plugins.iter().enumerate() {
-            self.program.plugins.push(*plugin);
-            let Some((namespace, name)) = plugin.name.rsplit_once("::") else { continue };
-            let namespace = self.program.interner.intern(namespace);
-            let name = self.program.interner.intern(name);
-            if let Some(&id) = self.program.namespace_of.get(&namespace) {
-                let definitions = &mut self.program.namespaces[id.index()].definitions;
-                definitions.entry(name).or_insert(Definition::Plugin(number as u32));
-            }
-        }
     }
 
     fn typedef_bases(&mut self, files: &[LoadedFile], names: &FxHashMap<Place, u32>) -> Result<()> {
@@ -423,18 +423,17 @@ impl Builder {
 
     /// An entity has one attribute or relation of a name.
     fn check_relation_name(&self, entity: EntityId, name: ast::Name) -> Result<()> {
-        for &own in &self.program.entity(entity).own {
-            let attribute = self.program.attribute(own);
-            if attribute.name == name.symbol && entity != self.std_entity {
+        match self.own_names.get(&(entity, name.symbol)) {
+            Some(&own) if entity != self.std_entity => {
                 let text = format!(
                     "attribute '{}' already exists on entity '{}'",
                     self.text(name.symbol),
                     self.text(self.program.entity(entity).short)
                 );
-                return Err(duplicate(text, attribute.loc, name.loc));
+                Err(duplicate(text, self.program.attribute(own).loc, name.loc))
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// A relation may not have the name of anything that is inherited.
@@ -443,19 +442,14 @@ impl Builder {
             if relation.relation.is_none() {
                 continue;
             }
-            for ancestor in self.lineage(relation.entity).into_iter().skip(1) {
-                let ancestor = self.program.entity(ancestor);
-                for &own in &ancestor.own {
-                    let attribute = self.program.attribute(own);
-                    if attribute.name == relation.name {
-                        let text = format!(
-                            "Attribute name {} is already defined in {}, unable to define relationship",
-                            self.text(relation.name),
-                            self.text(ancestor.short)
-                        );
-                        return Err(duplicate(text, relation.loc, attribute.loc));
-                    }
-                }
+            let same_name = |other: &Attribute| other.name == relation.name;
+            if let Some(other) = self.inherited_attribute(relation.entity, same_name) {
+                let text = format!(
+                    "Attribute name {} is already defined in {}, unable to define relationship",
+                    self.text(relation.name),
+                    self.text(self.program.entity(other.entity).short)
+                );
+                return Err(duplicate(text, relation.loc, other.loc));
             }
         }
         Ok(())
@@ -485,6 +479,7 @@ impl Builder {
             loc: name.loc,
         });
         self.program.entities[entity.index()].own.push(id);
+        self.own_names.entry((entity, name.symbol)).or_insert(id);
         id
     }
 

@@ -11,6 +11,12 @@ use crate::load::LoadedFile;
 use crate::program::{Attribute, AttributeId, Definition, EntityId, NamespaceId, Type};
 use crate::value::Value;
 
+/// How many ancestors, attributes and implementations all entities have together, inherited ones
+/// counted for each.
+/// Every entity has its own table of them, so a chain of parents needs memory by the square of its
+/// length: this is one of 6,000. The reference ends at about a thousand, for want of stack.
+const INHERITED_MAX: usize = 20_000_000;
+
 impl Builder {
     pub(crate) fn entities(
         &mut self,
@@ -35,19 +41,57 @@ impl Builder {
             self.parents(EntityId(*number), source, *namespace)?;
         }
         let order = self.parents_first(&sources)?;
+        let root = self.std_entity;
+        self.program.entities[root.index()].ancestors = vec![root];
         for id in order {
             let Some((_, source, namespace)) = sources.get(id.index()) else { continue };
-            let mut ancestors = self.lineage(id);
-            ancestors.sort_unstable();
-            self.program.entities[id.index()].ancestors = ancestors;
+            self.ancestors(id)?;
             for attribute in &source.attributes {
                 self.attribute(id, source, attribute, *namespace)?;
             }
             self.check_parents_agree(id)?;
         }
-        let root = self.std_entity;
-        self.program.entities[root.index()].ancestors = vec![root];
         Ok(())
+    }
+
+    /// The entity itself and what its parents, which come before it, have.
+    fn ancestors(&mut self, id: EntityId) -> Result<()> {
+        let parents = &self.program.entity(id).parents;
+        let mut ancestors = match parents.first() {
+            Some(&parent) => self.program.entity(parent).ancestors.clone(),
+            None => Vec::new(),
+        };
+        if parents.len() > 1 {
+            for &parent in parents.iter().skip(1) {
+                ancestors.extend(&self.program.entity(parent).ancestors);
+            }
+            ancestors.sort_unstable();
+            ancestors.dedup();
+        }
+        if let Err(at) = ancestors.binary_search(&id) {
+            ancestors.insert(at, id);
+        }
+        self.inherit(id, ancestors.len())?;
+        ancestors.shrink_to_fit();
+        self.program.entities[id.index()].ancestors = ancestors;
+        Ok(())
+    }
+
+    /// Counts what an entity has got from others.
+    pub(crate) fn inherit(&mut self, id: EntityId, count: usize) -> Result<()> {
+        self.inherited += count;
+        if self.inherited <= INHERITED_MAX {
+            return Ok(());
+        }
+        let entity = self.program.entity(id);
+        let text = format!(
+            "entities inherit too much from each other: more than {INHERITED_MAX} ancestors and \
+             attributes for all of them, with `{}`, which has {count}",
+            self.text(entity.name)
+        );
+        Err(CompileError::new("NestingException", text)
+            .at(entity.loc)
+            .help("shorten the chains of parents, or give the common parents fewer attributes"))
     }
 
     /// `std::Entity` exists whether or not a file defines it.
@@ -104,6 +148,7 @@ impl Builder {
         let mut done: FxHashSet<EntityId> = FxHashSet::default();
         for (number, ..) in sources {
             let mut path: Vec<(EntityId, usize)> = vec![(EntityId(*number), 0)];
+            let mut on_path: FxHashSet<EntityId> = FxHashSet::default();
             while let Some((id, next)) = path.pop() {
                 if done.contains(&id) {
                     continue;
@@ -112,11 +157,15 @@ impl Builder {
                 if next == parents.len() {
                     done.insert(id);
                     order.push(id);
+                    on_path.remove(&id);
                     continue;
                 }
                 path.push((id, next + 1));
+                on_path.insert(id);
                 let parent = parents[next];
-                if let Some(start) = path.iter().position(|(other, _)| *other == parent) {
+                if on_path.contains(&parent)
+                    && let Some(start) = path.iter().position(|(other, _)| *other == parent)
+                {
                     let mut names: Vec<&str> = Vec::new();
                     for (other, _) in path[start..].iter().rev() {
                         names.push(self.text(self.program.entity(*other).name));
@@ -154,25 +203,19 @@ impl Builder {
         if attribute.ty.nullable {
             ty = self.program.intern_type(Type::Nullable(ty));
         }
-        for &own in &self.program.entity(id).own {
-            let other = self.program.attribute(own);
-            if other.name == attribute.name.symbol {
-                let text = format!(
-                    "attribute '{}' already exists on entity '{}'",
-                    self.text(attribute.name.symbol),
-                    self.text(self.program.entity(id).short)
-                );
-                return Err(duplicate(text, other.loc, attribute.loc));
-            }
+        if let Some(&own) = self.own_names.get(&(id, attribute.name.symbol)) {
+            let text = format!(
+                "attribute '{}' already exists on entity '{}'",
+                self.text(attribute.name.symbol),
+                self.text(self.program.entity(id).short)
+            );
+            return Err(duplicate(text, self.program.attribute(own).loc, attribute.loc));
         }
-        for ancestor in self.lineage(id).into_iter().skip(1) {
-            for &own in &self.program.entity(ancestor).own {
-                let other = self.program.attribute(own);
-                if other.name == attribute.name.symbol && other.ty != ty && other.relation.is_none()
-                {
-                    return Err(duplicate("Incompatible attributes", attribute.loc, other.loc));
-                }
-            }
+        let differs = |other: &Attribute| {
+            other.name == attribute.name.symbol && other.ty != ty && other.relation.is_none()
+        };
+        if let Some(other) = self.inherited_attribute(id, differs) {
+            return Err(duplicate("Incompatible attributes", attribute.loc, other.loc));
         }
         let number = AttributeId(self.program.attributes.len() as u32);
         self.program.attributes.push(Attribute {
@@ -183,6 +226,7 @@ impl Builder {
             loc: attribute.loc,
         });
         self.program.entities[id.index()].own.push(number);
+        self.own_names.insert((id, attribute.name.symbol), number);
         let default = match &attribute.default {
             ast::Default::None | ast::Default::Undef => None,
             ast::Default::Value(expr) => Some(self.constant(expr).ok_or_else(|| {
@@ -200,6 +244,22 @@ impl Builder {
             entity.declarations.push((name.symbol, declaration, name.loc));
         }
         Ok(())
+    }
+
+    /// The nearest attribute above an entity that is as wanted.
+    pub(crate) fn inherited_attribute(
+        &self,
+        id: EntityId,
+        wanted: impl Fn(&Attribute) -> bool,
+    ) -> Option<&Attribute> {
+        let of = |ancestor: &EntityId| {
+            let own = &self.program.entity(*ancestor).own;
+            own.iter().map(|&own| self.program.attribute(own)).find(|&own| wanted(own))
+        };
+        // Nearly always there is none: the order of the search matters only when there is one.
+        let mut ancestors = self.program.entity(id).ancestors.iter().filter(|&&other| other != id);
+        ancestors.find_map(of)?;
+        self.lineage(id).iter().skip(1).find_map(of)
     }
 
     /// Parents that share the name of an attribute must share its type.
@@ -225,14 +285,15 @@ impl Builder {
     }
 
     /// Cells, defaults and ancestors follow from what is declared; parents come before children.
-    pub(crate) fn finish_entities(&mut self) {
+    pub(crate) fn finish_entities(&mut self) -> Result<()> {
         let mut done: FxHashSet<EntityId> = FxHashSet::default();
         for number in 0..self.program.entities.len() {
-            self.finish_entity(EntityId(number as u32), &mut done);
+            self.finish_entity(EntityId(number as u32), &mut done)?;
         }
+        Ok(())
     }
 
-    fn finish_entity(&mut self, root: EntityId, done: &mut FxHashSet<EntityId>) {
+    fn finish_entity(&mut self, root: EntityId, done: &mut FxHashSet<EntityId>) -> Result<()> {
         let mut path = vec![root];
         while let Some(&id) = path.last() {
             let waiting = self.program.entity(id).parents.iter().find(|p| !done.contains(p));
@@ -245,8 +306,10 @@ impl Builder {
                 continue;
             }
             self.slots(id);
+            self.inherit(id, self.program.entity(id).slots.len())?;
             self.defaults(id);
         }
+        Ok(())
     }
 
     /// Ancestors first, the right-most parent first, own ones last; a name keeps its first place.
@@ -266,7 +329,7 @@ impl Builder {
                     let known = self.program.attribute(slots[slot as usize]).entity;
                     let declared = self.program.attribute(attribute).entity;
                     // The left-most parent counts, unless another declaration refines its own.
-                    if !self.lineage(known).contains(&declared) || known == declared {
+                    if !self.program.is_subtype(known, declared) || known == declared {
                         slots[slot as usize] = attribute;
                     }
                 }
@@ -284,6 +347,12 @@ impl Builder {
     /// All ancestors are walked, each once, the right-most parent first; what comes later wins, a
     /// declaration without a default included.
     fn defaults(&mut self, id: EntityId) {
+        let entity = self.program.entity(id);
+        if let ([parent], []) = (entity.parents.as_slice(), entity.own_defaults.as_slice()) {
+            let inherited = self.program.entity(*parent).defaults.clone();
+            self.program.entities[id.index()].defaults = inherited;
+            return;
+        }
         let mut seen: FxHashSet<EntityId> = FxHashSet::default();
         let mut order: Vec<EntityId> = Vec::new();
         let mut path: Vec<(EntityId, bool)> = vec![(id, false)];

@@ -232,6 +232,7 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("TypingException", "Operand two of", "operand-type"),
     ("TypingException", "A for loop can only be applied to", "not-iterable"),
     ("TypingException", "A list comprehension can only be applied to", "not-iterable"),
+    ("InvalidCompilerState", "", "partly-unknown-list"),
     ("RuntimeException", "can not get attribute", "not-an-instance"),
     ("TypingException", "The object at * is not an Entity", "not-an-instance"),
     ("TypingException", "dict lookup is only possible on dicts", "not-a-dictionary"),

@@ -24,7 +24,8 @@ pub enum Var {
     /// A top-level variable of a file: its cell is fixed before the run.
     Global(u32),
     /// An attribute of the instance `hops` frames up; `fallback` if its entity has none of that name.
-    Instance { hops: u16, name: Symbol, fallback: Option<u32> },
+    /// `certain`: every instance that this code runs for has it.
+    Instance { hops: u16, certain: bool, name: Symbol, fallback: Option<u32> },
     /// `self` in an implementation.
     SelfInstance { hops: u16 },
     /// `self` in the constraint of a typedef.
@@ -35,12 +36,27 @@ pub enum Var {
     MissingNamespace,
 }
 
+impl Var {
+    /// Whether it can turn out that there is no such variable.
+    pub fn may_be_missing(self) -> bool {
+        match self {
+            Var::Local { .. } | Var::Global(_) | Var::SelfInstance { .. } => false,
+            Var::Instance { certain, fallback, .. } => !certain && fallback.is_none(),
+            Var::SelfValue | Var::Missing | Var::MissingNamespace => true,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Expr {
     pub kind: ExprKind,
     pub loc: Loc,
     /// How many results of other units this expression reads when it is evaluated.
     pub temps: u32,
+    /// Whether emitting it starts units or may fail; most expressions just stand there.
+    pub emits: bool,
+    /// Whether it reads variables directly, so that its unit may have to wait for them.
+    pub reads: bool,
 }
 
 #[derive(Debug)]
@@ -55,6 +71,7 @@ pub enum ExprKind {
         var: Var,
         name: Symbol,
         member: bool,
+        cache: SlotCache,
     },
     Attr {
         base: ExprId,
@@ -198,7 +215,7 @@ pub struct Construct {
     /// All other arguments and defaults in the order of their assignment; the flag marks a default.
     pub indirect: Box<[(u32, ExprId, bool)]>,
     pub spread: Box<[ExprId]>,
-    /// Slots of the arguments that are written in the call, for duplicate checks.
+    /// Slots of the arguments that are written in the call, in their order.
     pub written: Box<[u32]>,
     /// The owner's reference, waited for once more where it takes a step of its own.
     pub owner: Option<ExprId>,
@@ -234,7 +251,7 @@ pub struct Comprehension {
     pub element: ExprId,
     pub guard: Option<ExprId>,
     /// What an unknown member becomes: itself, if the guard lets it pass.
-    pub unknown: Option<ExprId>,
+    pub unknown: ExprId,
     pub value: ExprId,
     /// Name of the variable in the program's table of frames.
     pub names: u32,

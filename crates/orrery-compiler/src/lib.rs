@@ -7,10 +7,12 @@
 pub mod builtin;
 mod define;
 mod define_entities;
+mod define_plugins;
 pub mod diagnostic;
 pub mod error;
 pub mod eval;
 pub mod files;
+pub mod host;
 mod ini;
 pub mod ir;
 pub mod load;
@@ -32,6 +34,8 @@ mod versions;
 mod world;
 mod yaml;
 
+use std::path::Path;
+
 use orrery_syntax::ast::Loc;
 use orrery_syntax::{SyntaxError, SyntaxWarning};
 
@@ -39,6 +43,7 @@ use crate::define::Builder;
 use crate::error::CompileError;
 use crate::eval::Machine;
 use crate::files::Files;
+use crate::host::{Host, Manifest, NativeHost};
 use crate::load::{Loader, Module};
 use crate::project::Options;
 use crate::report::Model;
@@ -117,8 +122,13 @@ pub struct Summary {
     pub files: usize,
 }
 
-/// Compiles a project.
+/// Compiles a project with the plugins that are written in Rust.
 pub fn compile(files: &dyn Files, options: &Options) -> Compiled {
+    compile_with(files, options, &mut NativeHost)
+}
+
+/// Compiles a project with the plugins of a host.
+pub fn compile_with(files: &dyn Files, options: &Options, host: &mut dyn Host) -> Compiled {
     let mut compiled = Compiled::new();
     let mut loader = match Loader::new(files, options) {
         Ok(loader) => loader,
@@ -138,10 +148,28 @@ pub fn compile(files: &dyn Files, options: &Options) -> Compiled {
         compiled.outcome = Err(error);
         return compiled;
     }
+    let loadable = loadable(&compiled.modules, host);
+    for file in &mut loader.loaded {
+        let name = loader.interner.text(file.namespace);
+        let module = name.split("::").next().unwrap_or(name);
+        file.foreign_plugins &= loadable.iter().all(|other| other.name != module);
+    }
+    let Manifest { plugins, warnings } = match host.load(&loadable) {
+        Ok(manifest) => manifest,
+        Err(error) => {
+            compiled.sources = loader.sources;
+            compiled.outcome = Err(error.into_error());
+            return compiled;
+        }
+    };
+    compiled.warnings.extend(warnings.into_iter().map(|text| warn(("", text, None))));
     let asts = loader.loaded;
     let mut builder = Builder::new(loader.interner, loader.sources, loader.project.precedence);
-    let built =
-        builder.define(&asts, plugins::native_plugins()).and_then(|()| builder.lower(&asts));
+    let show = |path: &Path| {
+        let text = files.read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        (load::shown(options, path), text.unwrap_or_default())
+    };
+    let built = builder.define(&asts, plugins, &show).and_then(|()| builder.lower(&asts));
     compiled.warnings.extend(std::mem::take(&mut builder.warnings).into_iter().map(warn));
     if let Err(error) = built {
         compiled.sources = builder.program.sources;
@@ -155,9 +183,8 @@ pub fn compile(files: &dyn Files, options: &Options) -> Compiled {
     );
     let count = asts.len();
     drop(asts);
-    eval::intern_plugin_types(&mut builder.program);
     let world = FileWorld::new(files, options, &compiled.modules);
-    let mut machine = Machine::new(&builder.program, builder.heap, &world, options.limits);
+    let mut machine = Machine::new(&builder.program, builder.heap, &world, host, options.limits);
     let outcome = machine.check_defaults().and_then(|()| machine.run());
     tracing::debug!(instances = machine.instance_count(), "evaluated");
     compiled.output = std::mem::take(&mut machine.output);
@@ -172,4 +199,13 @@ pub fn compile(files: &dyn Files, options: &Options) -> Compiled {
     }
     compiled.forget_repeated_warnings();
     compiled
+}
+
+/// The modules whose code a host can load.
+fn loadable(modules: &[Module], host: &dyn Host) -> Vec<Module> {
+    modules
+        .iter()
+        .filter(|module| module.code.is_some() && host.can_load(module))
+        .cloned()
+        .collect()
 }

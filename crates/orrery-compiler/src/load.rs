@@ -12,7 +12,7 @@ use crate::builtin;
 use crate::error::{CompileError, Result};
 use crate::files::Files;
 use crate::modules::Search;
-pub use crate::modules::{Module, Origin};
+pub use crate::modules::{Module, Origin, shown};
 use crate::project::{Options, Project};
 use crate::source::Sources;
 use crate::versions;
@@ -22,6 +22,7 @@ pub struct LoadedFile {
     pub namespace: Symbol,
     pub file: FileId,
     pub ast: File,
+    /// Its module has code that nothing loads.
     pub foreign_plugins: bool,
 }
 
@@ -104,6 +105,7 @@ impl<'f> Loader<'f> {
         let mut new = Vec::new();
         let parts: Vec<&str> = name.split("::").collect();
         let (module, requires) = self.find_module(parts[0])?;
+        let foreign_plugins = module.code.is_some();
         for depth in 1..=parts.len() {
             let namespace = parts[..depth].join("::");
             if self.by_namespace.contains_key(&namespace) {
@@ -116,7 +118,7 @@ impl<'f> Loader<'f> {
                 .read_model(&module, &path)
                 .map_err(|error| LoadFailure::unreadable(&namespace, &shown, &error))?;
             let file = self
-                .parse(&namespace, shown, bytes, module.foreign_plugins)
+                .parse(&namespace, shown, bytes, foreign_plugins)
                 .map_err(LoadFailure::Whole)?;
             new.push(file);
         }

@@ -49,6 +49,8 @@ impl Builder {
             kind: ExprKind::Const(Value::Null),
             loc: Loc { file: files[0].file, start: 0, end: 0, column: false },
             temps: 0,
+            emits: false,
+            reads: false,
         });
         let empty = self.add_block(Vec::new(), &[]);
         debug_assert_eq!(empty, BlockId(0));
@@ -202,30 +204,37 @@ impl Lowering<'_> {
     }
 
     pub(crate) fn add(&mut self, kind: ExprKind, loc: Loc) -> ExprId {
-        let temps = if kind.is_temp() { 1 } else { self.children_temps(&kind) };
-        let id = ExprId(self.b.program.exprs.len() as u32);
-        self.b.program.exprs.push(Expr { kind, loc, temps });
-        id
-    }
-
-    fn children_temps(&self, kind: &ExprKind) -> u32 {
-        let temps = |id: &ExprId| self.b.program.expr(*id).temps;
-        match kind {
-            ExprKind::Lookup { base, key } => temps(base) + temps(key),
-            ExprKind::List(items) => items.iter().map(temps).sum(),
-            ExprKind::Dict(items) => items.iter().map(|(_, item)| temps(item)).sum(),
+        let mut expr = Expr { kind, loc, temps: 0, emits: false, reads: false };
+        let mut add = |id: &ExprId| {
+            let part = self.b.program.expr(*id);
+            expr.temps += part.temps;
+            expr.emits |= part.emits;
+            expr.reads |= part.reads;
+        };
+        match &expr.kind {
+            kind if kind.is_temp() => (expr.temps, expr.emits) = (1, true),
+            ExprKind::Var { var, .. } => {
+                expr.emits = var.may_be_missing();
+                expr.reads = true;
+            }
+            ExprKind::Regex(_) => expr.emits = true,
+            ExprKind::Lookup { base, key } => [base, key].into_iter().for_each(add),
+            ExprKind::List(items) => items.iter().for_each(add),
+            ExprKind::Dict(items) => items.iter().for_each(|(_, item)| add(item)),
             ExprKind::Construct(construct) => {
-                let direct: u32 = construct.direct.iter().map(|(_, value)| temps(value)).sum();
-                let spread: u32 = construct.spread.iter().map(temps).sum();
-                direct + spread + construct.owner.as_ref().map_or(0, temps)
+                construct.direct.iter().for_each(|(_, value)| add(value));
+                construct.spread.iter().chain(&construct.owner).for_each(add);
             }
-            ExprKind::Not(inner) => temps(inner),
-            ExprKind::Binary { left, right, .. } => temps(left) + temps(right),
+            ExprKind::Not(inner) => add(inner),
+            ExprKind::Binary { left, right, .. } => [left, right].into_iter().for_each(add),
             ExprKind::Format(format) | ExprKind::FString(format) => {
-                format.parts.iter().map(|(_, part)| temps(part)).sum()
+                format.parts.iter().for_each(|(_, part)| add(part));
             }
-            _ => 0,
+            _ => {}
         }
+        let id = ExprId(self.b.program.exprs.len() as u32);
+        self.b.program.exprs.push(expr);
+        id
     }
 
     fn typedef(&mut self, typedef: &ast::Typedef) -> Result<ExprId> {
@@ -443,7 +452,8 @@ impl Lowering<'_> {
                         return Var::SelfInstance { hops };
                     }
                     if self.may_have(*entity, name) {
-                        return Var::Instance { hops, name, fallback: global };
+                        let certain = self.b.program.entity(*entity).slot_of.contains_key(&name);
+                        return Var::Instance { hops, certain, name, fallback: global };
                     }
                 }
                 Level::SelfValue => {
@@ -514,7 +524,8 @@ fn collect_promises<'a>(
             inner.push(path.symbol);
         }
     }
-    for stmt in body {
+    // In the order in which the statements of a block start.
+    for stmt in body.iter().rev() {
         match stmt {
             ast::Stmt::Assign(assign) => {
                 if let ast::Target::Attribute { base, attribute } = &assign.target

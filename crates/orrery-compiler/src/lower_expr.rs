@@ -99,18 +99,19 @@ impl Lowering<'_> {
                 self.with_variable(*variable, |this| {
                     let value = this.lower(value, position);
                     let guard = guard.as_ref().map(|guard| this.expr(guard));
-                    let mut unknown = None;
+                    let var = Var::Local { hops: 0, slot: 0 };
+                    // An unknown member is handed on by a step of its own, also without a guard.
+                    let member = guard.is_some();
+                    let cache = SlotCache::new();
+                    let itself =
+                        this.add(ExprKind::Var { var, name: variable.symbol, member, cache }, loc);
+                    let mut unknown = itself;
                     let element = match guard {
                         None => value,
                         Some(condition) => {
-                            let var = Var::Local { hops: 0, slot: 0 };
-                            let then = this.add(
-                                ExprKind::Var { var, name: variable.symbol, member: true },
-                                loc,
-                            );
                             let otherwise = this.add(ExprKind::Nothing, loc);
-                            let kind = ExprKind::Conditional { condition, then, otherwise };
-                            unknown = Some(this.add(kind, loc));
+                            let kind = ExprKind::Conditional { condition, then: itself, otherwise };
+                            unknown = this.add(kind, loc);
                             let otherwise = this.add(ExprKind::Nothing, loc);
                             let kind = ExprKind::Conditional { condition, then: value, otherwise };
                             this.add(kind, loc)
@@ -160,7 +161,8 @@ impl Lowering<'_> {
                 format!("Namespace {prefix} not found.\nTry importing it with `import {prefix}`");
             self.fail(CompileError::new("NotFoundException", message).in_statement(text, loc));
         }
-        ExprKind::Var { var, name: path.symbol, member: self.is_member(path.symbol) }
+        let member = self.is_member(path.symbol);
+        ExprKind::Var { var, name: path.symbol, member, cache: SlotCache::new() }
     }
 
     fn regex(&mut self, pattern: &str, loc: Loc) -> ExprKind {

@@ -45,6 +45,7 @@ impl Builder {
             for &implement in &all {
                 bits.extend(&self.program.implements[implement as usize].implementations);
             }
+            self.inherit(EntityId(number as u32), all.len())?;
             self.program.entities[number].implements = all;
             self.program.entities[number].implementations = bits.into_iter().collect();
             self.index_slots(EntityId(number as u32));

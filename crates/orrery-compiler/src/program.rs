@@ -6,10 +6,10 @@ use orrery_syntax::ast::Loc;
 use orrery_syntax::{Interner, Symbol};
 use rustc_hash::FxHashMap;
 
+use crate::host::Signature;
 use crate::ir::{
     Annotation, Block, BlockId, Expr, ExprId, Implement, Implementation, Stmt, StmtId, Typedef,
 };
-use crate::plugins::NativePlugin;
 use crate::source::Sources;
 use crate::value::Value;
 
@@ -71,6 +71,10 @@ pub enum Type {
     /// A plugin's `dict`: any values
     AnyDict,
     ListOf(TypeId),
+    /// A plugin's `dict[string, T]`
+    DictOf(TypeId),
+    /// A plugin's choice between types
+    Union(Box<[TypeId]>),
     Nullable(TypeId),
     Typedef(u32),
     Entity(EntityId),
@@ -117,7 +121,7 @@ pub struct Entity {
     pub namespace: NamespaceId,
     pub parents: Vec<EntityId>,
     pub children: Vec<EntityId>,
-    /// All ancestors, itself included.
+    /// All ancestors, itself included; sorted.
     pub ancestors: Vec<EntityId>,
     pub own: Vec<AttributeId>,
     /// Own defaults: `None` removes an inherited one.
@@ -152,6 +156,16 @@ pub struct Index {
     pub loc: Loc,
 }
 
+/// A plugin and the types of its parameters and result, where they are checked.
+#[derive(Debug)]
+pub struct Plugin {
+    pub signature: Signature,
+    /// Where it is found, if that namespace is loaded.
+    pub namespace: Option<NamespaceId>,
+    pub param_types: Vec<Option<TypeId>>,
+    pub result_type: Option<TypeId>,
+}
+
 #[derive(Debug, Default)]
 pub struct Program {
     pub interner: Interner,
@@ -166,9 +180,8 @@ pub struct Program {
     pub implementations: Vec<Implementation>,
     pub implements: Vec<Implement>,
     pub indexes: Vec<Index>,
-    pub plugins: Vec<NativePlugin>,
-    /// Types of each plugin's parameters and result, where they are checked.
-    pub plugin_types: Vec<(Vec<Option<TypeId>>, Option<TypeId>)>,
+    /// By the number that the host knows them by.
+    pub plugins: Vec<Plugin>,
     pub exprs: Vec<Expr>,
     pub stmts: Vec<Stmt>,
     pub blocks: Vec<Block>,
@@ -224,7 +237,7 @@ impl Program {
 
     /// Whether `entity` is `ancestor` or descends from it.
     pub fn is_subtype(&self, entity: EntityId, ancestor: EntityId) -> bool {
-        entity == ancestor || self.entity(entity).ancestors.contains(&ancestor)
+        entity == ancestor || self.entity(entity).ancestors.binary_search(&ancestor).is_ok()
     }
 
     /// The attribute behind a slot of an entity's instances.
@@ -245,6 +258,11 @@ impl Program {
             Type::List | Type::AnyList => "list".into(),
             Type::Dict | Type::AnyDict => "dict".into(),
             Type::ListOf(inner) => format!("{}[]", self.type_name(*inner)),
+            Type::DictOf(inner) => format!("dict[string, {}]", self.type_name(*inner)),
+            Type::Union(members) => {
+                let members: Vec<String> = members.iter().map(|&ty| self.type_name(ty)).collect();
+                format!("Union[{}]", members.join(","))
+            }
             Type::Nullable(inner) => format!("{}?", self.type_name(*inner)),
             Type::Typedef(typedef) => {
                 let typedef = &self.typedefs[*typedef as usize];

@@ -150,12 +150,12 @@ impl Renderer<'_> {
             ExprKind::Comprehension(comprehension) => {
                 let mut out = format!(
                     "[{} for {} in {}",
-                    self.expr(comprehension.value),
+                    self.pretty(comprehension.value),
                     self.text(comprehension.variable),
-                    self.expr(comprehension.iterable)
+                    self.pretty(comprehension.iterable)
                 );
                 if let Some(guard) = comprehension.guard {
-                    out.push_str(&format!(" if {}", self.expr(guard)));
+                    out.push_str(&format!(" if {}", self.pretty(guard)));
                 }
                 out.push(']');
                 out
@@ -195,11 +195,11 @@ impl Renderer<'_> {
             }
             ExprKind::Construct(construct) => {
                 let mut parts = Vec::new();
-                for &(slot, value) in &construct.direct {
-                    parts.push(self.argument(construct, slot, value));
-                }
-                for &(slot, value, default) in &construct.indirect {
-                    if !default {
+                for &slot in &construct.written {
+                    let direct = construct.direct.iter().find(|(other, _)| *other == slot);
+                    let indirect = construct.indirect.iter().find(|(other, ..)| *other == slot);
+                    let value = direct.map(|(_, value)| *value);
+                    if let Some(value) = value.or(indirect.map(|(_, value, _)| *value)) {
                         parts.push(self.argument(construct, slot, value));
                     }
                 }

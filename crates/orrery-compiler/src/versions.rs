@@ -25,9 +25,20 @@ pub(crate) fn is_base_version(text: &str) -> bool {
     BASE.is_match(text)
 }
 
+/// Most requirements are a name alone; it is seen without making the patterns, which takes longer than
+/// compiling a small model.
+fn is_plain_name(text: &str) -> bool {
+    let ends = [text.bytes().next(), text.bytes().last()];
+    ends.iter().flatten().filter(|byte| byte.is_ascii_alphanumeric()).count() == 2
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
 /// Checks a requirement such as `shop >= 1.2, < 2 ; python_version > "3"`. An error shows the place
 /// below the text.
 pub(crate) fn check_requirement(text: &str) -> Result<(), String> {
+    if is_plain_name(text) {
+        return Ok(());
+    }
     static NAME: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"^\s*[a-zA-Z0-9][a-zA-Z0-9._-]*\b\s*"));
     static EXTRAS: LazyLock<Regex> = LazyLock::new(|| {

@@ -11,6 +11,7 @@ mod guard;
 mod output;
 mod projects;
 mod render;
+mod state;
 mod style;
 
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ use crate::cli::{Cli, Command};
 enum Exit {
     Done = 0,
     Error = 1,
+    /// Changes are pending, or some resources failed.
+    Pending = 2,
 }
 
 fn main() -> ExitCode {

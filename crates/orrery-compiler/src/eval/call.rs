@@ -1,9 +1,10 @@
 //! Plugin calls: arguments to parameters as Python does it, validation, the call, and what comes back.
 
 use crate::error::{CompileError, Result};
+use crate::host::{self, DefaultValue, Signature};
 use crate::ir::{Call, Callee, ExprId, ExprKind};
-use crate::plugins::{Failure, NativePlugin, ParamDefault, ParamKind};
-use crate::program::{Definition, Program, Type, TypeId};
+use crate::plugins::{Failure, ParamKind};
+use crate::program::{Definition, Plugin};
 use crate::value::{Dict, Value};
 
 use super::context::CallContext;
@@ -94,10 +95,8 @@ impl Machine<'_> {
     fn wait_again(&mut self, id: u32, cells: &[u32]) {
         self.units[id as usize].waiting = 1;
         for &cell in cells {
-            if !self.is_ready(cell) {
-                self.units[id as usize].waiting += 1;
-                self.add_waiter(cell, id);
-            }
+            self.units[id as usize].waiting += 1;
+            self.add_waiter(cell, id);
         }
         self.unit_ready(id);
     }
@@ -135,20 +134,20 @@ impl Machine<'_> {
         positional: &[Value],
         keyword: &[(String, Value)],
     ) -> Result<CallOutcome> {
-        let plugin = &self.program.plugins[number as usize];
-        let (args, unexpected) =
+        let plugin = &self.program.plugins[number as usize].signature;
+        let Bound { args, omitted, unexpected } =
             self.bind(plugin, positional, keyword).map_err(|e| self.blame_expr(e, expr))?;
         if !plugin.allow_unknown
             && let Some(unknown) = self.unknown_argument(plugin, &args)
         {
             return Ok(CallOutcome::Value(unknown));
         }
-        self.validate_arguments(number, &args, expr)?;
+        self.validate_arguments(number, &args, &omitted, expr)?;
         if let Some(key) = unexpected {
             let text = format!("{}() got an unexpected keyword argument: '{key}'", plugin.name);
             return Err(self.blame_expr(CompileError::new("RuntimeException", text), expr));
         }
-        if let Some(replacement) = plugin.deprecated {
+        if let Some(replacement) = &plugin.deprecated {
             let mut text = format!("Plugin '{}' is deprecated.", plugin.name);
             if !replacement.is_empty() {
                 text.push_str(&format!(" It should be replaced by '{replacement}'."));
@@ -159,22 +158,30 @@ impl Machine<'_> {
                 Some(self.program.expr(expr).loc),
             ));
         }
-        let run = plugin.run;
+        let host = self.host;
+        let call = host::Call { plugin: number, args: &args, omitted: &omitted };
         let mut context = CallContext { machine: self, frame, expr };
-        match run(&mut context, &args) {
+        match host.call(&call, &mut context) {
             Ok(value) => {
                 self.validate_result(number, value, expr)?;
                 Ok(CallOutcome::Value(value))
             }
             Err(Failure::Unset(cells)) => {
-                Ok(CallOutcome::Unset(cells.into_iter().map(|cell| cell.0).collect()))
+                let mut cells: Vec<u32> = cells.into_iter().map(|cell| cell.0).collect();
+                cells.retain(|&cell| (cell as usize) < self.cells.len() && !self.is_ready(cell));
+                if cells.is_empty() {
+                    // Called again at once, it would say the same for ever.
+                    let failure = Failure::Runtime("it waits, but for no value".into());
+                    return Err(self.plugin_failed(&plugin.name, failure, expr));
+                }
+                Ok(CallOutcome::Unset(cells))
             }
             Err(Failure::Unknown(value)) => Ok(CallOutcome::Value(value)),
-            Err(failure) => Err(self.plugin_failed(plugin.name, failure, expr)),
+            Err(failure) => Err(self.plugin_failed(&plugin.name, failure, expr)),
         }
     }
 
-    fn unknown_argument(&self, plugin: &NativePlugin, args: &[Value]) -> Option<Value> {
+    fn unknown_argument(&self, plugin: &Signature, args: &[Value]) -> Option<Value> {
         for (param, &value) in plugin.params.iter().zip(args) {
             match (param.kind, value) {
                 (_, Value::Unknown(_)) => return Some(value),
@@ -209,6 +216,19 @@ impl Machine<'_> {
                 cause.bare = true;
                 self.blame_expr(CompileError::new("ExternalException", text), expr).caused_by(cause)
             }
+            Failure::Exception { class, message, explicit } => {
+                let cause = CompileError::new("Exception", format!("{class}: {message}"));
+                let mut cause = cause;
+                cause.bare = true;
+                let error = if explicit {
+                    let text = format!("PluginException in plugin {name}\n{message}");
+                    CompileError::new("ExplicitPluginException", text)
+                } else {
+                    let text = format!("Exception in plugin {name}");
+                    CompileError::new("ExternalException", text)
+                };
+                self.blame_expr(error, expr).caused_by(cause)
+            }
             Failure::Runtime(message) => {
                 let text = format!("Exception in plugin {name}");
                 let cause = CompileError::new("RuntimeException", message);
@@ -234,15 +254,15 @@ impl Machine<'_> {
     /// Assigns arguments to parameters with Python's rules and messages.
     fn bind(
         &mut self,
-        plugin: &NativePlugin,
+        plugin: &Signature,
         positional: &[Value],
         keyword: &[(String, Value)],
-    ) -> Result<(Vec<Value>, Option<String>)> {
-        let name = plugin.name;
-        let params = plugin.params;
+    ) -> Result<Bound> {
+        let name = &plugin.name;
+        let params = &plugin.params;
         let plain = params.iter().all(|param| param.kind == ParamKind::Normal);
         if plain && keyword.is_empty() && positional.len() == params.len() {
-            return Ok((positional.to_vec(), None));
+            return Ok(Bound { args: positional.to_vec(), omitted: Vec::new(), unexpected: None });
         }
         let mut bound: Vec<Option<Value>> = vec![None; params.len()];
         let normal: Vec<usize> =
@@ -292,25 +312,33 @@ impl Machine<'_> {
             bound[at] = Some(self.heap.dict(more));
         }
         let mut args = Vec::with_capacity(params.len());
-        for (param, value) in params.iter().zip(bound) {
-            args.push(match (value, param.default) {
-                (Some(value), _) => value,
-                (None, ParamDefault::Bool(b)) => Value::Bool(b),
-                (None, ParamDefault::Int(i)) => Value::Int(i),
-                (None, ParamDefault::Str(text)) => self.heap.str(text),
-                (None, ParamDefault::Strs(texts)) => {
-                    let texts = texts.iter().map(|text| self.heap.str(text)).collect();
-                    self.heap.list(texts)
-                }
-                (None, ParamDefault::Null | ParamDefault::Required) => Value::Null,
-            });
+        let mut omitted = Vec::new();
+        for (at, (param, value)) in params.iter().zip(bound).enumerate() {
+            args.push(value.unwrap_or_else(|| {
+                omitted.push(at);
+                self.default_value(&param.default)
+            }));
         }
-        Ok((args, unexpected.cloned()))
+        Ok(Bound { args, omitted, unexpected: unexpected.cloned() })
+    }
+
+    fn default_value(&mut self, default: &DefaultValue) -> Value {
+        match default {
+            DefaultValue::Required | DefaultValue::Null | DefaultValue::Kept => Value::Null,
+            DefaultValue::Bool(bool) => Value::Bool(*bool),
+            DefaultValue::Int(int) => Value::Int(*int),
+            DefaultValue::Float(float) => Value::Float(*float),
+            DefaultValue::Str(text) => self.heap.str(text),
+            DefaultValue::List(items) => {
+                let items = items.iter().map(|item| self.default_value(item)).collect();
+                self.heap.list(items)
+            }
+        }
     }
 
     fn check_missing(
         &self,
-        plugin: &NativePlugin,
+        plugin: &Signature,
         bound: &[Option<Value>],
         kind: ParamKind,
         word: &str,
@@ -320,9 +348,7 @@ impl Machine<'_> {
             .iter()
             .zip(bound)
             .filter(|(param, value)| {
-                param.kind == kind
-                    && value.is_none()
-                    && matches!(param.default, ParamDefault::Required)
+                param.kind == kind && value.is_none() && param.default == DefaultValue::Required
             })
             .map(|(param, _)| format!("'{}'", param.name))
             .collect();
@@ -341,15 +367,19 @@ impl Machine<'_> {
         self.fail("RuntimeException", text)
     }
 
-    fn validate_arguments(&mut self, number: u32, args: &[Value], expr: ExprId) -> Result<()> {
+    /// Defaults are taken as they are.
+    fn validate_arguments(
+        &mut self,
+        number: u32,
+        args: &[Value],
+        omitted: &[usize],
+        expr: ExprId,
+    ) -> Result<()> {
         let plugin = &self.program.plugins[number as usize];
-        let types = &self.program.plugin_types[number as usize];
-        for (at, (param, &value)) in plugin.params.iter().zip(args).enumerate() {
-            let Some(ty) = types.0[at] else { continue };
-            let given_default = matches!((param.default, value), (ParamDefault::Null, Value::Null));
-            if given_default {
+        for (at, (param, &value)) in plugin.signature.params.iter().zip(args).enumerate() {
+            let Some(ty) = plugin.param_types[at].filter(|_| !omitted.contains(&at)) else {
                 continue;
-            }
+            };
             let several: Vec<Value>;
             let values: &[Value] = match (param.kind, value) {
                 (ParamKind::VarPositional, Value::List(list)) => {
@@ -368,10 +398,10 @@ impl Machine<'_> {
                         "Value {} for argument {} of plugin {} has incompatible type. Expected type: {}",
                         self.repr(value),
                         param.name,
-                        plugin.name,
+                        plugin.signature.name,
                         param.ty
                     );
-                    self.type_mismatch(text, cause, param.ty, value, expr)
+                    self.type_mismatch(text, cause, &param.ty, value, expr)
                 })?;
             }
         }
@@ -387,7 +417,7 @@ impl Machine<'_> {
         value: Value,
         expr: ExprId,
     ) -> Box<CompileError> {
-        if ty.starts_with('(') && !matches!(value, Value::List(_)) {
+        if ty.starts_with("(Reference[") && !matches!(value, Value::List(_)) {
             cause.text = format!("Invalid value '{}', expected None", self.str(value));
         }
         cause.statement = None;
@@ -396,16 +426,16 @@ impl Machine<'_> {
     }
 
     fn validate_result(&mut self, number: u32, value: Value, expr: ExprId) -> Result<()> {
-        let plugin = &self.program.plugins[number as usize];
-        let Some(ty) = self.program.plugin_types[number as usize].1 else { return Ok(()) };
+        let Plugin { signature, result_type, .. } = &self.program.plugins[number as usize];
+        let Some(ty) = *result_type else { return Ok(()) };
         self.validate(ty, value).map_err(|cause| {
             let text = format!(
                 "Return value {} of plugin {} has incompatible type. Expected type: {}",
                 self.str(value),
-                plugin.name,
-                plugin.returns
+                signature.name,
+                signature.returns
             );
-            self.type_mismatch(text, cause, plugin.returns, value, expr)
+            self.type_mismatch(text, cause, &signature.returns, value, expr)
         })
     }
 
@@ -433,109 +463,16 @@ impl Machine<'_> {
 /// Positional and keyword arguments.
 pub(super) type Arguments = (Vec<Value>, Vec<(String, Value)>);
 
+/// Arguments as a plugin gets them.
+struct Bound {
+    args: Vec<Value>,
+    /// Positions of those that are defaults.
+    omitted: Vec<usize>,
+    /// The name of an argument that no parameter takes.
+    unexpected: Option<String>,
+}
+
 enum CallOutcome {
     Value(Value),
     Unset(Vec<u32>),
-}
-
-/// A plugin's annotation as a type; `None` where nothing is checked.
-fn plugin_type(program: &Program, text: &str) -> Option<TypeId> {
-    let ty = match text {
-        "any" | "expression" | "" => return None,
-        "string" => Type::String,
-        "int" => Type::Int,
-        "float" => Type::Float,
-        "number" => Type::Number,
-        "bool" => Type::Bool,
-        "list" => Type::AnyList,
-        "dict" | "dict[string, any]" => Type::AnyDict,
-        _ if text.starts_with('(') && text.ends_with(")[]") => Type::AnyList,
-        _ if text.contains('|') => return None,
-        "null" => Type::Null,
-        _ => {
-            if let Some(inner) = text.strip_suffix('?') {
-                Type::Nullable(plugin_type(program, inner)?)
-            } else if let Some(inner) = text.strip_suffix("[]") {
-                match plugin_type(program, inner) {
-                    Some(inner) => Type::ListOf(inner),
-                    None => Type::AnyList,
-                }
-            } else {
-                match program.find_definition(text)? {
-                    Definition::Entity(entity) => Type::Entity(entity),
-                    Definition::Typedef(typedef) => Type::Typedef(typedef),
-                    _ => return None,
-                }
-            }
-        }
-    };
-    program.type_of.get(&ty).copied()
-}
-
-/// Makes sure that every type in a plugin's signature has its number.
-pub fn intern_plugin_types(program: &mut Program) {
-    let plain = [
-        Type::Any,
-        Type::Null,
-        Type::String,
-        Type::Int,
-        Type::Float,
-        Type::Number,
-        Type::Bool,
-        Type::AnyList,
-        Type::AnyDict,
-    ];
-    for ty in plain {
-        program.intern_type(ty);
-    }
-    program.intern_type(Type::List);
-    program.intern_type(Type::Dict);
-    for typedef in 0..program.typedefs.len() {
-        program.intern_type(Type::Typedef(typedef as u32));
-    }
-    let mut texts: Vec<&'static str> = Vec::new();
-    for plugin in &program.plugins {
-        texts.push(plugin.returns);
-        texts.extend(plugin.params.iter().map(|param| param.ty));
-    }
-    for text in texts {
-        let mut base = text;
-        let mut layers = Vec::new();
-        loop {
-            if let Some(inner) = base.strip_suffix('?') {
-                layers.push('?');
-                base = inner;
-            } else if let Some(inner) = base.strip_suffix("[]") {
-                layers.push('[');
-                base = inner;
-            } else {
-                break;
-            }
-        }
-        match program.find_definition(base) {
-            Some(Definition::Entity(entity)) => {
-                program.intern_type(Type::Entity(entity));
-            }
-            Some(Definition::Typedef(typedef)) => {
-                program.intern_type(Type::Typedef(typedef));
-            }
-            _ => {}
-        }
-        let Some(mut ty) = plugin_type(program, base) else { continue };
-        for layer in layers.into_iter().rev() {
-            ty = program.intern_type(if layer == '?' {
-                Type::Nullable(ty)
-            } else {
-                Type::ListOf(ty)
-            });
-        }
-    }
-    program.plugin_types = program
-        .plugins
-        .iter()
-        .map(|plugin| {
-            let params = plugin.params.iter().map(|param| plugin_type(program, param.ty)).collect();
-            (params, plugin_type(program, plugin.returns))
-        })
-        .collect();
 }

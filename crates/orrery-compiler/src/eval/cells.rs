@@ -4,7 +4,7 @@ use orrery_syntax::ast::Loc;
 
 use crate::define;
 use crate::error::{CompileError, Result};
-use crate::program::{Attribute, EntityId};
+use crate::program::{Attribute, AttributeId, Entity, EntityId, Program};
 use crate::value::{InstanceId, Value};
 
 use super::{Cell, CellKind, Delayed, EMPTY, IN_ZERO, Machine, NONE, QUEUED, READY, Waiter};
@@ -20,17 +20,34 @@ fn member_key(value: Value) -> Option<u64> {
     }
 }
 
+impl Cell {
+    fn new(kind: CellKind) -> Self {
+        Cell { value: Value::Null, head: NONE, tail: NONE, origin: 0, kind, flags: 0 }
+    }
+}
+
+/// The cells that a new instance of each entity gets; those that may be complete from the start are
+/// marked as queued.
+pub(super) fn fresh_cells(program: &Program) -> Vec<Box<[Cell]>> {
+    let cell = |&slot: &AttributeId| {
+        Cell::new(match &program.attribute(slot).relation {
+            Some(end) if end.is_optional() => CellKind::Optional,
+            Some(end) if !end.is_single() => CellKind::List,
+            _ => CellKind::Plain,
+        })
+    };
+    let fresh = |entity: &Entity| {
+        let mut cells: Box<[Cell]> = entity.slots.iter().map(cell).collect();
+        entity.open_slots.iter().for_each(|&slot| cells[slot as usize].flags |= QUEUED);
+        cells
+    };
+    program.entities.iter().map(fresh).collect()
+}
+
 impl Machine<'_> {
     pub(super) fn new_cell(&mut self, kind: CellKind) -> u32 {
         let id = self.cells.len() as u32;
-        self.cells.push(Cell {
-            value: Value::Null,
-            head: NONE,
-            tail: NONE,
-            origin: 0,
-            kind,
-            flags: 0,
-        });
+        self.cells.push(Cell::new(kind));
         id
     }
 
@@ -227,7 +244,7 @@ impl Machine<'_> {
         instance: InstanceId,
         slot: u32,
     ) -> Box<CompileError> {
-        if cause.bare || cause.class == "AttributeException" {
+        if cause.bare {
             return cause;
         }
         let constructors = self.extra_constructors.get(&instance);
@@ -365,11 +382,11 @@ impl Machine<'_> {
         } else if count > SET_FROM {
             delayed.members.extend(member_key(value));
         }
-        let mut next = 0;
-        while let Some(&listener) = self.delayed_mut(cell).listeners.get(next) {
+        // Who begins to listen meanwhile was told of this value when it began.
+        for at in 0..self.delayed_mut(cell).listeners.len() {
+            let Some(&listener) = self.delayed_mut(cell).listeners.get(at) else { break };
             let by = self.units[listener as usize].origin;
             self.receive(listener, value, origin).map_err(|e| self.blame(e, by))?;
-            next += 1;
         }
         if let (true, Some(inverse)) = (both, end.inverse) {
             self.set_inverse(inverse, value, instance, origin)?;
@@ -518,18 +535,7 @@ impl Machine<'_> {
     /// Makes the cells of a new instance; those that need nothing may be complete at once.
     pub(super) fn new_instance_cells(&mut self, entity: EntityId) -> u32 {
         let first = self.cells.len() as u32;
-        let program = self.program;
-        let slots = &program.entity(entity).slots;
-        self.cells.reserve(slots.len());
-        for &slot in slots {
-            let kind = match &program.attribute(slot).relation {
-                None => CellKind::Plain,
-                Some(end) if end.is_single() => CellKind::Plain,
-                Some(end) if end.is_optional() => CellKind::Optional,
-                Some(_) => CellKind::List,
-            };
-            self.new_cell(kind);
-        }
+        self.cells.extend_from_slice(&self.fresh[entity.index()]);
         first
     }
 
@@ -539,7 +545,6 @@ impl Machine<'_> {
         let entity = self.instances[instance.index()].entity;
         for &slot in &program.entity(entity).open_slots {
             let cell = first + slot;
-            self.cells[cell as usize].flags |= QUEUED;
             let rank = self.rank(cell);
             self.wait.push(cell, rank);
         }

@@ -52,9 +52,8 @@ impl Machine<'_> {
             }
         };
         self.assign_rest(id, construct, instance, &extra, frame)?;
-        if matches.is_empty() {
-            self.emit_implements(instance, entity)?;
-        }
+        // Also for a known instance: its conditions are asked again, and what has run does not run again.
+        self.emit_implements(instance, entity)?;
         Ok(Value::Instance(instance))
     }
 
@@ -253,7 +252,7 @@ impl Machine<'_> {
         }
         match &expr.kind {
             ExprKind::Const(_) => true,
-            ExprKind::Var { var, .. } => match self.place(*var, frame) {
+            ExprKind::Var { var, cache, .. } => match self.place_cached(*var, cache, frame) {
                 Some(Place::Cell(cell)) => self.is_ready(cell),
                 Some(Place::Value(_)) => true,
                 None => false,

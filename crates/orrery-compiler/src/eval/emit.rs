@@ -1,12 +1,12 @@
 //! Making units: what a statement or expression waits for, in the order in which the language says.
 
 use crate::error::{CompileError, Result};
-use crate::ir::{BlockId, ExprId, ExprKind, Promise, StmtId, StmtKind, Var};
+use crate::ir::{BlockId, ExprId, ExprKind, Promise, SlotCache, StmtId, StmtKind, Var};
 use crate::value::{InstanceId, Value};
 
 use super::{
-    CellKind, FILE_FRAME, Frame, INSTANCE_FRAME, Kind, LITERAL, Literal, Machine, NONE, Origin,
-    REPORTED, Temp, Unit, encode,
+    CellKind, Chain, FILE_FRAME, Frame, INSTANCE_FRAME, Kind, LITERAL, Literal, Machine, NONE,
+    Origin, REPORTED, Ready, Temp, Unit, encode,
 };
 
 /// Where a variable's value is.
@@ -17,7 +17,7 @@ pub(super) enum Place {
 }
 
 /// Who gets the result of a unit.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Dest {
     pub unit: u32,
     pub slot: u32,
@@ -99,7 +99,7 @@ impl Machine<'_> {
         let unit = &mut self.units[id as usize];
         unit.waiting -= 1;
         if unit.waiting == 0 {
-            self.run.push_back(id);
+            self.run.push_back(Ready::Unit(id));
         }
     }
 
@@ -186,17 +186,29 @@ impl Machine<'_> {
     }
 
     pub(super) fn place(&self, var: Var, frame: u32) -> Option<Place> {
+        self.place_cached(var, &SlotCache::new(), frame)
+    }
+
+    /// `place` for code that runs for many instances, mostly of one entity.
+    pub(super) fn place_cached(&self, var: Var, cache: &SlotCache, frame: u32) -> Option<Place> {
         match var {
             Var::Global(cell) => Some(Place::Cell(cell)),
             Var::Local { hops, slot } => {
                 let frame = self.frame_up(frame, hops);
                 Some(Place::Cell(self.frames[frame as usize].cells + u32::from(slot)))
             }
-            Var::Instance { hops, name, fallback } => {
+            Var::Instance { hops, name, fallback, .. } => {
                 let frame = self.frame_up(frame, hops);
                 let instance = &self.instances[(frame & !INSTANCE_FRAME) as usize];
+                let (entity, slot) = cache.0.get();
+                if entity == instance.entity.0 {
+                    return Some(Place::Cell(instance.cells + slot));
+                }
                 match self.program.entity(instance.entity).slot_of.get(&name) {
-                    Some(slot) => Some(Place::Cell(instance.cells + slot)),
+                    Some(&slot) => {
+                        cache.0.set((instance.entity.0, slot));
+                        Some(Place::Cell(instance.cells + slot))
+                    }
                     None => fallback.map(Place::Cell),
                 }
             }
@@ -268,9 +280,6 @@ impl Machine<'_> {
         }
         for promise in promises {
             let base = self.program.expr(promise.base);
-            if self.unresolved(promise.base, frame) {
-                continue;
-            }
             let hook = self.new_unit(Kind::Promise, frame, promise.base.0, base.temps);
             self.unit_mut(hook).a = unit;
             self.unit_mut(hook).b = promise.name.0;
@@ -297,28 +306,22 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether the root variable of a reference does not exist.
-    fn unresolved(&self, expr: ExprId, frame: u32) -> bool {
-        match &self.program.expr(expr).kind {
-            ExprKind::Var { var, .. } => self.place(*var, frame).is_none(),
-            ExprKind::Attr { base, .. } => self.unresolved(*base, frame),
-            _ => true,
-        }
-    }
-
     /// Starts the units that compute the parts of an expression. `slot` is the first temp of `unit`
     /// that belongs to it.
     pub(super) fn emit_expr(&mut self, id: ExprId, frame: u32, unit: u32, slot: u32) -> Result<()> {
         let program = self.program;
         let expr = program.expr(id);
+        if !expr.emits {
+            return Ok(());
+        }
         match &expr.kind {
             ExprKind::Const(_) | ExprKind::Nothing => Ok(()),
             ExprKind::Regex(_) => {
                 let error = CompileError::new("NotFoundException", "variable self not found");
                 Err(self.blame_expr(error, id))
             }
-            ExprKind::Var { var, name, .. } => {
-                if self.place(*var, frame).is_none() {
+            ExprKind::Var { var, name, cache, .. } => {
+                if self.place_cached(*var, cache, frame).is_none() {
                     return Err(self.variable_not_found(*name, id, frame));
                 }
                 Ok(())
@@ -382,9 +385,13 @@ impl Machine<'_> {
     /// Registers the variables that an expression reads directly.
     pub(super) fn wait_expr(&mut self, id: ExprId, frame: u32, unit: u32) {
         let program = self.program;
-        match &program.expr(id).kind {
-            ExprKind::Var { var, .. } => {
-                if let Some(Place::Cell(cell)) = self.place(*var, frame)
+        let expr = program.expr(id);
+        if !expr.reads {
+            return;
+        }
+        match &expr.kind {
+            ExprKind::Var { var, cache, .. } => {
+                if let Some(Place::Cell(cell)) = self.place_cached(*var, cache, frame)
                     && !self.is_ready(cell)
                 {
                     self.units[unit as usize].waiting += 1;
@@ -429,18 +436,23 @@ impl Machine<'_> {
     ) -> Result<()> {
         let program = self.program;
         match &program.expr(id).kind {
-            ExprKind::Var { var, member, .. } => {
+            ExprKind::Var { var, member, cache, .. } => {
                 self.emit_expr(id, frame, unit, slot)?;
-                if let Some(Place::Cell(cell)) = self.place(*var, frame) {
-                    if *member
-                        && purpose.collector != NONE
-                        && let Some(value) = self.cell_value(cell)
-                    {
-                        self.unit_mut(purpose.collector).flags |= REPORTED;
-                        self.report(purpose.collector, value, encode(Origin::Expr(id)))?;
-                    } else {
-                        self.listen(cell, purpose.collector, encode(Origin::Expr(id)))?;
-                    }
+                if let Some(Place::Cell(cell)) = self.place_cached(*var, cache, frame)
+                    && purpose.collector != NONE
+                {
+                    let origin = encode(Origin::Expr(id));
+                    let reported = match self.cell_value(cell) {
+                        Some(value) if *member => {
+                            self.unit_mut(purpose.collector).flags |= REPORTED;
+                            self.report(purpose.collector, value, origin)
+                        }
+                        _ => self.listen(cell, purpose.collector, origin),
+                    };
+                    reported.map_err(|e| {
+                        let by = self.last_collector(purpose.collector);
+                        self.blame(e, self.units[by as usize].origin)
+                    })?;
                 }
                 self.wait_expr(id, frame, unit);
                 Ok(())
@@ -534,9 +546,14 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// `x is defined`: the variable itself is waited for.
+    /// `x is defined`: answered at once if the variable has a value, else it is waited for.
     fn emit_defined(&mut self, id: ExprId, var: Var, frame: u32, dest: Dest) -> Result<()> {
         match self.place(var, frame) {
+            Some(Place::Cell(cell)) if self.is_ready(cell) => {
+                let answer = self.defined_answer(cell);
+                self.deliver(dest, answer);
+                Ok(())
+            }
             Some(Place::Cell(cell)) => self.watch_cell(id, frame, dest, cell),
             _ => {
                 self.deliver(dest, Value::Bool(true));
@@ -555,7 +572,26 @@ impl Machine<'_> {
     ) -> Result<()> {
         let program = self.program;
         let (kind, inner): (Kind, Option<ExprId>) = match &program.expr(id).kind {
-            ExprKind::Attr { base, .. } => (Kind::Hop, Some(*base)),
+            ExprKind::Attr { base, name, cache } => {
+                if purpose.collector == NONE {
+                    if let Some(cell) = self.known_attribute(*base, *name, cache, frame) {
+                        self.sequence += 1;
+                        self.run.push_back(Ready::Read { dest, cell });
+                        return Ok(());
+                    }
+                    if let ExprKind::Attr { base, name, cache } = &program.expr(*base).kind
+                        && let Some(cell) = self.known_attribute(*base, *name, cache, frame)
+                    {
+                        // The hop to `a.b` counts as a step of its own, as does the one after it.
+                        self.sequence += 2;
+                        let sequence = self.sequence;
+                        let chain = self.new_chain(Chain { dest, expr: id, frame, sequence });
+                        self.run.push_back(Ready::Chain { chain, cell });
+                        return Ok(());
+                    }
+                }
+                (Kind::Hop, Some(*base))
+            }
             ExprKind::Lazy { left, .. } => (Kind::LazyLeft, Some(*left)),
             ExprKind::Conditional { condition, .. } => (Kind::Condition, Some(*condition)),
             ExprKind::Comprehension(comprehension) => (Kind::Iterate, Some(comprehension.iterable)),

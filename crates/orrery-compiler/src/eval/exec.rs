@@ -7,7 +7,12 @@ use crate::ir::{ExprId, ExprKind, StmtId, StmtKind};
 use crate::value::{InstanceId, Value};
 
 use super::emit::{Dest, Owner, Place, Purpose};
-use super::{CellKind, DONE, INSTANCE_FRAME, Kind, Machine, NONE, Origin, REPORTED, Unit, encode};
+use super::{
+    CellKind, DONE, INSTANCE_FRAME, Kind, MISSED, Machine, NONE, Origin, REPORTED, Unit, encode,
+};
+
+/// The class of the error that an empty optional relation is read.
+pub(super) const OPTIONAL: &str = "OptionalValueException";
 
 impl Machine<'_> {
     pub(super) fn run_unit(&mut self, id: u32) -> Result<()> {
@@ -21,7 +26,11 @@ impl Machine<'_> {
                 self.eval_in(expr, &unit, 0).map_err(|e| self.blame(e, unit.origin))?;
             }
             Kind::ResolveTarget => {
-                self.run_resolve_target(&unit).map_err(|e| self.blame(e, unit.origin))?;
+                self.run_resolve_target(&unit).map_err(|e| {
+                    let (shown, loc) =
+                        (self.origin_text(unit.origin), self.origin_loc(unit.origin));
+                    e.replace_statement(&shown, loc)
+                })?;
             }
             Kind::SetAttr => self.run_set_attr(id, &unit)?,
             Kind::SetReady => self.run_set_ready(&unit)?,
@@ -38,7 +47,7 @@ impl Machine<'_> {
             Kind::Branch => {
                 let value = self
                     .eval_in(ExprId(unit.node), &unit, 0)
-                    .map_err(|e| self.blame(e, unit.origin))?;
+                    .map_err(|e| self.in_resumer(e, &unit))?;
                 if unit.collector != NONE {
                     self.unit_mut(unit.collector).flags |= REPORTED;
                     if unit.flags & REPORTED == 0 {
@@ -178,8 +187,8 @@ impl Machine<'_> {
         let value = self
             .eval_in(ExprId(unit.node), unit, 0)
             .map_err(|e| self.could_not_set(e, instance, unit.b, unit.origin))?;
-        let reported = self.units[id as usize].flags & REPORTED != 0;
-        if !reported || !matches!(value, Value::List(_)) {
+        let complete = self.units[id as usize].flags & (REPORTED | MISSED) == REPORTED;
+        if !complete || !matches!(value, Value::List(_)) {
             self.set_slot(instance, unit.b, value, unit.set_by, true)
                 .map_err(|e| self.could_not_set(e, instance, unit.b, unit.origin))?;
         }
@@ -260,13 +269,18 @@ impl Machine<'_> {
     }
 
     fn run_promise(&mut self, unit: &Unit) -> Result<()> {
-        let Ok(Value::Instance(instance)) = self.eval_in(ExprId(unit.node), unit, 0) else {
-            return Ok(());
-        };
+        let base = ExprId(unit.node);
         let name = orrery_syntax::Symbol(unit.b);
-        let entity = self.program.entity(self.instances[instance.index()].entity);
-        let Some(&slot) = entity.slot_of.get(&name) else { return Ok(()) };
-        let cell = self.slot_cell(instance, slot);
+        let found = match self.eval_in(base, unit, 0) {
+            Ok(value) => self.attribute_cell(value, base, name),
+            // Nothing can be added to what is not there.
+            Err(error) if error.class == OPTIONAL => return Ok(()),
+            Err(error) => Err(error),
+        };
+        let cell = found.map_err(|e| {
+            let shown = format!("{}.{}", self.renderer().expr(base), self.text(name));
+            e.or_in(|| shown, Loc { column: false, ..self.program.expr(base).loc })
+        })?;
         if self.cells[cell as usize].kind == CellKind::Plain || self.is_ready(cell) {
             return Ok(());
         }
@@ -277,82 +291,12 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn run_hop(&mut self, unit: &Unit) -> Result<()> {
-        let id = ExprId(unit.node);
-        let ExprKind::Attr { base, name, cache } = &self.program.expr(id).kind else {
-            return Ok(());
-        };
-        let value = self.eval_in(*base, unit, 0).map_err(|e| self.blame_expr(e, id))?;
-        if self.is_self(value, *name) {
-            self.deliver(Self::dest(unit), value);
-            return Ok(());
-        }
-        let cell = match value {
-            Value::Instance(instance) => {
-                let instance = &self.instances[instance.index()];
-                let (entity, slot) = cache.0.get();
-                if entity == instance.entity.0 {
-                    instance.cells + slot
-                } else {
-                    let cell = self
-                        .attribute_cell(value, *base, *name)
-                        .map_err(|e| self.blame_expr(e, id))?;
-                    cache.0.set((instance.entity.0, cell - instance.cells));
-                    cell
-                }
-            }
-            _ => self.attribute_cell(value, *base, *name).map_err(|e| self.blame_expr(e, id))?,
-        };
-        self.listen(cell, unit.collector, unit.origin).map_err(|e| {
-            e.replace_statement(&self.renderer().expr(id), self.program.expr(id).loc)
-        })?;
-        self.connect(Self::dest(unit), cell);
-        Ok(())
-    }
-
-    /// `a.self` is `a`.
-    fn is_self(&self, value: Value, name: orrery_syntax::Symbol) -> bool {
-        name == self.self_symbol && matches!(value, Value::Instance(_))
-    }
-
-    pub(super) fn attribute_cell(
-        &self,
-        value: Value,
-        base: ExprId,
-        name: orrery_syntax::Symbol,
-    ) -> Result<u32> {
-        match value {
-            Value::Instance(instance) => {
-                let slot = self.slot_named(instance, name)?;
-                Ok(self.slot_cell(instance, slot))
-            }
-            Value::List(_) => {
-                let text = format!(
-                    "can not get attribute {}, {} is not an entity but a list",
-                    self.text(name),
-                    self.str(value)
-                );
-                self.fail("RuntimeException", text)
-            }
-            other => {
-                let text = format!(
-                    "can not get attribute {}, {} is not an entity but a {} with value '{}'",
-                    self.text(name),
-                    self.renderer().expr(base),
-                    self.heap.class_name(other),
-                    self.str(other)
-                );
-                self.fail("RuntimeException", text)
-            }
-        }
-    }
-
     fn run_lazy_left(&mut self, unit: &Unit) -> Result<()> {
         let id = ExprId(unit.node);
         let ExprKind::Lazy { or, left, right, .. } = &self.program.expr(id).kind else {
             return Ok(());
         };
-        let value = self.eval_in(*left, unit, 0).map_err(|e| self.blame_expr(e, id))?;
+        let value = self.eval_in(*left, unit, 0).map_err(|e| self.replace_blame(e, id))?;
         match value {
             Value::Unknown(_) => self.deliver(Self::dest(unit), value),
             Value::Bool(b) if b == *or => self.deliver(Self::dest(unit), value),
@@ -404,6 +348,7 @@ impl Machine<'_> {
         let value = self.eval_in(*condition, unit, 0).map_err(|e| self.blame_expr(e, id))?;
         let branch = match value {
             Value::Unknown(_) => {
+                self.miss(unit.collector);
                 self.deliver(Self::dest(unit), value);
                 return Ok(());
             }
@@ -429,11 +374,23 @@ impl Machine<'_> {
             self.emit_expr(branch, unit.frame, next, 0)?;
             self.wait_expr(branch, unit.frame, next);
         } else {
-            self.emit_gradual(branch, unit.frame, next, 0, purpose)
-                .map_err(|e| self.in_resumer(e, unit))?;
+            self.emit_gradual(branch, unit.frame, next, 0, purpose)?;
         }
         self.finish_unit(next);
         Ok(())
+    }
+
+    /// A value that is part of the whole is never reported: a relation gets it with the whole.
+    fn miss(&mut self, collector: u32) {
+        if collector == NONE {
+            return;
+        }
+        self.unit_mut(collector).flags |= REPORTED;
+        let mut next = collector;
+        while next != NONE {
+            self.unit_mut(next).flags |= MISSED;
+            next = self.next_collector(next);
+        }
     }
 
     /// Names the step of a conditional expression as the reference does.
@@ -492,12 +449,9 @@ impl Machine<'_> {
                     self.receive(next, value, encode(Origin::Expr(id)))?;
                     at += 1;
                 }
-                if self.units[next as usize].flags & DONE == 0 {
-                    // The question blocks the list until a first value arrives; if it was answered
-                    // by a value that was there, it blocks to the end.
-                    self.unit_mut(next).a = cell;
-                    self.delayed_mut(cell).listeners.push(next);
-                }
+                // The question blocks the list until another value arrives.
+                self.unit_mut(next).a = cell;
+                self.delayed_mut(cell).listeners.push(next);
             }
             self.units[next as usize].waiting += 1;
             self.add_waiter(cell, next);
@@ -506,7 +460,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn defined_answer(&self, cell: u32) -> Value {
+    pub(super) fn defined_answer(&self, cell: u32) -> Value {
         let Some(value) = self.cell_value(cell) else { return Value::Bool(false) };
         match value {
             Value::Null => Value::Bool(false),

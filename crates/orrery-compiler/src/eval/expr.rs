@@ -38,7 +38,7 @@ impl Machine<'_> {
         match &program.expr(id).kind {
             ExprKind::Const(value) => Ok(*value),
             ExprKind::Nothing => Ok(Value::List(self.empty_list)),
-            ExprKind::Var { var, .. } => match self.place(*var, frame) {
+            ExprKind::Var { var, cache, .. } => match self.place_cached(*var, cache, frame) {
                 Some(Place::Value(value)) => Ok(value),
                 Some(Place::Cell(cell)) => self.read(cell),
                 None => Ok(Value::Null),

@@ -1,12 +1,16 @@
 //! Values that arrive one by one: loops, comprehensions, list literals and relations that are fed
 //! before all of their values are known.
 
+use orrery_syntax::ast::Loc;
+
 use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, ExprKind, StmtId, StmtKind};
 use crate::value::{InstanceId, Value};
 
 use super::emit::{Dest, Purpose};
-use super::{CellKind, Comprehending, DONE, Kind, Machine, NONE, Origin, REPORTED, Unit, encode};
+use super::{
+    CellKind, Comprehending, DONE, Kind, MISSED, Machine, NONE, Origin, REPORTED, Unit, encode,
+};
 
 impl Machine<'_> {
     /// A value arrives at a unit that wants them one by one.
@@ -27,31 +31,51 @@ impl Machine<'_> {
                 self.set_slot(instance, unit.b, value, origin, true)
                     .map_err(|e| self.refused_by(e, instance, unit.b))
             }
-            Kind::Item => {
-                let literal = unit.a as usize;
-                self.literals[literal].values.push(value);
-                match self.literals[literal].collector {
-                    NONE => Ok(()),
-                    collector => self.receive(collector, value, origin),
-                }
-            }
+            Kind::Item => match self.literals[unit.a as usize].collector {
+                NONE => Ok(()),
+                collector => self.receive(collector, value, origin),
+            },
             Kind::Iterate => self.emit_element(id, value),
             Kind::Element | Kind::Branch => match unit.collector {
                 NONE => Ok(()),
                 collector => self.receive(collector, value, origin),
             },
             Kind::DefinedCell => {
-                if unit.flags & DONE == 0 && !value.is_unknown() {
+                if value.is_unknown() {
+                    return Ok(());
+                }
+                // The first value that arrives ends the blocking, also of a question that was
+                // answered by a value that was there before.
+                if unit.flags & REPORTED == 0 && unit.a != NONE {
+                    self.unit_mut(id).flags |= REPORTED;
+                    self.delayed_mut(unit.a).gradual += 1;
+                }
+                if unit.flags & DONE == 0 {
                     self.unit_mut(id).flags |= DONE;
-                    if unit.a != NONE {
-                        let delayed = self.delayed_mut(unit.a);
-                        delayed.gradual += 1;
-                    }
                     self.deliver(Self::dest(&unit), Value::Bool(true));
                 }
                 Ok(())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// To whom a collector passes on what it gets.
+    pub(super) fn next_collector(&self, collector: u32) -> u32 {
+        let unit = &self.units[collector as usize];
+        match unit.kind {
+            Kind::Item => self.literals[unit.a as usize].collector,
+            _ => unit.collector,
+        }
+    }
+
+    /// Who gets it in the end: a relation or a loop.
+    pub(super) fn last_collector(&self, mut collector: u32) -> u32 {
+        loop {
+            match self.next_collector(collector) {
+                NONE => return collector,
+                next => collector = next,
+            }
         }
     }
 
@@ -74,19 +98,25 @@ impl Machine<'_> {
         let ExprKind::Comprehension(comprehension) = &self.program.expr(expr).kind else {
             return Ok(());
         };
-        let value =
-            self.eval_in(comprehension.iterable, unit, 0).map_err(|e| self.blame_expr(e, expr))?;
+        let value = self
+            .eval_in(comprehension.iterable, unit, 0)
+            .map_err(|e| self.replace_blame(e, expr))?;
         if unit.collector == NONE {
             self.begin_comprehension(id);
         }
         match value {
             Value::Unknown(_) => self.emit_element(id, value)?,
             Value::List(list) => {
-                if self.units[id as usize].flags & REPORTED == 0 {
-                    for at in 0..self.heap.items(list).len() {
+                let Unit { flags, b: number, .. } = self.units[id as usize];
+                let count = self.heap.items(list).len();
+                let received = self.comprehensions[number as usize].results.len();
+                if flags & REPORTED == 0 || flags & MISSED != 0 && received == 0 {
+                    for at in 0..count {
                         let item = self.heap.items(list)[at];
                         self.emit_element(id, item)?;
                     }
+                } else if flags & MISSED != 0 && received != count {
+                    return Err(self.partly_reported(expr));
                 }
             }
             other => {
@@ -104,6 +134,16 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// A condition was unknown for some of the members, which were not reported; others were.
+    fn partly_reported(&self, expr: ExprId) -> Box<CompileError> {
+        let text = "Invalid compiler state, this likely indicates a bug in the compiler. Details: \
+                    list comprehension helper received some but not all values gradually";
+        let loc = Loc { column: false, ..self.program.expr(expr).loc };
+        CompileError::new("InvalidCompilerState", text)
+            .in_statement(self.renderer().expr(expr), loc)
+            .help("a condition inside of the list is unknown; assign the list to a variable first")
+    }
+
     pub(super) fn emit_element(&mut self, iterate: u32, value: Value) -> Result<()> {
         let unit = self.units[iterate as usize];
         let ExprKind::Comprehension(comprehension) = &self.program.expr(ExprId(unit.node)).kind
@@ -114,17 +154,11 @@ impl Machine<'_> {
         let collect = self.comprehensions[number].collect;
         let position = self.comprehensions[number].results.len() as u32;
         self.comprehensions[number].results.push(value);
-        if value.is_unknown() && comprehension.unknown.is_none() {
-            if unit.collector != NONE {
-                self.receive(unit.collector, value, unit.origin)?;
-            }
-            return Ok(());
-        }
         let cell = self.new_cell(CellKind::Plain);
         self.set_plain(cell, value, unit.origin)?;
         let frame = self.new_frame(unit.frame, cell, comprehension.names);
-        let element = match comprehension.unknown {
-            Some(unknown) if value.is_unknown() => unknown,
+        let element = match value {
+            Value::Unknown(_) => comprehension.unknown,
             _ => comprehension.element,
         };
         let next = self.new_unit(Kind::Element, frame, element.0, self.root_temps(element));
@@ -147,8 +181,8 @@ impl Machine<'_> {
     }
 
     pub(super) fn run_element(&mut self, id: u32, unit: &Unit) -> Result<()> {
-        let value =
-            self.eval_in(ExprId(unit.node), unit, 0).map_err(|e| self.blame(e, unit.origin))?;
+        let element = ExprId(unit.node);
+        let value = self.eval_in(element, unit, 0).map_err(|e| self.blame_expr(e, element))?;
         if unit.collector != NONE && self.units[id as usize].flags & REPORTED == 0 {
             let origin = encode(Origin::Expr(ExprId(unit.node)));
             let by = self.units[unit.collector as usize].origin;
@@ -194,6 +228,10 @@ impl Machine<'_> {
             self.report(id, value, origin).map_err(|e| self.blame(e, unit.origin))?;
         }
         let literal = &mut self.literals[unit.a as usize];
+        match value {
+            Value::List(list) => literal.values.extend_from_slice(self.heap.items(list)),
+            other => literal.values.push(other),
+        }
         literal.pending -= 1;
         if literal.pending == 0 {
             let values = std::mem::take(&mut literal.values);

@@ -15,9 +15,12 @@ const CHAIN_SHOWN: usize = 5;
 const DEPTH_MAX: u32 = 100_000;
 
 impl Machine<'_> {
-    /// Whether the last step went too far. It is asked after every step.
-    pub(super) fn is_beyond_limits(&self) -> bool {
-        self.memory() > self.limits.memory_bytes || self.heap.deepest() > DEPTH_MAX
+    /// Whether the last step went too far. It is asked after every step: the whole is added up only
+    /// now and then, but a single step can make a value of any size.
+    pub(super) fn went_too_far(&mut self) -> bool {
+        self.steps = self.steps.wrapping_add(1);
+        let memory = if self.steps.is_multiple_of(64) { self.memory() } else { self.heap.bytes() };
+        memory > self.limits.memory_bytes || self.heap.deepest() > DEPTH_MAX
     }
 
     /// About how much memory the run needs, in bytes.

@@ -14,13 +14,12 @@ mod exec;
 mod expr;
 mod finish;
 mod gradual;
+mod hops;
 mod index;
 mod limits;
 mod missing;
 mod schedule;
 mod validate;
-
-pub use call::intern_plugin_types;
 
 use std::collections::VecDeque;
 
@@ -30,6 +29,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::error::{CompileError, Result};
+use crate::host::Host;
 use crate::ir::{ExprId, StmtId};
 use crate::plugins::FileKind;
 use crate::program::{EntityId, Program};
@@ -184,6 +184,8 @@ const REPORTED: u8 = 1;
 const DONE: u8 = 2;
 /// The first temp holds the whole of a list literal.
 const LITERAL: u8 = 4;
+/// The whole value has something in it that was not reported.
+const MISSED: u8 = 8;
 
 /// A step that waits to be run.
 #[derive(Clone, Copy, Debug)]
@@ -214,6 +216,26 @@ struct Unit {
     collector: u32,
     /// What is assigned to, for implicit inverses.
     owner: emit::Owner,
+}
+
+/// What stands in the run queue.
+#[derive(Clone, Copy, Debug)]
+enum Ready {
+    /// A unit that has all it waited for.
+    Unit(u32),
+    /// `a.b` whose `a` was known when it was met: the reader gets the cell when its turn comes.
+    Read { dest: emit::Dest, cell: u32 },
+    /// `a.b.c`, likewise: the cell is that of `a.b`.
+    Chain { chain: u32, cell: u32 },
+}
+
+/// The last hop of `a.b.c`, to be made once its turn comes.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    dest: emit::Dest,
+    expr: ExprId,
+    frame: u32,
+    sequence: u32,
 }
 
 /// A comprehension under way.
@@ -280,7 +302,10 @@ pub struct Machine<'p> {
     pub program: &'p Program,
     pub heap: Heap,
     pub(crate) world: &'p dyn World,
+    host: &'p dyn Host,
     cells: Vec<Cell>,
+    /// The cells of a new instance, by entity.
+    fresh: Vec<Box<[Cell]>>,
     delayed: Vec<Delayed>,
     waiters: Vec<Waiter>,
     free_waiters: u32,
@@ -304,17 +329,21 @@ pub struct Machine<'p> {
     /// Implementations that ran, for entities with more than 64.
     implemented_more: FxHashSet<(InstanceId, u32)>,
     indexes: index::Indexes,
-    run: VecDeque<u32>,
+    run: VecDeque<Ready>,
+    chains: Vec<Chain>,
+    free_chains: Vec<u32>,
     wait: schedule::WaitQueue,
     zero: Vec<u32>,
     /// Cells of the zero list that somebody has come to wait for.
     zero_woken: Vec<u32>,
     sequence: u32,
     iterations: u64,
+    /// How many units were run, modulo 256.
+    steps: u8,
     limits: Limits,
     pub output: String,
     pub warnings: Vec<(&'static str, String, Option<Loc>)>,
-    /// Typedefs that a string is known to match.
+    /// Typedefs that a string or a number is known to match.
     validated: FxHashSet<u64>,
     has_policy: bool,
     empty_list: ListId,
@@ -324,7 +353,13 @@ pub struct Machine<'p> {
 }
 
 impl<'p> Machine<'p> {
-    pub fn new(program: &'p Program, heap: Heap, world: &'p dyn World, limits: Limits) -> Self {
+    pub fn new(
+        program: &'p Program,
+        heap: Heap,
+        world: &'p dyn World,
+        host: &'p dyn Host,
+        limits: Limits,
+    ) -> Self {
         let has_policy = program
             .attributes
             .iter()
@@ -335,7 +370,9 @@ impl<'p> Machine<'p> {
             program,
             heap,
             world,
+            host,
             cells: Vec::new(),
+            fresh: cells::fresh_cells(program),
             delayed: Vec::new(),
             waiters: Vec::new(),
             free_waiters: NONE,
@@ -354,11 +391,14 @@ impl<'p> Machine<'p> {
             implemented_more: FxHashSet::default(),
             indexes: index::Indexes::new(program),
             run: VecDeque::new(),
+            chains: Vec::new(),
+            free_chains: Vec::new(),
             wait: schedule::WaitQueue::default(),
             zero: Vec::new(),
             zero_woken: Vec::new(),
             sequence: 0,
             iterations: 0,
+            steps: 0,
             limits,
             output: String::new(),
             warnings: Vec::new(),
@@ -425,6 +465,11 @@ impl<'p> Machine<'p> {
 
     fn blame_expr(&self, error: Box<CompileError>, id: ExprId) -> Box<CompileError> {
         error.or_in(|| self.renderer().expr(id), self.program.expr(id).loc)
+    }
+
+    /// Names an expression as the place of an error, whatever was named before.
+    fn replace_blame(&self, error: Box<CompileError>, id: ExprId) -> Box<CompileError> {
+        error.replace_statement(&self.renderer().expr(id), self.program.expr(id).loc)
     }
 
     fn fail<T>(&self, class: &'static str, text: impl Into<String>) -> Result<T> {

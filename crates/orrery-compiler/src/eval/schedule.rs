@@ -4,10 +4,16 @@
 use std::collections::VecDeque;
 
 use crate::error::Result;
+use crate::ir::{ExprId, ExprKind, StmtId, StmtKind};
 
+use super::emit::Place;
 use super::{
-    CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, Origin, QUEUED, READY, Unit, encode,
+    CellKind, FILE_FRAME, IN_ZERO, Kind, Machine, NONE, Origin, QUEUED, READY, Ready, Temp, Unit,
+    encode,
 };
+
+/// How many units are looked at ahead of time.
+const BATCH: usize = 16;
 
 /// Cells that may be complete: those without a precedence rule first, first come first served, then
 /// the others by the order of the rules.
@@ -52,11 +58,23 @@ impl Machine<'_> {
                 break;
             }
             self.iterations += 1;
-            while let Some(unit) = self.run.pop_front() {
-                let Unit { origin, frame, .. } = self.units[unit as usize];
-                self.run_unit(unit)?;
-                if self.is_beyond_limits() {
-                    return Err(self.beyond_limits(origin, frame));
+            while !self.run.is_empty() {
+                if self.run.len() >= BATCH {
+                    self.fetch_ahead();
+                }
+                for _ in 0..BATCH {
+                    match self.run.pop_front() {
+                        Some(Ready::Read { dest, cell }) => self.connect(dest, cell),
+                        Some(Ready::Chain { chain, cell }) => self.run_chain(chain, cell),
+                        Some(Ready::Unit(unit)) => {
+                            let Unit { origin, frame, .. } = self.units[unit as usize];
+                            self.run_unit(unit)?;
+                            if self.went_too_far() {
+                                return Err(self.beyond_limits(origin, frame));
+                            }
+                        }
+                        None => break,
+                    }
                 }
             }
             if !self.freeze_waiting() && !self.freeze_woken() && !self.break_cycle() {
@@ -71,6 +89,35 @@ impl Machine<'_> {
             }
         }
         self.finish()
+    }
+
+    /// Reads what the next units will read first. In a large model nearly all of it has left the caches
+    /// since it was written; these loads do not depend on each other, so the processor waits for
+    /// them side by side instead of one by one.
+    fn fetch_ahead(&self) {
+        let mut temps = [0u32; BATCH];
+        let mut cells = [0u32; BATCH];
+        for (at, ready) in self.run.iter().take(BATCH).enumerate() {
+            let unit = match *ready {
+                Ready::Unit(unit) => unit,
+                Ready::Read { dest, cell } => {
+                    cells[at] = cell;
+                    dest.unit
+                }
+                Ready::Chain { cell, .. } => {
+                    cells[at] = cell;
+                    continue;
+                }
+            };
+            temps[at] = self.units[unit as usize].temps;
+        }
+        for (cell, &temp) in cells.iter_mut().zip(&temps) {
+            if let Some(Temp::Cell(found)) = self.temps.get(temp as usize) {
+                *cell = *found;
+            }
+        }
+        let seen = cells.iter().fold(0, |seen, &cell| seen ^ self.cells[cell as usize].flags);
+        std::hint::black_box(seen);
     }
 
     /// Annotations of relations are evaluated like any expression; their values are only checked.
@@ -172,18 +219,10 @@ impl Machine<'_> {
     }
 
     /// Nothing goes on: of the cells that pending units need although more values are promised, one
-    /// is taken for complete.
+    /// is taken for complete: the first one of the oldest unit.
     fn break_cycle(&mut self) -> bool {
-        let mut pending: Vec<(u32, u32)> = Vec::new();
-        for (id, unit) in self.units.iter().enumerate() {
-            if unit.kind != Kind::Free && unit.waiting > 0 {
-                pending.push((unit.sequence, id as u32));
-            }
-        }
-        pending.sort_unstable();
-        let order: rustc_hash::FxHashMap<u32, usize> =
-            pending.iter().enumerate().map(|(at, &(_, id))| (id, at)).collect();
-        let mut best: Option<(Option<u32>, usize, usize, u32)> = None;
+        let mut best: Option<(Option<u32>, u32, u32)> = None;
+        let mut candidates: Vec<u32> = Vec::new();
         for cell in 0..self.cells.len() as u32 {
             let content = &self.cells[cell as usize];
             if content.kind == CellKind::Plain || content.flags & READY != 0 || content.head == NONE
@@ -194,19 +233,102 @@ impl Machine<'_> {
                 continue;
             }
             let waiters = self.delayed(cell).map(|d| d.waiters.as_slice()).unwrap_or_default();
-            let first = waiters.iter().filter_map(|unit| order.get(unit).copied()).min();
-            let Some(first) = first else { continue };
-            let candidate = (self.rank(cell), first, cell as usize, cell);
+            let oldest = waiters.iter().map(|&id| (self.units[id as usize].sequence, id)).min();
+            let Some((sequence, id)) = oldest else { continue };
+            let candidate = (self.rank(cell), sequence, id);
             if best.is_none_or(|best| candidate < best) {
+                candidates.clear();
                 best = Some(candidate);
             }
-        }
-        match best {
-            Some((.., cell)) => {
-                self.freeze(cell);
-                true
+            if best == Some(candidate) {
+                candidates.push(cell);
             }
-            None => false,
+        }
+        let Some((_, _, oldest)) = best else { return false };
+        let needs = self.needs(&self.units[oldest as usize]);
+        let position = |cell: &u32| needs.iter().position(|need| need == cell);
+        let first = candidates.into_iter().min_by_key(|cell| position(cell).unwrap_or(usize::MAX));
+        first.inspect(|&cell| self.freeze(cell)).is_some()
+    }
+
+    /// The cells that a unit reads, in the order in which its expression names them.
+    fn needs(&self, unit: &Unit) -> Vec<u32> {
+        let program = self.program;
+        let node = ExprId(unit.node);
+        let stmt = || &program.stmt(StmtId(unit.node)).kind;
+        let root = match unit.kind {
+            Kind::Assign | Kind::Discard | Kind::ResolveTarget | Kind::If | Kind::For => {
+                match stmt() {
+                    StmtKind::Assign { value, .. } => *value,
+                    StmtKind::Expr(expr) => *expr,
+                    StmtKind::SetAttr { base, .. } => *base,
+                    StmtKind::If { condition, .. } => *condition,
+                    StmtKind::For { iterable, .. } => *iterable,
+                }
+            }
+            Kind::Call | Kind::IndexLookup | Kind::ShortIndexLookup => {
+                let mut needs = Vec::new();
+                let mut slot = 0;
+                for &part in program.expr(node).kind.parts() {
+                    self.reads(part, unit, slot, &mut needs);
+                    slot += program.expr(part).temps;
+                }
+                return needs;
+            }
+            Kind::LazyLeft | Kind::LazyRight => match &program.expr(node).kind {
+                ExprKind::Lazy { left, right, .. } if unit.kind == Kind::LazyLeft => *left,
+                ExprKind::Lazy { right, .. } => *right,
+                _ => node,
+            },
+            Kind::Condition => match &program.expr(node).kind {
+                ExprKind::Conditional { condition, .. } => *condition,
+                _ => node,
+            },
+            Kind::Implement => match program.implements[unit.node as usize].when {
+                Some(when) => when,
+                None => return Vec::new(),
+            },
+            Kind::Annotation => program.annotations[unit.node as usize].value,
+            Kind::SetAttr | Kind::Branch | Kind::Element | Kind::Item | Kind::Promise => node,
+            // The others wait for one cell at most.
+            _ => return Vec::new(),
+        };
+        let mut needs = Vec::new();
+        self.reads(root, unit, 0, &mut needs);
+        needs
+    }
+
+    fn reads(&self, id: ExprId, unit: &Unit, mut slot: u32, needs: &mut Vec<u32>) {
+        let program = self.program;
+        let parts: Vec<ExprId> = match &program.expr(id).kind {
+            ExprKind::Var { var, .. } => {
+                if let Some(Place::Cell(cell)) = self.place(*var, unit.frame) {
+                    needs.push(cell);
+                }
+                return;
+            }
+            ExprKind::Not(inner) => vec![*inner],
+            ExprKind::Lookup { base, key } => vec![*base, *key],
+            ExprKind::Binary { left, right, .. } => vec![*left, *right],
+            ExprKind::List(items) => items.to_vec(),
+            ExprKind::Dict(items) => items.iter().map(|(_, item)| *item).collect(),
+            ExprKind::Format(format) | ExprKind::FString(format) => {
+                format.parts.iter().map(|(_, part)| *part).collect()
+            }
+            kind @ ExprKind::Construct(_) => kind.parts().to_vec(),
+            kind if kind.is_temp() => {
+                let temp = self.temps.get((unit.temps + slot) as usize);
+                needs.extend(temp.and_then(|temp| match temp {
+                    Temp::Cell(cell) => Some(*cell),
+                    _ => None,
+                }));
+                return;
+            }
+            _ => return,
+        };
+        for part in parts {
+            self.reads(part, unit, slot, needs);
+            slot += program.expr(part).temps;
         }
     }
 }

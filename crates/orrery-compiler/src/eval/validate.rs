@@ -59,6 +59,21 @@ impl Machine<'_> {
                 }
                 true
             }
+            (Type::DictOf(inner), Value::Dict(dict)) => {
+                for at in 0..self.heap.entries(dict).len() {
+                    let (_, &value) =
+                        self.heap.entries(dict).get_index(at).expect("invariant: in range");
+                    self.validate(*inner, value)?;
+                }
+                true
+            }
+            (Type::DictOf(_), _) => {
+                let text = format!("Invalid value '{}', expected dict", self.str(value));
+                return self.fail("RuntimeException", text);
+            }
+            (Type::Union(members), _) => {
+                members.iter().any(|&member| self.validate(member, value).is_ok())
+            }
             (Type::Nullable(inner), _) => return self.validate(*inner, value),
             (Type::Typedef(typedef), _) => return self.validate_typedef(*typedef, value),
             (Type::Entity(entity), Value::Instance(instance)) => {
@@ -108,7 +123,10 @@ impl Machine<'_> {
 
     fn validate_typedef(&mut self, number: u32, value: Value) -> Result<()> {
         let memo = match value {
-            Value::Str(id) => Some(u64::from(number) << 32 | u64::from(id.0)),
+            Value::Str(id) => Some(u64::from(number) << 33 | u64::from(id.0)),
+            Value::Int(int) => u32::try_from(int)
+                .ok()
+                .map(|int| u64::from(number) << 33 | 1 << 32 | u64::from(int)),
             _ => None,
         };
         if memo.is_some_and(|memo| self.validated.contains(&memo)) {
@@ -291,12 +309,8 @@ impl Machine<'_> {
         for item in items {
             let mut inner = this.clone();
             inner.variables.push(item);
-            let element = match (item, comprehension.unknown) {
-                (Value::Unknown(_), None) => {
-                    values.push(item);
-                    continue;
-                }
-                (Value::Unknown(_), Some(unknown)) => unknown,
+            let element = match item {
+                Value::Unknown(_) => comprehension.unknown,
                 _ => comprehension.element,
             };
             match self.direct(element, &inner)? {

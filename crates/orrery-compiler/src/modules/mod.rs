@@ -33,8 +33,8 @@ pub struct Module {
     pub dir: PathBuf,
     pub origin: Origin,
     pub version: Option<String>,
-    /// It brings code in Python, which may define plugins.
-    pub foreign_plugins: bool,
+    /// Where it has code in Python, which may define plugins, if it has any.
+    pub code: Option<PathBuf>,
 }
 
 /// A module, and what is to be said about it once it is used.
@@ -83,7 +83,7 @@ impl<'f> Search<'f> {
                         dir: PathBuf::from(format!("<builtin>/{name}")),
                         origin: Origin::Builtin,
                         version: Some(builtin.version.into()),
-                        foreign_plugins: false,
+                        code: None,
                     },
                     warnings: Vec::new(),
                     requires: Vec::new(),
@@ -137,8 +137,8 @@ impl<'f> Search<'f> {
             described.name
         );
         warnings.push(("InmantaWarning", text));
-        let foreign_plugins = self.files.is_dir(&dir.join("plugins"));
-        Ok(self.located(name, dir, Origin::ModulePath, described, warnings, foreign_plugins))
+        let code = Some(dir.join("plugins")).filter(|code| self.files.is_dir(code));
+        Ok(self.located(name, dir, Origin::ModulePath, described, warnings, code))
     }
 
     fn installed(&self, name: &str, package: Package) -> Result<Located> {
@@ -172,8 +172,8 @@ impl<'f> Search<'f> {
             );
             return invalid(text);
         }
-        let foreign_plugins = python::has_code(self.files, &code);
-        Ok(self.located(name, root, Origin::Python, described, Vec::new(), foreign_plugins))
+        let code = Some(code).filter(|code| python::has_code(self.files, code));
+        Ok(self.located(name, root, Origin::Python, described, Vec::new(), code))
     }
 
     fn located(
@@ -183,7 +183,7 @@ impl<'f> Search<'f> {
         origin: Origin,
         described: Description,
         mut warnings: Vec<(&'static str, String)>,
-        foreign_plugins: bool,
+        code: Option<PathBuf>,
     ) -> Located {
         if described.deprecated {
             let text = format!("Module {} has been deprecated", described.name);
@@ -195,19 +195,15 @@ impl<'f> Search<'f> {
                 dir,
                 origin,
                 version: Some(described.version),
-                foreign_plugins,
+                code,
             },
             warnings,
             requires: described.requires,
         }
     }
 
-    /// A path as messages show it: relative to the project where it lies inside.
     pub(crate) fn show(&self, path: &Path) -> String {
-        match path.strip_prefix(&self.options.project_dir) {
-            Ok(inside) => format!("./{}", inside.display()),
-            Err(_) => path.display().to_string(),
-        }
+        shown(self.options, path)
     }
 
     /// The file of a namespace: below the module's `model`, `a/b/_init.cf` if that directory exists
@@ -241,6 +237,14 @@ impl<'f> Search<'f> {
             Kind::Directory => Err(std::io::ErrorKind::IsADirectory.into()),
             Kind::Other => Err(std::io::Error::other("it is no regular file")),
         }
+    }
+}
+
+/// A path as messages show it: relative to the project where it lies inside.
+pub fn shown(options: &Options, path: &Path) -> String {
+    match path.strip_prefix(&options.project_dir) {
+        Ok(inside) => format!("./{}", inside.display()),
+        Err(_) => path.display().to_string(),
     }
 }
 

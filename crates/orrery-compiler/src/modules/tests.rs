@@ -90,7 +90,7 @@ fn a_module_in_the_module_path_tells_its_version() {
     let found = module(&loaded, "m");
     // As the reference, which reads a number.
     assert_eq!(found.version.as_deref(), Some("1.1"));
-    assert!(found.foreign_plugins);
+    assert!(found.code.is_some());
     assert_eq!(found.origin, Origin::ModulePath);
 }
 
@@ -126,7 +126,7 @@ fn an_installed_module_is_found_in_the_environment_of_the_project() {
         let found = module(&loaded, "w");
         assert_eq!((found.origin, found.dir), (Origin::Python, PathBuf::from(package)));
         assert_eq!(found.version.as_deref(), Some("1.2.3"));
-        assert!(!found.foreign_plugins);
+        assert!(found.code.is_none());
     }
 }
 
@@ -143,7 +143,7 @@ fn a_given_environment_goes_before_that_of_the_project() {
     assert!(load_with(&files, &options).is_err());
     options.python_environment = Some("/env".into());
     let loaded = load_with(&files, &options).unwrap();
-    assert!(module(&loaded, "w").foreign_plugins);
+    assert!(module(&loaded, "w").code.is_some());
 }
 
 #[test]

@@ -48,6 +48,10 @@ pub enum Failure {
     Runtime(String),
     /// What would be a Python exception of another kind.
     Python(PyError),
+    /// An exception in a plugin that is not written in Rust: its class, with the module that Python's
+    /// tracebacks have before it, and its text. `explicit`: it is the plugin's own complaint
+    /// (a `PluginException` or one derived from it).
+    Exception { class: String, message: String, explicit: bool },
 }
 
 impl From<PyError> for Failure {

@@ -19,13 +19,14 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 type Check = fn() -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 17] = [
+    let checks: [(&str, Check); 18] = [
         ("five megabytes of statements", many_statements),
         ("five megabytes in one line", one_long_line),
         ("five megabytes of noise", noise),
         ("five megabytes of comments and blank lines", nothing_to_read),
         ("nesting of every kind", nesting),
         ("values nested deeper than the stack", nested_values),
+        ("long chains of parents", chains_of_parents),
         ("bytes that are no text", bytes_that_are_no_text),
         ("odd line ends and the lack of one", line_ends),
         ("endless models are stopped", endless_models),
@@ -200,6 +201,32 @@ fn nested_values() -> Result<()> {
     let deeper: String =
         (1..=120_000).map(|level| format!("d{level} = {{\"a\": d{}}}\n", level - 1)).collect();
     refused(format!("d0 = {{}}\n{deeper}"), &[], &["error[nesting-too-deep]", "100000 levels"])
+}
+
+/// Entities that inherit from each other cost by the square of their number, up to a limit.
+fn chains_of_parents() -> Result<()> {
+    let entity = |number: usize| match number {
+        0 => "entity E0:\n    int a = 1\nend\n".to_owned(),
+        _ => format!("entity E{number} extends E{}:\nend\n", number - 1),
+    };
+    let chain = |length: usize| (0..length).map(entity).collect::<String>();
+    let used = "implement E2999 using std::none\nx = E2999()\nif x.a != 1:\n    x.b = 1\nend\n";
+    accepted(format!("{}{used}", chain(3_000)), &[])?;
+    let words = ["error[nesting-too-deep]", "entities inherit too much", "`__config__::E6"];
+    refused(chain(100_000), &[], &words)?;
+    // Children before parents, with an attribute each.
+    let entity = |number: usize| {
+        let parent = number + 1;
+        format!("entity E{number} extends E{parent}:\n    int a{number} = 1\nend\n")
+    };
+    let backward: String =
+        (0..50_000).map(entity).chain(["entity E50000:\nend\n".into()]).collect();
+    refused(backward, &[], &words[..2])?;
+    // No depth at all, but everything many times.
+    let wide: String = (0..20_000).map(|number| format!("    int a{number}\n")).collect();
+    let child = |number: usize| format!("entity C{number} extends Wide:\nend\n");
+    let children: String = (0..20_000).map(child).collect();
+    refused(format!("entity Wide:\n{wide}end\n{children}"), &[], &words[..2])
 }
 
 fn bytes_that_are_no_text() -> Result<()> {

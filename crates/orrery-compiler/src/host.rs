@@ -1,0 +1,224 @@
+//! Hosts: whoever runs plugins. The compiler asks a host which plugins the loaded modules offer, and
+//! has every call made through it; what language they are written in, and in which process they
+//! run, is the host's affair.
+//!
+//! `NativeHost` has the plugins that are written in Rust. A host for another language stands behind
+//! it in a `Layered`, and is asked for the modules that bring code which it can load:
+//!
+//! ```text
+//! compile_with(&files, &options, &mut Layered::new(NativeHost, host))
+//! ```
+//!
+//! A call may end with `Failure::Unset`: the plugin has read a cell that has no value yet. The
+//! compiler keeps the arguments, waits, and makes the same call again, from scratch.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use crate::load::Module;
+use crate::plugins::{
+    Context, NativePlugin, Outcome, Param, ParamDefault, ParamKind, native_plugins,
+};
+use crate::value::Value;
+
+/// A text that is part of the program, or that a host has brought.
+pub type Text = Cow<'static, str>;
+
+/// Runs plugins.
+pub trait Host {
+    /// Whether it can load the code that a module brings. What it cannot load is left to others.
+    fn can_load(&self, module: &Module) -> bool;
+
+    /// Loads the code of modules and tells which plugins there are. It is asked once in a compile,
+    /// before anything is defined, with all modules that it can load in the order in which the
+    /// model loaded them. A plugin's position in the answer is its number from then on.
+    fn load(&mut self, modules: &[Module]) -> Result<Manifest, LoadError>;
+
+    /// Makes a call. The arguments fit their types. A plugin may call others through the context,
+    /// so a host can be called while it is busy with a call; the calls end in the opposite order.
+    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome;
+}
+
+/// What a host has found in the modules that it was asked to load.
+#[derive(Clone, Debug, Default)]
+pub struct Manifest {
+    pub plugins: Vec<Signature>,
+    pub warnings: Vec<String>,
+}
+
+/// Why a host could not load the code of modules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadError {
+    /// Files of a module that do not load, one text for each.
+    Code { module: String, problems: Vec<String> },
+    /// A plugin that the language cannot call, such as one without types.
+    Plugin(String),
+}
+
+/// A plugin as the language sees it.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    /// Full name, `std::count`. It can be called where the namespace is loaded.
+    pub name: Text,
+    pub params: Vec<Parameter>,
+    /// Type of the result, in the words of `Parameter::ty`.
+    pub returns: Text,
+    /// It wants to see unknowns. Without it, an unknown argument is the result of the call.
+    pub allow_unknown: bool,
+    /// The name of the plugin that replaces it, if it is deprecated: `Some("")` for none.
+    pub deprecated: Option<Text>,
+    /// Where it is written; nowhere, if it is part of the program.
+    pub place: Option<Place>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    pub name: Text,
+    /// A type as a model writes it, seen from the plugin's namespace (`int?`, `Host`,
+    /// `std::Host[]`), or one that only plugins have: `any`, `null`, `list`, `dict`,
+    /// `dict[string, T]`, `Union[T,U]`, with parentheses around one of these before `?` or `[]`.
+    pub ty: Text,
+    pub default: DefaultValue,
+    pub kind: ParamKind,
+}
+
+/// What an argument is that was not given.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DefaultValue {
+    /// It has to be given.
+    Required,
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Str(Text),
+    List(Vec<DefaultValue>),
+    /// A value that only the host knows. The argument arrives as null, and `Call::omitted` has its
+    /// position.
+    Kept,
+}
+
+/// Where a plugin is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub file: PathBuf,
+    /// From 1.
+    pub line: u32,
+}
+
+/// One call of a plugin.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'c> {
+    /// The plugin's number.
+    pub plugin: u32,
+    /// One value for each parameter: `*args` is a list, `**kwargs` a dict, and what was not given
+    /// is its default.
+    pub args: &'c [Value],
+    /// Positions of the parameters that got their default.
+    pub omitted: &'c [usize],
+}
+
+impl<H: Host + ?Sized> Host for &mut H {
+    fn can_load(&self, module: &Module) -> bool {
+        (**self).can_load(module)
+    }
+
+    fn load(&mut self, modules: &[Module]) -> Result<Manifest, LoadError> {
+        (**self).load(modules)
+    }
+
+    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome {
+        (**self).call(call, context)
+    }
+}
+
+/// The plugins that are written in Rust: those of the modules inside the program.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NativeHost;
+
+impl Host for NativeHost {
+    fn can_load(&self, _: &Module) -> bool {
+        false
+    }
+
+    fn load(&mut self, _: &[Module]) -> Result<Manifest, LoadError> {
+        let plugins = native_plugins().iter().map(Signature::from).collect();
+        Ok(Manifest { plugins, warnings: Vec::new() })
+    }
+
+    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome {
+        (native_plugins()[call.plugin as usize].run)(context, call.args)
+    }
+}
+
+/// Two hosts as one. The plugins of the first go before those of the second that have the same
+/// name; the second is only bothered where there is code that it can load.
+#[derive(Clone, Debug, Default)]
+pub struct Layered<A, B> {
+    first: A,
+    second: B,
+    /// How many plugins the first one has.
+    first_plugins: u32,
+}
+
+impl<A: Host, B: Host> Layered<A, B> {
+    pub fn new(first: A, second: B) -> Self {
+        Layered { first, second, first_plugins: 0 }
+    }
+}
+
+impl<A: Host, B: Host> Host for Layered<A, B> {
+    fn can_load(&self, module: &Module) -> bool {
+        self.first.can_load(module) || self.second.can_load(module)
+    }
+
+    fn load(&mut self, modules: &[Module]) -> Result<Manifest, LoadError> {
+        let (for_first, rest): (Vec<Module>, Vec<Module>) =
+            modules.iter().cloned().partition(|module| self.first.can_load(module));
+        let mut manifest = self.first.load(&for_first)?;
+        self.first_plugins = u32::try_from(manifest.plugins.len()).expect("invariant: few plugins");
+        if !rest.is_empty() {
+            let more = self.second.load(&rest)?;
+            manifest.plugins.extend(more.plugins);
+            manifest.warnings.extend(more.warnings);
+        }
+        Ok(manifest)
+    }
+
+    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome {
+        match call.plugin.checked_sub(self.first_plugins) {
+            None => self.first.call(call, context),
+            Some(plugin) => self.second.call(&Call { plugin, ..*call }, context),
+        }
+    }
+}
+
+impl From<&NativePlugin> for Signature {
+    fn from(plugin: &NativePlugin) -> Self {
+        Signature {
+            name: plugin.name.into(),
+            params: plugin.params.iter().map(Parameter::from).collect(),
+            returns: plugin.returns.into(),
+            allow_unknown: plugin.allow_unknown,
+            deprecated: plugin.deprecated.map(Text::from),
+            place: None,
+        }
+    }
+}
+
+impl From<&Param> for Parameter {
+    fn from(param: &Param) -> Self {
+        let default = match param.default {
+            ParamDefault::Required => DefaultValue::Required,
+            ParamDefault::Null => DefaultValue::Null,
+            ParamDefault::Bool(bool) => DefaultValue::Bool(bool),
+            ParamDefault::Int(int) => DefaultValue::Int(int),
+            ParamDefault::Str(text) => DefaultValue::Str(text.into()),
+            ParamDefault::Strs(texts) => {
+                let texts = texts.iter().map(|&text| DefaultValue::Str(text.into()));
+                DefaultValue::List(texts.collect())
+            }
+        };
+        Parameter { name: param.name.into(), ty: param.ty.into(), default, kind: param.kind }
+    }
+}

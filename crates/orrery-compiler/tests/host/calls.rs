@@ -1,0 +1,169 @@
+//! What a call can come to.
+
+use orrery_compiler::plugins::{CellId, Failure};
+use orrery_compiler::value::Value;
+
+use crate::small_host::{SmallHost, message, read};
+
+const THING: &str = "
+entity Thing:
+    int late
+    int later
+end
+Thing.other [0:1] -- Thing
+implement Thing using std::none
+";
+
+fn sum_of_late(host: SmallHost) -> SmallHost {
+    host.with("m::sum", &["thing: Thing"], "int", |context, call| {
+        let late = read(context, call, "late")?;
+        let later = read(context, call, "later")?;
+        match (late, later) {
+            (Value::Int(late), Value::Int(later)) => Ok(Value::Int(late + later)),
+            _ => Err(Failure::Plugin("not numbers".into())),
+        }
+    })
+}
+
+#[test]
+fn a_call_that_reads_too_early_is_made_again_for_each_value() {
+    let mut host =
+        sum_of_late(SmallHost::default()).with("m::three", &[], "int", |_, _| Ok(Value::Int(3)));
+    let main = "import m
+thing = m::Thing()
+std::print(m::sum(thing))
+thing.late = m::three() + 1
+thing.later = thing.late + 1
+";
+    let compiled = host.compile(THING, main);
+    assert_eq!(message(&compiled), "");
+    assert_eq!(compiled.output, "9\n");
+    let called = host.called.borrow();
+    let sums = called.iter().filter(|name| *name == "m::sum").count();
+    // It was called with nothing set, and ended with all set.
+    assert!((2..=3).contains(&sums), "{called:?}");
+    assert_eq!(called.last().map(String::as_str), Some("m::sum"));
+    assert!(called.iter().any(|name| name == "m::three"));
+}
+
+#[test]
+fn a_call_that_waits_for_ever_is_reported_as_the_value_that_is_missing() {
+    let compiled = sum_of_late(SmallHost::default())
+        .compile(THING, "import m\nthing = m::Thing(later=1)\nx = m::sum(thing)\n");
+    let message = message(&compiled);
+    assert!(message.contains("is not complete: attribute late"), "{message}");
+}
+
+#[test]
+fn a_call_that_waits_for_nothing_is_an_error() {
+    let waits: [crate::small_host::Run; 2] =
+        [|_, _| Err(Failure::Unset(vec![])), |_, _| Err(Failure::Unset(vec![CellId(u32::MAX)]))];
+    for run in waits {
+        let compiled = SmallHost::default()
+            .with("m::wait", &[], "any", run)
+            .compile("", "import m\nm::wait()\n");
+        assert_eq!(
+            message(&compiled),
+            "Exception in plugin m::wait (reported in m::wait() (./main.cf:2:1))\ncaused by:\n  \
+             it waits, but for no value (reported in m::wait() (./main.cf:2:1))"
+        );
+    }
+}
+
+#[test]
+fn an_exception_is_reported_with_its_text() {
+    let raise = |explicit: bool| {
+        let run: crate::small_host::Run = if explicit {
+            |_, _| {
+                let class = "inmanta_plugins.m.Own".into();
+                Err(Failure::Exception { class, message: "mine".into(), explicit: true })
+            }
+        } else {
+            |_, _| {
+                let (class, message) = ("ValueError".into(), "bad value".into());
+                Err(Failure::Exception { class, message, explicit: false })
+            }
+        };
+        let compiled = SmallHost::default()
+            .with("m::f", &[], "any", run)
+            .compile("", "import m\nx = m::f()\n");
+        let class = compiled.outcome.as_ref().err().map(|error| error.class);
+        (class, message(&compiled))
+    };
+    assert_eq!(
+        raise(false),
+        (
+            Some("ExternalException"),
+            "Exception in plugin m::f (reported in m::f() (./main.cf:2:5))\ncaused by:\n  \
+             ValueError: bad value"
+                .to_owned()
+        )
+    );
+    assert_eq!(
+        raise(true),
+        (
+            Some("ExplicitPluginException"),
+            "PluginException in plugin m::f\nmine (reported in m::f() (./main.cf:2:5))\n\
+             caused by:\n  inmanta_plugins.m.Own: mine"
+                .to_owned()
+        )
+    );
+}
+
+#[test]
+fn an_unknown_result_is_a_value_that_others_take_over() {
+    let mut host = SmallHost::default()
+        .with("m::unknown", &[], "int", |context, _| Ok(context.heap_mut().unknown(None)))
+        .with("m::next", &["x: int"], "int", |_, call| Ok(call.args[0]));
+    let main = "import m
+x = m::unknown()
+y = m::next(x)
+if std::is_unknown(y):
+    std::print(\"unknown\")
+end
+";
+    let compiled = host.compile("", main);
+    assert_eq!(message(&compiled), "");
+    assert_eq!(compiled.output, "unknown\n");
+    // An unknown argument is the result: the plugin need not be asked.
+    assert_eq!(*host.called.borrow(), ["m::unknown"]);
+}
+
+#[test]
+fn reading_an_unknown_makes_the_result_unknown() {
+    let mut host =
+        sum_of_late(SmallHost::default())
+            .with("m::unknown", &[], "int", |context, _| Ok(context.heap_mut().unknown(None)));
+    let main = "import m
+thing = m::Thing(late=m::unknown(), later=2)
+std::print(std::is_unknown(m::sum(thing)))
+";
+    let compiled = host.compile(THING, main);
+    assert_eq!(compiled.output, "True\n", "{}", message(&compiled));
+}
+
+#[test]
+fn an_optional_relation_without_a_value_fails_the_call() {
+    let compiled = SmallHost::default()
+        .with("m::other", &["thing: Thing"], "any", |context, call| read(context, call, "other"))
+        .compile(THING, "import m\nthing = m::Thing(late=1, later=1)\nx = m::other(thing)\n");
+    let message = message(&compiled);
+    assert!(message.starts_with("Exception in plugin m::other (reported in"), "{message}");
+    assert!(message.contains("Optional variable accessed that has no value"), "{message}");
+}
+
+#[test]
+fn templates_use_the_plugins_of_hosts_as_filters() {
+    let mut host =
+        SmallHost::default().with("m::twice", &["x: string"], "string", |context, call| {
+            let Value::Str(text) = call.args[0] else {
+                return Err(Failure::python("TypeError", "no text"));
+            };
+            let text = context.heap().text(text).repeat(2);
+            Ok(context.heap_mut().str(&text))
+        });
+    let main = "import m\nstd::print(std::template(\"m/t\", word=\"ab\"))\n";
+    let compiled = host.compile_with_template("{{ word | m.twice }}", main);
+    assert_eq!(compiled.output, "abab\n", "{}", message(&compiled));
+    assert_eq!(*host.called.borrow(), ["m::twice"]);
+}

@@ -1,0 +1,560 @@
+//! What the engine keeps under its lock: the scheduler, tables beside it, jobs, and things to be written.
+//!
+//! Every event goes through `apply`, which carries out the scheduler's commands without waiting for anything.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use orrery_handlers::{Session, Stop};
+use orrery_model::{
+    ChangeKind, Compliance, LogLevel, Outcome, OutcomeStatus, Resource, ResourceId, ResourceState,
+    Timestamp,
+};
+use orrery_scheduler::{
+    Command, Decision, Dependency, DryRunAnswer, Event, Parts, ResourceIndex, Scheduler, Start,
+    TaskKind, TaskNumber, TaskResult, decide,
+};
+use orrery_store::{ActionKind, ResourceKey, StoreError};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::job::{AgentRoom, Job, JobKind};
+use crate::load::Desired;
+use crate::progress::{Finished, Progress, Running, Tally};
+use crate::targets::Targets;
+use crate::writer::{Action, Record, Write};
+
+/// How many of the running tasks a look at the engine names.
+const SLOWEST: usize = 3;
+
+/// What is known of a managed resource beside what the scheduler knows.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Position among the desired resources; `None` for one that is on its way out.
+    position: Option<u32>,
+    key: Option<ResourceKey>,
+    /// Whether the store has a state of it.
+    stored: bool,
+    /// When a run last changed it.
+    changed_at: Option<Timestamp>,
+}
+
+const NO_ENTRY: Entry = Entry { position: None, key: None, stored: false, changed_at: None };
+
+/// A task that a worker has, or is about to get.
+#[derive(Debug)]
+struct Underway {
+    stop: Stop,
+    position: u32,
+    started: Timestamp,
+}
+
+/// What a dry run found out about one of its resources.
+#[derive(Clone, Debug)]
+pub(crate) enum DryRunEntry {
+    Outcome(Outcome),
+    Answer(DryRunAnswer),
+}
+
+/// A question about the desired resources, none of which is managed here.
+#[derive(Debug, Default)]
+pub(crate) struct DryRun {
+    /// Positions of the resources that are asked at present.
+    pub(crate) positions: Vec<u32>,
+    /// What is known of the desired resources, in their order; empty if nothing is.
+    pub(crate) states: Vec<Option<ResourceState>>,
+    /// In the order of the desired resources.
+    pub(crate) answers: Vec<Option<DryRunEntry>>,
+    /// Resources that send events and would be changed.
+    would_change: FxHashSet<ResourceId>,
+}
+
+pub(crate) struct Core {
+    pub(crate) scheduler: Scheduler,
+    pub(crate) desired: Arc<Desired>,
+    targets: Arc<dyn Targets>,
+    entries: Vec<Entry>,
+    rooms: Vec<Option<Arc<AgentRoom>>>,
+    pub(crate) jobs: VecDeque<Job>,
+    underway: FxHashMap<TaskNumber, Underway>,
+    /// Nothing is kept: for dry runs.
+    discard: bool,
+    pub(crate) writes: Vec<Write>,
+    pub(crate) dry_run: DryRun,
+    pub(crate) wake_at: Option<Timestamp>,
+    tally: Tally,
+    finished: Vec<Finished>,
+    warnings: Vec<String>,
+    /// Tasks that were given up while their handlers still run.
+    pub(crate) lost: usize,
+    pub(crate) closed: bool,
+    pub(crate) failure: Option<StoreError>,
+    /// Time never goes back.
+    latest: Timestamp,
+    commands: Vec<Command>,
+}
+
+impl Core {
+    pub(crate) fn new(
+        scheduler: Scheduler,
+        desired: Arc<Desired>,
+        targets: Arc<dyn Targets>,
+        discard: bool,
+    ) -> Self {
+        Core {
+            scheduler,
+            desired,
+            targets,
+            entries: Vec::new(),
+            rooms: Vec::new(),
+            jobs: VecDeque::new(),
+            underway: FxHashMap::default(),
+            discard,
+            writes: Vec::new(),
+            dry_run: DryRun::default(),
+            wake_at: None,
+            tally: Tally::default(),
+            finished: Vec::new(),
+            warnings: Vec::new(),
+            lost: 0,
+            closed: false,
+            failure: None,
+            latest: Timestamp::default(),
+            commands: Vec::new(),
+        }
+    }
+
+    fn now(&mut self) -> Timestamp {
+        self.latest = self.latest.max(crate::job::now());
+        self.latest
+    }
+
+    /// The first event: afterwards every resource has its number, and the tables can be made.
+    pub(crate) fn begin(
+        &mut self,
+        start: orrery_scheduler::Recovery,
+        former: &[(Resource, ResourceKey)],
+        states: &FxHashMap<ResourceKey, ResourceState>,
+    ) {
+        let now = self.now();
+        let mut commands = Vec::new();
+        self.scheduler.handle(Event::Recover(Box::new(start)), now, &mut commands);
+        let desired = Arc::clone(&self.desired);
+        for (position, (resource, &key)) in
+            (0u32..).zip(desired.resources.iter().zip(&desired.keys))
+        {
+            let Some(index) = self.scheduler.index_of(resource.id.as_str()) else { continue };
+            let state = states.get(&key);
+            *self.entry_mut(index) = Entry {
+                position: Some(position),
+                key: Some(key),
+                stored: state.is_some(),
+                changed_at: state.and_then(|state| state.last_produced_events),
+            };
+        }
+        let former = former.iter().map(|(resource, key)| (resource.id.as_str(), *key)).collect();
+        self.carry_out(commands, &former, now);
+    }
+
+    pub(crate) fn apply(&mut self, event: Event) {
+        let now = self.now();
+        let mut commands = std::mem::take(&mut self.commands);
+        self.scheduler.handle(event, now, &mut commands);
+        self.carry_out(commands, &FxHashMap::default(), now);
+    }
+
+    fn entry_mut(&mut self, index: ResourceIndex) -> &mut Entry {
+        let at = index.as_usize();
+        if self.entries.len() <= at {
+            self.entries.resize(at + 1, NO_ENTRY);
+        }
+        &mut self.entries[at]
+    }
+
+    fn entry(&self, index: ResourceIndex) -> Entry {
+        self.entries.get(index.as_usize()).copied().unwrap_or(NO_ENTRY)
+    }
+
+    fn carry_out(
+        &mut self,
+        mut commands: Vec<Command>,
+        former: &FxHashMap<&str, ResourceKey>,
+        now: Timestamp,
+    ) {
+        let mut processed = None;
+        let mut states = Vec::new();
+        for command in commands.drain(..) {
+            match command {
+                Command::Processed(version) => processed = Some(version),
+                Command::Orphan { id, .. } => {
+                    if let Some(&key) = former.get(id.as_str()) {
+                        states.push((key, orphan()));
+                    }
+                }
+                // A store without a processed version has no states; see `load`.
+                Command::OrphanOthers => {}
+                Command::Persist(changes) => {
+                    for (index, parts) in changes {
+                        self.keep(index, parts, processed.is_some(), &mut states);
+                    }
+                }
+                Command::Start(start) => self.start(start, now),
+                Command::Cancel { task, .. } => {
+                    if let Some(underway) = self.underway.get(&task) {
+                        underway.stop.cancel();
+                    }
+                }
+                Command::GaveUp { task } => {
+                    if let Some(underway) = self.underway.remove(&task) {
+                        self.lost += 1;
+                        self.tally.failed += 1;
+                        self.give_up(&underway, now);
+                    }
+                }
+                Command::Ignored { .. } => {}
+                Command::DryRunAnswer { entry, answer, .. } => {
+                    self.dry_run_answer(entry, DryRunEntry::Answer(answer));
+                }
+                Command::DryRunFinished { .. } => {}
+                Command::Warn(warning) => self.warnings.push(warning.to_string()),
+                Command::WakeAt(at) => self.wake_at = Some(at),
+            }
+        }
+        if let Some(version) = processed {
+            self.write(Write::Processed { version, states });
+        }
+        self.commands = commands;
+    }
+
+    fn dry_run_answer(&mut self, entry: u32, answer: DryRunEntry) {
+        let position = self.dry_run.positions.get(entry as usize);
+        if let Some(slot) = position.and_then(|&at| self.dry_run.answers.get_mut(at as usize)) {
+            *slot = Some(answer);
+        }
+    }
+
+    /// Positions of what requires something that would be changed and sends events.
+    pub(crate) fn dependents_of_would_be_changes(&mut self) -> Vec<u32> {
+        let would_change = |at: usize| {
+            matches!(self.dry_run.answers.get(at), Some(Some(DryRunEntry::Outcome(outcome)))
+                if outcome.change.kind != ChangeKind::NoChange)
+        };
+        let resources = &self.desired.resources;
+        let changing = resources
+            .iter()
+            .enumerate()
+            .filter(|(at, resource)| resource.flags.send_event && would_change(*at));
+        self.dry_run.would_change = changing.map(|(_, resource)| resource.id.clone()).collect();
+        let concerned = |resource: &Resource| {
+            resource.requires.iter().any(|id| self.dry_run.would_change.contains(id))
+        };
+        let asked = |at: u32| {
+            matches!(self.dry_run.answers.get(at as usize), Some(Some(DryRunEntry::Outcome(_))))
+        };
+        (0u32..)
+            .zip(resources)
+            .filter(|(at, resource)| concerned(resource) && asked(*at))
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    /// What a dry run has to know of the resource at a position: whether it was ever deployed, and what it
+    /// would reload for.
+    fn before_dry_run(&self, position: u32) -> (bool, Vec<ResourceId>) {
+        let resources = &self.desired.resources;
+        let state = |at: usize| self.dry_run.states.get(at).and_then(Option::as_ref);
+        let last_success = state(position as usize).and_then(|state| state.last_success);
+        let Some(last_success) = last_success else { return (false, Vec::new()) };
+        let changed = |id: &&ResourceId| {
+            if self.dry_run.would_change.contains(*id) {
+                return true;
+            }
+            let Ok(at) = resources.binary_search_by(|other| other.id.cmp(id)) else { return false };
+            resources[at].flags.send_event
+                && state(at).and_then(|state| state.last_produced_events) > Some(last_success)
+        };
+        let requires = resources[position as usize].requires.iter();
+        (true, requires.filter(changed).cloned().collect())
+    }
+
+    fn write(&mut self, write: Write) {
+        if !self.discard {
+            self.writes.push(write);
+        }
+    }
+
+    /// Notes a changed state. A mark that a handler runs is not kept: everything is verified after a start.
+    fn keep(
+        &mut self,
+        index: ResourceIndex,
+        parts: Parts,
+        with_version: bool,
+        states: &mut Vec<(ResourceKey, ResourceState)>,
+    ) {
+        if parts == Parts::DEPLOYING || self.discard {
+            return;
+        }
+        let Entry { key: Some(key), stored, changed_at, .. } = self.entry(index) else { return };
+        let Some(mut state) = self.scheduler.state(index) else { return };
+        // The scheduler counts every run as a cause for dependents to look again; what they would reload
+        // for is a change.
+        state.last_produced_events = changed_at;
+        state.deploying = false;
+        if with_version {
+            // A resource without a state in the store is new, and says so by that.
+            if stored {
+                states.push((key, state));
+            }
+            return;
+        }
+        self.entry_mut(index).stored = true;
+        self.write(Write::Result(Record {
+            resource: key,
+            state: Some(state),
+            action: None,
+            facts: Vec::new(),
+        }));
+    }
+
+    fn start(&mut self, start: Start, now: Timestamp) {
+        let (kind, position, index) = match start.kind {
+            TaskKind::Deploy(index) => (JobKind::Deploy, self.entry(index).position, Some(index)),
+            TaskKind::FactRefresh(index) => {
+                (JobKind::Facts, self.entry(index).position, Some(index))
+            }
+            TaskKind::DryRun { entry, .. } => {
+                let position = self.dry_run.positions.get(entry as usize).copied();
+                (JobKind::DryRun { entry }, position, None)
+            }
+        };
+        let Some(position) = position else {
+            // It was taken out of the version while it stood in line; nothing is left to be done.
+            let result = TaskResult::Cancelled;
+            return self.apply(Event::TaskFinished { task: start.task, result });
+        };
+        let state = index.and_then(|index| self.scheduler.state(index));
+        let last_success = state.as_ref().and_then(|state| state.last_success);
+        let mut skip = None;
+        let mut changed_dependencies = Vec::new();
+        if kind == JobKind::Deploy {
+            let report_only = self.desired.resources[position as usize].flags.report_only;
+            let statuses = start.dependencies.iter().map(|dependency| dependency.status);
+            if let Decision::Skip { level, because } = decide(statuses, report_only) {
+                skip = Some((level, because, self.bad_ones(&start.dependencies)));
+            }
+            changed_dependencies = self.changed_since(&start.dependencies, last_success);
+        }
+        let mut deployed_before = last_success.is_some();
+        if matches!(kind, JobKind::DryRun { .. }) {
+            (deployed_before, changed_dependencies) = self.before_dry_run(position);
+        }
+        let deadline = start.deadline.and_then(|at| Instant::now().checked_add(at.since(now)));
+        let stop = deadline.map_or_else(Stop::never, Stop::at);
+        self.underway.insert(start.task, Underway { stop: stop.clone(), position, started: now });
+        self.jobs.push_back(Job {
+            task: start.task,
+            kind,
+            position,
+            agent: start.agent,
+            stop,
+            started: now,
+            reason: start.reason,
+            skip,
+            deployed_before,
+            was_compliant: state
+                .is_some_and(|state| state.compliance() == Some(Compliance::Compliant)),
+            changed_dependencies,
+        });
+    }
+
+    fn bad_ones(&self, dependencies: &[Dependency]) -> Vec<ResourceId> {
+        dependencies
+            .iter()
+            .filter(|dependency| dependency.status != orrery_model::Status::Deployed)
+            .filter_map(|dependency| self.scheduler.id(dependency.resource).cloned())
+            .collect()
+    }
+
+    /// Requirements that send events and changed something after the dependent last ended well.
+    fn changed_since(
+        &self,
+        dependencies: &[Dependency],
+        last_success: Option<Timestamp>,
+    ) -> Vec<ResourceId> {
+        let Some(last_success) = last_success else { return Vec::new() };
+        dependencies
+            .iter()
+            .map(|dependency| dependency.resource)
+            .filter(|&index| self.entry(index).changed_at.is_some_and(|at| at > last_success))
+            .filter(|&index| self.scheduler.flags(index).is_some_and(|flags| flags.send_event))
+            .filter_map(|index| self.scheduler.id(index).cloned())
+            .collect()
+    }
+
+    /// Where an agent's resources live; asked for when its first job is taken.
+    pub(crate) fn room(&mut self, job: &Job) -> Arc<AgentRoom> {
+        let at = job.agent.as_usize();
+        if self.rooms.len() <= at {
+            self.rooms.resize_with(at + 1, || None);
+        }
+        if let Some(room) = &self.rooms[at] {
+            return Arc::clone(room);
+        }
+        let agent = self.desired.resources[job.position as usize].id.agent();
+        let target = self.targets.target(agent);
+        let room = Arc::new(AgentRoom { target, session: Session::new() });
+        self.rooms[at] = Some(Arc::clone(&room));
+        room
+    }
+
+    /// Another pass begins: what was learned about the targets may be outdated.
+    pub(crate) fn forget_sessions(&mut self) {
+        for room in self.rooms.iter().flatten() {
+            room.session.clear();
+        }
+    }
+
+    /// A worker is done with a job.
+    pub(crate) fn job_ended(&mut self, job: Job, outcome: Outcome) {
+        let now = self.now();
+        if self.underway.remove(&job.task).is_none() {
+            // It was given up before.
+            self.lost = self.lost.saturating_sub(1);
+            return;
+        }
+        if let JobKind::DryRun { entry } = job.kind {
+            self.tally.add(outcome.status, outcome.change.kind);
+            self.dry_run_answer(entry, DryRunEntry::Outcome(outcome));
+            let result = TaskResult::Finished(OutcomeStatus::Deployed);
+            return self.apply(Event::TaskFinished { task: job.task, result });
+        }
+        let interrupted = job.stop.is_cancelled() && outcome.status == OutcomeStatus::Skipped;
+        let result = if interrupted {
+            self.tally.cancelled += 1;
+            TaskResult::Cancelled
+        } else {
+            self.tally.add(outcome.status, outcome.change.kind);
+            TaskResult::Finished(outcome.status)
+        };
+        if outcome.change.kind != ChangeKind::NoChange
+            && let Some(index) = self.index_at(job.position)
+        {
+            self.entry_mut(index).changed_at = Some(now);
+        }
+        self.tell(&job, &outcome, now);
+        self.apply(Event::TaskFinished { task: job.task, result });
+        self.record(&job, outcome, now);
+    }
+
+    fn index_at(&self, position: u32) -> Option<ResourceIndex> {
+        self.scheduler.index_of(self.desired.resources[position as usize].id.as_str())
+    }
+
+    /// Keeps what a run did. One that found everything as it was is kept in the state alone.
+    fn record(&mut self, job: &Job, outcome: Outcome, now: Timestamp) {
+        let uneventful = job.kind == JobKind::Deploy
+            && job.was_compliant
+            && outcome.status == OutcomeStatus::Deployed
+            && outcome.change.kind == ChangeKind::NoChange
+            && outcome.log.is_empty();
+        if uneventful && outcome.facts.is_empty() {
+            return;
+        }
+        let action = (!uneventful).then(|| Action {
+            kind: if job.kind == JobKind::Facts {
+                ActionKind::GetFacts
+            } else {
+                ActionKind::Deploy
+            },
+            version: self.desired.version,
+            started: job.started,
+            finished: now,
+            outcome: outcome.status,
+            change: outcome.change,
+            log: outcome.log,
+        });
+        let resource = self.desired.keys[job.position as usize];
+        self.write(Write::Result(Record { resource, state: None, action, facts: outcome.facts }));
+    }
+
+    fn tell(&mut self, job: &Job, outcome: &Outcome, now: Timestamp) {
+        if outcome.status == OutcomeStatus::Deployed && outcome.change.kind == ChangeKind::NoChange
+        {
+            return;
+        }
+        let complaint = outcome.log.iter().rfind(|line| line.level >= LogLevel::Warning);
+        let complaint = complaint
+            .or_else(|| outcome.log.last().filter(|_| outcome.status != OutcomeStatus::Deployed));
+        let hint = complaint.and_then(|line| line.values.get("hint")?.as_str());
+        self.finished.push(Finished {
+            id: self.desired.resources[job.position as usize].id.clone(),
+            status: outcome.status,
+            change: outcome.change.clone(),
+            message: complaint.map(|line| line.message.clone()),
+            hint: hint.map(str::to_owned),
+            took: now.since(job.started),
+            reason: job.reason.clone(),
+        });
+    }
+
+    fn give_up(&mut self, underway: &Underway, now: Timestamp) {
+        self.finished.push(Finished {
+            id: self.desired.resources[underway.position as usize].id.clone(),
+            status: OutcomeStatus::Failed,
+            change: orrery_model::Change::default(),
+            message: Some(
+                "the handler did not end in time, not even after it was cancelled".into(),
+            ),
+            hint: None,
+            took: now.since(underway.started),
+            reason: orrery_scheduler::Reason::Interrupted,
+        });
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Whether the time has come for a tick.
+    pub(crate) fn tick_if_due(&mut self) {
+        let now = self.now();
+        if self.wake_at.is_some_and(|at| at <= now) {
+            self.wake_at = None;
+            self.apply(Event::Tick);
+        }
+    }
+
+    pub(crate) fn look(&mut self) -> Progress {
+        let now = self.now();
+        let counts = self.scheduler.counts();
+        let mut running: Vec<&Underway> = self.underway.values().collect();
+        running.sort_unstable_by_key(|underway| (underway.started, underway.position));
+        let slowest = running
+            .into_iter()
+            .take(SLOWEST)
+            .map(|underway| Running {
+                id: self.desired.resources[underway.position as usize].id.clone(),
+                for_so_long: now.since(underway.started),
+            })
+            .collect();
+        let idle = self.scheduler.is_idle();
+        Progress {
+            tally: self.tally,
+            queued: counts.queued,
+            waiting: counts.waiting,
+            running: counts.running,
+            slowest,
+            finished: std::mem::take(&mut self.finished),
+            warnings: std::mem::take(&mut self.warnings),
+            idle,
+            stalled: !idle && counts.running == 0 && self.jobs.is_empty(),
+        }
+    }
+}
+
+/// The state of a resource that is no longer wanted.
+fn orphan() -> ResourceState {
+    let mut state = ResourceState::new(orrery_model::AttributeHash([0; 16]), false);
+    state.intent = None;
+    state
+}

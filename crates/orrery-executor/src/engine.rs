@@ -1,0 +1,311 @@
+//! The engine: threads around the core.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use orrery_handlers::{Contents, Registry};
+use orrery_model::LogLevel;
+use orrery_scheduler::{Event, Scheduler, Settings};
+use orrery_store::{Lease, Store, StoreError};
+
+use crate::core::Core;
+use crate::job::{Workshop, perform};
+use crate::load::{Desired, Start};
+use crate::progress::{Progress, Tally};
+use crate::targets::Targets;
+use crate::writer;
+
+/// When so much waits to be written, workers wait too.
+const WRITES_MAX: usize = 100_000;
+
+/// What an engine needs from outside.
+pub struct Setup {
+    pub registry: Arc<Registry>,
+    pub targets: Arc<dyn Targets>,
+    pub contents: Arc<dyn Contents>,
+    pub settings: Settings,
+    /// How many handlers may run at once.
+    pub workers: usize,
+    /// Lines of handlers below it are not kept.
+    pub log_level: LogLevel,
+    /// Where results are kept; `None` for dry runs, which leave nothing behind.
+    pub keeper: Option<Keeper>,
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}
+
+/// A store, and the right to write to it.
+#[derive(Clone)]
+pub struct Keeper {
+    pub store: Arc<dyn Store>,
+    pub lease: Lease,
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper").field("lease", &self.lease).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error("results could not be kept")]
+    Store(#[from] StoreError),
+    #[error("no thread could be started")]
+    Thread(#[source] std::io::Error),
+}
+
+/// What all threads share.
+pub(crate) struct Shared {
+    core: Mutex<Core>,
+    workshop: Workshop,
+    workers_max: usize,
+    /// There are jobs.
+    work: Condvar,
+    /// There is something to be written.
+    pub(crate) written: Condvar,
+    /// There is room for more of that.
+    pub(crate) space: Condvar,
+    /// Something happened that whoever watches wants to know.
+    watch: Condvar,
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        // A panic below the lock is a defect of this crate; what is kept stays readable.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn wake_everybody(&self) {
+        self.work.notify_all();
+        self.written.notify_all();
+        self.space.notify_all();
+        self.watch.notify_all();
+    }
+}
+
+/// A running engine.
+pub struct Engine {
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<()>>,
+    pool: Arc<Mutex<Pool>>,
+}
+
+#[derive(Default)]
+struct Pool {
+    workers: usize,
+    idle: usize,
+}
+
+impl Engine {
+    /// Starts from what the store knows. Work begins at once.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start(setup: Setup, start: Start) -> Result<Self, EngineError> {
+        let Start { desired, recovery, former, states } = start;
+        let engine = Engine::idle(setup, desired)?;
+        engine.shared.lock().begin(recovery, &former, &states);
+        engine.set_to_work();
+        Ok(engine)
+    }
+
+    /// An engine that knows what is wanted, but manages nothing: for dry runs.
+    pub(crate) fn idle(setup: Setup, desired: Desired) -> Result<Self, EngineError> {
+        let Setup { registry, targets, contents, mut settings, workers, log_level, keeper } = setup;
+        let workers_max = workers.max(1);
+        let limit = u32::try_from(workers_max).unwrap_or(u32::MAX);
+        settings.running_max = Some(settings.running_max.map_or(limit, |max| max.min(limit)));
+        let core = Core::new(
+            Scheduler::new(settings),
+            Arc::new(desired),
+            Arc::clone(&targets),
+            keeper.is_none(),
+        );
+        let shared = Arc::new(Shared {
+            core: Mutex::new(core),
+            workshop: Workshop { registry, contents, log_level },
+            workers_max,
+            work: Condvar::new(),
+            written: Condvar::new(),
+            space: Condvar::new(),
+            watch: Condvar::new(),
+        });
+        let writer = match keeper {
+            None => None,
+            Some(Keeper { store, lease }) => {
+                let shared = Arc::clone(&shared);
+                let thread = std::thread::Builder::new().name("writer".to_owned());
+                let run = move || writer::run(&shared, &*store, &lease, &*targets);
+                Some(thread.spawn(run).map_err(EngineError::Thread)?)
+            }
+        };
+        Ok(Engine { shared, writer, pool: Arc::default() })
+    }
+
+    /// Tells the engine something: a request, a pause, settings.
+    pub fn tell(&self, event: Event) {
+        {
+            let mut core = self.shared.lock();
+            if matches!(event, Event::Repair(_) | Event::Deploy(_) | Event::DryRun(_)) {
+                core.forget_sessions();
+            }
+            core.apply(event);
+        }
+        self.set_to_work();
+    }
+
+    /// Looks at the scheduler.
+    pub fn with_scheduler<T>(&self, look: impl FnOnce(&Scheduler) -> T) -> T {
+        look(&self.shared.lock().scheduler)
+    }
+
+    /// Waits until all is done that can be, or for `limit`, and says how far it is. Time passes for the
+    /// scheduler only while somebody waits here.
+    pub fn wait(&self, limit: Duration) -> Progress {
+        let until = std::time::Instant::now() + limit;
+        let mut core = self.shared.lock();
+        let progress = loop {
+            core.tick_if_due();
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            let progress_due = core.scheduler.is_idle() || core.failure.is_some() || left.is_zero();
+            if progress_due {
+                break core.look();
+            }
+            if !core.jobs.is_empty() {
+                drop(core);
+                self.set_to_work();
+                core = self.shared.lock();
+            }
+            let due = core.wake_at.map(|at| at.since(crate::job::now()));
+            let pause = due.map_or(left, |due| left.min(due)).max(Duration::from_millis(1));
+            let waited = self.shared.watch.wait_timeout(core, pause);
+            core = waited.unwrap_or_else(PoisonError::into_inner).0;
+        };
+        drop(core);
+        self.set_to_work();
+        progress
+    }
+
+    /// Why writing failed, if it did: the engine then does nothing any more.
+    pub fn has_failed(&self) -> bool {
+        self.shared.lock().failure.is_some()
+    }
+
+    pub(crate) fn with_core<T>(&self, work: impl FnOnce(&mut Core) -> T) -> T {
+        work(&mut self.shared.lock())
+    }
+
+    /// Ends the engine after everything that it knows is written. Handlers that still run are not waited for.
+    ///
+    /// # Errors
+    /// If something could not be kept.
+    pub fn finish(mut self) -> Result<Tally, EngineError> {
+        self.close();
+        let mut core = self.shared.lock();
+        match core.failure.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(core.tally()),
+        }
+    }
+
+    fn close(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.wake_everybody();
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            tracing::error!("the writer crashed");
+        }
+    }
+
+    /// Wakes or makes workers for the jobs that wait.
+    fn set_to_work(&self) {
+        let (jobs, lost, writes) = {
+            let core = self.shared.lock();
+            (core.jobs.len(), core.lost, !core.writes.is_empty())
+        };
+        if writes {
+            self.shared.written.notify_one();
+        }
+        hire(&self.shared, &self.pool, jobs, lost);
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Sees to it that there are workers for so many jobs, within bounds; those that are stuck in a handler that
+/// was given up do not count.
+fn hire(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>, jobs: usize, lost: usize) {
+    if jobs == 0 {
+        return;
+    }
+    let mut state = pool.lock().unwrap_or_else(PoisonError::into_inner);
+    for _ in 0..jobs.min(state.idle) {
+        shared.work.notify_one();
+    }
+    let mut missing = jobs.saturating_sub(state.idle);
+    while missing > 0 && state.workers < shared.workers_max + lost {
+        let (shared, pool) = (Arc::clone(shared), Arc::clone(pool));
+        let thread = std::thread::Builder::new().name("worker".to_owned());
+        match thread.spawn(move || work(&shared, &pool)) {
+            Ok(_) => state.workers += 1,
+            Err(error) => {
+                tracing::warn!(%error, "no further worker could be started");
+                return;
+            }
+        }
+        missing -= 1;
+    }
+}
+
+/// The life of a worker.
+fn work(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>) {
+    let idle = |change: fn(&mut Pool)| {
+        change(&mut pool.lock().unwrap_or_else(PoisonError::into_inner));
+    };
+    let mut core = shared.lock();
+    loop {
+        if core.closed {
+            break;
+        }
+        let Some(job) = core.jobs.pop_front() else {
+            idle(|pool| pool.idle += 1);
+            core = shared.work.wait(core).unwrap_or_else(PoisonError::into_inner);
+            idle(|pool| pool.idle -= 1);
+            continue;
+        };
+        let room = core.room(&job);
+        let desired = Arc::clone(&core.desired);
+        let waiting = core.jobs.len();
+        let lost = core.lost;
+        drop(core);
+        if waiting > 0 {
+            hire(shared, pool, waiting, lost);
+        }
+        let resource = &desired.resources[job.position as usize];
+        let outcome = perform(&job, resource, &room, &shared.workshop);
+        core = shared.lock();
+        core.job_ended(job, outcome);
+        if !core.writes.is_empty() {
+            shared.written.notify_one();
+        }
+        if core.scheduler.is_idle() {
+            shared.watch.notify_all();
+        }
+        while core.writes.len() > WRITES_MAX && !core.closed {
+            core = shared.space.wait(core).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+    drop(core);
+    idle(|pool| pool.workers -= 1);
+}

@@ -1,0 +1,150 @@
+//! One run of one handler, on a worker thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use orrery_handlers::{
+    Contents, Context, Handler, Mode, Registry, Run, Session, Stop, Surroundings,
+};
+use orrery_model::{
+    Change, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, ResourceId, Timestamp,
+};
+use orrery_scheduler::{AgentIndex, Reason, SkipCause, TaskNumber};
+use serde_json::Value;
+
+use crate::targets::NoTarget;
+
+/// What a worker is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) task: TaskNumber,
+    pub(crate) kind: JobKind,
+    /// Position in the list of desired resources.
+    pub(crate) position: u32,
+    pub(crate) agent: AgentIndex,
+    pub(crate) stop: Stop,
+    pub(crate) started: Timestamp,
+    pub(crate) reason: Reason,
+    /// Why it must not run at all, and which resources are to blame.
+    pub(crate) skip: Option<(LogLevel, SkipCause, Vec<ResourceId>)>,
+    pub(crate) deployed_before: bool,
+    /// It was as wanted when it was last looked at.
+    pub(crate) was_compliant: bool,
+    pub(crate) changed_dependencies: Vec<ResourceId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JobKind {
+    Deploy,
+    DryRun { entry: u32 },
+    Facts,
+}
+
+/// What the runs of one agent share.
+pub(crate) struct AgentRoom {
+    pub(crate) target: Result<Arc<dyn orrery_handlers::Target>, NoTarget>,
+    pub(crate) session: Session,
+}
+
+/// What all runs share.
+pub(crate) struct Workshop {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) contents: Arc<dyn Contents>,
+    pub(crate) log_level: LogLevel,
+}
+
+pub(crate) fn now() -> Timestamp {
+    Timestamp::from_system(std::time::SystemTime::now())
+}
+
+/// Runs the handler. Whatever it does, there is an outcome.
+pub(crate) fn perform(
+    job: &Job,
+    resource: &Resource,
+    room: &AgentRoom,
+    workshop: &Workshop,
+) -> Outcome {
+    let Some(handler) = workshop.registry.handler(resource.id.entity()) else {
+        let message = format!("there is no handler for {}", resource.id.entity());
+        return ended(OutcomeStatus::Unavailable, LogLevel::Error, message, Vec::new());
+    };
+    if let Some((level, because, bad)) = &job.skip {
+        let names = bad.iter().map(|id| Value::from(id.as_str())).collect();
+        let values = vec![("resources", Value::Array(names))];
+        let text = because.as_str().to_owned();
+        return ended(OutcomeStatus::SkippedForDependency, *level, text, values);
+    }
+    let target = match &room.target {
+        Ok(target) => target,
+        Err(error) => {
+            let text = error.to_string();
+            return ended(OutcomeStatus::Unavailable, LogLevel::Error, text, Vec::new());
+        }
+    };
+    let surroundings = Surroundings {
+        target: &**target,
+        session: &room.session,
+        contents: &*workshop.contents,
+        clock: &now,
+        log_level: workshop.log_level,
+    };
+    let mode = match job.kind {
+        JobKind::DryRun { .. } => Mode::DryRun,
+        JobKind::Deploy | JobKind::Facts if resource.flags.report_only => Mode::ReportOnly,
+        JobKind::Deploy | JobKind::Facts => Mode::Deploy,
+    };
+    let run = Run {
+        mode,
+        stop: &job.stop,
+        deployed_before: job.deployed_before,
+        changed_dependencies: &job.changed_dependencies,
+    };
+    let mut context = Context::new(&resource.id, &surroundings, run);
+    let caught =
+        catch_unwind(AssertUnwindSafe(|| run_handler(&**handler, job, resource, &mut context)));
+    match caught {
+        Ok(outcome) => outcome,
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "no message".to_owned());
+            let values = [("panic", Value::from(text.clone()))];
+            context.log(LogLevel::Critical, format!("the handler crashed: {text}"), values);
+            context.finish(OutcomeStatus::Failed, Change::default())
+        }
+    }
+}
+
+fn run_handler(
+    handler: &dyn Handler,
+    job: &Job,
+    resource: &Resource,
+    context: &mut Context<'_>,
+) -> Outcome {
+    if job.kind != JobKind::Facts {
+        return handler.run(&resource.attributes, context);
+    }
+    match handler.facts(&resource.attributes, context) {
+        Ok(facts) => {
+            for fact in facts {
+                context.set_fact(fact.name, fact.value, fact.expires);
+            }
+            context.finish(OutcomeStatus::Deployed, Change::default())
+        }
+        Err(error) => context.finish_with_error(&error),
+    }
+}
+
+/// An outcome that needed no handler.
+fn ended(
+    status: OutcomeStatus,
+    level: LogLevel,
+    message: String,
+    values: Vec<(&'static str, Value)>,
+) -> Outcome {
+    let values = values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let line = LogLine { at: now(), level, message, values };
+    Outcome { status, change: Change::default(), facts: Vec::new(), log: vec![line] }
+}

@@ -1,0 +1,30 @@
+//! Runs handlers: a bounded pool of threads around one scheduler, and a writer that keeps what they came to.
+//!
+//! ```text
+//!            ┌── core, under one lock ──┐
+//! workers ──►│ scheduler, tables, jobs  │──► workers
+//!            │ things to be written     │──► writer ──► store
+//!            └──────────────────────────┘
+//! ```
+//!
+//! A worker that ends a job tells the scheduler itself and takes the next one: no thread is woken
+//! between two resources of one agent. The writer takes all that has gathered while it wrote before,
+//! so that a slow disk makes batches larger and not the deploy slower.
+//!
+//! Start from [`Engine`]; [`Desired`] and [`recovery`] make what it starts from, [`plan`] asks what a deploy
+//! would do. It knows nothing of models, terminals or servers. Tests: `tests/it`.
+
+mod core;
+mod engine;
+mod job;
+mod load;
+mod plan;
+mod progress;
+mod targets;
+mod writer;
+
+pub use engine::{Engine, EngineError, Keeper, Setup};
+pub use load::{Desired, Start, recovery};
+pub use plan::{Planned, plan};
+pub use progress::{Finished, Progress, Running, Tally};
+pub use targets::{LocalTargets, NoTarget, Targets};

@@ -1,0 +1,116 @@
+//! Keeps results: takes what has gathered, and writes it in one transaction.
+
+use std::sync::{Arc, PoisonError};
+
+use orrery_model::VersionNumber;
+use orrery_model::{Change, ChangeKind, Fact, LogLine, OutcomeStatus, ResourceState, Timestamp};
+use orrery_store::{
+    ActionKind, ActionRecord, Lease, ResourceKey, ResultRecord, StateRecord, Store, StoreError,
+};
+
+use crate::engine::Shared;
+use crate::targets::Targets;
+
+/// Something to be kept.
+#[derive(Debug)]
+pub(crate) enum Write {
+    Processed { version: VersionNumber, states: Vec<(ResourceKey, ResourceState)> },
+    Result(Record),
+}
+
+/// What one resource came to; the parts that are `None` or empty stay as they were.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) resource: ResourceKey,
+    pub(crate) state: Option<ResourceState>,
+    pub(crate) action: Option<Action>,
+    pub(crate) facts: Vec<Fact>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Action {
+    pub(crate) kind: ActionKind,
+    pub(crate) version: VersionNumber,
+    pub(crate) started: Timestamp,
+    pub(crate) finished: Timestamp,
+    pub(crate) outcome: OutcomeStatus,
+    pub(crate) change: Change,
+    pub(crate) log: Vec<LogLine>,
+}
+
+/// Writes until there is nothing left and the engine is closed. An error ends the engine.
+pub(crate) fn run(shared: &Arc<Shared>, store: &dyn Store, lease: &Lease, targets: &dyn Targets) {
+    loop {
+        let writes = {
+            let mut core = shared.lock();
+            while core.writes.is_empty() && !core.closed {
+                core = shared.written.wait(core).unwrap_or_else(PoisonError::into_inner);
+            }
+            if core.writes.is_empty() {
+                return;
+            }
+            std::mem::take(&mut core.writes)
+        };
+        shared.space.notify_all();
+        if let Err(error) = write(store, lease, targets, &writes) {
+            let mut core = shared.lock();
+            core.failure.get_or_insert(error);
+            core.closed = true;
+            shared.wake_everybody();
+            return;
+        }
+    }
+}
+
+fn write(
+    store: &dyn Store,
+    lease: &Lease,
+    targets: &dyn Targets,
+    writes: &[Write],
+) -> Result<(), StoreError> {
+    let changed = |write: &Write| {
+        matches!(write, Write::Result(Record { action: Some(action), .. })
+            if action.change.kind != ChangeKind::NoChange)
+    };
+    if writes.iter().any(changed) {
+        // What is recorded as deployed must not be lost with the power.
+        targets.sync();
+    }
+    let mut at = 0;
+    while at < writes.len() {
+        if let Write::Processed { version, states } = &writes[at] {
+            let records: Vec<_> = states
+                .iter()
+                .map(|(resource, state)| StateRecord { resource: *resource, state })
+                .collect();
+            store.process_version(lease, *version, &records)?;
+            at += 1;
+            continue;
+        }
+        let rest = &writes[at..];
+        let count = rest.iter().take_while(|write| matches!(write, Write::Result(_))).count();
+        let records: Vec<ResultRecord<'_>> = rest[..count].iter().filter_map(as_result).collect();
+        store.record_results(lease, &records)?;
+        at += count;
+    }
+    Ok(())
+}
+
+fn as_result(write: &Write) -> Option<ResultRecord<'_>> {
+    let Write::Result(record) = write else { return None };
+    let action = record.action.as_ref().map(|action| ActionRecord {
+        kind: action.kind,
+        version: action.version,
+        started: action.started,
+        finished: action.finished,
+        outcome: action.outcome,
+        change: &action.change,
+        log: &action.log,
+    });
+    Some(ResultRecord {
+        resource: record.resource,
+        state: record.state.as_ref(),
+        action,
+        facts: &record.facts,
+    })
+}

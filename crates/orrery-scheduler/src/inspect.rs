@@ -1,0 +1,272 @@
+//! Looking at the scheduler from outside: states, queues, runs, and a check of its own books.
+
+use orrery_model::{
+    Blocked, Duration, ResourceFlags, ResourceId, ResourceState, Timestamp, VersionNumber,
+};
+
+use crate::command::{AgentIndex, DryRunId, Priority, Reason, ResourceIndex, TaskKind, TaskNumber};
+use crate::edges::NONE;
+use crate::queue::{Kind, Place};
+use crate::scheduler::Scheduler;
+use crate::settings::Settings;
+use crate::ticks::TimerKind;
+
+/// How much there is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub resources: usize,
+    pub dirty: usize,
+    /// Tasks that wait for others to end.
+    pub waiting: usize,
+    /// Tasks that are ready, also those of paused agents.
+    pub queued: usize,
+    pub running: usize,
+}
+
+/// A task that is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedTask {
+    pub kind: TaskKind,
+    pub priority: Priority,
+    pub reason: Reason,
+    pub requested_at: Timestamp,
+}
+
+/// A task that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningTask {
+    pub task: TaskNumber,
+    pub kind: TaskKind,
+    pub agent: AgentIndex,
+    pub priority: Priority,
+    pub reason: Reason,
+    pub started_at: Timestamp,
+    pub deadline: Option<Timestamp>,
+}
+
+impl Scheduler {
+    pub fn version(&self) -> Option<VersionNumber> {
+        self.version
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub fn is_halted(&self) -> bool {
+        self.halted
+    }
+
+    pub fn index_of(&self, id: &str) -> Option<ResourceIndex> {
+        self.resources.find(id).map(ResourceIndex)
+    }
+
+    pub fn id(&self, resource: ResourceIndex) -> Option<&ResourceId> {
+        self.resources.id(resource.0)
+    }
+
+    pub fn state(&self, resource: ResourceIndex) -> Option<ResourceState> {
+        self.resources.id(resource.0).map(|_| self.resources[resource.0].state())
+    }
+
+    pub fn flags(&self, resource: ResourceIndex) -> Option<ResourceFlags> {
+        self.resources.id(resource.0).map(|_| self.resources[resource.0].flags)
+    }
+
+    /// All managed resources.
+    pub fn resources(&self) -> impl Iterator<Item = ResourceIndex> + '_ {
+        self.resources.present().map(ResourceIndex)
+    }
+
+    pub fn requirements(&self, resource: ResourceIndex) -> Vec<ResourceIndex> {
+        let mut slots: Vec<_> = self.edges.requirements(resource.0).map(ResourceIndex).collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    pub fn dependents(&self, resource: ResourceIndex) -> Vec<ResourceIndex> {
+        let mut slots: Vec<_> = self.edges.dependents(resource.0).map(ResourceIndex).collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    /// A deploy would touch it.
+    pub fn is_dirty(&self, resource: ResourceIndex) -> bool {
+        self.resources.id(resource.0).is_some() && self.resources[resource.0].dirty
+    }
+
+    /// When it is due on its own, and what for.
+    pub fn timer(&self, resource: ResourceIndex) -> Option<(Timestamp, TimerKind)> {
+        let due = self.resources.id(resource.0).map(|_| self.resources[resource.0].due)?;
+        let (_, kind) = self.timer_of(resource.0, due)?;
+        (due != crate::timers::NEVER).then_some((due, kind))
+    }
+
+    pub fn agents(&self) -> impl Iterator<Item = AgentIndex> + '_ {
+        (0..).take(self.queues.agents.len()).map(AgentIndex)
+    }
+
+    pub fn agent_of(&self, name: &str) -> Option<AgentIndex> {
+        self.agent_names.find(name).map(AgentIndex)
+    }
+
+    pub fn agent_name(&self, agent: AgentIndex) -> Option<&str> {
+        self.queues.agents.get(agent.as_usize()).map(|agent| &*agent.name)
+    }
+
+    pub fn is_paused(&self, agent: AgentIndex) -> bool {
+        self.queues.agents.get(agent.as_usize()).is_some_and(|agent| agent.paused)
+    }
+
+    pub fn counts(&self) -> Counts {
+        let dirty = self.unsettled.iter().filter(|slot| self.resources[**slot].dirty).count();
+        Counts {
+            resources: self.resources.count(),
+            dirty,
+            waiting: self.queues.live() - self.queues.queued(),
+            queued: self.queues.queued(),
+            running: self.runs.count(),
+        }
+    }
+
+    /// No task runs, waits or is ready.
+    pub fn is_idle(&self) -> bool {
+        self.runs.count() == 0 && self.queues.live() == 0
+    }
+
+    /// The ready tasks of an agent, in their order.
+    pub fn queue(&self, agent: AgentIndex) -> Vec<QueuedTask> {
+        if agent.as_usize() >= self.queues.agents.len() {
+            return Vec::new();
+        }
+        let describe = |task: u32| {
+            let task = &self.queues[task];
+            QueuedTask {
+                kind: self.describe_kind(task.kind),
+                priority: task.priority,
+                reason: self.reason(task.cause),
+                requested_at: task.requested_at,
+            }
+        };
+        self.queues.ready_of(agent.0).into_iter().map(describe).collect()
+    }
+
+    pub(crate) fn describe_kind(&self, kind: Kind) -> TaskKind {
+        match kind {
+            Kind::Deploy { slot } => TaskKind::Deploy(ResourceIndex(slot)),
+            Kind::FactRefresh { slot } => TaskKind::FactRefresh(ResourceIndex(slot)),
+            Kind::DryRun { run, entry } => {
+                let dry_run = self.dry_runs.get(run).map_or(DryRunId(0), |run| run.id);
+                TaskKind::DryRun { dry_run, entry }
+            }
+        }
+    }
+
+    /// What the task of a resource waits for; `None` if it has no waiting task.
+    pub fn waiting_on(&self, resource: ResourceIndex) -> Option<Vec<ResourceIndex>> {
+        self.resources.id(resource.0)?;
+        let task = self.resources[resource.0].task;
+        if task == NONE || self.queues[task].place != Place::Waiting {
+            return None;
+        }
+        let mut requirements = self.requirements(resource);
+        requirements.retain(|requirement| self.resources[requirement.0].is_scheduled());
+        Some(requirements)
+    }
+
+    /// Priority and reason of a resource's task that waits or is ready.
+    pub fn scheduled(&self, resource: ResourceIndex) -> Option<(Priority, Reason)> {
+        self.resources.id(resource.0)?;
+        let task = self.resources[resource.0].task;
+        let task = (task != NONE).then(|| &self.queues[task])?;
+        Some((task.priority, self.reason(task.cause)))
+    }
+
+    /// All running tasks, oldest first.
+    pub fn running(&self) -> Vec<RunningTask> {
+        let describe = |(_, run): (u32, &crate::run::Run)| RunningTask {
+            task: run.task,
+            kind: self.describe_kind(run.kind),
+            agent: AgentIndex(run.agent),
+            priority: run.priority,
+            reason: self.reason(run.cause),
+            started_at: run.started_at,
+            deadline: run.deadline,
+        };
+        let mut running: Vec<_> = self.runs.iter().map(describe).collect();
+        running.sort_unstable_by_key(|run| run.task);
+        running
+    }
+
+    /// How long a running task has been at it.
+    pub fn age(&self, task: TaskNumber, now: Timestamp) -> Option<Duration> {
+        let run = self.runs.get(self.runs.find(task)?)?;
+        Some(now.since(run.started_at))
+    }
+
+    /// Recounts everything that is counted incrementally.
+    ///
+    /// # Errors
+    /// What does not agree, for people. It means a defect of the scheduler.
+    pub fn verify(&self) -> Result<(), String> {
+        let (mut tasks, mut dirty, mut armed) = (self.fact_tasks.len(), 0, 0);
+        for slot in self.resources.present() {
+            let record = &self.resources[slot];
+            let fail = |what: &str| {
+                Err(match self.resources.id(slot) {
+                    Some(id) => format!("{id}: {what}"),
+                    None => format!("slot {slot} without an id: {what}"),
+                })
+            };
+            let required = |test: fn(&crate::table::Record) -> bool| {
+                self.edges.requirements(slot).filter(|slot| test(&self.resources[*slot])).count()
+            };
+            let undeployable = required(|record| record.undeployable);
+            if undeployable != record.undeployable_requirements as usize {
+                return fail("undeployable requirements are miscounted");
+            }
+            if record.undeployable != (record.flags.undefined || undeployable > 0)
+                || record.undeployable != (record.blocked == Blocked::Blocked)
+            {
+                return fail("is blocked for no reason, or not blocked for one");
+            }
+            if record.blocked == Blocked::TemporarilyBlocked && !self.has_bad_requirement(slot) {
+                return fail("waits for a bad requirement, and has none");
+            }
+            if record.dirty && record.blocked != Blocked::NotBlocked {
+                return fail("is dirty and blocked");
+            }
+            if record.task != NONE {
+                tasks += 1;
+                let task = &self.queues[record.task];
+                if task.waiting_on as usize != required(crate::table::Record::is_scheduled) {
+                    return fail("waiting requirements are miscounted");
+                }
+                if (task.waiting_on > 0) != (task.place == Place::Waiting) {
+                    return fail("is ready and waits, or does neither");
+                }
+            }
+            let scheduled = record.is_scheduled() || record.running;
+            if record.due != crate::timers::NEVER {
+                armed += 1;
+                if scheduled {
+                    return fail("has a timer while it is scheduled");
+                }
+            }
+            dirty += usize::from(record.unsettled_at != NONE);
+        }
+        let counts = [
+            ("unsettled resources", dirty, self.unsettled.len()),
+            ("timers", armed, self.timers.armed()),
+        ];
+        for (what, counted, kept) in counts {
+            if counted != kept {
+                return Err(format!("{what}: {counted} counted, {kept} kept"));
+            }
+        }
+        if self.dry_runs.count() == 0 && tasks != self.queues.live() {
+            return Err(format!("tasks: {tasks} counted, {} kept", self.queues.live()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,415 @@
+//! The tasks that are not running yet, and each agent's queue of those that are ready.
+//!
+//! A queue is seven lists, one for each priority, in the order of request numbers. A fresh task has the highest
+//! number and goes to the end. A task that was ready, had to wait and is ready again keeps its number; it
+//! goes to a small heap beside the lists, and the lower key of list and heap is next. Taking out
+//! of a list is immediate; entries of the heap that no longer count are dropped when they come to its top.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use orrery_model::{Timestamp, VersionNumber};
+
+use crate::command::Priority;
+use crate::edges::NONE;
+
+/// Why a task exists, by slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    NewVersion(VersionNumber),
+    UserDeploy,
+    UserRepair,
+    Retry(u32),
+    RepairInterval,
+    DeployCron,
+    RepairCron,
+    Event(Mention),
+    Recovered(Mention),
+    RequirementScheduled(Mention),
+    Restart,
+    Interrupted,
+    DryRun,
+    FactRefresh,
+}
+
+/// A slot, and which of its users is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mention {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Deploy {
+        slot: u32,
+    },
+    FactRefresh {
+        slot: u32,
+    },
+    /// A place in the list of dry runs, and in its list of resources.
+    DryRun {
+        run: u32,
+        entry: u32,
+    },
+}
+
+/// Where a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Waiting,
+    /// In the list of its priority.
+    Lane,
+    /// In the heap of those that came back.
+    Returned,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub(crate) kind: Kind,
+    pub(crate) cause: Cause,
+    pub(crate) priority: Priority,
+    pub(crate) place: Place,
+    pub(crate) agent: u32,
+    /// Grows with each request.
+    pub(crate) number: u64,
+    /// How many direct requirements are scheduled.
+    pub(crate) waiting_on: u32,
+    pub(crate) requested_at: Timestamp,
+    previous: u32,
+    /// Next in its lane; next free task, if this one is free.
+    next: u32,
+}
+
+/// Order of execution: lower first.
+pub(crate) fn key(priority: Priority, number: u64) -> u64 {
+    (priority as u64) << 56 | number
+}
+
+impl Task {
+    pub(crate) fn new(
+        kind: Kind,
+        cause: Cause,
+        priority: Priority,
+        agent: u32,
+        number: u64,
+        requested_at: Timestamp,
+    ) -> Self {
+        Task {
+            kind,
+            cause,
+            priority,
+            place: Place::Waiting,
+            agent,
+            number,
+            waiting_on: 0,
+            requested_at,
+            previous: NONE,
+            next: NONE,
+        }
+    }
+
+    pub(crate) fn key(&self) -> u64 {
+        key(self.priority, self.number)
+    }
+}
+
+/// Both ends of a list.
+#[derive(Clone, Copy, Debug)]
+struct Lane {
+    first: u32,
+    last: u32,
+}
+
+/// One serial queue of work.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) name: Arc<str>,
+    pub(crate) paused: bool,
+    /// It stands in the list of agents to look at.
+    pub(crate) woken: bool,
+    /// The task that it runs.
+    pub(crate) run: u32,
+    /// When that task has to end, or to have ended after a cancellation; `NEVER` without.
+    pub(crate) due: Timestamp,
+    pub(crate) group: u32,
+    /// The key under which it waits for room in its group.
+    pub(crate) held: Option<u64>,
+    /// The first of its resources.
+    pub(crate) resources: u32,
+    /// How many tasks are ready.
+    pub(crate) queued: u32,
+    lanes: [Lane; Priority::ALL.len()],
+    returned: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+/// All tasks that wait or are ready, and the agents that will take them.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    tasks: Vec<Task>,
+    first_free: Option<u32>,
+    live: usize,
+    queued: usize,
+    pub(crate) agents: Vec<Agent>,
+}
+
+impl std::ops::Index<u32> for Queues {
+    type Output = Task;
+
+    fn index(&self, task: u32) -> &Task {
+        &self.tasks[task as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Queues {
+    fn index_mut(&mut self, task: u32) -> &mut Task {
+        &mut self.tasks[task as usize]
+    }
+}
+
+impl Queues {
+    pub(crate) fn add_agent(&mut self, name: Arc<str>, group: u32) -> u32 {
+        self.agents.push(Agent {
+            name,
+            paused: false,
+            woken: false,
+            run: NONE,
+            due: crate::timers::NEVER,
+            group,
+            held: None,
+            resources: NONE,
+            queued: 0,
+            lanes: [Lane { first: NONE, last: NONE }; Priority::ALL.len()],
+            returned: BinaryHeap::new(),
+        });
+        u32::try_from(self.agents.len() - 1).expect("invariant: fewer agents than u32 holds")
+    }
+
+    pub(crate) fn agent(&self, agent: u32) -> &Agent {
+        &self.agents[agent as usize]
+    }
+
+    pub(crate) fn agent_mut(&mut self, agent: u32) -> &mut Agent {
+        &mut self.agents[agent as usize]
+    }
+
+    /// Tasks that wait or are ready.
+    pub(crate) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Tasks that are ready.
+    pub(crate) fn queued(&self) -> usize {
+        self.queued
+    }
+
+    /// A new task, which waits.
+    pub(crate) fn insert(&mut self, task: Task) -> u32 {
+        self.live += 1;
+        match self.first_free {
+            None => {
+                self.tasks.push(task);
+                u32::try_from(self.tasks.len() - 1).expect("invariant: fewer tasks than u32 holds")
+            }
+            Some(free) => {
+                let next = self.tasks[free as usize].next;
+                self.first_free = (next != NONE).then_some(next);
+                self.tasks[free as usize] = task;
+                free
+            }
+        }
+    }
+
+    /// Takes a task away, wherever it is.
+    pub(crate) fn remove(&mut self, task: u32) -> Task {
+        self.defer(task);
+        let removed = self.tasks[task as usize].clone();
+        self.live -= 1;
+        if self.live == 0 {
+            // At rest there are no tasks: the room for a burst of a million is given back.
+            self.first_free = None;
+            self.tasks.clear();
+            self.tasks.shrink_to(1024);
+        } else {
+            self.tasks[task as usize].next = self.first_free.unwrap_or(NONE);
+            // An entry of a heap that still names this place must not find it again.
+            self.tasks[task as usize].place = Place::Waiting;
+            self.first_free = Some(task);
+        }
+        removed
+    }
+
+    /// Makes a waiting task ready.
+    pub(crate) fn make_ready(&mut self, task: u32) {
+        let Task { agent, priority, number, .. } = self.tasks[task as usize];
+        let queue = &mut self.agents[agent as usize];
+        queue.queued += 1;
+        self.queued += 1;
+        let lane = &mut queue.lanes[priority as usize];
+        if lane.last == NONE || self.tasks[lane.last as usize].number < number {
+            let last = std::mem::replace(&mut lane.last, task);
+            if last == NONE {
+                lane.first = task;
+            } else {
+                self.tasks[last as usize].next = task;
+            }
+            let entry = &mut self.tasks[task as usize];
+            (entry.previous, entry.next, entry.place) = (last, NONE, Place::Lane);
+        } else {
+            self.tasks[task as usize].place = Place::Returned;
+            queue.returned.push(Reverse((key(priority, number), task)));
+            let tasks = &self.tasks;
+            if queue.returned.len() > 2 * queue.queued as usize + 16 {
+                let mut entries = std::mem::take(&mut queue.returned).into_vec();
+                entries.retain(|Reverse((key, task))| is_returned(tasks, *key, *task));
+                entries.sort_unstable();
+                entries.dedup();
+                queue.returned = entries.into();
+            }
+        }
+    }
+
+    /// Makes a ready task wait again; it keeps its number.
+    pub(crate) fn defer(&mut self, task: u32) {
+        let Task { agent, priority, place, previous, next, .. } = self.tasks[task as usize];
+        if place == Place::Waiting {
+            return;
+        }
+        self.queued -= 1;
+        let queue = &mut self.agents[agent as usize];
+        queue.queued -= 1;
+        if place == Place::Lane {
+            let lane = &mut queue.lanes[priority as usize];
+            if previous == NONE {
+                lane.first = next;
+            } else {
+                self.tasks[previous as usize].next = next;
+            }
+            if next == NONE {
+                lane.last = previous;
+            } else {
+                self.tasks[next as usize].previous = previous;
+            }
+        }
+        self.tasks[task as usize].place = Place::Waiting;
+        if queue.queued == 0 {
+            queue.returned = BinaryHeap::new();
+        }
+    }
+
+    /// The task that the agent takes next.
+    pub(crate) fn next_of(&mut self, agent: u32) -> Option<u32> {
+        let queue = &mut self.agents[agent as usize];
+        if queue.queued == 0 {
+            return None;
+        }
+        let in_lanes = queue.lanes.iter().map(|lane| lane.first).find(|first| *first != NONE);
+        while let Some(Reverse((key, task))) = queue.returned.peek() {
+            if is_returned(&self.tasks, *key, *task) {
+                let returned = *task;
+                return match in_lanes {
+                    Some(first) if self.tasks[first as usize].key() < *key => Some(first),
+                    _ => Some(returned),
+                };
+            }
+            queue.returned.pop();
+        }
+        in_lanes
+    }
+
+    /// All ready tasks of an agent, in the order in which it will take them. Looks at each: for people.
+    pub(crate) fn ready_of(&self, agent: u32) -> Vec<u32> {
+        let queue = &self.agents[agent as usize];
+        let mut ready: Vec<(u64, u32)> = Vec::new();
+        for lane in &queue.lanes {
+            let mut task = lane.first;
+            while task != NONE {
+                ready.push((self.tasks[task as usize].key(), task));
+                task = self.tasks[task as usize].next;
+            }
+        }
+        for Reverse((key, task)) in queue.returned.iter() {
+            if is_returned(&self.tasks, *key, *task) {
+                ready.push((*key, *task));
+            }
+        }
+        ready.sort_unstable();
+        ready.dedup();
+        ready.into_iter().map(|(_, task)| task).collect()
+    }
+}
+
+fn is_returned(tasks: &[Task], key: u64, task: u32) -> bool {
+    tasks.get(task as usize).is_some_and(|task| task.place == Place::Returned && task.key() == key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queues() -> Queues {
+        let mut queues = Queues::default();
+        queues.add_agent("web".into(), 0);
+        queues
+    }
+
+    fn add(queues: &mut Queues, priority: Priority, number: u64) -> u32 {
+        let kind = Kind::Deploy { slot: 0 };
+        let task = Task::new(kind, Cause::UserDeploy, priority, 0, number, Timestamp(0));
+        let task = queues.insert(task);
+        queues.make_ready(task);
+        task
+    }
+
+    fn drain(queues: &mut Queues) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        let ready = queues.ready_of(0);
+        while let Some(task) = queues.next_of(0) {
+            assert_eq!(task, ready[numbers.len()], "what people see is what happens");
+            numbers.push(queues.remove(task).number);
+        }
+        numbers
+    }
+
+    #[test]
+    fn urgent_first_then_in_the_order_of_requests() {
+        let mut queues = queues();
+        add(&mut queues, Priority::IntervalRepair, 1);
+        add(&mut queues, Priority::NewVersion, 2);
+        add(&mut queues, Priority::UserDeploy, 3);
+        add(&mut queues, Priority::NewVersion, 4);
+        assert_eq!(drain(&mut queues), [3, 2, 4, 1]);
+        assert_eq!((queues.live(), queues.queued()), (0, 0));
+    }
+
+    #[test]
+    fn who_comes_back_gets_the_old_place() {
+        let mut queues = queues();
+        let tasks: Vec<u32> = (1..=5).map(|n| add(&mut queues, Priority::NewVersion, n)).collect();
+        for task in [tasks[3], tasks[1], tasks[0]] {
+            queues.defer(task);
+            queues.defer(task);
+        }
+        for task in [tasks[1], tasks[3], tasks[0]] {
+            queues.make_ready(task);
+        }
+        queues.defer(tasks[1]);
+        queues.make_ready(tasks[1]);
+        queues.remove(tasks[2]);
+        assert_eq!(drain(&mut queues), [1, 2, 4, 5]);
+    }
+
+    #[test]
+    fn entries_that_no_longer_count_do_not_pile_up() {
+        let mut queues = queues();
+        let first = add(&mut queues, Priority::NewVersion, 1);
+        add(&mut queues, Priority::NewVersion, 2);
+        for _ in 0..1000 {
+            queues.defer(first);
+            queues.make_ready(first);
+        }
+        assert!(queues.agents[0].returned.len() <= 2 * 2 + 17);
+        assert_eq!(drain(&mut queues), [1, 2]);
+    }
+}

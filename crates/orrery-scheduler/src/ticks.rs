@@ -1,0 +1,164 @@
+//! What time brings: retries, repairs, cron jobs and deadlines.
+
+use orrery_model::{Blocked, Compliance, Timestamp};
+
+use crate::command::{CancelReason, Command, Priority};
+use crate::event::TaskResult;
+use crate::queue::Cause;
+use crate::schedule::Again;
+use crate::scheduler::Scheduler;
+use crate::settings::{Interval, Settings};
+use crate::table::stable_number;
+use crate::timers::NEVER;
+
+/// What a resource's timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimerKind {
+    /// It is not as wanted: try again.
+    Retry,
+    /// It was as wanted when last seen: look again.
+    Repair,
+}
+
+impl Scheduler {
+    pub(crate) fn tick(&mut self, now: Timestamp, commands: &mut Vec<Command>) {
+        self.end_overdue_runs(now, commands);
+        if self.halted {
+            return;
+        }
+        loop {
+            let resources = &self.resources;
+            let Some(slot) = self.timers.pop_due(now, |slot| resources[slot].due) else {
+                break;
+            };
+            let kind = self.timer_of(slot, now);
+            self.set_timer(slot, NEVER);
+            let attempts = self.resources[slot].attempts;
+            let (priority, cause) = match kind {
+                Some((_, TimerKind::Retry)) => (Priority::IntervalDeploy, Cause::Retry(attempts)),
+                Some((_, TimerKind::Repair)) => (Priority::IntervalRepair, Cause::RepairInterval),
+                None => continue,
+            };
+            self.request(slot, priority, cause, Again::IfStale, now);
+        }
+        if self.deploy_cron_at.is_some_and(|at| at <= now) {
+            // What reports a difference is not dirty, but a retry is what finds out whether it is gone.
+            let unsettled: Vec<u32> = self
+                .unsettled
+                .iter()
+                .copied()
+                .filter(|slot| !self.resources[*slot].parked)
+                .collect();
+            self.request_all(unsettled, Priority::IntervalDeploy, Cause::DeployCron, now);
+        }
+        if self.repair_cron_at.is_some_and(|at| at <= now) {
+            let resources = &self.resources;
+            let all = resources.present().filter(|slot| !resources[*slot].parked).collect();
+            self.request_all(all, Priority::IntervalRepair, Cause::RepairCron, now);
+        }
+        self.advance_crons(now);
+    }
+
+    /// Who runs for too long is asked to stop; who does not stop is given up.
+    fn end_overdue_runs(&mut self, now: Timestamp, commands: &mut Vec<Command>) {
+        loop {
+            let queues = &self.queues;
+            let Some(agent) = self.deadlines.pop_due(now, |agent| queues.agent(agent).due) else {
+                break;
+            };
+            self.set_due(agent, NEVER);
+            let at = self.queues.agent(agent).run;
+            let Some(run) = self.runs.get(at) else {
+                continue;
+            };
+            if run.cancelled.is_none() {
+                self.cancel_run(at, CancelReason::Deadline, now, commands);
+            } else {
+                commands.push(Command::GaveUp { task: run.task });
+                self.finish(at, TaskResult::Cancelled, now, commands);
+            }
+        }
+    }
+
+    /// When the resource is due next on its own, and what for.
+    pub(crate) fn timer_of(&self, slot: u32, now: Timestamp) -> Option<(Timestamp, TimerKind)> {
+        let record = &self.resources[slot];
+        if record.undeployable || record.parked || record.running || record.is_scheduled() {
+            return None;
+        }
+        let last_run = record.last_run_at.get().unwrap_or(now);
+        let repair = match self.settings.repair_interval {
+            Interval::Every(interval) => Some((last_run + interval, TimerKind::Repair)),
+            Interval::Off | Interval::Cron(_) => None,
+        };
+        let settled = record.blocked == Blocked::TemporarilyBlocked
+            || (record.compliance() == Compliance::Compliant && !record.dirty);
+        let retry = match self.settings.deploy_interval {
+            Interval::Every(interval) if !settled => {
+                let Settings { retry, seed, .. } = &self.settings;
+                let number = match self.resources.id(slot) {
+                    Some(id) if retry.jitter_percent > 0 => stable_number(id),
+                    _ => 0,
+                };
+                let delay = retry.delay_after(record.attempts, interval, *seed, number);
+                Some((last_run + delay, TimerKind::Retry))
+            }
+            Interval::Every(_) | Interval::Off | Interval::Cron(_) => None,
+        };
+        match (retry, repair) {
+            (Some(retry), Some(repair)) if repair.0 < retry.0 => Some(repair),
+            (retry, repair) => retry.or(repair),
+        }
+    }
+
+    /// Sets the timer of a resource to what its state asks for.
+    pub(crate) fn arm(&mut self, slot: u32, now: Timestamp) {
+        let due = self.timer_of(slot, now).map_or(NEVER, |(at, _)| at);
+        self.set_timer(slot, due);
+    }
+
+    pub(crate) fn disarm(&mut self, slot: u32) {
+        self.set_timer(slot, NEVER);
+    }
+
+    fn set_timer(&mut self, slot: u32, due: Timestamp) {
+        let old = std::mem::replace(&mut self.resources[slot].due, due);
+        self.timers.change(slot, old, due);
+    }
+
+    /// Sets both cron jobs to their first time after `now`: what was missed is not caught up.
+    pub(crate) fn rearm_crons(&mut self, now: Timestamp) {
+        let next = |interval: &Interval| match interval {
+            Interval::Cron(cron) => cron.next_after(now),
+            Interval::Off | Interval::Every(_) => None,
+        };
+        self.deploy_cron_at = next(&self.settings.deploy_interval);
+        self.repair_cron_at = next(&self.settings.repair_interval);
+    }
+
+    fn advance_crons(&mut self, now: Timestamp) {
+        let passed = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+        if passed(self.deploy_cron_at) || passed(self.repair_cron_at) {
+            self.rearm_crons(now);
+        }
+    }
+
+    pub(crate) fn change_settings(&mut self, settings: Settings, now: Timestamp) {
+        let old = std::mem::replace(&mut self.settings, settings);
+        let new = &self.settings;
+        let same_timers = old.deploy_interval == new.deploy_interval
+            && old.repair_interval == new.repair_interval
+            && old.retry == new.retry
+            && old.seed == new.seed;
+        if old.groups != new.groups || old.running_max != new.running_max {
+            self.regroup();
+        }
+        if !same_timers {
+            self.rearm_crons(now);
+            let all: Vec<u32> = self.resources.present().collect();
+            for slot in all {
+                self.arm(slot, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Intervals, cron, retries, parking.
+
+use orrery_model::{Duration, OutcomeStatus, Timestamp};
+use orrery_scheduler::{Event, Filter, Interval, Priority, Reason, Retry, Settings, TimerKind};
+
+use crate::world::{START, World, calm, id, r};
+
+const DEPLOY: u64 = 100;
+const REPAIR: u64 = 1000;
+
+fn every(seconds: u64) -> Interval {
+    Interval::Every(Duration::from_secs(seconds))
+}
+
+fn cron(text: &str) -> Interval {
+    text.parse().unwrap()
+}
+
+fn intervals(deploy: Interval, repair: Interval) -> Settings {
+    Settings { deploy_interval: deploy, repair_interval: repair, ..calm() }
+}
+
+fn timer(world: &World, name: &str) -> Option<(u64, TimerKind)> {
+    let index = world.scheduler.index_of(id(name).as_str()).unwrap();
+    let (at, kind) = world.scheduler.timer(index)?;
+    Some((at.since(START).as_secs(), kind))
+}
+
+fn settled(settings: Settings) -> World {
+    let mut world = World::new(settings);
+    world.outcome("bad", OutcomeStatus::Failed);
+    world.outcome("skipped", OutcomeStatus::Skipped);
+    let models = [
+        r("good"),
+        r("bad"),
+        r("skipped"),
+        r("waits").requires(&["bad"]),
+        r("undefined").undefined(),
+    ];
+    world.version(1, &models);
+    world.run_all();
+    world.started.clear();
+    world
+}
+
+// 57
+#[test]
+fn what_is_compliant_is_repaired_and_what_is_not_is_retried_at_the_smaller_interval() {
+    let world = settled(intervals(every(DEPLOY), every(REPAIR)));
+    assert_eq!(timer(&world, "good"), Some((REPAIR, TimerKind::Repair)));
+    assert_eq!(timer(&world, "waits"), Some((REPAIR, TimerKind::Repair)));
+    assert_eq!(timer(&world, "bad"), Some((DEPLOY, TimerKind::Retry)));
+    assert_eq!(timer(&world, "skipped"), Some((DEPLOY, TimerKind::Retry)));
+    assert_eq!(timer(&world, "undefined"), None);
+    let world = settled(intervals(every(REPAIR), every(DEPLOY)));
+    assert_eq!(timer(&world, "bad"), Some((DEPLOY, TimerKind::Repair)));
+    let world = settled(intervals(Interval::Off, Interval::Off));
+    assert_eq!((timer(&world, "good"), timer(&world, "bad")), (None, None));
+}
+
+// 57
+#[test]
+fn timers_run_their_resources_with_their_priority_and_reason() {
+    let mut world = settled(intervals(every(DEPLOY), every(REPAIR)));
+    assert_eq!(world.wake_at, Some(START + Duration::from_secs(DEPLOY)));
+    world.pass(DEPLOY - 1);
+    assert!(world.started.is_empty());
+    world.pass(1);
+    assert_eq!(world.started, ["bad", "skipped"]);
+    assert_eq!(world.running[0].priority, Priority::IntervalDeploy);
+    assert_eq!(world.running[0].reason, Reason::Retry { attempts: 1 });
+    assert_eq!(timer(&world, "bad"), None, "no timer while it runs");
+    world.run_all();
+    assert_eq!(timer(&world, "bad"), Some((2 * DEPLOY, TimerKind::Retry)));
+    world.started.clear();
+    world.pass(REPAIR - DEPLOY);
+    world.ok("bad");
+    assert_eq!(world.started, ["bad", "skipped", "good", "waits"]);
+    let good = world.running.iter().find(|start| world.name_of_start(start) == "good").unwrap();
+    assert_eq!((good.priority, &good.reason), (Priority::IntervalRepair, &Reason::RepairInterval));
+}
+
+// 57
+#[test]
+fn cron_replaces_the_timers_of_its_kind() {
+    // The start is a Tuesday, 22:13:20.
+    let mut world = settled(intervals(cron("*/5 * * * *"), every(REPAIR)));
+    assert_eq!(timer(&world, "bad"), Some((REPAIR, TimerKind::Repair)));
+    assert_eq!(world.wake_at, Some(START + Duration::from_secs(100)));
+    world.pass(100);
+    assert_eq!(world.started, ["bad", "skipped"]);
+    assert_eq!(world.running[0].reason, Reason::DeployCron);
+    world.run_all();
+
+    let mut world = settled(intervals(every(DEPLOY), cron("0 23 * * *")));
+    assert_eq!(timer(&world, "good"), None);
+    assert_eq!(timer(&world, "bad"), Some((DEPLOY, TimerKind::Retry)));
+    world.pass(47 * 60);
+    world.run_all();
+    let all = ["bad", "skipped", "good", "waits"];
+    assert_eq!(world.started, all, "a repair is for all that can be deployed");
+    assert_eq!(world.scheduler.next_wakeup().map(|at| at.since(world.now).as_secs()), Some(DEPLOY));
+}
+
+// 57
+#[test]
+fn missed_cron_times_are_not_caught_up() {
+    let mut world = settled(intervals(Interval::Off, cron("*/5 * * * *")));
+    world.pass(3600);
+    world.run_all();
+    assert_eq!(world.started.iter().filter(|name| *name == "good").count(), 1);
+    assert_eq!(world.scheduler.next_wakeup().map(|at| at.since(world.now).as_secs()), Some(100));
+}
+
+// 58
+#[test]
+fn changed_settings_take_effect_at_once() {
+    let mut world = settled(intervals(Interval::Off, Interval::Off));
+    let change =
+        |world: &mut World, settings| world.event(Event::SettingsChanged(Box::new(settings)));
+    change(&mut world, intervals(every(DEPLOY), every(REPAIR)));
+    assert_eq!(timer(&world, "good"), Some((REPAIR, TimerKind::Repair)));
+    world.pass(50);
+    change(&mut world, intervals(every(40), every(REPAIR)));
+    assert_eq!(timer(&world, "bad"), Some((40, TimerKind::Retry)));
+    assert!(world.wake_at.unwrap() <= world.now, "what is past due fires immediately");
+    world.pass(0);
+    assert_eq!(world.started, ["bad", "skipped"]);
+    world.run_all();
+    world.started.clear();
+    change(&mut world, intervals(Interval::Off, Interval::Off));
+    world.pass(100_000);
+    assert!(world.started.is_empty(), "what was cancelled never fires");
+    assert_eq!(world.scheduler.next_wakeup(), None);
+}
+
+// 58
+#[test]
+fn a_timer_of_what_was_deployed_otherwise_does_not_fire_early() {
+    let mut world = settled(intervals(every(DEPLOY), every(REPAIR)));
+    world.pass(REPAIR - DEPLOY);
+    world.run_all();
+    world.event(Event::Repair(Filter::ids([id("good")])));
+    world.run_all();
+    world.started.clear();
+    world.pass(DEPLOY);
+    assert!(!world.started.contains(&"good".to_owned()));
+    assert_eq!(timer(&world, "good"), Some((2 * REPAIR - DEPLOY, TimerKind::Repair)));
+}
+
+// 59
+#[test]
+fn reports_use_the_repair_interval_if_compliant_and_the_deploy_interval_if_not() {
+    let mut world = World::new(intervals(every(DEPLOY), every(REPAIR)));
+    world.outcome("differs", OutcomeStatus::NonCompliant);
+    world.outcome("fails", OutcomeStatus::Failed);
+    world.version(1, &[r("same").reports(), r("differs").reports(), r("fails").reports()]);
+    world.run_all();
+    assert_eq!(timer(&world, "same"), Some((REPAIR, TimerKind::Repair)));
+    assert_eq!(timer(&world, "differs"), Some((DEPLOY, TimerKind::Retry)));
+    assert_eq!(timer(&world, "fails"), Some((DEPLOY, TimerKind::Retry)));
+}
+
+// 59
+#[test]
+fn cron_deploys_look_again_at_reported_differences() {
+    let mut world = World::new(intervals(cron("*/5 * * * *"), Interval::Off));
+    world.outcome("differs", OutcomeStatus::NonCompliant);
+    world.version(1, &[r("same").reports(), r("differs").reports()]);
+    world.run_all();
+    world.started.clear();
+    world.pass(100);
+    assert_eq!(world.started, ["differs"]);
+}
+
+fn retrying(retry: Retry) -> World {
+    let settings = Settings { retry, ..intervals(every(DEPLOY), Interval::Off) };
+    let mut world = World::new(settings);
+    world.outcome("a", OutcomeStatus::Failed);
+    world.version(1, &[r("a")]);
+    world.run_all();
+    world
+}
+
+#[test]
+fn retries_back_off_and_end_parked() {
+    let retry = Retry { factor: 2, attempts_max: Some(4), ..Retry::constant() };
+    let mut world = retrying(retry);
+    let mut delays = Vec::new();
+    while let Some(at) = world.scheduler.next_wakeup() {
+        delays.push(at.since(world.now).as_secs());
+        world.now = at;
+        world.pass(0);
+        world.run_all();
+    }
+    assert_eq!(delays, [100, 200, 400]);
+    let state = world.state("a");
+    assert!(state.parked && state.attempts == 4);
+    assert_eq!(world.stored[&id("a")], state, "parking is kept");
+    world.started.clear();
+    world.version(2, &[r("a"), r("b")]);
+    world.restart(false);
+    world.run_all();
+    assert!(!world.started.contains(&"a".to_owned()), "neither a version nor a restart un-parks");
+}
+
+#[test]
+fn people_and_new_intents_start_what_is_parked() {
+    let parked = || {
+        let world = retrying(Retry { attempts_max: Some(1), ..Retry::constant() });
+        assert!(world.state("a").parked);
+        world
+    };
+    let mut world = parked();
+    world.deploy();
+    assert_eq!((world.running_names(), world.state("a").attempts), (vec!["a".into()], 0));
+    world.ok("a");
+    assert!(!world.state("a").parked);
+    let mut world = parked();
+    world.repair();
+    assert_eq!(world.running_names(), ["a"]);
+    world.fail("a");
+    assert!(world.state("a").parked, "it has failed once more");
+    let mut world = parked();
+    world.version(2, &[r("a").value(1)]);
+    assert_eq!((world.running_names(), world.state("a").parked), (vec!["a".into()], false));
+}
+
+#[test]
+fn an_event_runs_what_is_parked_but_only_success_un_parks() {
+    let settings =
+        Settings { retry: Retry { attempts_max: Some(1), ..Retry::constant() }, ..calm() };
+    let mut world = World::new(settings);
+    world.outcome("a", OutcomeStatus::Failed);
+    world.version(1, &[r("s").sends(), r("a").requires(&["s"])]);
+    world.run_all();
+    for (outcome, parked) in [(OutcomeStatus::Failed, true), (OutcomeStatus::Deployed, false)] {
+        world.event(Event::Repair(Filter::ids([id("s")])));
+        world.ok("s");
+        world.finish("a", outcome);
+        assert_eq!(world.state("a").parked, parked);
+    }
+}
+
+#[test]
+fn skipping_is_no_failed_attempt() {
+    let retry = Retry { factor: 2, attempts_max: Some(2), ..Retry::constant() };
+    let mut world = World::new(Settings { retry, ..intervals(every(DEPLOY), Interval::Off) });
+    world.outcome("a", OutcomeStatus::Skipped);
+    world.version(1, &[r("a")]);
+    for _ in 0..5 {
+        world.run_all();
+        assert_eq!(world.scheduler.next_wakeup(), Some(world.now + Duration::from_secs(DEPLOY)));
+        world.pass(DEPLOY);
+    }
+}
+
+#[test]
+fn jitter_is_the_same_after_a_restart_and_differs_between_resources() {
+    let retry = Retry { jitter_percent: 50, ..Retry::constant() };
+    let settings = Settings { retry, seed: 42, ..intervals(every(DEPLOY), Interval::Off) };
+    let mut world = World::new(settings);
+    for name in ["a", "b", "c"] {
+        world.outcome(name, OutcomeStatus::Failed);
+    }
+    world.version(1, &[r("a"), r("b"), r("c")]);
+    world.run_all();
+    let due = |world: &World| -> Vec<Timestamp> {
+        let all = world.scheduler.resources();
+        all.filter_map(|index| world.scheduler.timer(index)).map(|(at, _)| at).collect()
+    };
+    let before = due(&world);
+    assert!(before[0] != before[1] && before[1] != before[2]);
+    world.pause("a");
+    world.restart(false);
+    world.event(Event::Cancel(Filter::all()));
+    let again = due(&world);
+    assert_eq!(again[0], before[0], "`a` was queued, taken back and armed again");
+}

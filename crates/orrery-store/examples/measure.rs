@@ -1,0 +1,230 @@
+//! How fast the store is: `cargo run --profile quick -p orrery-store --example measure -- COUNT [DIRECTORY]`.
+//!
+//! Puts a version of COUNT resources into a new store, puts it again unchanged and with one change, reads it,
+//! and records results for all. Every tenth resource requires its neighbour.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use orrery_model::{
+    Attributes, Change, HandlerRun, OutcomeStatus, Resource, ResourceId, ResourceState, Source,
+    Timestamp,
+};
+use orrery_store::{
+    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutVersion,
+    ResourceFilter, ResultRecord, Scope, SqliteStore, Started, Store, load_version,
+};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const BATCH: usize = 2_000;
+
+fn resources(count: usize) -> Outcome<Vec<Resource>> {
+    let file: std::sync::Arc<str> = "model/_init.cf".into();
+    let mut ids = Vec::with_capacity(count);
+    for number in 0..count {
+        let (agent, path) =
+            (format!("host{:03}", number * 200 / count), format!("/srv/app/config/{number:07}"));
+        ids.push(ResourceId::new("std::File", &agent, "path", &path)?);
+    }
+    ids.sort_unstable();
+    let mut resources = Vec::with_capacity(count);
+    for (number, id) in ids.iter().enumerate() {
+        let attributes = Attributes::parse(&format!(
+            r#"{{"group":"root","hash":"{number:040x}","owner":"root","path":"{}","permissions":"0644","purged":false,"reload":false,"send_event":false}}"#,
+            id.value()
+        ))?;
+        let requires = if number % 10 == 9 { vec![ids[number - 1].clone()] } else { Vec::new() };
+        let mut resource = Resource::new(id.clone(), attributes, requires);
+        let line = 1 + u32::try_from(number % 5_000)?;
+        resource.source = Some(Source { file: file.clone(), line, column: 5 });
+        resources.push(resource);
+    }
+    Ok(resources)
+}
+
+/// Runs `work` and prints what it took.
+fn measure<T>(what: &str, count: usize, work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    let (started, worked) = (Instant::now(), processor_seconds().unwrap_or(0.0));
+    let answer = work()?;
+    let seconds = started.elapsed().as_secs_f64();
+    let worked = processor_seconds().unwrap_or(0.0) - worked;
+    println!(
+        "{what:<40} {:>9.1} ms {:>10.0} /s   {:>9.1} ms of a processor   peak {} MiB",
+        seconds * 1e3,
+        count as f64 / seconds,
+        worked * 1e3,
+        peak_mebibytes().unwrap_or(0)
+    );
+    Ok(answer)
+}
+
+/// Time that this thread has worked, which other work on the machine changes less than the time that passed.
+fn processor_seconds() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    Some(text.split_whitespace().next()?.parse::<f64>().ok()? / 1e9)
+}
+
+/// The largest amount of memory that this process had so far.
+fn peak_mebibytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
+}
+
+fn put(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    resources: &[Resource],
+    only_if_changed: bool,
+) -> Outcome<PutVersion> {
+    Ok(store.put_version(
+        environment,
+        &NewVersion {
+            number: None,
+            made_at: Timestamp(1),
+            info: &serde_json::Value::Null,
+            scope: Scope::All,
+            resources,
+            unknowns: &[],
+            released: true,
+            only_if_changed,
+            lease: None,
+        },
+    )?)
+}
+
+fn record_all(
+    store: &dyn Store,
+    lease: &Lease,
+    resources: &[Resource],
+    put: &PutVersion,
+    mark: bool,
+) -> Outcome<()> {
+    let change = Change::default();
+    for (batch, keys) in resources.chunks(BATCH).zip(put.keys.chunks(BATCH)) {
+        let at = Timestamp(1_800_000_000_000_000);
+        if mark {
+            let started: Vec<Started> = keys
+                .iter()
+                .map(|key| Started {
+                    resource: *key,
+                    kind: ActionKind::Deploy,
+                    version: put.number,
+                    at,
+                })
+                .collect();
+            store.begin(lease, &started)?;
+        }
+        let states: Vec<ResourceState> = batch
+            .iter()
+            .map(|resource| ResourceState {
+                last_run: HandlerRun::Successful,
+                last_run_compliant: Some(true),
+                last_outcome: Some(OutcomeStatus::Deployed),
+                last_run_at: Some(at),
+                last_deployed: Some(resource.hash),
+                last_success: Some(at),
+                ..ResourceState::new(resource.hash, false)
+            })
+            .collect();
+        let results: Vec<ResultRecord<'_>> = keys
+            .iter()
+            .zip(&states)
+            .map(|(key, state)| ResultRecord {
+                resource: *key,
+                state: Some(state),
+                action: Some(ActionRecord {
+                    kind: ActionKind::Deploy,
+                    version: put.number,
+                    started: at,
+                    finished: at,
+                    outcome: OutcomeStatus::Deployed,
+                    change: &change,
+                    log: &[],
+                }),
+                facts: &[],
+            })
+            .collect();
+        store.record_results(lease, &results)?;
+    }
+    Ok(())
+}
+
+fn main() -> Outcome<()> {
+    let mut arguments = std::env::args().skip(1);
+    let count: usize = arguments.next().map_or(Ok(100_000), |count| count.parse())?;
+    let directory: PathBuf = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
+    let directory = tempfile::tempdir_in(directory)?;
+    let path = directory.path().join("store.db");
+
+    let mut resources = resources(count)?;
+    println!("{count} resources, peak {} MiB", peak_mebibytes().unwrap_or(0));
+    let holder = Holder::this_process("measure", Timestamp(0));
+    let store = measure("open a new store", 1, || Ok(SqliteStore::open(&path, &holder)?))?;
+    let environment = store.default_environment()?;
+    let request = LeaseRequest { holder, now: Timestamp(0), expires: None };
+    let lease = store.acquire_lease(environment, &request)?;
+
+    let first = measure("put", count, || put(&store, environment, &resources, false))?;
+    measure("put, no change", count, || put(&store, environment, &resources, true))?;
+    resources[count / 2].attributes = Attributes::parse(r#"{"changed":true}"#)?;
+    resources[count / 2].hash = resources[count / 2].attributes.hash(&resources[count / 2].id);
+    let second = measure("put, one change", 1, || put(&store, environment, &resources, true))?;
+    measure("difference of the two", 1, || {
+        let mut differences = 0;
+        store.diff_versions(environment, first.number, second.number, &mut |_| differences += 1)?;
+        if differences == 1 { Ok(()) } else { Err(format!("{differences} differences").into()) }
+    })?;
+    for (what, version) in [("read the newest", &second), ("read the older", &first)] {
+        measure(what, count, || {
+            let mut bytes = 0;
+            let visit = &mut |row: orrery_store::ResourceRow<'_>| bytes += row.attributes.len();
+            store.read_version(environment, version.number, visit)?;
+            Ok(bytes)
+        })?;
+    }
+    let loaded = measure("load the newest into memory", count, || {
+        Ok(load_version(&store, environment, second.number)?)
+    })?;
+    if loaded.resources != resources {
+        return Err("what was read differs from what was put".into());
+    }
+    drop(loaded);
+    for resource in &mut resources {
+        if let Some(source) = &mut resource.source {
+            source.line += 1;
+        }
+    }
+    measure("put, every line moved", count, || put(&store, environment, &resources, true))?;
+    measure("results, batches of 2000", count, || {
+        record_all(&store, &lease, &resources, &second, false)
+    })?;
+    measure("results again, with marks of the start", count, || {
+        record_all(&store, &lease, &resources, &second, true)
+    })?;
+    measure("read states", count, || {
+        let mut known = 0;
+        store.read_states(environment, &mut |_| known += 1)?;
+        Ok(known)
+    })?;
+    measure("count statuses", count, || Ok(store.count_statuses(environment)?))?;
+    let filter = ResourceFilter { agent: Some("host150".to_owned()), ..ResourceFilter::default() };
+    measure("first page of one agent", 1, || {
+        Ok(store.list_resources(environment, &filter, None, 100)?)
+    })?;
+    measure("log of one resource", 1, || {
+        Ok(store.actions(environment, resources[count / 2].id.as_str(), None, 10)?)
+    })?;
+    measure(
+        "delete the older version",
+        1,
+        || Ok(store.delete_version(environment, first.number)?),
+    )?;
+    measure("close", 1, || {
+        drop(store);
+        Ok(())
+    })?;
+    println!("file: {} MiB", std::fs::metadata(&path)?.len() >> 20);
+    Ok(())
+}

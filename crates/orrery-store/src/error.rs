@@ -1,0 +1,150 @@
+//! Why the store refuses or fails, and what to do about it.
+
+use std::path::{Path, PathBuf};
+
+use orrery_model::VersionNumber;
+
+use crate::Holder;
+
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// Everything that can go wrong between a caller and the store. `Display` says what happened and, where a
+/// person can act, what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    #[error(
+        "{path} is in use by {holder}; wait until it has finished, or stop it",
+        path = .path.display(),
+        holder = describe(.holder.as_ref())
+    )]
+    Busy { path: PathBuf, holder: Option<Holder> },
+
+    #[error(
+        "the environment is being worked on by {holder}; wait until it has finished, or stop it"
+    )]
+    Leased { holder: Holder },
+
+    #[error(
+        "this process no longer holds the environment: it acts under epoch {held}, and the store is at epoch {current}; start it again"
+    )]
+    StaleEpoch { held: u64, current: u64 },
+
+    #[error(
+        "{path} was written by a newer program: it has schema {found}, and this one knows schemas up to {supported}; use the newer program (the file was left as it is)",
+        path = .path.display()
+    )]
+    Newer { path: PathBuf, found: u32, supported: u32 },
+
+    #[error(
+        "{path} has the older schema {found} and was opened for reading only; a command that writes, such as a deploy, brings it to schema {supported}",
+        path = .path.display()
+    )]
+    Older { path: PathBuf, found: u32, supported: u32 },
+
+    #[error(
+        "{path} is no store of this program, or its first page is damaged; choose another place for the state, or move the file away (it was left as it is)",
+        path = .path.display()
+    )]
+    Foreign { path: PathBuf },
+
+    #[error(
+        "{path} is damaged ({detail}); restore it from a backup, or move it and the files beside it with the same beginning away: the next deploy then starts a new history and verifies every resource (the file was left as it is)",
+        path = .path.display()
+    )]
+    Damaged { path: PathBuf, detail: String },
+
+    #[error("{path} does not exist: nothing was deployed here yet", path = .path.display())]
+    Missing { path: PathBuf },
+
+    #[error("{path} was opened for reading only", path = .path.display())]
+    ReadOnly { path: PathBuf },
+
+    #[error("there is no space left for {path}; free some and try again: nothing was half-written", path = .path.display())]
+    Full { path: PathBuf },
+
+    #[error("{path} cannot be used", path = .path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+
+    /// The database refused something that was believed to be right.
+    #[error("the database failed")]
+    Database { source: Box<dyn std::error::Error + Send + Sync> },
+
+    /// A stored value that no version of this program wrote.
+    #[error("stored data is not readable: {0}")]
+    Unreadable(String),
+
+    #[error("there is no environment {0:?}")]
+    NoEnvironment(String),
+
+    #[error("there is already an environment {name:?} in the project {project:?}")]
+    EnvironmentExists { project: String, name: String },
+
+    #[error("there is no version {0}")]
+    NoVersion(VersionNumber),
+
+    #[error("version {0} is stored already, and versions do not change")]
+    VersionExists(VersionNumber),
+
+    #[error("version {0} was never reserved")]
+    VersionNotReserved(VersionNumber),
+
+    #[error("version {0} is released already")]
+    AlreadyReleased(VersionNumber),
+
+    #[error("version {number} cannot be released: the newer version {newest} is released already")]
+    Superseded { number: VersionNumber, newest: VersionNumber },
+
+    #[error("version {0} is in use and cannot be deleted")]
+    VersionInUse(VersionNumber),
+
+    #[error("the resource {0} is in the version twice")]
+    DuplicateResource(String),
+
+    #[error("{resource} requires {requires}, which is not in the version")]
+    DanglingRequires { resource: String, requires: String },
+
+    #[error("there is no resource {0}")]
+    NoResource(String),
+}
+
+fn describe(holder: Option<&Holder>) -> String {
+    holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        StoreError::Database { source: Box::new(error) }
+    }
+}
+
+impl StoreError {
+    pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
+        StoreError::Io { path: path.to_owned(), source }
+    }
+
+    /// Gives an error of the database its meaning for the file at `path`.
+    pub(crate) fn at(self, path: &Path) -> Self {
+        use rusqlite::ErrorCode;
+        let StoreError::Database { source } = self else { return self };
+        let Some(error) = source.downcast_ref::<rusqlite::Error>() else {
+            return StoreError::Database { source };
+        };
+        let path = path.to_owned();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseCorrupt) => {
+                StoreError::Damaged { path, detail: error.to_string() }
+            }
+            Some(ErrorCode::NotADatabase) => StoreError::Foreign { path },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                StoreError::Busy { path, holder: None }
+            }
+            Some(ErrorCode::DiskFull) => StoreError::Full { path },
+            Some(ErrorCode::ReadOnly) => StoreError::ReadOnly { path },
+            Some(
+                ErrorCode::CannotOpen | ErrorCode::SystemIoFailure | ErrorCode::PermissionDenied,
+            ) => StoreError::Io { path, source: std::io::Error::other(error.to_string()) },
+            _ => StoreError::Database { source },
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! From visited rows to owned resources: ids are shared, strings are copied once.
+
+use std::sync::Arc;
+
+use orrery_model::{Attributes, Resource, ResourceId, Source};
+use rustc_hash::FxHashMap;
+
+use crate::{ResourceKey, ResourceRow, Result, StoreError};
+
+/// Collects the rows of a version. Requirements can point ahead, so they become ids at the end.
+#[derive(Default)]
+pub(crate) struct Loader {
+    resources: Vec<Resource>,
+    index: FxHashMap<ResourceKey, u32>,
+    requires: Vec<(u32, Box<[ResourceKey]>)>,
+    names: Names,
+    broken: Option<StoreError>,
+}
+
+/// Names of sets and files: few, and in almost every row.
+#[derive(Default)]
+pub(crate) struct Names(FxHashMap<Box<str>, Arc<str>>);
+
+impl Names {
+    pub(crate) fn share(&mut self, text: &str) -> Arc<str> {
+        if let Some(shared) = self.0.get(text) {
+            return Arc::clone(shared);
+        }
+        let shared: Arc<str> = text.into();
+        self.0.insert(text.into(), Arc::clone(&shared));
+        shared
+    }
+}
+
+/// The resource of a row, without what it requires.
+pub(crate) fn own(row: &ResourceRow<'_>, names: &mut Names) -> Result<Resource> {
+    Ok(Resource {
+        id: parse_id(row.id)?,
+        attributes: Attributes::from_canonical(row.attributes),
+        hash: row.hash,
+        requires: Vec::new(),
+        flags: row.flags,
+        set: row.set.map(|set| names.share(set)),
+        source: row.source.map(|source| Source {
+            file: names.share(source.file),
+            line: source.line,
+            column: source.column,
+        }),
+    })
+}
+
+pub(crate) fn parse_id(text: &str) -> Result<ResourceId> {
+    text.parse().map_err(|error| StoreError::Unreadable(format!("{error}")))
+}
+
+impl Loader {
+    pub(crate) fn add(&mut self, row: ResourceRow<'_>) {
+        let resource = match own(&row, &mut self.names) {
+            Ok(resource) => resource,
+            Err(error) => {
+                self.broken.get_or_insert(error);
+                return;
+            }
+        };
+        let Ok(index) = u32::try_from(self.resources.len()) else {
+            self.broken.get_or_insert(StoreError::Unreadable("too many resources".to_owned()));
+            return;
+        };
+        self.index.insert(row.key, index);
+        if !row.requires.is_empty() {
+            self.requires.push((index, row.requires.into()));
+        }
+        self.resources.push(resource);
+    }
+
+    pub(crate) fn finish(mut self) -> Result<Vec<Resource>> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        for (index, keys) in self.requires {
+            let ids: Vec<ResourceId> = keys
+                .iter()
+                .filter_map(|key| self.index.get(key))
+                .map(|required| self.resources[*required as usize].id.clone())
+                .collect();
+            self.resources[index as usize].requires = ids;
+        }
+        Ok(self.resources)
+    }
+}

@@ -1,0 +1,133 @@
+//! One writer per store file: an advisory lock of the operating system beside it.
+//!
+//! The lock is held by an open file and vanishes with the process, however that ends. The text in the file only
+//! tells people who holds it.
+
+use std::fmt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use orrery_model::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::{Result, StoreError};
+
+/// A process that works on a store or an environment, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    pub pid: u32,
+    pub host: String,
+    /// What it was started as: `orrery deploy`.
+    pub command: String,
+    pub since: Timestamp,
+}
+
+impl Holder {
+    /// This process, which began its work at `since`.
+    pub fn this_process(command: impl Into<String>, since: Timestamp) -> Self {
+        Holder {
+            pid: std::process::id(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            command: command.into(),
+            since,
+        }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Holder { pid, host, command, since } = self;
+        write!(f, "`{command}` (process {pid} on {host}, since {since})")
+    }
+}
+
+/// The right to write to a store, for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct WriterLock {
+    file: File,
+}
+
+/// Somebody who only looks whether the lock is free holds it for an instant; a writer must not take that for
+/// another writer.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(10);
+
+impl WriterLock {
+    pub(crate) fn acquire(store: &Path, holder: &Holder) -> Result<Self> {
+        let path = lock_path(store);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| StoreError::io(&path, error))?;
+        for attempt in 1.. {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::Error(error)) => return Err(StoreError::io(&path, error)),
+                Err(TryLockError::WouldBlock) if attempt < ATTEMPTS => std::thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    let holder = read_holder(&mut file);
+                    return Err(StoreError::Busy { path: store.to_owned(), holder });
+                }
+            }
+        }
+        let text = serde_json::to_string(holder).unwrap_or_default();
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| file.write_all(text.as_bytes()));
+        written.map_err(|error| StoreError::io(&path, error))?;
+        Ok(WriterLock { file })
+    }
+}
+
+impl Drop for WriterLock {
+    fn drop(&mut self) {
+        // The file itself stays: removing it would let two processes lock two files of the same name. The
+        // lock goes with the descriptor, whether or not the text could be cleared.
+        let _ = self.file.set_len(0);
+    }
+}
+
+/// Who holds the writer's lock of `store` now; `None` if nobody does.
+///
+/// # Errors
+/// If the lock file is there and cannot be opened.
+pub fn current_writer(store: &Path) -> Result<Option<Holder>> {
+    let path = lock_path(store);
+    let mut file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StoreError::io(&path, error)),
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(None),
+        Err(TryLockError::WouldBlock) => {
+            Ok(Some(read_holder(&mut file).unwrap_or_else(|| Holder {
+                pid: 0,
+                host: "unknown".to_owned(),
+                command: "unknown".to_owned(),
+                since: Timestamp::default(),
+            })))
+        }
+        Err(TryLockError::Error(error)) => Err(StoreError::io(&path, error)),
+    }
+}
+
+fn lock_path(store: &Path) -> PathBuf {
+    let mut path = store.as_os_str().to_owned();
+    path.push(".lock");
+    path.into()
+}
+
+fn read_holder(file: &mut File) -> Option<Holder> {
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}

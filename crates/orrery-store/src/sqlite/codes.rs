@@ -1,0 +1,218 @@
+//! How words become columns: enumerations as small integers, digests as blobs, requirements as packed numbers.
+//!
+//! The numbers are stored in files that outlive this program: never change or reuse one.
+
+use orrery_model::{
+    AttributeHash, Blocked, ChangeKind, HandlerRun, OutcomeStatus, ResourceFlags, ResourceState,
+    Timestamp, VersionNumber,
+};
+use rusqlite::Row;
+use rusqlite::types::ValueRef;
+
+use crate::{ActionKind, ParameterSource, ResourceKey, Result, StoreError};
+
+/// A word that is stored as a number.
+pub(super) trait Code: Copy + 'static {
+    /// Each value with its number.
+    const CODES: &'static [(Self, i64)];
+    const WHAT: &'static str;
+    fn code(self) -> i64;
+
+    fn from_code(code: i64) -> Result<Self> {
+        let found = Self::CODES.iter().find(|(_, number)| *number == code);
+        found.map(|(value, _)| *value).ok_or_else(|| {
+            StoreError::Unreadable(format!("{code} is no known {what}", what = Self::WHAT))
+        })
+    }
+}
+
+macro_rules! codes {
+    ($type:ident, $what:literal, $($variant:ident = $code:literal),+ $(,)?) => {
+        impl Code for $type {
+            const CODES: &'static [(Self, i64)] = &[$(($type::$variant, $code)),+];
+            const WHAT: &'static str = $what;
+            fn code(self) -> i64 {
+                match self { $($type::$variant => $code),+ }
+            }
+        }
+    };
+}
+
+codes!(Blocked, "kind of blocking", NotBlocked = 0, Blocked = 1, TemporarilyBlocked = 2);
+codes!(HandlerRun, "handler run", New = 0, Successful = 1, Failed = 2, Skipped = 3);
+codes!(
+    OutcomeStatus,
+    "outcome",
+    Deployed = 1,
+    Failed = 2,
+    Skipped = 3,
+    SkippedForDependency = 4,
+    Unavailable = 5,
+    NonCompliant = 6,
+);
+codes!(ChangeKind, "change", NoChange = 0, Created = 1, Updated = 2, Purged = 3);
+codes!(ActionKind, "kind of action", Deploy = 1, DryRun = 2, GetFacts = 3, Other = 4);
+codes!(ParameterSource, "source of a parameter", Fact = 1, Plugin = 2, User = 3, Report = 4);
+
+const UNDEFINED: i64 = 1;
+const SEND_EVENT: i64 = 2;
+const IGNORE_EVENTS: i64 = 4;
+const REPORT_ONLY: i64 = 8;
+
+/// The default, and so almost every resource, is 0.
+pub(super) fn flags_code(flags: ResourceFlags) -> i64 {
+    let ResourceFlags { undefined, send_event, receive_events, report_only } = flags;
+    i64::from(undefined) * UNDEFINED
+        + i64::from(send_event) * SEND_EVENT
+        + i64::from(!receive_events) * IGNORE_EVENTS
+        + i64::from(report_only) * REPORT_ONLY
+}
+
+pub(super) fn flags_from_code(code: i64) -> ResourceFlags {
+    ResourceFlags {
+        undefined: code & UNDEFINED != 0,
+        send_event: code & SEND_EVENT != 0,
+        receive_events: code & IGNORE_EVENTS == 0,
+        report_only: code & REPORT_ONLY != 0,
+    }
+}
+
+pub(super) fn hash_from(value: ValueRef<'_>) -> Result<AttributeHash> {
+    optional_hash_from(value)?
+        .ok_or_else(|| StoreError::Unreadable("a digest is missing".to_owned()))
+}
+
+pub(super) fn optional_hash_from(value: ValueRef<'_>) -> Result<Option<AttributeHash>> {
+    match value {
+        ValueRef::Null => Ok(None),
+        ValueRef::Blob(bytes) => bytes
+            .try_into()
+            .map(|bytes| Some(AttributeHash(bytes)))
+            .map_err(|_| StoreError::Unreadable(format!("a digest of {} bytes", bytes.len()))),
+        _ => Err(StoreError::Unreadable("a digest is no blob".to_owned())),
+    }
+}
+
+pub(super) fn text_from(value: ValueRef<'_>) -> Result<&str> {
+    value.as_str().map_err(|error| StoreError::Unreadable(error.to_string()))
+}
+
+pub(super) fn number_from(code: i64) -> Result<VersionNumber> {
+    unsigned(code).map(VersionNumber)
+}
+
+pub(super) fn unsigned<T: TryFrom<i64>>(number: i64) -> Result<T> {
+    T::try_from(number).map_err(|_| StoreError::Unreadable(format!("{number} is out of its range")))
+}
+
+/// Appends keys as variable-length integers: seven bits a byte, lowest first, the top bit says that more follow.
+pub(super) fn pack_keys(keys: impl IntoIterator<Item = i64>, packed: &mut Vec<u8>) {
+    packed.clear();
+    for key in keys {
+        let mut rest = key.unsigned_abs();
+        loop {
+            let low = (rest & 0x7f) as u8;
+            rest >>= 7;
+            packed.push(low | if rest == 0 { 0 } else { 0x80 });
+            if rest == 0 {
+                break;
+            }
+        }
+    }
+}
+
+pub(super) fn unpack_keys(value: ValueRef<'_>, keys: &mut Vec<ResourceKey>) -> Result<()> {
+    keys.clear();
+    let packed = match value {
+        ValueRef::Null => return Ok(()),
+        ValueRef::Blob(packed) => packed,
+        _ => return Err(StoreError::Unreadable("requirements are no blob".to_owned())),
+    };
+    let (mut key, mut shift) = (0_i64, 0);
+    for byte in packed {
+        if shift > 56 {
+            return Err(StoreError::Unreadable("a requirement is too large".to_owned()));
+        }
+        key |= i64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            keys.push(ResourceKey(key));
+            (key, shift) = (0, 0);
+        } else {
+            shift += 7;
+        }
+    }
+    if shift == 0 {
+        Ok(())
+    } else {
+        Err(StoreError::Unreadable("requirements end early".to_owned()))
+    }
+}
+
+/// Columns of `state` in the order in which [`state_from`] reads them.
+pub(super) const STATE_COLUMNS: &str = "state.intent, state.undefined, state.blocked, state.last_run, \
+     state.last_run_compliant, state.last_outcome, state.last_run_at, state.last_deployed, \
+     state.last_success, state.last_produced_events, state.attempts, state.parked";
+pub(super) const STATE_COLUMN_COUNT: usize = 12;
+
+/// Reads a state from the columns that begin at `at`.
+pub(super) fn state_from(row: &Row<'_>, at: usize, deploying: bool) -> Result<ResourceState> {
+    let time = |column: usize| -> Result<Option<Timestamp>> {
+        Ok(row.get::<_, Option<i64>>(at + column)?.map(Timestamp))
+    };
+    let outcome: Option<i64> = row.get(at + 5)?;
+    Ok(ResourceState {
+        intent: optional_hash_from(row.get_ref(at)?)?,
+        undefined: row.get(at + 1)?,
+        blocked: Blocked::from_code(row.get(at + 2)?)?,
+        deploying,
+        last_run: HandlerRun::from_code(row.get(at + 3)?)?,
+        last_run_compliant: row.get(at + 4)?,
+        last_outcome: outcome.map(OutcomeStatus::from_code).transpose()?,
+        last_run_at: time(6)?,
+        last_deployed: optional_hash_from(row.get_ref(at + 7)?)?,
+        last_success: time(8)?,
+        last_produced_events: time(9)?,
+        attempts: unsigned(row.get(at + 10)?)?,
+        parked: row.get(at + 11)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip<T: Code + PartialEq + std::fmt::Debug>() {
+        for (value, code) in T::CODES {
+            assert_eq!(value.code(), *code);
+            assert_eq!(T::from_code(*code).unwrap(), *value);
+        }
+        assert!(T::from_code(99).unwrap_err().to_string().contains("99 is no known"));
+    }
+
+    #[test]
+    fn words_come_back_from_their_numbers() {
+        round_trip::<Blocked>();
+        round_trip::<HandlerRun>();
+        round_trip::<OutcomeStatus>();
+        round_trip::<ChangeKind>();
+        round_trip::<ActionKind>();
+        round_trip::<ParameterSource>();
+        for code in 0..16 {
+            assert_eq!(flags_code(flags_from_code(code)), code);
+        }
+        assert_eq!(flags_code(ResourceFlags::default()), 0);
+    }
+
+    #[test]
+    fn keys_come_back_from_their_packing() {
+        let keys = [1, 127, 128, 300, 16_384, i64::from(u32::MAX), 1 << 50];
+        let (mut packed, mut unpacked) = (Vec::new(), Vec::new());
+        pack_keys(keys, &mut packed);
+        unpack_keys(ValueRef::Blob(&packed), &mut unpacked).unwrap();
+        assert_eq!(unpacked, keys.map(ResourceKey));
+        assert!(unpack_keys(ValueRef::Blob(&[0x80]), &mut unpacked).is_err());
+        assert!(unpack_keys(ValueRef::Blob(&[0xff; 12]), &mut unpacked).is_err());
+        unpack_keys(ValueRef::Null, &mut unpacked).unwrap();
+        assert!(unpacked.is_empty());
+    }
+}

@@ -1,0 +1,323 @@
+//! What an engine writes, under its lease, and reads when it starts: states, results, progress.
+
+use orrery_model::{Change, ChangeKind, OutcomeStatus, Timestamp, VersionNumber};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+
+use super::codes::{
+    Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, state_from, text_from, unsigned,
+};
+use super::parameters::FactWriter;
+use super::take_numbers;
+use crate::{
+    ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, ParameterEffect, ResourceKey, Result,
+    ResultRecord, Started, StateRecord, StateRow, StoreError,
+};
+
+pub(super) fn acquire_lease(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    request: &LeaseRequest,
+) -> Result<Lease> {
+    let sql = "SELECT expires FROM lease WHERE environment = ?1 AND held";
+    let held: Option<Option<i64>> =
+        tx.query_row(sql, [environment.0], |row| row.get(0)).optional()?;
+    if let Some(expires) = held
+        && expires.is_none_or(|expires| expires > request.now.0)
+        && let Some(holder) = lease_holder(tx, environment)?
+    {
+        return Err(StoreError::Leased { holder });
+    }
+    let holder = &request.holder;
+    let epoch: i64 = tx.query_row(
+        "INSERT INTO lease (environment, epoch, held, pid, host, command, since, expires) \
+         VALUES (?1, 1, 1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (environment) DO UPDATE SET \
+         epoch = lease.epoch + 1, held = 1, pid = excluded.pid, host = excluded.host, \
+         command = excluded.command, since = excluded.since, expires = excluded.expires \
+         RETURNING epoch",
+        params![
+            environment.0,
+            holder.pid,
+            holder.host,
+            holder.command,
+            holder.since.0,
+            request.expires.map(|expires| expires.0),
+        ],
+        |row| row.get(0),
+    )?;
+    Ok(Lease { environment, epoch: unsigned(epoch)? })
+}
+
+/// Refuses a lease that is not the current one.
+pub(super) fn check_lease(tx: &Connection, lease: &Lease) -> Result<()> {
+    let mut statement =
+        tx.prepare_cached("SELECT epoch, held FROM lease WHERE environment = ?1")?;
+    let found = statement
+        .query_row([lease.environment.0], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let (epoch, held): (i64, bool) = found.unwrap_or((0, false));
+    let current = unsigned(epoch)?;
+    if held && current == lease.epoch {
+        return Ok(());
+    }
+    Err(StoreError::StaleEpoch { held: lease.epoch, current })
+}
+
+pub(super) fn renew_lease(
+    tx: &Connection,
+    lease: &Lease,
+    expires: Option<Timestamp>,
+) -> Result<()> {
+    check_lease(tx, lease)?;
+    let expires = expires.map(|expires| expires.0);
+    let sql = "UPDATE lease SET expires = ?2 WHERE environment = ?1";
+    tx.execute(sql, params![lease.environment.0, expires])?;
+    Ok(())
+}
+
+pub(super) fn release_lease(tx: &Connection, lease: &Lease) -> Result<()> {
+    check_lease(tx, lease)?;
+    tx.execute("UPDATE lease SET held = 0 WHERE environment = ?1", [lease.environment.0])?;
+    Ok(())
+}
+
+pub(super) fn lease_holder(tx: &Connection, environment: EnvironmentKey) -> Result<Option<Holder>> {
+    let sql = "SELECT pid, host, command, since FROM lease WHERE environment = ?1 AND held";
+    let holder = tx.query_row(sql, [environment.0], |row| {
+        Ok(Holder {
+            pid: row.get(0)?,
+            host: row.get(1)?,
+            command: row.get(2)?,
+            since: Timestamp(row.get(3)?),
+        })
+    });
+    Ok(holder.optional()?)
+}
+
+/// Turns what was running into entries of the log that say so.
+pub(super) fn recover(tx: &Connection, lease: &Lease) -> Result<Vec<Started>> {
+    check_lease(tx, lease)?;
+    let mut interrupted = Vec::new();
+    let sql = "SELECT resource, kind, version, started FROM running WHERE environment = ?1 \
+         ORDER BY started, resource";
+    let mut statement = tx.prepare_cached(sql)?;
+    let mut rows = statement.query([lease.environment.0])?;
+    while let Some(row) = rows.next()? {
+        interrupted.push(Started {
+            resource: ResourceKey(row.get(0)?),
+            kind: ActionKind::from_code(row.get(1)?)?,
+            version: number_from(row.get(2)?)?,
+            at: Timestamp(row.get(3)?),
+        });
+    }
+    let first = take_numbers(tx, "action", interrupted.len())?;
+    let mut insert = tx.prepare_cached(INSERT_ACTION)?;
+    for (id, action) in (first..).zip(&interrupted) {
+        insert.execute(params![
+            id,
+            lease.environment.0,
+            action.resource.0,
+            action.kind.code(),
+            action.version.0,
+            action.at.0,
+            None::<i64>,
+            None::<i64>,
+            ChangeKind::NoChange.code(),
+            None::<&str>,
+            None::<&str>,
+        ])?;
+    }
+    tx.execute("DELETE FROM running WHERE environment = ?1", [lease.environment.0])?;
+    Ok(interrupted)
+}
+
+pub(super) fn begin(tx: &Connection, lease: &Lease, actions: &[Started]) -> Result<()> {
+    check_lease(tx, lease)?;
+    let mut statement = tx.prepare_cached(
+        "INSERT OR REPLACE INTO running (resource, environment, kind, version, started) \
+         VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    for action in actions {
+        statement.execute(params![
+            action.resource.0,
+            lease.environment.0,
+            action.kind.code(),
+            action.version.0,
+            action.at.0,
+        ])?;
+    }
+    Ok(())
+}
+
+const INSERT_ACTION: &str = "INSERT INTO action (id, environment, resource, kind, version, \
+     started, finished, outcome, change, changes, log) \
+     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+
+pub(super) fn record_results(
+    tx: &Connection,
+    lease: &Lease,
+    results: &[ResultRecord<'_>],
+) -> Result<ParameterEffect> {
+    check_lease(tx, lease)?;
+    let environment = lease.environment;
+    let count = results.iter().filter(|result| result.action.is_some()).count();
+    let mut action_id = take_numbers(tx, "action", count)?;
+    let any_running: bool =
+        tx.query_row("SELECT EXISTS (SELECT 1 FROM running)", (), |row| row.get(0))?;
+    let mut end = tx.prepare_cached("DELETE FROM running WHERE resource = ?1")?;
+    let mut insert = tx.prepare_cached(INSERT_ACTION)?;
+    let mut states = StateWriter::new(tx)?;
+    let mut facts = FactWriter::new(tx, environment)?;
+    let mut effect = ParameterEffect::default();
+    for result in results {
+        let key = result.resource;
+        if let Some(state) = result.state {
+            states.write(&StateRecord { resource: key, state })?;
+        }
+        if any_running {
+            end.execute([key.0])?;
+        }
+        let Some(action) = &result.action else { continue };
+        insert.execute(params![
+            action_id,
+            environment.0,
+            key.0,
+            action.kind.code(),
+            action.version.0,
+            action.started.0,
+            action.finished.0,
+            action.outcome.code(),
+            action.change.kind.code(),
+            changes_text(action.change)?,
+            (!action.log.is_empty()).then(|| to_json(&action.log)).transpose()?,
+        ])?;
+        action_id += 1;
+        if is_purged(action.kind, action.outcome, action.change) {
+            facts.forget(key)?;
+        } else if !result.facts.is_empty() {
+            effect += facts.write(key, result.facts, action.finished)?;
+        }
+    }
+    Ok(effect)
+}
+
+/// Whether a deploy left nothing that facts could be about.
+fn is_purged(kind: ActionKind, outcome: OutcomeStatus, change: &Change) -> bool {
+    kind == ActionKind::Deploy
+        && outcome == OutcomeStatus::Deployed
+        && change.kind == ChangeKind::Purged
+}
+
+fn changes_text(change: &Change) -> Result<Option<String>> {
+    (!change.attributes.is_empty()).then(|| to_json(&change.attributes)).transpose()
+}
+
+fn to_json(value: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string(value)
+        .map_err(|error| StoreError::Unreadable(format!("a log cannot be written: {error}")))
+}
+
+struct StateWriter<'a> {
+    statement: CachedStatement<'a>,
+}
+
+impl<'a> StateWriter<'a> {
+    fn new(tx: &'a Connection) -> Result<Self> {
+        let statement = tx.prepare_cached(
+            "INSERT OR REPLACE INTO state (resource, intent, undefined, blocked, last_run, \
+             last_run_compliant, last_outcome, last_run_at, last_deployed, last_success, \
+             last_produced_events, attempts, parked) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        )?;
+        Ok(StateWriter { statement })
+    }
+
+    fn write(&mut self, record: &StateRecord<'_>) -> Result<()> {
+        let state = record.state;
+        let time = |time: Option<Timestamp>| time.map(|time| time.0);
+        self.statement.execute(params![
+            record.resource.0,
+            state.intent.as_ref().map(|hash| &hash.0[..]),
+            state.undefined,
+            state.blocked.code(),
+            state.last_run.code(),
+            state.last_run_compliant,
+            state.last_outcome.map(Code::code),
+            time(state.last_run_at),
+            state.last_deployed.as_ref().map(|hash| &hash.0[..]),
+            time(state.last_success),
+            time(state.last_produced_events),
+            state.attempts,
+            state.parked,
+        ])?;
+        Ok(())
+    }
+}
+
+pub(super) fn process_version(
+    tx: &Connection,
+    lease: &Lease,
+    number: VersionNumber,
+    states: &[StateRecord<'_>],
+) -> Result<()> {
+    check_lease(tx, lease)?;
+    super::read::find_version(tx, lease.environment, number)?;
+    let mut writer = StateWriter::new(tx)?;
+    for state in states {
+        writer.write(state)?;
+    }
+    tx.execute(
+        "INSERT INTO scheduler (environment, processed_version) VALUES (?1, ?2) \
+         ON CONFLICT (environment) DO UPDATE SET processed_version = excluded.processed_version",
+        params![lease.environment.0, number.0],
+    )?;
+    Ok(())
+}
+
+pub(super) fn processed_version(
+    tx: &Connection,
+    environment: EnvironmentKey,
+) -> Result<Option<VersionNumber>> {
+    let sql = "SELECT processed_version FROM scheduler WHERE environment = ?1";
+    let number: Option<u32> = tx.query_row(sql, [environment.0], |row| row.get(0)).optional()?;
+    Ok(number.map(VersionNumber))
+}
+
+pub(super) fn read_states(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    visit: &mut dyn FnMut(StateRow<'_>),
+) -> Result<()> {
+    let sql = format!(
+        "SELECT {STATE_COLUMNS}, running.resource IS NOT NULL, resource.id, resource.name \
+         FROM resource CROSS JOIN state ON state.resource = resource.id \
+         LEFT JOIN running ON running.resource = resource.id \
+         WHERE resource.environment = ?1 ORDER BY resource.environment, resource.name"
+    );
+    let mut statement = tx.prepare_cached(&sql)?;
+    let mut rows = statement.query([environment.0])?;
+    while let Some(row) = rows.next()? {
+        let state = state_from(row, 0, row.get(STATE_COLUMN_COUNT)?)?;
+        visit(StateRow {
+            key: ResourceKey(row.get(STATE_COLUMN_COUNT + 1)?),
+            id: text_from(row.get_ref(STATE_COLUMN_COUNT + 2)?)?,
+            state: &state,
+        });
+    }
+    Ok(())
+}
+
+/// Actions are stored in the order in which they ended, give or take a batch, so the search for the first
+/// that stays reads only those that go.
+pub(super) fn forget_actions(tx: &Connection, lease: &Lease, before: Timestamp) -> Result<u64> {
+    check_lease(tx, lease)?;
+    let environment = lease.environment.0;
+    let sql = "SELECT id FROM action WHERE environment = ?1 \
+         AND coalesce(finished, started) >= ?2 ORDER BY id LIMIT 1";
+    let first_kept: Option<i64> =
+        tx.query_row(sql, params![environment, before.0], |row| row.get(0)).optional()?;
+    let count = tx.execute(
+        "DELETE FROM action WHERE environment = ?1 AND id < ?2",
+        params![environment, first_kept.unwrap_or(i64::MAX)],
+    )?;
+    Ok(count as u64)
+}

@@ -1,0 +1,141 @@
+//! Environments, their settings and their agents.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::codes::text_from;
+use crate::{Agent, Environment, EnvironmentKey, Result, StoreError};
+
+/// The environment of embedded mode.
+const DEFAULT: &str = "default";
+
+pub(super) fn find_default(tx: &Connection) -> Result<Option<EnvironmentKey>> {
+    let sql = "SELECT environment.id FROM environment JOIN project \
+         ON project.id = environment.project WHERE project.name = ?1 AND environment.name = ?1";
+    Ok(tx.query_row(sql, [DEFAULT], |row| row.get(0).map(EnvironmentKey)).optional()?)
+}
+
+pub(super) fn create_default(tx: &Connection) -> Result<EnvironmentKey> {
+    match find_default(tx)? {
+        Some(key) => Ok(key),
+        None => Ok(create_environment(tx, DEFAULT, DEFAULT)?.key),
+    }
+}
+
+pub(super) fn create_environment(
+    tx: &Connection,
+    project: &str,
+    name: &str,
+) -> Result<Environment> {
+    let sql = "INSERT INTO project (uuid, name) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+    tx.execute(sql, params![&random_uuid(tx)?[..], project])?;
+    let sql = "SELECT id FROM project WHERE name = ?1";
+    let project_id: i64 = tx.query_row(sql, [project], |row| row.get(0))?;
+    let uuid = random_uuid(tx)?;
+    let sql = "INSERT INTO environment (uuid, project, name) VALUES (?1, ?2, ?3) \
+         ON CONFLICT (project, name) DO NOTHING";
+    if tx.execute(sql, params![&uuid[..], project_id, name])? == 0 {
+        let (project, name) = (project.to_owned(), name.to_owned());
+        return Err(StoreError::EnvironmentExists { project, name });
+    }
+    Ok(Environment {
+        key: EnvironmentKey(tx.last_insert_rowid()),
+        uuid,
+        project: project.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+/// A random UUID (version 4), from the random source that the database has anyway.
+fn random_uuid(tx: &Connection) -> Result<[u8; 16]> {
+    let mut uuid: [u8; 16] = tx.query_row("SELECT randomblob(16)", (), |row| row.get(0))?;
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    Ok(uuid)
+}
+
+fn environment_from(row: &Row<'_>) -> rusqlite::Result<Environment> {
+    Ok(Environment {
+        key: EnvironmentKey(row.get(0)?),
+        uuid: row.get(1)?,
+        project: row.get(2)?,
+        name: row.get(3)?,
+    })
+}
+
+pub(super) fn environments(tx: &Connection) -> Result<Vec<Environment>> {
+    let mut statement = tx.prepare_cached(
+        "SELECT environment.id, environment.uuid, project.name, environment.name \
+         FROM environment JOIN project ON project.id = environment.project \
+         ORDER BY project.name, environment.name",
+    )?;
+    let found = statement.query_map((), environment_from)?.collect::<rusqlite::Result<_>>()?;
+    Ok(found)
+}
+
+pub(super) fn settings(
+    tx: &Connection,
+    environment: EnvironmentKey,
+) -> Result<BTreeMap<String, serde_json::Value>> {
+    let mut statement =
+        tx.prepare_cached("SELECT name, value FROM setting WHERE environment = ?1")?;
+    let mut rows = statement.query([environment.0])?;
+    let mut settings = BTreeMap::new();
+    while let Some(row) = rows.next()? {
+        let name: String = row.get(0)?;
+        let value = serde_json::from_str(text_from(row.get_ref(1)?)?)
+            .map_err(|error| StoreError::Unreadable(format!("the setting {name}: {error}")))?;
+        settings.insert(name, value);
+    }
+    Ok(settings)
+}
+
+pub(super) fn set_setting(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    name: &str,
+    value: Option<&serde_json::Value>,
+) -> Result<()> {
+    match value {
+        Some(value) => tx.execute(
+            "INSERT OR REPLACE INTO setting (environment, name, value) VALUES (?1, ?2, ?3)",
+            params![environment.0, name, value.to_string()],
+        )?,
+        None => tx.execute(
+            "DELETE FROM setting WHERE environment = ?1 AND name = ?2",
+            params![environment.0, name],
+        )?,
+    };
+    Ok(())
+}
+
+pub(super) fn agents(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<Agent>> {
+    let mut statement = tx.prepare_cached(
+        "SELECT name, paused FROM agent WHERE environment = ?1 ORDER BY environment, name",
+    )?;
+    let agents = statement
+        .query_map([environment.0], |row| Ok(Agent { name: row.get(0)?, paused: row.get(1)? }))?;
+    Ok(agents.collect::<rusqlite::Result<_>>()?)
+}
+
+/// An agent may be paused before a version uses it.
+pub(super) fn set_paused(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    agent: Option<&str>,
+    paused: bool,
+) -> Result<()> {
+    match agent {
+        Some(name) => tx.execute(
+            "INSERT INTO agent (environment, name, paused) VALUES (?1, ?2, ?3) \
+             ON CONFLICT (environment, name) DO UPDATE SET paused = excluded.paused",
+            params![environment.0, name, paused],
+        )?,
+        None => tx.execute(
+            "UPDATE agent SET paused = ?2 WHERE environment = ?1",
+            params![environment.0, paused],
+        )?,
+    };
+    Ok(())
+}

@@ -1,0 +1,409 @@
+//! The store in one SQLite file.
+//!
+//! One connection writes, under the lock of `crate::lock`; others read, each in a transaction of its own, and
+//! are never in the writer's way. The methods of `Store` are in the modules below, as functions on a
+//! connection that is in a transaction:
+//!
+//! | module | what |
+//! |---|---|
+//! | `open` | recognizing, opening and migrating a file |
+//! | `codes` | words as columns |
+//! | `compare`, `put`, `read`, `prune` | versions |
+//! | `engine` | leases, states, results |
+//! | `query` | lists, counts, logs |
+//! | `environments`, `parameters` | the rest |
+
+mod codes;
+mod compare;
+mod engine;
+mod environments;
+mod open;
+mod parameters;
+mod prune;
+mod put;
+mod query;
+mod read;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use orrery_model::{Status, Timestamp, VersionNumber};
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::lock::WriterLock;
+use crate::{
+    Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
+    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
+    ResourceDifference, ResourceFilter, ResourcePage, ResourceRow, ResourceSummary, Result,
+    ResultRecord, Started, StateRecord, StateRow, Store, StoreError, Unknown, VersionInfo,
+};
+
+/// A store in one SQLite file, or in memory.
+#[derive(Debug)]
+pub struct SqliteStore {
+    /// `None` in memory.
+    path: Option<PathBuf>,
+    /// Connections that nobody is using. Before the writer, because it is the last connection to close that tidies
+    /// up the write-ahead log, and a reader may not.
+    readers: Mutex<Vec<Connection>>,
+    /// `None` if it was opened for reading only.
+    writer: Option<Mutex<Connection>>,
+    /// Last, so that it outlives the connections.
+    _lock: Option<WriterLock>,
+}
+
+impl SqliteStore {
+    /// Opens a file for writing, and makes it if there is none. Only one process at a time can.
+    ///
+    /// # Errors
+    /// `Busy` if another process has it; `Newer`, `Foreign` or `Damaged` if it is not usable, in which case
+    /// the file stays as it is.
+    pub fn open(path: impl Into<PathBuf>, holder: &Holder) -> Result<Self> {
+        let path = path.into();
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            std::fs::create_dir_all(parent).map_err(|error| StoreError::io(parent, error))?;
+        }
+        let lock = WriterLock::acquire(&path, holder)?;
+        let writer = open::open_writer(&path)?;
+        // Whoever held a lease in this file is gone: the lock proves it.
+        let released = writer.execute("UPDATE lease SET held = 0 WHERE held", ());
+        released.map_err(|error| StoreError::from(error).at(&path))?;
+        Ok(SqliteStore {
+            path: Some(path),
+            writer: Some(Mutex::new(writer)),
+            readers: Mutex::default(),
+            _lock: Some(lock),
+        })
+    }
+
+    /// Opens a file for reading, also while another process writes to it.
+    ///
+    /// # Errors
+    /// `Missing` if there is none; otherwise as `open`, but for `Busy`.
+    pub fn open_read_only(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        open::check_readable(&path)?;
+        let reader = open::open_reader(&path)?;
+        let readers = Mutex::new(vec![reader]);
+        Ok(SqliteStore { path: Some(path), writer: None, readers, _lock: None })
+    }
+
+    /// A store that ends with this value.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn in_memory() -> Result<Self> {
+        let writer = Some(Mutex::new(open::open_memory()?));
+        Ok(SqliteStore { path: None, writer, readers: Mutex::default(), _lock: None })
+    }
+
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Runs `work` in a transaction that is committed if it succeeds.
+    fn write<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let Some(writer) = &self.writer else {
+            return Err(StoreError::ReadOnly { path: self.path.clone().unwrap_or_default() });
+        };
+        let run = || {
+            let mut connection = lock(writer);
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let answer = work(&transaction)?;
+            transaction.commit()?;
+            Ok(answer)
+        };
+        run().map_err(|error| self.explain(error))
+    }
+
+    /// Runs `work` on one state of the store.
+    fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let run = || {
+            let Some(path) = &self.path else {
+                let writer = self.writer.as_ref();
+                let connection = writer
+                    .map(lock)
+                    .ok_or_else(|| StoreError::ReadOnly { path: PathBuf::new() })?;
+                return work(&connection);
+            };
+            let idle = lock(&self.readers).pop();
+            let connection = match idle {
+                Some(connection) => connection,
+                None => open::open_reader(path)?,
+            };
+            let answer = {
+                let transaction = connection.unchecked_transaction()?;
+                work(&transaction)
+            };
+            lock(&self.readers).push(connection);
+            answer
+        };
+        run().map_err(|error| self.explain(error))
+    }
+
+    fn explain(&self, error: StoreError) -> StoreError {
+        match &self.path {
+            Some(path) => error.at(path),
+            None => error,
+        }
+    }
+}
+
+/// A panic elsewhere leaves no half-written state: transactions roll back when they are dropped.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes `count` numbers that were never given before, and answers the first.
+fn take_numbers(tx: &Connection, counter: &str, count: usize) -> Result<i64> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let sql = "UPDATE counter SET next = next + ?2 WHERE name = ?1 RETURNING next - ?2";
+    let mut statement = tx.prepare_cached(sql)?;
+    Ok(statement.query_row(rusqlite::params![counter, count], |row| row.get(0))?)
+}
+
+impl Store for SqliteStore {
+    fn default_environment(&self) -> Result<EnvironmentKey> {
+        match self.read(environments::find_default)? {
+            Some(key) => Ok(key),
+            None => self.write(environments::create_default),
+        }
+    }
+
+    fn create_environment(&self, project: &str, name: &str) -> Result<Environment> {
+        self.write(|tx| environments::create_environment(tx, project, name))
+    }
+
+    fn environments(&self) -> Result<Vec<Environment>> {
+        self.read(environments::environments)
+    }
+
+    fn settings(&self, environment: EnvironmentKey) -> Result<BTreeMap<String, serde_json::Value>> {
+        self.read(|tx| environments::settings(tx, environment))
+    }
+
+    fn set_setting(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+        value: Option<&serde_json::Value>,
+    ) -> Result<()> {
+        self.write(|tx| environments::set_setting(tx, environment, name, value))
+    }
+
+    fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease> {
+        self.write(|tx| engine::acquire_lease(tx, environment, request))
+    }
+
+    fn renew_lease(&self, lease: &Lease, expires: Option<Timestamp>) -> Result<()> {
+        self.write(|tx| engine::renew_lease(tx, lease, expires))
+    }
+
+    fn release_lease(&self, lease: &Lease) -> Result<()> {
+        self.write(|tx| engine::release_lease(tx, lease))
+    }
+
+    fn lease_holder(&self, environment: EnvironmentKey) -> Result<Option<Holder>> {
+        self.read(|tx| engine::lease_holder(tx, environment))
+    }
+
+    fn reserve_version(&self, environment: EnvironmentKey) -> Result<VersionNumber> {
+        self.write(|tx| put::reserve_version(tx, environment))
+    }
+
+    fn put_version(
+        &self,
+        environment: EnvironmentKey,
+        version: &NewVersion<'_>,
+    ) -> Result<PutVersion> {
+        self.write(|tx| put::put_version(tx, environment, version))
+    }
+
+    fn release_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {
+        self.write(|tx| prune::release_version(tx, environment, number))
+    }
+
+    fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
+        self.read(|tx| read::versions(tx, environment))
+    }
+
+    fn read_version(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+        visit: &mut dyn FnMut(ResourceRow<'_>),
+    ) -> Result<VersionInfo> {
+        self.read(|tx| read::read_version(tx, environment, number, visit))
+    }
+
+    fn diff_versions(
+        &self,
+        environment: EnvironmentKey,
+        from: VersionNumber,
+        to: VersionNumber,
+        visit: &mut dyn FnMut(ResourceDifference),
+    ) -> Result<()> {
+        self.read(|tx| read::diff_versions(tx, environment, from, to, visit))
+    }
+
+    fn unknowns(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+    ) -> Result<Vec<(Unknown, bool)>> {
+        self.read(|tx| parameters::unknowns(tx, environment, number))
+    }
+
+    fn delete_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {
+        self.write(|tx| prune::delete_version(tx, environment, number))
+    }
+
+    fn keep_versions(
+        &self,
+        environment: EnvironmentKey,
+        keep: usize,
+    ) -> Result<Vec<VersionNumber>> {
+        self.write(|tx| prune::keep_versions(tx, environment, keep))
+    }
+
+    fn recover(&self, lease: &Lease) -> Result<Vec<Started>> {
+        self.write(|tx| engine::recover(tx, lease))
+    }
+
+    fn begin(&self, lease: &Lease, actions: &[Started]) -> Result<()> {
+        self.write(|tx| engine::begin(tx, lease, actions))
+    }
+
+    fn record_results(
+        &self,
+        lease: &Lease,
+        results: &[ResultRecord<'_>],
+    ) -> Result<ParameterEffect> {
+        self.write(|tx| engine::record_results(tx, lease, results))
+    }
+
+    fn process_version(
+        &self,
+        lease: &Lease,
+        number: VersionNumber,
+        states: &[StateRecord<'_>],
+    ) -> Result<()> {
+        self.write(|tx| engine::process_version(tx, lease, number, states))
+    }
+
+    fn processed_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {
+        self.read(|tx| engine::processed_version(tx, environment))
+    }
+
+    fn read_states(
+        &self,
+        environment: EnvironmentKey,
+        visit: &mut dyn FnMut(StateRow<'_>),
+    ) -> Result<()> {
+        self.read(|tx| engine::read_states(tx, environment, visit))
+    }
+
+    fn forget_actions(&self, lease: &Lease, before: Timestamp) -> Result<u64> {
+        self.write(|tx| engine::forget_actions(tx, lease, before))
+    }
+
+    fn list_resources(
+        &self,
+        environment: EnvironmentKey,
+        filter: &ResourceFilter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<ResourcePage> {
+        self.read(|tx| query::list_resources(tx, environment, filter, after, limit))
+    }
+
+    fn find_resource(
+        &self,
+        environment: EnvironmentKey,
+        id: &str,
+    ) -> Result<Option<ResourceSummary>> {
+        self.read(|tx| query::find_resource(tx, environment, id))
+    }
+
+    fn read_resource(
+        &self,
+        environment: EnvironmentKey,
+        id: &str,
+    ) -> Result<Option<orrery_model::Resource>> {
+        self.read(|tx| read::read_resource(tx, environment, id))
+    }
+
+    fn count_statuses(&self, environment: EnvironmentKey) -> Result<BTreeMap<Status, u64>> {
+        self.read(|tx| query::count_statuses(tx, environment))
+    }
+
+    fn actions(
+        &self,
+        environment: EnvironmentKey,
+        id: &str,
+        before: Option<ActionKey>,
+        limit: usize,
+    ) -> Result<Vec<Action>> {
+        self.read(|tx| query::actions(tx, environment, id, before, limit))
+    }
+
+    fn agents(&self, environment: EnvironmentKey) -> Result<Vec<Agent>> {
+        self.read(|tx| environments::agents(tx, environment))
+    }
+
+    fn set_paused(
+        &self,
+        environment: EnvironmentKey,
+        agent: Option<&str>,
+        paused: bool,
+    ) -> Result<()> {
+        self.write(|tx| environments::set_paused(tx, environment, agent, paused))
+    }
+
+    fn parameters(&self, environment: EnvironmentKey) -> Result<Vec<Parameter>> {
+        self.read(|tx| parameters::parameters(tx, environment))
+    }
+
+    fn facts(&self, environment: EnvironmentKey, id: &str) -> Result<Vec<Parameter>> {
+        self.read(|tx| parameters::facts(tx, environment, id))
+    }
+
+    fn set_parameter(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+        value: &str,
+        source: ParameterSource,
+        now: Timestamp,
+    ) -> Result<ParameterEffect> {
+        self.write(|tx| parameters::set_parameter(tx, environment, name, value, source, now))
+    }
+
+    fn missing_files(&self, hashes: &[ContentHash]) -> Result<Vec<ContentHash>> {
+        self.read(|tx| parameters::missing_files(tx, hashes))
+    }
+
+    fn put_files(&self, files: &[(ContentHash, &[u8])]) -> Result<()> {
+        self.write(|tx| parameters::put_files(tx, files))
+    }
+
+    fn file(&self, hash: &ContentHash) -> Result<Option<Vec<u8>>> {
+        self.read(|tx| parameters::file(tx, hash))
+    }
+
+    fn check(&self) -> Result<Vec<String>> {
+        let lines = self.read(|tx| {
+            let mut statement = tx.prepare("PRAGMA integrity_check")?;
+            let lines = statement.query_map((), |row| row.get::<_, String>(0))?;
+            Ok(lines.collect::<rusqlite::Result<Vec<String>>>()?)
+        });
+        match lines {
+            Ok(lines) => Ok(lines.into_iter().filter(|line| line != "ok").collect()),
+            // Damage so deep that the check itself cannot go on.
+            Err(StoreError::Damaged { detail, .. }) => Ok(vec![detail]),
+            Err(error) => Err(error),
+        }
+    }
+}

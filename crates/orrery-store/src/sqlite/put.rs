@@ -1,0 +1,340 @@
+//! Storing a version: only what differs from the newest version is written.
+
+use orrery_model::{Resource, VersionNumber};
+use rusqlite::{Connection, OptionalExtension, params};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::codes::{flags_code, pack_keys, unsigned};
+use super::compare::{Given, Plan, compare, digest};
+use super::{engine, parameters, take_numbers};
+use crate::{EnvironmentKey, NewVersion, PutVersion, ResourceKey, Result, Scope, StoreError};
+
+pub(super) fn put_version(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    new: &NewVersion<'_>,
+) -> Result<PutVersion> {
+    if let Some(lease) = new.lease {
+        engine::check_lease(tx, lease)?;
+    }
+    let given = Given::new(new.resources)?;
+    let files = intern_files(tx, new.resources)?;
+    let mut plan = compare(tx, environment, &given, &files, new.scope)?;
+    write_places(tx, environment, new.resources, &files, &plan.moved)?;
+    let newest = newest_version(tx, environment)?;
+    if new.only_if_changed
+        && let Some((number, total)) = newest
+        && plan.is_same_version()
+    {
+        let keys = plan.keys.into_iter().map(ResourceKey).collect();
+        let (added, changed, removed) = (0, 0, 0);
+        return Ok(PutVersion { number, created: false, keys, added, changed, removed, total });
+    }
+
+    let number = choose_number(tx, environment, new.number)?;
+    let step = take_numbers(tx, "step", 1)?;
+    let added = plan.fresh.len() + plan.back.len();
+    let changed = plan.changed.len();
+    let revisions = take_numbers(tx, "revision", added + changed)?;
+    write_new_names(tx, environment, &given, &mut plan)?;
+    let writer = RevisionWriter {
+        tx,
+        environment,
+        step,
+        given: &given,
+        files: &files,
+        partial: matches!(new.scope, Scope::Sets(_)),
+    };
+    let end = writer.write(&plan, revisions)?;
+
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let before = newest.map_or(0, |(_, total)| i64::try_from(total).unwrap_or(i64::MAX));
+    let total = before + count(added) - count(plan.removed.len());
+    tx.execute(
+        "INSERT INTO step (id, environment, first_revision, end_revision) VALUES (?1, ?2, ?3, ?4)",
+        params![step, environment.0, revisions, end],
+    )?;
+    tx.execute(
+        "INSERT INTO version (environment, number, step, made_at, released, info, total, added, \
+         changed, removed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        params![
+            environment.0,
+            number.0,
+            step,
+            new.made_at.0,
+            new.released,
+            new.info.to_string(),
+            total,
+            count(added),
+            count(changed),
+            count(plan.removed.len()),
+        ],
+    )?;
+    parameters::put_unknowns(tx, environment, number, new.unknowns)?;
+    Ok(PutVersion {
+        number,
+        created: true,
+        added: added as u64,
+        changed: changed as u64,
+        removed: plan.removed.len() as u64,
+        total: unsigned(total)?,
+        keys: plan.keys.into_iter().map(ResourceKey).collect(),
+    })
+}
+
+/// The version that was put last, and how many resources it has.
+fn newest_version(
+    tx: &Connection,
+    environment: EnvironmentKey,
+) -> Result<Option<(VersionNumber, u64)>> {
+    let sql = "SELECT number, total FROM version WHERE environment = ?1 ORDER BY step DESC LIMIT 1";
+    let found = tx.query_row(sql, [environment.0], |row| Ok((row.get(0)?, row.get(1)?)));
+    let found: Option<(u32, i64)> = found.optional()?;
+    found.map(|(number, total)| Ok((VersionNumber(number), unsigned(total)?))).transpose()
+}
+
+fn choose_number(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    reserved: Option<VersionNumber>,
+) -> Result<VersionNumber> {
+    let Some(number) = reserved else { return reserve_version(tx, environment) };
+    let last: u32 = tx
+        .query_row("SELECT last_version FROM environment WHERE id = ?1", [environment.0], |row| {
+            row.get(0)
+        })
+        .optional()?
+        .unwrap_or(0);
+    if number.0 == 0 || number.0 > last {
+        return Err(StoreError::VersionNotReserved(number));
+    }
+    let sql = "SELECT 1 FROM version WHERE environment = ?1 AND number = ?2";
+    let taken = tx.query_row(sql, params![environment.0, number.0], |_| Ok(())).optional()?;
+    if taken.is_some() { Err(StoreError::VersionExists(number)) } else { Ok(number) }
+}
+
+pub(super) fn reserve_version(
+    tx: &Connection,
+    environment: EnvironmentKey,
+) -> Result<VersionNumber> {
+    let sql = "UPDATE environment SET last_version = last_version + 1 WHERE id = ?1 \
+         RETURNING last_version";
+    let number = tx.query_row(sql, [environment.0], |row| row.get(0)).optional()?;
+    number
+        .map(VersionNumber)
+        .ok_or_else(|| StoreError::NoEnvironment(format!("number {}", environment.0)))
+}
+
+/// Numbers of the source files, new ones included.
+fn intern_files(tx: &Connection, resources: &[Resource]) -> Result<FxHashMap<String, i64>> {
+    let mut files = FxHashMap::default();
+    let mut last: Option<&std::sync::Arc<str>> = None;
+    for source in resources.iter().filter_map(|resource| resource.source.as_ref()) {
+        // Neighbours mostly share the very same text.
+        if last.is_some_and(|last| std::sync::Arc::ptr_eq(last, &source.file)) {
+            continue;
+        }
+        last = Some(&source.file);
+        if files.contains_key(&*source.file) {
+            continue;
+        }
+        tx.execute("INSERT OR IGNORE INTO source_file (path) VALUES (?1)", [&*source.file])?;
+        let sql = "SELECT id FROM source_file WHERE path = ?1";
+        let id: i64 = tx.query_row(sql, [&*source.file], |row| row.get(0))?;
+        files.insert((*source.file).to_owned(), id);
+    }
+    Ok(files)
+}
+
+fn write_places(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    resources: &[Resource],
+    files: &FxHashMap<String, i64>,
+    moved: &[usize],
+) -> Result<()> {
+    let mut statement = tx.prepare_cached(
+        "UPDATE resource SET source_file = ?3, source_line = ?4, source_column = ?5 \
+         WHERE environment = ?1 AND name = ?2",
+    )?;
+    for index in moved {
+        let resource = &resources[*index];
+        let place = resource.source.as_ref();
+        statement.execute(params![
+            environment.0,
+            resource.id.as_str(),
+            place.and_then(|place| files.get(&*place.file)),
+            place.map(|place| place.line),
+            place.map(|place| place.column),
+        ])?;
+    }
+    Ok(())
+}
+
+/// Gives keys to resources that were never seen, and notes their types and agents.
+fn write_new_names(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    given: &Given<'_>,
+    plan: &mut Plan,
+) -> Result<()> {
+    let first = take_numbers(tx, "resource", plan.fresh.len())?;
+    let mut types: FxHashSet<&str> = FxHashSet::default();
+    let mut agents: FxHashSet<&str> = FxHashSet::default();
+    for (key, index) in (first..).zip(&plan.fresh) {
+        plan.keys[*index] = key;
+        let id = &given.resources[*index].id;
+        types.insert(id.entity());
+        agents.insert(id.agent());
+    }
+    let insert = |table: &str, names: FxHashSet<&str>| -> Result<()> {
+        let mut names: Vec<&str> = names.into_iter().collect();
+        names.sort_unstable();
+        let sql = format!("INSERT OR IGNORE INTO {table} (environment, name) VALUES (?1, ?2)");
+        let mut statement = tx.prepare_cached(&sql)?;
+        for name in names {
+            statement.execute(params![environment.0, name])?;
+        }
+        Ok(())
+    };
+    insert("resource_type", types)?;
+    insert("agent", agents)
+}
+
+struct RevisionWriter<'a> {
+    tx: &'a Connection,
+    environment: EnvironmentKey,
+    step: i64,
+    given: &'a Given<'a>,
+    files: &'a FxHashMap<String, i64>,
+    /// Requirements may be met by resources that were not given.
+    partial: bool,
+}
+
+impl RevisionWriter<'_> {
+    /// Writes revisions from the number `first` on, and answers the number after the last. One table after
+    /// the other, each in its own order.
+    fn write(&self, plan: &Plan, first: i64) -> Result<i64> {
+        self.close_revisions(plan)?;
+        let end = self.write_revisions(plan, first)?;
+        self.write_heads(plan, first)?;
+        Ok(end)
+    }
+
+    /// What is replaced or removed ends with this step.
+    fn close_revisions(&self, plan: &Plan) -> Result<()> {
+        let mut close = self.tx.prepare_cached("UPDATE revision SET until = ?2 WHERE id = ?1")?;
+        let mut leave = self
+            .tx
+            .prepare_cached("UPDATE resource SET head = NULL, digest = NULL WHERE id = ?1")?;
+        for (key, head) in &plan.removed {
+            close.execute([*head, self.step])?;
+            leave.execute([*key])?;
+        }
+        for (_, head) in &plan.changed {
+            close.execute([*head, self.step])?;
+        }
+        Ok(())
+    }
+
+    fn write_revisions(&self, plan: &Plan, first: i64) -> Result<i64> {
+        let mut insert = self.tx.prepare_cached(
+            "INSERT INTO revision (id, environment, resource, since, until, resource_set, flags, \
+             hash, attributes, requires) VALUES (?1, ?2, ?3, ?4, NULL, ?5, ?6, ?7, ?8, ?9)",
+        )?;
+        let mut sets: FxHashMap<&str, i64> = FxHashMap::default();
+        let mut requires = Vec::new();
+        let mut revision = first;
+        for index in plan.written() {
+            let resource = &self.given.resources[index];
+            self.pack_requires(plan, resource, &mut requires)?;
+            let set = match resource.set.as_deref() {
+                None => 0,
+                Some(set) => self.intern_set(set, &mut sets)?,
+            };
+            insert.execute(params![
+                revision,
+                self.environment.0,
+                plan.keys[index],
+                self.step,
+                set,
+                flags_code(resource.flags),
+                &resource.hash.0[..],
+                resource.attributes.as_str(),
+                (!requires.is_empty()).then_some(&requires[..]),
+            ])?;
+            revision += 1;
+        }
+        Ok(revision)
+    }
+
+    /// Points resources to their new revisions.
+    fn write_heads(&self, plan: &Plan, first: i64) -> Result<()> {
+        let mut insert = self.tx.prepare_cached(
+            "INSERT INTO resource (environment, name, id, head, digest, source_file, source_line, \
+             source_column) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?;
+        let mut update = self.tx.prepare_cached(
+            "UPDATE resource SET head = ?4, digest = ?5, source_file = ?6, source_line = ?7, \
+             source_column = ?8 WHERE environment = ?1 AND name = ?2 AND id = ?3",
+        )?;
+        for (place, index) in plan.written().enumerate() {
+            let resource = &self.given.resources[index];
+            let source = resource.source.as_ref();
+            let statement = if place < plan.fresh.len() { &mut insert } else { &mut update };
+            statement.execute(params![
+                self.environment.0,
+                resource.id.as_str(),
+                plan.keys[index],
+                first + i64::try_from(place).unwrap_or(i64::MAX),
+                &digest(resource)[..],
+                source.and_then(|source| self.files.get(&*source.file)),
+                source.map(|source| source.line),
+                source.map(|source| source.column),
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn intern_set<'s>(&self, set: &'s str, known: &mut FxHashMap<&'s str, i64>) -> Result<i64> {
+        if let Some(id) = known.get(set) {
+            return Ok(*id);
+        }
+        let sql = "INSERT OR IGNORE INTO resource_set (environment, name) VALUES (?1, ?2)";
+        self.tx.execute(sql, params![self.environment.0, set])?;
+        let sql = "SELECT id FROM resource_set WHERE environment = ?1 AND name = ?2";
+        let id = self.tx.query_row(sql, params![self.environment.0, set], |row| row.get(0))?;
+        known.insert(set, id);
+        Ok(id)
+    }
+
+    fn pack_requires(&self, plan: &Plan, resource: &Resource, packed: &mut Vec<u8>) -> Result<()> {
+        packed.clear();
+        if resource.requires.is_empty() {
+            return Ok(());
+        }
+        let mut keys = Vec::with_capacity(resource.requires.len());
+        for required in &resource.requires {
+            let key = match self.given.find(required.as_str()) {
+                Some(index) => Some(plan.keys[index]),
+                None if self.partial => self.find_head(required.as_str())?,
+                None => None,
+            };
+            keys.push(key.ok_or_else(|| StoreError::DanglingRequires {
+                resource: resource.id.to_string(),
+                requires: required.to_string(),
+            })?);
+        }
+        pack_keys(keys, packed);
+        Ok(())
+    }
+
+    /// Key of a resource that stays from the newest version. Those that go have no head any more.
+    fn find_head(&self, name: &str) -> Result<Option<i64>> {
+        let sql = "SELECT id FROM resource WHERE environment = ?1 AND name = ?2 \
+             AND head IS NOT NULL";
+        let mut statement = self.tx.prepare_cached(sql)?;
+        let found = statement.query_row(params![self.environment.0, name], |row| row.get(0));
+        Ok(found.optional()?)
+    }
+}

@@ -1,0 +1,305 @@
+//! Reading versions: a whole one, what differs between two, and the list of them.
+
+use std::collections::BTreeMap;
+
+use orrery_model::{Resource, ResourceId, Timestamp, VersionNumber};
+use rusqlite::types::ValueRef;
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
+use rustc_hash::FxHashMap;
+
+use super::codes::{flags_from_code, hash_from, number_from, text_from, unpack_keys, unsigned};
+use crate::load::{Names, own, parse_id};
+use crate::{
+    EnvironmentKey, ResourceDifference, ResourceKey, ResourceRow, Result, SourceRow, StoreError,
+    VersionInfo,
+};
+
+const VERSION_COLUMNS: &str =
+    "number, made_at, released, info, total, added, changed, removed, step";
+
+fn version_from(row: &Row<'_>) -> Result<(VersionInfo, i64)> {
+    let info = text_from(row.get_ref(3)?)?;
+    let info = serde_json::from_str(info)
+        .map_err(|error| StoreError::Unreadable(format!("information on a version: {error}")))?;
+    let version = VersionInfo {
+        number: number_from(row.get(0)?)?,
+        made_at: Timestamp(row.get(1)?),
+        released: row.get(2)?,
+        info,
+        total: unsigned(row.get(4)?)?,
+        added: unsigned(row.get(5)?)?,
+        changed: unsigned(row.get(6)?)?,
+        removed: unsigned(row.get(7)?)?,
+    };
+    Ok((version, row.get(8)?))
+}
+
+pub(super) fn versions(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
+    let sql =
+        format!("SELECT {VERSION_COLUMNS} FROM version WHERE environment = ?1 ORDER BY number");
+    let mut statement = tx.prepare_cached(&sql)?;
+    let mut rows = statement.query([environment.0])?;
+    let mut versions = Vec::new();
+    while let Some(row) = rows.next()? {
+        versions.push(version_from(row)?.0);
+    }
+    Ok(versions)
+}
+
+/// A version and its step.
+pub(super) fn find_version(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    number: VersionNumber,
+) -> Result<(VersionInfo, i64)> {
+    let sql =
+        format!("SELECT {VERSION_COLUMNS} FROM version WHERE environment = ?1 AND number = ?2");
+    let mut statement = tx.prepare_cached(&sql)?;
+    let mut rows = statement.query(params![environment.0, number.0])?;
+    rows.next()?.map_or(Err(StoreError::NoVersion(number)), version_from)
+}
+
+/// Names that many rows share, read once.
+pub(super) struct SharedNames {
+    sets: FxHashMap<i64, String>,
+    files: FxHashMap<i64, String>,
+}
+
+impl SharedNames {
+    pub(super) fn read(tx: &Connection, environment: EnvironmentKey) -> Result<Self> {
+        let mut statement =
+            tx.prepare_cached("SELECT id, name FROM resource_set WHERE environment = ?1")?;
+        let sets = statement.query_map([environment.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let sets = sets.collect::<rusqlite::Result<_>>()?;
+        let mut statement = tx.prepare_cached("SELECT id, path FROM source_file")?;
+        let files = statement.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let files = files.collect::<rusqlite::Result<_>>()?;
+        Ok(SharedNames { sets, files })
+    }
+
+    /// Reads the columns `source_file`, `source_line` and `source_column` from `at` on.
+    pub(super) fn source(&self, row: &Row<'_>, at: usize) -> Result<Option<SourceRow<'_>>> {
+        let Some(file) = row.get::<_, Option<i64>>(at)? else { return Ok(None) };
+        let file = self.files.get(&file).ok_or_else(|| {
+            StoreError::Unreadable(format!("there is no source file number {file}"))
+        })?;
+        Ok(Some(SourceRow { file, line: row.get(at + 1)?, column: row.get(at + 2)? }))
+    }
+
+    fn set(&self, set: i64) -> Result<Option<&str>> {
+        if set == 0 {
+            return Ok(None);
+        }
+        let name = self.sets.get(&set);
+        name.map(|name| Some(name.as_str()))
+            .ok_or_else(|| StoreError::Unreadable(format!("there is no resource set number {set}")))
+    }
+}
+
+/// Columns of a revision in the order in which `Revision::content` reads them.
+const CONTENT: &str = "revision.hash, revision.flags, revision.resource_set, \
+     revision.attributes, revision.requires";
+
+/// Puts a row together from a revision's columns and what is known of its resource.
+fn resource_row<'a>(
+    row: &'a Row<'_>,
+    at: usize,
+    (key, id): (i64, &'a str),
+    source: Option<SourceRow<'a>>,
+    names: &'a SharedNames,
+    requires: &'a mut Vec<ResourceKey>,
+) -> Result<ResourceRow<'a>> {
+    unpack_keys(row.get_ref(at + 4)?, requires)?;
+    Ok(ResourceRow {
+        key: ResourceKey(key),
+        id,
+        hash: hash_from(row.get_ref(at)?)?,
+        flags: flags_from_code(row.get(at + 1)?),
+        set: names.set(row.get(at + 2)?)?,
+        attributes: text_from(row.get_ref(at + 3)?)?,
+        requires,
+        source,
+    })
+}
+
+/// Walks all resources by name. Where the newest revision is too new, the one of that time is looked up, so the
+/// cost grows with the size of the version and with what changed since.
+pub(super) fn read_version(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    number: VersionNumber,
+    visit: &mut dyn FnMut(ResourceRow<'_>),
+) -> Result<VersionInfo> {
+    let (info, step) = find_version(tx, environment, number)?;
+    let names = SharedNames::read(tx, environment)?;
+    let sql = format!(
+        "SELECT resource.name, resource.id, resource.source_file, resource.source_line, \
+         resource.source_column, revision.since, {CONTENT} \
+         FROM resource LEFT JOIN revision ON revision.id = resource.head \
+         WHERE resource.environment = ?1 ORDER BY resource.environment, resource.name"
+    );
+    let mut statement = tx.prepare_cached(&sql)?;
+    let sql = format!(
+        "SELECT {CONTENT} FROM revision \
+         WHERE resource = ?1 AND until IS NOT NULL AND since <= ?2 AND until > ?2"
+    );
+    let mut past = tx.prepare_cached(&sql)?;
+    let mut requires = Vec::new();
+    let mut rows = statement.query([environment.0])?;
+    while let Some(row) = rows.next()? {
+        let id = (row.get(1)?, text_from(row.get_ref(0)?)?);
+        let source = names.source(row, 2)?;
+        let is_of_this_version = match row.get_ref(5)? {
+            ValueRef::Integer(since) => since <= step,
+            _ => false,
+        };
+        if is_of_this_version {
+            visit(resource_row(row, 6, id, source, &names, &mut requires)?);
+        } else {
+            let mut rows = past.query([id.0, step])?;
+            if let Some(row) = rows.next()? {
+                visit(resource_row(row, 0, id, source, &names, &mut requires)?);
+            }
+        }
+    }
+    Ok(info)
+}
+
+/// Revisions of one resource on the two sides of a difference.
+#[derive(Clone, Copy, Default)]
+struct Sides {
+    before: Option<i64>,
+    after: Option<i64>,
+}
+
+/// Looks only at what was written or replaced between the two versions.
+pub(super) fn diff_versions(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    from: VersionNumber,
+    to: VersionNumber,
+    visit: &mut dyn FnMut(ResourceDifference),
+) -> Result<()> {
+    let (_, from) = find_version(tx, environment, from)?;
+    let (_, to) = find_version(tx, environment, to)?;
+    let (low, high) = (from.min(to), from.max(to));
+
+    let mut sides: FxHashMap<i64, Sides> = FxHashMap::default();
+    let mut statement = tx.prepare_cached(
+        "SELECT resource, id FROM revision \
+         WHERE environment = ?1 AND until > ?2 AND until <= ?3 AND since <= ?2",
+    )?;
+    let mut rows = statement.query([environment.0, low, high])?;
+    while let Some(row) = rows.next()? {
+        sides.entry(row.get(0)?).or_default().before = Some(row.get(1)?);
+    }
+    let mut statement = tx.prepare_cached(
+        "SELECT revision.resource, revision.id FROM step CROSS JOIN revision \
+         ON revision.id >= step.first_revision AND revision.id < step.end_revision \
+         WHERE step.environment = ?1 AND step.id > ?2 AND step.id <= ?3 \
+         AND (revision.until IS NULL OR revision.until > ?3)",
+    )?;
+    let mut rows = statement.query([environment.0, low, high])?;
+    while let Some(row) = rows.next()? {
+        sides.entry(row.get(0)?).or_default().after = Some(row.get(1)?);
+    }
+
+    let mut reader = ResourceReader::new(tx, environment)?;
+    let mut found: Vec<(ResourceId, i64, Sides)> = Vec::with_capacity(sides.len());
+    let mut keys: Vec<(i64, Sides)> = sides.into_iter().collect();
+    keys.sort_unstable_by_key(|(key, _)| *key);
+    for (key, sides) in keys {
+        found.push((reader.id(key)?, key, sides));
+    }
+    found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    for (id, key, sides) in found {
+        let before =
+            sides.before.map(|revision| reader.resource(&id, key, revision)).transpose()?;
+        let after = sides.after.map(|revision| reader.resource(&id, key, revision)).transpose()?;
+        // A resource may have gone and come back as it was.
+        if before != after {
+            let (before, after) = if from <= to { (before, after) } else { (after, before) };
+            visit(ResourceDifference { key: ResourceKey(key), id, before, after });
+        }
+    }
+    Ok(())
+}
+
+/// What the newest version that has it wants of a resource.
+pub(super) fn read_resource(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    name: &str,
+) -> Result<Option<Resource>> {
+    let sql = "SELECT resource.id, coalesce(resource.head, (SELECT max(revision.id) FROM revision \
+         WHERE revision.resource = resource.id AND revision.until IS NOT NULL)) \
+         FROM resource WHERE resource.environment = ?1 AND resource.name = ?2";
+    let found = tx.query_row(sql, params![environment.0, name], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
+    });
+    let Some((key, Some(revision))) = found.optional()? else { return Ok(None) };
+    let id = parse_id(name)?;
+    ResourceReader::new(tx, environment)?.resource(&id, key, revision).map(Some)
+}
+
+/// Reads single revisions as owned resources.
+pub(super) struct ResourceReader<'a> {
+    names: SharedNames,
+    shared: Names,
+    ids: BTreeMap<i64, ResourceId>,
+    name: CachedStatement<'a>,
+    revision: CachedStatement<'a>,
+}
+
+impl<'a> ResourceReader<'a> {
+    pub(super) fn new(tx: &'a Connection, environment: EnvironmentKey) -> Result<Self> {
+        let sql = format!(
+            "SELECT {CONTENT}, resource.source_file, resource.source_line, resource.source_column \
+             FROM revision JOIN resource ON resource.id = revision.resource WHERE revision.id = ?1"
+        );
+        Ok(ResourceReader {
+            names: SharedNames::read(tx, environment)?,
+            shared: Names::default(),
+            ids: BTreeMap::new(),
+            name: tx.prepare_cached("SELECT name FROM resource WHERE id = ?1")?,
+            revision: tx.prepare_cached(&sql)?,
+        })
+    }
+
+    pub(super) fn id(&mut self, key: i64) -> Result<ResourceId> {
+        if let Some(id) = self.ids.get(&key) {
+            return Ok(id.clone());
+        }
+        let mut rows = self.name.query([key])?;
+        let row = rows.next()?.ok_or_else(|| {
+            StoreError::Unreadable(format!("there is no name for the resource number {key}"))
+        })?;
+        let id = parse_id(text_from(row.get_ref(0)?)?)?;
+        self.ids.insert(key, id.clone());
+        Ok(id)
+    }
+
+    pub(super) fn resource(
+        &mut self,
+        id: &ResourceId,
+        key: i64,
+        revision: i64,
+    ) -> Result<Resource> {
+        let mut requires = Vec::new();
+        let mut resource = {
+            let mut rows = self.revision.query([revision])?;
+            let row = rows.next()?.ok_or_else(|| {
+                StoreError::Unreadable(format!("there is no revision number {revision}"))
+            })?;
+            let source = self.names.source(row, 5)?;
+            let row = resource_row(row, 0, (key, id.as_str()), source, &self.names, &mut requires)?;
+            own(&row, &mut self.shared)?
+        };
+        resource.id = id.clone();
+        for required in requires {
+            let id = self.id(required.0)?;
+            resource.requires.push(id);
+        }
+        Ok(resource)
+    }
+}

@@ -1,0 +1,392 @@
+//! What an engine needs: leases, marks, results, states.
+
+use std::collections::BTreeMap;
+
+use orrery_model::{
+    AttributeChange, Blocked, Change, ChangeKind, Fact, HandlerRun, LogLevel, LogLine,
+    OutcomeStatus, ResourceState, Timestamp,
+};
+use orrery_store::{
+    ActionKind, LeaseRequest, NewVersion, ResultRecord, Started, StateRecord, Store, StoreError,
+};
+
+use crate::support::{
+    Backend, action, deployed, holder, lease, named, new_version, nothing_of, put, simple,
+};
+
+super::list_cases![
+    a_lease_has_one_holder_and_a_new_epoch,
+    an_expired_lease_can_be_taken,
+    nothing_is_written_under_an_old_epoch,
+    states_are_read_as_they_were_written,
+    a_processed_version_comes_with_its_states,
+    results_make_a_log,
+    marks_of_a_start_end_with_the_result,
+    what_was_running_is_found_once,
+    old_actions_are_forgotten,
+    facts_come_with_results_and_go_with_the_resource,
+    threads_use_it_at_the_same_time,
+];
+
+fn a_lease_has_one_holder_and_a_new_epoch(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    assert_eq!(store.lease_holder(environment).unwrap(), None);
+    let first = lease(&*store, environment);
+    assert_eq!(store.lease_holder(environment).unwrap(), Some(holder("test")));
+    let request = LeaseRequest { holder: holder("two"), now: Timestamp(9), expires: None };
+    let error = store.acquire_lease(environment, &request).unwrap_err();
+    assert!(matches!(&error, StoreError::Leased { holder } if holder.command == "test"));
+    assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    store.release_lease(&first).unwrap();
+    assert_eq!(store.lease_holder(environment).unwrap(), None);
+    let second = store.acquire_lease(environment, &request).unwrap();
+    assert!(second.epoch() > first.epoch());
+    assert_eq!(second.environment(), environment);
+    let other = store.create_environment("project", "other").unwrap().key;
+    lease(&*store, other);
+}
+
+fn an_expired_lease_can_be_taken(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let request = |now, expires| LeaseRequest {
+        holder: holder("test"),
+        now: Timestamp(now),
+        expires: Some(Timestamp(expires)),
+    };
+    let first = store.acquire_lease(environment, &request(0, 10)).unwrap();
+    assert!(store.acquire_lease(environment, &request(9, 19)).is_err());
+    store.renew_lease(&first, Some(Timestamp(20))).unwrap();
+    assert!(store.acquire_lease(environment, &request(19, 29)).is_err());
+    let second = store.acquire_lease(environment, &request(20, 30)).unwrap();
+    let error = store.renew_lease(&first, Some(Timestamp(99))).unwrap_err();
+    assert!(matches!(
+        error,
+        StoreError::StaleEpoch { held, current } if (held, current) == (first.epoch(), second.epoch())
+    ));
+}
+
+fn nothing_is_written_under_an_old_epoch(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let resources = simple(&["a"]);
+    let stored = put(&*store, environment, &resources).unwrap();
+    let stale = lease(&*store, environment);
+    store.release_lease(&stale).unwrap();
+    let state = deployed(&resources[0], Timestamp(1));
+    let attempts = |stale: &orrery_store::Lease| {
+        let record = StateRecord { resource: stored.keys[0], state: &state };
+        let result = ResultRecord { state: Some(&state), ..nothing_of(stored.keys[0]) };
+        let started = Started {
+            resource: stored.keys[0],
+            kind: ActionKind::Deploy,
+            version: stored.number,
+            at: Timestamp(1),
+        };
+        let new = NewVersion { lease: Some(stale), ..new_version(&[]) };
+        [
+            store.record_results(stale, &[result]).err(),
+            store.begin(stale, &[started]).err(),
+            store.process_version(stale, stored.number, &[record]).err(),
+            store.recover(stale).err(),
+            store.forget_actions(stale, Timestamp(9)).err(),
+            store.put_version(environment, &new).err(),
+            store.release_lease(stale).err(),
+        ]
+    };
+    let expect_refusals = || {
+        for error in attempts(&stale) {
+            assert!(matches!(error, Some(StoreError::StaleEpoch { .. })), "{error:?}");
+        }
+    };
+    expect_refusals();
+    let current = lease(&*store, environment);
+    expect_refusals();
+    let mut states = 0;
+    store.read_states(environment, &mut |_| states += 1).unwrap();
+    assert_eq!((states, store.processed_version(environment).unwrap()), (0, None));
+    assert_eq!(store.versions(environment).unwrap().len(), 1);
+    assert!(attempts(&current).iter().all(Option::is_none));
+}
+
+fn states_are_read_as_they_were_written(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let lease = lease(&*store, environment);
+    let resources = simple(&["a", "b", "c", "d"]);
+    let stored = put(&*store, environment, &resources).unwrap();
+    let hash = resources[0].hash;
+    let mut states = vec![
+        ResourceState::new(hash, false),
+        ResourceState::new(hash, true),
+        ResourceState {
+            intent: None,
+            undefined: false,
+            blocked: Blocked::TemporarilyBlocked,
+            deploying: false,
+            last_run: HandlerRun::Skipped,
+            last_run_compliant: Some(false),
+            last_outcome: Some(OutcomeStatus::SkippedForDependency),
+            last_run_at: Some(Timestamp(-5)),
+            last_deployed: Some(hash),
+            last_success: Some(Timestamp(i64::MAX)),
+            last_produced_events: Some(Timestamp(7)),
+            attempts: u32::MAX,
+            parked: true,
+        },
+    ];
+    let write = |states: &[ResourceState]| {
+        let results: Vec<ResultRecord<'_>> = stored
+            .keys
+            .iter()
+            .zip(states)
+            .map(|(key, state)| ResultRecord { state: Some(state), ..nothing_of(*key) })
+            .collect();
+        store.record_results(&lease, &results).unwrap();
+    };
+    let read = || {
+        let mut found = BTreeMap::new();
+        let see = &mut |row: orrery_store::StateRow<'_>| {
+            found.insert((row.key, row.id.to_owned()), row.state.clone());
+        };
+        store.read_states(environment, see).unwrap();
+        found
+    };
+    let expected = |states: &[ResourceState]| -> BTreeMap<_, _> {
+        let keys = stored.keys.iter().zip(resources.iter().map(|one| one.id.to_string()));
+        keys.map(|(key, id)| (*key, id)).zip(states.iter().cloned()).collect()
+    };
+    write(&states);
+    assert_eq!(read(), expected(&states));
+    states.rotate_left(1);
+    write(&states);
+    assert_eq!(read(), expected(&states));
+}
+
+fn a_processed_version_comes_with_its_states(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let lease = lease(&*store, environment);
+    let resources = simple(&["a"]);
+    let stored = put(&*store, environment, &resources).unwrap();
+    assert_eq!(store.processed_version(environment).unwrap(), None);
+    let state = ResourceState::new(resources[0].hash, true);
+    let record = StateRecord { resource: stored.keys[0], state: &state };
+    let missing = orrery_model::VersionNumber(stored.number.0 + 1);
+    let error = store.process_version(&lease, missing, &[record]).unwrap_err();
+    assert!(matches!(error, StoreError::NoVersion(_)));
+    store.process_version(&lease, stored.number, &[record]).unwrap();
+    assert_eq!(store.processed_version(environment).unwrap(), Some(stored.number));
+    let found = store.find_resource(environment, resources[0].id.as_str()).unwrap().unwrap();
+    assert_eq!(found.state, state);
+}
+
+fn results_make_a_log(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let lease = lease(&*store, environment);
+    let stored = put(&*store, environment, &simple(&["a", "b"])).unwrap();
+    let values = serde_json::json!({"path": "/etc", "n": 3});
+    let log = [LogLine {
+        at: Timestamp(3),
+        level: LogLevel::Warning,
+        message: "it was \"other\"\nthan wanted".to_owned(),
+        values: values.as_object().unwrap().clone(),
+    }];
+    let change = Change {
+        kind: ChangeKind::Updated,
+        attributes: vec![AttributeChange {
+            name: "mode".to_owned(),
+            current: serde_json::json!(1),
+            desired: serde_json::json!([null, "x"]),
+        }],
+    };
+    let plain = Change::default();
+    for at in 0..5 {
+        let (change, log) = if at == 2 { (&change, &log[..]) } else { (&plain, &[][..]) };
+        let results = stored.keys.iter().map(|key| ResultRecord {
+            action: Some(action(stored.number, at * 10, change, log)),
+            ..nothing_of(*key)
+        });
+        store.record_results(&lease, &results.collect::<Vec<_>>()).unwrap();
+    }
+    let name = named("a");
+    let latest = store.actions(environment, name.as_str(), None, 2).unwrap();
+    let starts: Vec<i64> = latest.iter().map(|action| action.started.0).collect();
+    assert_eq!(starts, [40, 30]);
+    let rest = store.actions(environment, name.as_str(), Some(latest[1].key), 99).unwrap();
+    let starts: Vec<i64> = rest.iter().map(|action| action.started.0).collect();
+    assert_eq!(starts, [20, 10, 0]);
+    assert_eq!((&rest[0].change, &rest[0].log[..]), (&change, &log[..]));
+    assert_eq!(rest[0].outcome, Some(OutcomeStatus::Deployed));
+    assert_eq!((rest[0].kind, rest[0].version), (ActionKind::Deploy, stored.number));
+    assert_eq!(rest[0].finished, Some(Timestamp(21)));
+    assert_eq!((&rest[1].change, &rest[1].log[..]), (&plain, &[][..]));
+    assert!(store.actions(environment, "t::R[agent,name=z]", None, 9).unwrap().is_empty());
+}
+
+fn started(store: &dyn Store, lease: &orrery_store::Lease, stored: &orrery_store::PutVersion) {
+    let starts: Vec<Started> = stored
+        .keys
+        .iter()
+        .map(|key| Started {
+            resource: *key,
+            kind: ActionKind::Deploy,
+            version: stored.number,
+            at: Timestamp(77),
+        })
+        .collect();
+    store.begin(lease, &starts).unwrap();
+}
+
+fn marks_of_a_start_end_with_the_result(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let lease = lease(&*store, environment);
+    let resources = simple(&["a", "b"]);
+    let stored = put(&*store, environment, &resources).unwrap();
+    started(&*store, &lease, &stored);
+    let status = |name: &str| {
+        let found = store.find_resource(environment, named(name).as_str()).unwrap();
+        found.unwrap().status.as_str()
+    };
+    assert_eq!((status("a"), status("b")), ("deploying", "deploying"));
+    let state = deployed(&resources[0], Timestamp(80));
+    let result = ResultRecord { state: Some(&state), ..nothing_of(stored.keys[0]) };
+    store.record_results(&lease, &[result]).unwrap();
+    assert_eq!((status("a"), status("b")), ("deployed", "deploying"));
+}
+
+fn what_was_running_is_found_once(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let first = lease(&*store, environment);
+    let stored = put(&*store, environment, &simple(&["a", "b"])).unwrap();
+    started(&*store, &first, &stored);
+    store.record_results(&first, &[nothing_of(stored.keys[0])]).unwrap();
+    store.release_lease(&first).unwrap();
+    let second = lease(&*store, environment);
+    let interrupted = store.recover(&second).unwrap();
+    assert_eq!(interrupted.len(), 1);
+    assert_eq!((interrupted[0].resource, interrupted[0].at), (stored.keys[1], Timestamp(77)));
+    assert!(store.recover(&second).unwrap().is_empty());
+    let log = store.actions(environment, named("b").as_str(), None, 9).unwrap();
+    assert_eq!((log.len(), log[0].finished, log[0].outcome), (1, None, None));
+    assert_eq!(log[0].started, Timestamp(77));
+    assert!(store.actions(environment, named("a").as_str(), None, 9).unwrap().is_empty());
+}
+
+fn old_actions_are_forgotten(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let lease = lease(&*store, environment);
+    let stored = put(&*store, environment, &simple(&["a"])).unwrap();
+    let change = Change::default();
+    let record = |at| {
+        let action = Some(action(stored.number, at, &change, &[]));
+        let result = ResultRecord { action, ..nothing_of(stored.keys[0]) };
+        store.record_results(&lease, &[result]).unwrap();
+    };
+    (0..6).for_each(|at| record(at * 10));
+    assert_eq!(store.forget_actions(&lease, Timestamp(30)).unwrap(), 3);
+    let starts = || -> Vec<i64> {
+        let log = store.actions(environment, named("a").as_str(), None, 99).unwrap();
+        log.iter().map(|action| action.started.0).collect()
+    };
+    assert_eq!(starts(), [50, 40, 30]);
+    assert_eq!(store.forget_actions(&lease, Timestamp(30)).unwrap(), 0);
+    assert_eq!(store.forget_actions(&lease, Timestamp(1000)).unwrap(), 3);
+    record(2000);
+    assert_eq!(starts(), [2000]);
+}
+
+fn facts_come_with_results_and_go_with_the_resource(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let lease = lease(&*store, environment);
+    let unknown = orrery_store::Unknown {
+        name: "ip".to_owned(),
+        resource: Some(named("a")),
+        source: "fact".to_owned(),
+    };
+    let resources = simple(&["a", "b"]);
+    let unknowns = [unknown];
+    let new = NewVersion { unknowns: &unknowns, ..new_version(&resources) };
+    let stored = store.put_version(environment, &new).unwrap();
+    let change = Change::default();
+    let report = |value: &str, change: &Change| {
+        let facts = [Fact { name: "ip".to_owned(), value: value.to_owned(), expires: true }];
+        let result = ResultRecord {
+            action: Some(action(stored.number, 10, change, &[])),
+            facts: &facts,
+            ..nothing_of(stored.keys[0])
+        };
+        let effect = store.record_results(&lease, &[result]).unwrap();
+        (effect.changed, effect.resolved)
+    };
+    assert_eq!(report("10.0.0.1", &change), (1, 1));
+    assert!(store.unknowns(environment, stored.number).unwrap()[0].1);
+    assert_eq!(report("10.0.0.1", &change), (0, 0));
+    assert_eq!(report("10.0.0.2", &change), (1, 0));
+    let facts = store.facts(environment, named("a").as_str()).unwrap();
+    assert_eq!(facts.len(), 1);
+    assert_eq!((&*facts[0].value, facts[0].expires), ("10.0.0.2", true));
+    assert_eq!((facts[0].resource.clone(), facts[0].updated), (Some(named("a")), Timestamp(11)));
+    assert!(store.facts(environment, named("b").as_str()).unwrap().is_empty());
+    assert!(store.parameters(environment).unwrap().is_empty());
+    let purged = Change { kind: ChangeKind::Purged, attributes: Vec::new() };
+    report("10.0.0.3", &purged);
+    assert!(store.facts(environment, named("a").as_str()).unwrap().is_empty());
+}
+
+fn threads_use_it_at_the_same_time(backend: Backend) {
+    const ROUNDS: i64 = 20;
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let lease = lease(&*store, environment);
+    let resources = simple(&["a", "b", "c", "d"]);
+    let stored = put(&*store, environment, &resources).unwrap();
+    let (store, change): (&dyn Store, _) = (&*store, Change::default());
+    let record = |writer: usize| {
+        for round in 1..=ROUNDS {
+            // Each thread has two resources, which always have the same time.
+            let results: Vec<_> = (2 * writer..2 * writer + 2)
+                .map(|place| (stored.keys[place], deployed(&resources[place], Timestamp(round))))
+                .collect();
+            let results: Vec<ResultRecord<'_>> = results
+                .iter()
+                .map(|(key, state)| ResultRecord {
+                    state: Some(state),
+                    action: Some(action(stored.number, round, &change, &[])),
+                    ..nothing_of(*key)
+                })
+                .collect();
+            store.record_results(&lease, &results).unwrap();
+        }
+    };
+    let watch = || {
+        for _ in 0..ROUNDS {
+            let mut times = Vec::new();
+            let see =
+                &mut |row: orrery_store::StateRow<'_>| times.push((row.key, row.state.last_run_at));
+            store.read_states(environment, see).unwrap();
+            let time = |place: usize| {
+                let found = times.iter().find(|(key, _)| *key == stored.keys[place]);
+                found.map(|(_, at)| *at)
+            };
+            assert_eq!((time(0), time(2)), (time(1), time(3)));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| record(0));
+        scope.spawn(|| record(1));
+        scope.spawn(watch);
+        scope.spawn(watch);
+    });
+    for resource in &resources {
+        let log = store.actions(environment, resource.id.as_str(), None, 1000).unwrap();
+        let starts: Vec<i64> = log.iter().map(|action| action.started.0).collect();
+        assert_eq!(starts, (1..=ROUNDS).rev().collect::<Vec<_>>());
+    }
+}

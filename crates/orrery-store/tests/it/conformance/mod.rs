@@ -1,0 +1,22 @@
+//! What every store must do. Each case gets a store with nothing in it.
+
+mod engine;
+mod queries;
+mod small;
+mod versions;
+
+use crate::support::Backend;
+
+pub(crate) type Case = (&'static str, fn(Backend));
+
+pub(crate) fn cases() -> Vec<Case> {
+    [versions::CASES, engine::CASES, queries::CASES, small::CASES].concat()
+}
+
+/// Names each function as a case of its own.
+macro_rules! list_cases {
+    ($($name:ident),+ $(,)?) => {
+        pub(crate) const CASES: &[super::Case] = &[$((stringify!($name), $name)),+];
+    };
+}
+use list_cases;

@@ -1,0 +1,205 @@
+//! kill -9 while a process writes: what it was told is stored is stored, and the rest is whole or absent.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use orrery_model::{Change, Resource, Timestamp};
+use orrery_store::{
+    ActionKind, EnvironmentKey, Lease, ResultRecord, SqliteStore, Started, Store, load_version,
+};
+
+use crate::support::{
+    action, deployed, holder, lease, named, nothing_of, put, resource, simple, start,
+};
+
+pub(crate) fn cases() -> Vec<(&'static str, fn())> {
+    vec![
+        ("nothing_acknowledged_is_lost_by_a_kill", nothing_acknowledged_is_lost_by_a_kill),
+        ("a_kill_during_creation_leaves_a_usable_place", a_kill_during_creation_leaves_a_place),
+    ]
+}
+
+const KILLS: u64 = 20;
+const RESOURCES: usize = 60;
+
+fn resources(generation: u32) -> Vec<Resource> {
+    let names: Vec<String> = (0..RESOURCES).map(|number| format!("{number:03}")).collect();
+    let mut resources = simple(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    // One that changes with every version.
+    resources[0] = resource(&named("000"), generation, &[]);
+    resources
+}
+
+/// The newest version, and the time that all states have: the number of the last batch.
+fn progress(store: &dyn Store, environment: EnvironmentKey) -> (u32, i64) {
+    let versions = store.versions(environment).unwrap();
+    let version = versions.last().map_or(0, |version| version.number.0);
+    let mut times: Vec<i64> = Vec::new();
+    let see = &mut |row: orrery_store::StateRow<'_>| {
+        times.push(row.state.last_run_at.map_or(0, |at| at.0));
+    };
+    store.read_states(environment, see).unwrap();
+    times.dedup();
+    assert!(times.len() <= 1, "a batch was stored in part: {times:?}");
+    (version, times.first().copied().unwrap_or(0))
+}
+
+/// The child: puts a version and records batches, for ever, and says what it was told is stored.
+pub(crate) fn write_until_killed(path: &Path) {
+    let store = SqliteStore::open(path, &holder("writer")).unwrap();
+    let environment = store.default_environment().unwrap();
+    let lease = lease(&store, environment);
+    let (mut version, mut batch) = progress(&store, environment);
+    let change = Change::default();
+    let mut say = std::io::stdout();
+    loop {
+        version += 1;
+        let wanted = resources(version);
+        let stored = put(&store, environment, &wanted).unwrap();
+        store.process_version(&lease, stored.number, &[]).unwrap();
+        writeln!(say, "version {}", stored.number).unwrap();
+        for _ in 0..5 {
+            batch += 1;
+            let at = Timestamp(batch);
+            let starts: Vec<Started> = stored
+                .keys
+                .iter()
+                .map(|key| Started {
+                    resource: *key,
+                    kind: ActionKind::Deploy,
+                    version: stored.number,
+                    at,
+                })
+                .collect();
+            store.begin(&lease, &starts).unwrap();
+            writeln!(say, "begun {batch}").unwrap();
+            let states: Vec<_> = wanted.iter().map(|resource| deployed(resource, at)).collect();
+            let results: Vec<ResultRecord<'_>> = stored
+                .keys
+                .iter()
+                .zip(&states)
+                .map(|(key, state)| ResultRecord {
+                    state: Some(state),
+                    action: Some(action(stored.number, batch, &change, &[])),
+                    ..nothing_of(*key)
+                })
+                .collect();
+            store.record_results(&lease, &results).unwrap();
+            writeln!(say, "results {batch}").unwrap();
+            say.flush().unwrap();
+        }
+    }
+}
+
+/// What a child was told before it was killed.
+#[derive(Debug, Default)]
+struct Acknowledged {
+    version: u32,
+    begun: i64,
+    results: i64,
+}
+
+fn run_and_kill(path: &Path, after: Duration) -> Acknowledged {
+    let mut child = start("write", path);
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    // The clock starts with the first answer, so that every round writes something.
+    let mut first = String::new();
+    output.read_line(&mut first).unwrap();
+    std::thread::sleep(after);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut acknowledged = Acknowledged::default();
+    for line in std::iter::once(Ok(first)).chain(output.lines()) {
+        let line = line.unwrap();
+        // The last line may be cut; then the answer before it counts.
+        let Some((what, number)) = line.trim_end().split_once(' ') else { continue };
+        let number: i64 = number.parse().unwrap();
+        match what {
+            "version" => acknowledged.version = u32::try_from(number).unwrap(),
+            "begun" => acknowledged.begun = number,
+            "results" => acknowledged.results = number,
+            other => panic!("{other}"),
+        }
+    }
+    acknowledged
+}
+
+fn nothing_acknowledged_is_lost_by_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let (mut last_batch, mut interrupted_rounds) = (0, 0);
+    // A generator of our own, with a fixed seed: the moments differ, the rounds repeat.
+    let mut random = 0x9e37_79b9_u64;
+    for round in 0..KILLS {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let after = Duration::from_micros((random >> 33) % 60_000);
+        let told = run_and_kill(&path, after);
+        let store = SqliteStore::open(&path, &holder("checker")).unwrap();
+        let environment = store.default_environment().unwrap();
+        assert_eq!(store.check().unwrap(), [""; 0], "round {round}");
+        let (version, batch) = progress(&store, environment);
+        assert!(version >= told.version && version <= told.version + 1, "{version} {told:?}");
+        assert!(
+            batch >= told.results && batch <= told.results.max(last_batch) + 1,
+            "{batch} {told:?}"
+        );
+        let number = orrery_model::VersionNumber(version);
+        let loaded = load_version(&store, environment, number).unwrap();
+        assert_eq!(loaded.resources, resources(version));
+        interrupted_rounds += u32::from(check_marks(&store, environment, &told, batch));
+        last_batch = batch;
+    }
+    assert!(last_batch > 0);
+    eprintln!(
+        "{last_batch} batches, {interrupted_rounds} of {KILLS} kills between start and result"
+    );
+}
+
+fn a_kill_during_creation_leaves_a_place() {
+    let mut made = 0;
+    for round in 0..12 {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store.db");
+        let mut child = start("write", &path);
+        std::thread::sleep(Duration::from_millis(2 * round));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        made += u32::from(path.exists());
+        let store = SqliteStore::open(&path, &holder("checker")).unwrap();
+        let environment = store.default_environment().unwrap();
+        let next = store.versions(environment).unwrap().len() + 1;
+        let number = put(&store, environment, &resources(0)).unwrap().number;
+        assert_eq!(usize::try_from(number.0).unwrap(), next);
+        assert_eq!(store.check().unwrap(), [""; 0]);
+    }
+    assert!(made > 0, "no child lived long enough to make a file");
+}
+
+/// What began and has no result is found by the next engine, all of it. Answers whether there was any.
+fn check_marks(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    told: &Acknowledged,
+    batch: i64,
+) -> bool {
+    let lease: Lease = lease(store, environment);
+    let interrupted = store.recover(&lease).unwrap();
+    if told.begun > batch {
+        assert_eq!(interrupted.len(), RESOURCES);
+    }
+    for started in &interrupted {
+        assert!(started.at.0 > batch, "{started:?} has its result in batch {batch}");
+    }
+    let log = store.actions(environment, named("001").as_str(), None, 1000).unwrap();
+    let results: Vec<i64> = log
+        .iter()
+        .filter(|action| action.finished.is_some())
+        .map(|action| action.started.0)
+        .collect();
+    let expected: Vec<i64> = (1..=batch).rev().take(results.len()).collect();
+    assert_eq!(results, expected);
+    store.release_lease(&lease).unwrap();
+    !interrupted.is_empty()
+}

@@ -1,0 +1,46 @@
+//! The tests of the store.
+//!
+//! `conformance` is one suite for every implementation; `random` compares sequences of versions with a slow and
+//! obvious model; `files` and `crash` are about the file of `SqliteStore`. Some tests need a second process:
+//! this binary, started with a role.
+
+mod conformance;
+mod crash;
+mod files;
+mod random;
+mod support;
+
+use libtest_mimic::{Arguments, Trial};
+
+use crate::support::Backend;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some(support::ROLE) {
+        let role = arguments.next().unwrap_or_default();
+        let path = arguments.next().unwrap_or_default();
+        match role.as_str() {
+            "hold" => files::hold(path.as_ref()),
+            "write" => crash::write_until_killed(path.as_ref()),
+            _ => panic!("there is no role {role:?}"),
+        }
+        return;
+    }
+    let mut trials = Vec::new();
+    for backend in Backend::ALL {
+        for (name, case) in conformance::cases().into_iter().chain(random::cases()) {
+            let name = format!("{}::{name}", backend.name());
+            trials.push(Trial::test(name, move || {
+                case(backend);
+                Ok(())
+            }));
+        }
+    }
+    for (name, case) in files::cases().into_iter().chain(crash::cases()) {
+        trials.push(Trial::test(name, move || {
+            case();
+            Ok(())
+        }));
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}

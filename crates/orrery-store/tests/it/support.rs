@@ -1,0 +1,163 @@
+//! What the tests share: stores to test, resources to store, and short ways to call.
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use orrery_model::{
+    Attributes, Change, HandlerRun, LogLine, OutcomeStatus, Resource, ResourceId, ResourceState,
+    Timestamp, VersionNumber,
+};
+use orrery_store::{
+    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutVersion,
+    Result, ResultRecord, Scope, SqliteStore, Store,
+};
+use tempfile::TempDir;
+
+/// The first argument of this binary when it is not to run tests.
+pub(crate) const ROLE: &str = "--role";
+
+/// A kind of store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Backend {
+    SqliteFile,
+    SqliteMemory,
+}
+
+impl Backend {
+    pub(crate) const ALL: [Backend; 2] = [Backend::SqliteFile, Backend::SqliteMemory];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Backend::SqliteFile => "sqlite_file",
+            Backend::SqliteMemory => "sqlite_memory",
+        }
+    }
+
+    /// A store with nothing in it.
+    pub(crate) fn fresh(self) -> Fresh {
+        match self {
+            Backend::SqliteFile => {
+                let directory = tempfile::tempdir().unwrap();
+                let path = directory.path().join("store.db");
+                let store = Box::new(SqliteStore::open(path, &holder("test")).unwrap());
+                Fresh { store, _directory: Some(directory) }
+            }
+            Backend::SqliteMemory => {
+                Fresh { store: Box::new(SqliteStore::in_memory().unwrap()), _directory: None }
+            }
+        }
+    }
+}
+
+pub(crate) struct Fresh {
+    store: Box<dyn Store>,
+    _directory: Option<TempDir>,
+}
+
+impl Deref for Fresh {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &(dyn Store + 'static) {
+        &*self.store
+    }
+}
+
+pub(crate) fn holder(command: &str) -> Holder {
+    Holder::this_process(command, Timestamp(1_000_000))
+}
+
+pub(crate) fn lease(store: &dyn Store, environment: EnvironmentKey) -> Lease {
+    let request = LeaseRequest { holder: holder("test"), now: Timestamp(0), expires: None };
+    store.acquire_lease(environment, &request).unwrap()
+}
+
+pub(crate) fn id(text: &str) -> ResourceId {
+    text.parse().unwrap()
+}
+
+/// `t::R[agent,name=NAME]`
+pub(crate) fn named(name: &str) -> ResourceId {
+    ResourceId::new("t::R", "agent", "name", name).unwrap()
+}
+
+/// A resource whose only attribute has the given value.
+pub(crate) fn resource(id: &ResourceId, value: u32, requires: &[&ResourceId]) -> Resource {
+    let attributes = Attributes::parse(&format!(r#"{{"value":{value}}}"#)).unwrap();
+    Resource::new(id.clone(), attributes, requires.iter().map(|id| (*id).clone()).collect())
+}
+
+pub(crate) fn simple(names: &[&str]) -> Vec<Resource> {
+    let mut resources: Vec<Resource> =
+        names.iter().map(|name| resource(&named(name), 1, &[])).collect();
+    resources.sort_by(|a, b| a.id.cmp(&b.id));
+    resources
+}
+
+/// A released version of all resources, with the next number.
+pub(crate) fn new_version(resources: &[Resource]) -> NewVersion<'_> {
+    NewVersion {
+        number: None,
+        made_at: Timestamp(5),
+        info: &serde_json::Value::Null,
+        scope: Scope::All,
+        resources,
+        unknowns: &[],
+        released: true,
+        only_if_changed: false,
+        lease: None,
+    }
+}
+
+pub(crate) fn put(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    resources: &[Resource],
+) -> Result<PutVersion> {
+    store.put_version(environment, &new_version(resources))
+}
+
+pub(crate) fn deployed(resource: &Resource, at: Timestamp) -> ResourceState {
+    ResourceState {
+        last_run: HandlerRun::Successful,
+        last_run_compliant: Some(true),
+        last_outcome: Some(OutcomeStatus::Deployed),
+        last_run_at: Some(at),
+        last_deployed: Some(resource.hash),
+        last_success: Some(at),
+        ..ResourceState::new(resource.hash, false)
+    }
+}
+
+pub(crate) fn action<'a>(
+    version: VersionNumber,
+    at: i64,
+    change: &'a Change,
+    log: &'a [LogLine],
+) -> ActionRecord<'a> {
+    ActionRecord {
+        kind: ActionKind::Deploy,
+        version,
+        started: Timestamp(at),
+        finished: Timestamp(at + 1),
+        outcome: OutcomeStatus::Deployed,
+        change,
+        log,
+    }
+}
+
+pub(crate) fn nothing_of(key: orrery_store::ResourceKey) -> ResultRecord<'static> {
+    ResultRecord { resource: key, state: None, action: None, facts: &[] }
+}
+
+/// Starts this binary in a role on a store.
+pub(crate) fn start(role: &str, path: &Path) -> Child {
+    let program: PathBuf = std::env::current_exe().unwrap();
+    Command::new(program)
+        .args([ROLE, role])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
