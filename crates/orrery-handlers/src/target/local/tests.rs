@@ -310,7 +310,7 @@ fn large_and_small_contents_are_compared_to_the_last_byte() {
     let scratch = Scratch::new();
     let path = scratch.path("a");
     let target = LocalTarget::default();
-    for size in [0, 1, 8 * 1024, 8 * 1024 + 1, 700_000] {
+    for size in [0, 1, 64 * 1024, 64 * 1024 + 1, 700_000] {
         let content = vec![b'x'; size];
         fs::write(&path, &content).unwrap();
         let same =
