@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use orrery_handlers::{Session, Stop};
 use orrery_model::{
-    ChangeKind, Compliance, LogLevel, Outcome, OutcomeStatus, Resource, ResourceId, ResourceState,
-    Timestamp,
+    ChangeKind, Compliance, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, ResourceId,
+    ResourceState, Timestamp,
 };
 use orrery_scheduler::{
     Command, Decision, Dependency, DryRunAnswer, Event, Parts, ResourceIndex, Scheduler, Start,
@@ -415,7 +415,7 @@ impl Core {
     }
 
     /// A worker is done with a job.
-    pub(crate) fn job_ended(&mut self, job: Job, outcome: Outcome) {
+    pub(crate) fn job_ended(&mut self, job: Job, mut outcome: Outcome) {
         let now = self.now();
         if self.underway.remove(&job.task).is_none() {
             // It was given up before.
@@ -429,7 +429,15 @@ impl Core {
             return self.apply(Event::TaskFinished { task: job.task, result });
         }
         let interrupted = job.stop.is_cancelled() && outcome.status == OutcomeStatus::Skipped;
-        let result = if interrupted {
+        let late = job.stop.remaining().is_some_and(|left| left.is_zero());
+        if interrupted && late {
+            // Whether the handler saw the deadline or the cancellation that follows it first is chance.
+            outcome.status = OutcomeStatus::Failed;
+            let message = "it took longer than it may, and was stopped".to_owned();
+            let values = serde_json::Map::new();
+            outcome.log.push(LogLine { at: now, level: LogLevel::Error, message, values });
+        }
+        let result = if interrupted && !late {
             self.tally.cancelled += 1;
             TaskResult::Cancelled
         } else {

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use orrery_compiler::project::Limits;
 
+use crate::cli_deploy::{Deploy, LimitOptions, Plan, Repair, Watch};
 use crate::projects::MAIN_FILE;
 
 const EXIT_CODES: &str = "\
@@ -17,11 +17,13 @@ const START: &str = "\
 Start here:
   orrery new my-project       write a small project to play with
   cd my-project
-  orrery compile              see what follows from the model";
+  orrery compile              see what follows from the model
+  orrery plan                 see what deploying it would change
+  orrery deploy               make it real";
 
 const GLOBAL: &str = "Global options";
 
-/// Intent-based orchestration: write a model of what should exist, and see what follows from it.
+/// Intent-based orchestration: write a model of what should exist, and make it real.
 #[derive(Debug, Parser)]
 #[command(name = "orrery", version, max_term_width = 100)]
 #[command(after_help = format!("{START}\n\n{EXIT_CODES}"))]
@@ -54,6 +56,10 @@ pub(crate) enum Color {
 pub(crate) enum Command {
     New(New),
     Compile(Compile),
+    Plan(Plan),
+    Deploy(Deploy),
+    Repair(Repair),
+    Watch(Watch),
     Parse(Parse),
     Fmt(Fmt),
     Modules(Modules),
@@ -91,15 +97,8 @@ pub(crate) struct Compile {
     pub(crate) project: ProjectOptions,
     #[command(flatten)]
     pub(crate) report: ReportOptions,
-    /// Stop a model that grows beyond this many instances
-    #[arg(long, value_name = "N", default_value_t = Limits::default().instances)]
-    pub(crate) max_instances: u32,
-    /// Stop when implementations make instances this deep inside of each other
-    #[arg(long, value_name = "N", default_value_t = Limits::default().creation_depth)]
-    pub(crate) max_depth: u32,
-    /// Stop a model that needs more memory than this, in MiB
-    #[arg(long, value_name = "MIB", default_value_t = Limits::default().memory_bytes >> 20)]
-    pub(crate) max_memory: usize,
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
 }
 
 #[derive(Debug, Args)]

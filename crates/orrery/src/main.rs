@@ -5,12 +5,14 @@
 //! language. Tests: `tests/it`, above all the transcripts in `tests/it/sessions`.
 
 mod cli;
+mod cli_deploy;
 mod commands;
 mod excerpt;
 mod guard;
 mod output;
 mod projects;
 mod render;
+mod signals;
 mod state;
 mod style;
 
@@ -39,6 +41,9 @@ fn main() -> ExitCode {
     let as_json = match &cli.command {
         Command::Compile(options) => options.report.json,
         Command::Parse(options) => options.report.json,
+        Command::Deploy(options) => options.json,
+        Command::Plan(options) => options.json,
+        Command::Repair(options) => options.json,
         _ => false,
     };
     let exit = guard::run(move || commands::run(cli)).unwrap_or_else(|crash| {

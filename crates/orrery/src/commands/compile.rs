@@ -8,7 +8,8 @@ use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::files::Disk;
 use orrery_compiler::project::Limits;
 
-use crate::cli::Compile;
+use crate::cli::{Compile, ProjectOptions};
+use crate::cli_deploy::LimitOptions;
 use crate::render::Shown;
 use crate::{Exit, output, projects, style};
 
@@ -16,11 +17,11 @@ use super::report;
 
 /// A warning about every module in the module path says nothing that its owner does not know; it is
 /// for those who want to know more.
-const QUIET_WARNING: &str = "legacy-module";
+pub(super) const QUIET_WARNING: &str = "legacy-module";
 
 pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     let started = Instant::now();
-    let (project, compiled) = compile(options);
+    let (project, compiled) = compile(&options.project, &options.limits);
     let mut exit = if compiled.outcome.is_ok() { Exit::Done } else { Exit::Error };
     if !options.report.json {
         if !output::print(|out| out.write_all(compiled.output.as_bytes())) {
@@ -36,15 +37,15 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     exit
 }
 
-fn compile(options: &Compile) -> (PathBuf, Compiled) {
-    let mut project_options = match projects::options(&options.project) {
+pub(super) fn compile(given: &ProjectOptions, limits: &LimitOptions) -> (PathBuf, Compiled) {
+    let mut project_options = match projects::options(given) {
         Ok(found) => found,
         Err(error) => return (PathBuf::from("."), Compiled::failed(error)),
     };
     project_options.limits = Limits {
-        instances: options.max_instances,
-        creation_depth: options.max_depth,
-        memory_bytes: options.max_memory.saturating_mul(1 << 20),
+        instances: limits.max_instances,
+        creation_depth: limits.max_depth,
+        memory_bytes: limits.max_memory.saturating_mul(1 << 20),
     };
     let compiled = orrery_compiler::compile(&Disk, &project_options);
     (project_options.project_dir, compiled)

@@ -2,6 +2,7 @@
 
 mod compile;
 mod completion;
+mod deploy;
 mod fmt;
 mod modules;
 mod new;
@@ -15,6 +16,10 @@ pub(crate) fn run(cli: Cli) -> Exit {
     match cli.command {
         Command::New(options) => new::run(&options),
         Command::Compile(options) => compile::run(&options, cli.global.verbose > 0),
+        Command::Plan(options) => deploy::plan(&options),
+        Command::Deploy(options) => deploy::deploy(options),
+        Command::Repair(options) => deploy::repair(&options),
+        Command::Watch(options) => deploy::watch(&options),
         Command::Parse(options) => parse::run(&options),
         Command::Fmt(options) => fmt::run(&options),
         Command::Modules(options) => modules::run(&options),

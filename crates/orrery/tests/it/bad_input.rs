@@ -210,7 +210,7 @@ fn chains_of_parents() -> Result<()> {
         _ => format!("entity E{number} extends E{}:\nend\n", number - 1),
     };
     let chain = |length: usize| (0..length).map(entity).collect::<String>();
-    let used = "implement E2999 using std::none\nx = E2999()\nif x.a != 1:\n    x.b = 1\nend\n";
+    let used = "implement E2999 using std::none\nx = E2999()\nif x.a != 1:\n    x.a = 1\nend\n";
     accepted(format!("{}{used}", chain(3_000)), &[])?;
     let words = ["error[nesting-too-deep]", "entities inherit too much", "`__config__::E6"];
     refused(chain(100_000), &[], &words)?;

@@ -1,0 +1,203 @@
+//! The engine through its public interface: resources that do what they are told, a store in memory, real threads.
+
+mod world;
+
+use std::time::Duration;
+
+use orrery_model::{ChangeKind, LogLevel, OutcomeStatus, Status};
+use orrery_scheduler::{Event, Filter};
+use orrery_store::Store;
+use world::{World, file, scripted};
+
+#[test]
+fn everything_is_deployed_once_and_then_left_alone() {
+    let world = World::new();
+    let resources = vec![scripted("a", "{}", &[]), scripted("b", "{}", &["a"])];
+    let first = world.deploy(&resources);
+    assert_eq!((first.tally.deployed, first.tally.done()), (2, 2));
+    assert_eq!(world.status("a"), Status::Deployed);
+    let second = world.deploy(&resources);
+    assert_eq!((second.tally.deployed, second.tally.changed()), (2, 0));
+    // What found everything as it was is no entry in the log.
+    assert_eq!(world.actions("b").len(), 1);
+}
+
+#[test]
+fn files_are_made_and_only_what_drifted_is_mended() {
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let resources: Vec<_> =
+        (0..20).map(|at| file(&path(&format!("f{at:02}")), "content\n")).collect();
+    let first = world.deploy(&resources);
+    assert_eq!(first.tally.created, 20);
+    assert_eq!(world.deploy(&resources).tally.changed(), 0);
+    std::fs::write(path("f07"), "altered by hand\n").unwrap();
+    let third = world.deploy(&resources);
+    assert_eq!((third.tally.updated, third.tally.changed()), (1, 1));
+    assert_eq!(third.finished[0].change.kind, ChangeKind::Updated);
+    assert_eq!(third.finished[0].id.value(), path("f07"));
+    assert_eq!(std::fs::read_to_string(path("f07")).unwrap(), "content\n");
+}
+
+#[test]
+fn a_failure_skips_its_dependents_and_nothing_else() {
+    let world = World::new();
+    let resources = vec![
+        scripted("a", r#"{"outcome":"fail"}"#, &[]),
+        scripted("b", "{}", &["a"]),
+        scripted("c", "{}", &["b"]),
+        scripted("d", "{}", &[]),
+    ];
+    let ran = world.deploy(&resources);
+    assert_eq!((ran.tally.deployed, ran.tally.failed, ran.tally.skipped), (1, 1, 2));
+    assert_eq!(world.status("a"), Status::Failed);
+    assert_eq!(world.status("b"), Status::Skipped);
+    assert_eq!(world.status("d"), Status::Deployed);
+    let mended = [&[scripted("a", "{}", &[])], &resources[1..]].concat();
+    let ran = world.deploy(&mended);
+    assert_eq!((ran.tally.failed, ran.tally.skipped), (0, 0));
+    assert_eq!(world.status("c"), Status::Deployed);
+}
+
+#[test]
+fn a_handler_that_crashes_fails_its_resource_alone() {
+    let world = World::new();
+    let resources = vec![scripted("a", r#"{"outcome":"panic"}"#, &[]), scripted("b", "{}", &[])];
+    let ran = world.deploy(&resources);
+    assert_eq!((ran.tally.deployed, ran.tally.failed), (1, 1));
+    let actions = world.actions("a");
+    let line = actions[0].log.last().unwrap();
+    assert_eq!(line.level, LogLevel::Critical);
+    assert!(line.message.contains("told to panic"), "{}", line.message);
+}
+
+#[test]
+fn an_entity_without_a_handler_is_unavailable() {
+    let world = World::new();
+    let ran =
+        world.deploy(&[world::resource("no::Such", "x", "{}", &[]), scripted("b", "{}", &[])]);
+    assert_eq!((ran.tally.deployed, ran.tally.unavailable), (1, 1));
+    assert_eq!(ran.finished[0].status, OutcomeStatus::Unavailable);
+}
+
+#[test]
+fn what_is_no_longer_wanted_is_an_orphan() {
+    let world = World::new();
+    world.deploy(&[scripted("a", "{}", &[]), scripted("b", "{}", &[])]);
+    world.deploy(&[scripted("a", "{}", &[])]);
+    assert_eq!(world.status("b"), Status::Orphaned);
+    assert_eq!(world.status("a"), Status::Deployed);
+    // It comes back as if it had never been there.
+    let ran = world.deploy(&[scripted("a", "{}", &[]), scripted("b", "{}", &[])]);
+    assert_eq!(ran.tally.deployed, 2);
+    assert_eq!(world.status("b"), Status::Deployed);
+}
+
+#[test]
+fn agents_work_side_by_side_and_each_one_in_a_row() {
+    let world = World::new();
+    let slow = r#"{"delay_ms":60}"#;
+    let resources: Vec<_> = (0..8)
+        .map(|at| world::on_agent(&format!("agent{}", at % 4), &format!("r{at}"), slow))
+        .collect();
+    let started = std::time::Instant::now();
+    let ran = world.deploy(&resources);
+    let took = started.elapsed();
+    assert_eq!(ran.tally.deployed, 8);
+    assert!(took >= Duration::from_millis(120), "two in a row for each agent: {took:?}");
+    assert!(took < Duration::from_millis(400), "four agents at once: {took:?}");
+}
+
+#[test]
+fn a_task_that_takes_too_long_is_stopped_and_fails() {
+    let mut world = World::new();
+    world.settings.task_time_max = Some(Duration::from_millis(80));
+    let started = std::time::Instant::now();
+    let ran =
+        world.deploy(&[scripted("a", r#"{"delay_ms":60000}"#, &[]), scripted("b", "{}", &[])]);
+    assert!(started.elapsed() < Duration::from_secs(20));
+    assert_eq!((ran.tally.deployed, ran.tally.failed), (1, 1));
+    assert_eq!(world.status("a"), Status::Failed);
+}
+
+#[test]
+fn a_cancelled_run_leaves_what_it_did_not_reach_for_the_next() {
+    let world = World::new();
+    let resources: Vec<_> =
+        (0..30).map(|at| scripted(&format!("r{at:02}"), r#"{"delay_ms":20}"#, &[])).collect();
+    let cancelled = world.deploy_until(&resources, |engine, progress| {
+        if progress.tally.deployed >= 3 {
+            engine.tell(Event::Cancel(Filter::all()));
+        }
+    });
+    let done = cancelled.tally.deployed;
+    assert!((3..30).contains(&done), "{done}");
+    let rest = world.deploy(&resources);
+    assert_eq!(rest.tally.deployed, 30);
+    assert_eq!(world.status("r29"), Status::Deployed);
+}
+
+#[test]
+fn a_change_is_told_to_those_that_reload() {
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let log = path("log");
+    let command = format!("sh -c 'echo reloaded >> {log}'");
+    let with = |content: &str| {
+        let mut config = file(&path("config"), content);
+        config.flags.send_event = true;
+        let run = world::command(&command, r#"{"reload_only":true}"#, &[&config]);
+        vec![config, run]
+    };
+    let reloads = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
+    world.deploy(&with("one\n"));
+    world.deploy(&with("one\n"));
+    let before = reloads();
+    world.deploy(&with("two\n"));
+    assert_eq!(reloads(), before + 1);
+    world.deploy(&with("two\n"));
+    assert_eq!(reloads(), before + 1);
+}
+
+#[test]
+fn a_plan_says_what_a_deploy_does_and_changes_nothing() {
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("motd").display().to_string();
+    let resources = vec![file(&path, "hello\n"), scripted("a", "{}", &[])];
+    let plan = world.plan(&resources);
+    assert_eq!(plan, [("created".to_owned(), 0), ("nochange".to_owned(), 0)]);
+    assert!(!std::path::Path::new(&path).exists());
+    world.deploy(&resources);
+    assert_eq!(world.plan(&resources)[0].0, "nochange");
+    std::fs::write(&path, "changed\n").unwrap();
+    assert_eq!(world.plan(&resources)[0], ("updated".to_owned(), 1));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "changed\n");
+}
+
+#[test]
+fn facts_are_kept() {
+    let world = World::new();
+    world.deploy(&[scripted("a", r#"{"facts":{"address":"10.0.0.1"}}"#, &[])]);
+    let id = world::id("a");
+    let facts = world.store.facts(world.environment, id.as_str()).unwrap();
+    assert_eq!((&*facts[0].name, &*facts[0].value), ("address", "10.0.0.1"));
+}
+
+#[test]
+fn thousands_of_resources_with_requirements_come_to_an_end() {
+    let world = World::new();
+    let resources: Vec<_> = (0..3000)
+        .map(|at| {
+            let requires =
+                if at % 10 == 0 || at < 10 { vec![] } else { vec![format!("r{:05}", at - 7)] };
+            let requires: Vec<&str> = requires.iter().map(String::as_str).collect();
+            scripted(&format!("r{at:05}"), r#"{"outcome":"changed"}"#, &requires)
+        })
+        .collect();
+    let ran = world.deploy(&resources);
+    assert_eq!((ran.tally.deployed, ran.tally.updated), (3000, 3000));
+    assert_eq!(world.store.count_statuses(world.environment).unwrap()[&Status::Deployed], 3000);
+}

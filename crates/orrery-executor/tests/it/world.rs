@@ -1,0 +1,172 @@
+//! A store in memory, resources that do what they are told, and an engine that is waited for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orrery_executor::{
+    Desired, Engine, Finished, Keeper, LocalTargets, Planned, Progress, Setup, Tally, plan,
+    recovery,
+};
+use orrery_handlers::{Durability, LocalTarget, NoContents, Registry};
+use orrery_model::{Attributes, LogLevel, Resource, ResourceId, Status, Timestamp, VersionNumber};
+use orrery_scheduler::{Event, Filter, Interval, Settings};
+use orrery_store::{
+    Action, EnvironmentKey, Holder, LeaseRequest, NewVersion, Scope, SqliteStore, Store,
+};
+
+pub(crate) struct World {
+    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) environment: EnvironmentKey,
+    pub(crate) settings: Settings,
+}
+
+/// What a deploy came to.
+pub(crate) struct Ran {
+    pub(crate) tally: Tally,
+    pub(crate) finished: Vec<Finished>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "the engine under test reads the clock, too")]
+fn now() -> Timestamp {
+    Timestamp::from_system(std::time::SystemTime::now())
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let store = Arc::new(SqliteStore::in_memory().unwrap());
+        let environment = store.default_environment().unwrap();
+        let settings = Settings {
+            deploy_interval: Interval::Off,
+            repair_interval: Interval::Off,
+            cancel_time_max: Duration::from_millis(500),
+            ..Settings::default()
+        };
+        World { store, environment, settings }
+    }
+
+    fn setup(&self, keeper: Option<Keeper>) -> Setup {
+        Setup {
+            registry: Arc::new(Registry::native()),
+            targets: Arc::new(LocalTargets::new(LocalTarget::new(Durability::None))),
+            contents: Arc::new(NoContents),
+            settings: self.settings.clone(),
+            workers: 8,
+            log_level: LogLevel::Debug,
+            keeper,
+        }
+    }
+
+    pub(crate) fn deploy(&self, resources: &[Resource]) -> Ran {
+        self.deploy_until(resources, |_, _| {})
+    }
+
+    pub(crate) fn deploy_until(
+        &self,
+        resources: &[Resource],
+        mut look: impl FnMut(&Engine, &Progress),
+    ) -> Ran {
+        let holder = Holder::this_process("test", now());
+        let request = LeaseRequest { holder, now: now(), expires: None };
+        let lease = self.store.acquire_lease(self.environment, &request).unwrap();
+        let mut resources = resources.to_vec();
+        resources.sort_by(|one, other| one.id.cmp(&other.id));
+        let put = self
+            .store
+            .put_version(
+                self.environment,
+                &NewVersion {
+                    number: None,
+                    made_at: now(),
+                    info: &serde_json::Value::Null,
+                    scope: Scope::All,
+                    resources: &resources,
+                    unknowns: &[],
+                    released: true,
+                    only_if_changed: true,
+                    lease: Some(&lease),
+                },
+            )
+            .unwrap();
+        let desired = Desired { version: put.number, resources, keys: put.keys };
+        let start = recovery(&*self.store, self.environment, desired).unwrap();
+        let keeper = Keeper { store: Arc::clone(&self.store) as Arc<dyn Store>, lease };
+        let engine = Engine::start(self.setup(Some(keeper)), start).unwrap();
+        engine.tell(Event::Repair(Filter::all()));
+        let mut finished = Vec::new();
+        loop {
+            let progress = engine.wait(Duration::from_millis(10));
+            finished.extend(progress.finished.iter().cloned());
+            look(&engine, &progress);
+            if progress.idle {
+                break;
+            }
+        }
+        engine.with_scheduler(|scheduler| scheduler.verify()).unwrap();
+        let tally = engine.finish().unwrap();
+        self.store.release_lease(&lease).unwrap();
+        Ran { tally, finished }
+    }
+
+    /// The kind of change of each resource, in the order of ids, and how many attributes it concerns.
+    pub(crate) fn plan(&self, resources: &[Resource]) -> Vec<(String, usize)> {
+        let mut resources = resources.to_vec();
+        resources.sort_by(|one, other| one.id.cmp(&other.id));
+        let states = vec![None; resources.len()];
+        let desired = Desired { version: VersionNumber(0), resources, keys: Vec::new() };
+        let answers = plan(self.setup(None), desired, states, &mut |_| true).unwrap();
+        answers
+            .into_iter()
+            .map(|answer| match answer {
+                Planned::Asked(outcome) => {
+                    (outcome.change.kind.as_str().to_owned(), outcome.change.attributes.len())
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    pub(crate) fn status(&self, name: &str) -> Status {
+        let found = self.store.find_resource(self.environment, id(name).as_str()).unwrap();
+        found.unwrap().status
+    }
+
+    pub(crate) fn actions(&self, name: &str) -> Vec<Action> {
+        self.store.actions(self.environment, id(name).as_str(), None, 10).unwrap()
+    }
+}
+
+const SCRIPTED: &str = "std::testing::ScriptedResource";
+
+pub(crate) fn id(name: &str) -> ResourceId {
+    ResourceId::new(SCRIPTED, "here", "name", name).unwrap()
+}
+
+pub(crate) fn resource(entity: &str, name: &str, attributes: &str, requires: &[&str]) -> Resource {
+    let id = ResourceId::new(entity, "here", "name", name).unwrap();
+    let requires = requires.iter().map(|name| self::id(name)).collect();
+    Resource::new(id, Attributes::parse(attributes).unwrap(), requires)
+}
+
+pub(crate) fn scripted(name: &str, attributes: &str, requires: &[&str]) -> Resource {
+    resource(SCRIPTED, name, attributes, requires)
+}
+
+pub(crate) fn on_agent(agent: &str, name: &str, attributes: &str) -> Resource {
+    let id = ResourceId::new(SCRIPTED, agent, "name", name).unwrap();
+    Resource::new(id, Attributes::parse(attributes).unwrap(), Vec::new())
+}
+
+pub(crate) fn file(path: &str, content: &str) -> Resource {
+    let id = ResourceId::new("std::File", "here", "path", path).unwrap();
+    let attributes = serde_json::json!({
+        "content": content, "mode": 644, "owner": null, "group": null, "purged": false,
+        "prefix_content": [], "suffix_content": [], "content_seperator": "\n",
+    });
+    Resource::new(id, Attributes::parse(&attributes.to_string()).unwrap(), Vec::new())
+}
+
+pub(crate) fn command(text: &str, attributes: &str, requires: &[&Resource]) -> Resource {
+    let id = ResourceId::new("exec::Run", "here", "command", text).unwrap();
+    let requires = requires.iter().map(|resource| resource.id.clone()).collect();
+    Resource::new(id, Attributes::parse(attributes).unwrap(), requires)
+}

@@ -1,0 +1,160 @@
+//! What the command line understands of deploying: options that several commands share.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+use orrery_compiler::project::Limits;
+
+use crate::cli::ProjectOptions;
+use crate::state::StateOptions;
+
+const SELECTION: &str = "Selection";
+
+/// How far a model may go.
+#[derive(Debug, Args)]
+pub(crate) struct LimitOptions {
+    /// Stop a model that grows beyond this many instances
+    #[arg(long, value_name = "N", default_value_t = Limits::default().instances)]
+    pub(crate) max_instances: u32,
+    /// Stop when implementations make instances this deep inside of each other
+    #[arg(long, value_name = "N", default_value_t = Limits::default().creation_depth)]
+    pub(crate) max_depth: u32,
+    /// Stop a model that needs more memory than this, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = Limits::default().memory_bytes >> 20)]
+    pub(crate) max_memory: usize,
+}
+
+/// Which resources a command is about.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Selection {
+    /// Only resources of this agent; can be given several times
+    #[arg(long = "agent", value_name = "NAME", help_heading = SELECTION)]
+    pub(crate) agents: Vec<String>,
+    /// Only resources whose id has this text in it, or matches it if it has a * or ?
+    #[arg(long, value_name = "TEXT", help_heading = SELECTION)]
+    pub(crate) filter: Option<String>,
+}
+
+/// How handlers are run.
+#[derive(Debug, Args)]
+pub(crate) struct RunOptions {
+    /// How many handlers may run at once; those of one agent run one after the other
+    #[arg(short, long, value_name = "N", default_value_t = 16)]
+    pub(crate) jobs: u16,
+    /// How long one handler may take, in seconds; 0 for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    pub(crate) timeout: u64,
+}
+
+/// Make the model real
+///
+/// Compiles the project, keeps its resources as a version, and brings every resource into its desired state: those
+/// that changed in the model, and those that changed in the world. What is as wanted is left alone.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery deploy                      everything
+  orrery deploy --dry-run            only say what would change, as `orrery plan` does
+  orrery deploy --filter /etc/nginx  only what has this in its id
+  orrery deploy --json | jq .tally
+
+Exit codes: 0 all is as wanted, 1 error, 2 some resources failed or were skipped.")]
+pub(crate) struct Deploy {
+    #[command(flatten)]
+    pub(crate) project: ProjectOptions,
+    #[command(flatten)]
+    pub(crate) state: StateOptions,
+    #[command(flatten)]
+    pub(crate) selection: Selection,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
+    /// Change nothing, but say what would be changed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Write the result as JSON to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say what a deploy would change, and why
+///
+/// Every resource is looked at, nothing is changed and nothing is kept.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery plan
+  orrery plan --agent web1
+  orrery plan --json | jq '.resources[].id'
+
+Exit codes: 0 nothing would change, 1 error, 2 changes are pending or something could not be looked at.")]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) project: ProjectOptions,
+    #[command(flatten)]
+    pub(crate) state: StateOptions,
+    #[command(flatten)]
+    pub(crate) selection: Selection,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
+    /// Write the plan as JSON to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Verify what was deployed, and mend it
+///
+/// The newest version is taken as it is kept: nothing is compiled.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery repair
+  orrery repair --filter std::File
+
+Exit codes: 0 all is as wanted, 1 error, 2 some resources failed or were skipped.")]
+pub(crate) struct Repair {
+    /// The project's directory [default: the nearest with a project.yml, from here upwards]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) project: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) state: StateOptions,
+    #[command(flatten)]
+    pub(crate) selection: Selection,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    /// Write the result as JSON to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Deploy, stay, and keep it so
+///
+/// What fails is tried again, everything is verified now and then, and managed files that somebody changes are
+/// mended at once.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery watch
+  orrery watch --repair-interval 3600 --deploy-interval 60
+
+Intervals are seconds, a cron expression of five to seven fields in UTC, or 0 for never.
+Exit codes: 0 stopped with Ctrl-C, 1 error.")]
+pub(crate) struct Watch {
+    #[command(flatten)]
+    pub(crate) project: ProjectOptions,
+    #[command(flatten)]
+    pub(crate) state: StateOptions,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
+    /// When what is not as wanted is tried again
+    #[arg(long, value_name = "INTERVAL", default_value = "600")]
+    pub(crate) deploy_interval: String,
+    /// When everything is verified again
+    #[arg(long, value_name = "INTERVAL", default_value = "86400")]
+    pub(crate) repair_interval: String,
+}

@@ -1,0 +1,188 @@
+//! `orrery deploy`: compiles, keeps a version, makes it real, waits, ends.
+
+use std::io::Write;
+use std::time::Duration;
+
+use orrery_executor::{Engine, Finished, Start, Tally, recovery};
+use orrery_model::OutcomeStatus;
+use orrery_scheduler::Event;
+use serde_json::json;
+
+use crate::cli_deploy::{Deploy, Plan, RunOptions, Selection};
+use crate::signals::Interrupt;
+use crate::{Exit, output, style};
+
+use super::progress::{Display, follow};
+use super::{Opened, Prepared, failed, open, prepare, setup};
+
+pub(in crate::commands) fn run(options: Deploy) -> Exit {
+    if options.dry_run {
+        let Deploy { project, state, selection, run, limits, json, .. } = options;
+        return super::plan(&Plan { project, state, selection, run, limits, json });
+    }
+    let Prepared { project, resources, problems, registry } =
+        match prepare(&options.project, &options.limits, options.json) {
+            Ok(prepared) => prepared,
+            Err(exit) => return exit,
+        };
+    let opened = match open(&options.state, &project, "deploy") {
+        Ok(opened) => opened,
+        Err(error) => return failed(&error),
+    };
+    let put = opened.put(resources);
+    let start = put.and_then(|(desired, created)| {
+        Ok((recovery(&*opened.store, opened.environment, desired)?, created))
+    });
+    let (start, created) = match start {
+        Ok(found) => found,
+        Err(error) => return failed(&error),
+    };
+    if created && !options.json {
+        let count = style::count(start.desired.resources.len(), "resource");
+        output::say(&format!("version {}: {count}", start.desired.version));
+    }
+    let pass =
+        Pass { selection: &options.selection, run: &options.run, json: options.json, problems };
+    pass.go(&opened, start, registry)
+}
+
+/// One pass over the resources of a version.
+pub(super) struct Pass<'a> {
+    pub(super) selection: &'a Selection,
+    pub(super) run: &'a RunOptions,
+    pub(super) json: bool,
+    /// Resources that could not be exported.
+    pub(super) problems: usize,
+}
+
+impl Pass<'_> {
+    /// Verifies and mends all selected resources, waits, and tells.
+    pub(super) fn go(
+        &self,
+        opened: &Opened,
+        mut start: Start,
+        registry: std::sync::Arc<orrery_handlers::Registry>,
+    ) -> Exit {
+        let interrupt = match Interrupt::listen() {
+            Ok(interrupt) => interrupt,
+            Err(error) => return failed(&error),
+        };
+        let mut display = Display::new(self.json);
+        let version = start.desired.version;
+        let selected = self.selection.selected(&start.desired.resources);
+        let others = self.selection.others(&start.desired.resources);
+        // Nothing may begin before it is known what is meant.
+        start.recovery.halted = true;
+        let engine = match Engine::start(setup(registry, self.run, Some(opened)), start) {
+            Ok(engine) => engine,
+            Err(error) => return failed(&error),
+        };
+        if !self.selection.is_all() {
+            engine.tell(Event::Cancel(others));
+        }
+        engine.tell(Event::Repair(selected));
+        engine.tell(Event::Resume);
+        let mut finished = Vec::new();
+        let mut collect = |one: &Finished| {
+            if self.json {
+                finished.push(one.clone());
+            }
+        };
+        let interrupted = follow(&engine, &mut display, &interrupt, &mut collect);
+        let tally = match engine.finish() {
+            Ok(tally) => tally,
+            Err(error) => return failed(&error),
+        };
+        if let Err(error) = orrery_store::Store::release_lease(&*opened.store, &opened.lease) {
+            return failed(&error);
+        }
+        let bad = tally.failed + tally.skipped + tally.unavailable + tally.non_compliant;
+        if self.json {
+            let report = report(version.0, &tally, &finished, self.problems, interrupted);
+            if !output::print(|out| writeln!(out, "{report}")) {
+                return Exit::Error;
+            }
+        } else {
+            output::say(&summary(&tally, self.problems, interrupted, display.elapsed()));
+        }
+        if interrupted {
+            return Exit::Error;
+        }
+        if bad > 0 || self.problems > 0 { Exit::Pending } else { Exit::Done }
+    }
+}
+
+/// The closing line.
+fn summary(tally: &Tally, problems: usize, interrupted: bool, time: Duration) -> String {
+    let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+    let time = style::duration(time);
+    let parts = [
+        (tally.created, "created"),
+        (tally.updated, "updated"),
+        (tally.purged, "removed"),
+        (tally.failed, "failed"),
+        (tally.unavailable, "unavailable"),
+        (tally.skipped, "skipped"),
+        (tally.non_compliant, "not as wanted"),
+        (tally.cancelled, "stopped"),
+        (problems as u64, "left out"),
+    ];
+    let mut told: Vec<String> = parts
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    let unchanged = tally.deployed.saturating_sub(tally.changed());
+    if told.is_empty() {
+        let count = style::count(number(tally.deployed), "resource");
+        return format!("{}: {count} as wanted, in {time}", style::good("nothing to change"));
+    }
+    if unchanged > 0 {
+        told.push(format!("{unchanged} as wanted"));
+    }
+    let good = tally.failed + tally.unavailable + tally.skipped + tally.non_compliant == 0;
+    let word = match (interrupted, good && problems == 0) {
+        (true, _) => style::warning("stopped"),
+        (false, true) => style::good("deployed"),
+        (false, false) => style::error("deployed in part"),
+    };
+    format!("{word}: {} in {time}", told.join(", "))
+}
+
+fn report(
+    version: u32,
+    tally: &Tally,
+    finished: &[Finished],
+    problems: usize,
+    interrupted: bool,
+) -> serde_json::Value {
+    let resource = |one: &Finished| {
+        json!({
+            "id": one.id,
+            "status": one.status,
+            "change": one.change.kind,
+            "attributes": one.change.attributes,
+            "message": one.message.as_ref().filter(|_| one.status != OutcomeStatus::Deployed),
+            "hint": one.hint,
+            "seconds": one.took.as_secs_f64(),
+            "reason": one.reason.to_string(),
+        })
+    };
+    json!({
+        "version": version,
+        "interrupted": interrupted,
+        "tally": {
+            "deployed": tally.deployed,
+            "created": tally.created,
+            "updated": tally.updated,
+            "removed": tally.purged,
+            "failed": tally.failed,
+            "skipped": tally.skipped,
+            "unavailable": tally.unavailable,
+            "non_compliant": tally.non_compliant,
+            "stopped": tally.cancelled,
+            "left_out": problems,
+        },
+        "resources": finished.iter().map(resource).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,273 @@
+//! Commands that run handlers: deploy, plan, repair, watch. What they have in common is here: from a project
+//! to its resources, and from those to a running engine.
+
+mod changes;
+mod deploy;
+mod plan;
+mod progress;
+mod repair;
+mod watch;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orrery_compiler::diagnostic::Diagnostic;
+use orrery_compiler::export::{Exported, export};
+use orrery_executor::{Desired, Keeper, LocalTargets, Setup};
+use orrery_handlers::target::{Algorithm, ContentDigest};
+use orrery_handlers::{Contents, HandlerError, LocalTarget, Registry};
+use orrery_model::{LogLevel, Resource};
+use orrery_scheduler::{Filter, Interval, Settings};
+use orrery_store::{
+    ContentHash, EnvironmentKey, Lease, LeaseRequest, NewVersion, Scope, SqliteStore, Store,
+};
+
+pub(super) use deploy::run as deploy;
+pub(super) use plan::run as plan;
+pub(super) use repair::run as repair;
+pub(super) use watch::run as watch;
+
+use crate::cli::ProjectOptions;
+use crate::cli_deploy::{LimitOptions, RunOptions, Selection};
+use crate::commands::report;
+use crate::render::Shown;
+use crate::state::{StateOptions, now};
+use crate::{Exit, output, projects, style};
+
+/// Says what went wrong, with all its causes, and how the command ends.
+pub(super) fn failed(error: &dyn std::error::Error) -> Exit {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    output::say(&format!("{}: {}", style::error("error"), style::harmless(&text)));
+    Exit::Error
+}
+
+/// A project that was compiled and exported.
+pub(super) struct Prepared {
+    pub(super) project: PathBuf,
+    pub(super) resources: Vec<Resource>,
+    /// How many resources could not be exported.
+    pub(super) problems: usize,
+    pub(super) registry: Arc<Registry>,
+}
+
+/// Compiles the project and makes resources of its instances. Errors are shown.
+pub(super) fn prepare(
+    given: &ProjectOptions,
+    limits: &LimitOptions,
+    quiet: bool,
+) -> Result<Prepared, Exit> {
+    let (project, compiled) = super::compile::compile(given, limits);
+    if !quiet && !output::print(|out| out.write_all(compiled.output.as_bytes())) {
+        return Err(Exit::Error);
+    }
+    let path = |name: &str| projects::path_from_here(&project, name);
+    let shown = Shown { sources: &compiled.sources, path: &path, width: output::width() };
+    let warnings: Vec<Diagnostic> = compiled
+        .warnings
+        .iter()
+        .map(Diagnostic::from)
+        .filter(|warning| warning.id != Some(super::compile::QUIET_WARNING))
+        .collect();
+    report::show_warnings(&shown, &warnings);
+    report::show_errors(&shown, &compiled.errors());
+    let Some(model) = &compiled.model else {
+        output::say(&format!("{}: the model does not compile", style::error("error")));
+        return Err(Exit::Error);
+    };
+    let registry = Arc::new(Registry::native());
+    let Exported { resources, problems, notes, .. } =
+        export(model, &compiled.sources, registry.declarations());
+    for note in &notes {
+        output::say(&format!(
+            "{}: {}",
+            style::warning("warning"),
+            style::harmless(&note.to_string())
+        ));
+    }
+    let diagnostics: Vec<Diagnostic> = problems.iter().map(Diagnostic::from).collect();
+    report::show_errors(&shown, &diagnostics);
+    // What a large model leaves behind is not needed any more, but tidying it up takes longer than keeping it.
+    let problems = problems.len();
+    std::mem::forget(compiled);
+    Ok(Prepared { project, resources, problems, registry })
+}
+
+/// An open store, its only environment, and the right to write to it.
+pub(super) struct Opened {
+    pub(super) store: Arc<SqliteStore>,
+    pub(super) environment: EnvironmentKey,
+    pub(super) lease: Lease,
+}
+
+pub(super) fn open(
+    state: &StateOptions,
+    project: &std::path::Path,
+    command: &str,
+) -> Result<Opened, orrery_store::StoreError> {
+    let store = state.open(project, command)?;
+    let environment = store.default_environment()?;
+    let holder = orrery_store::Holder::this_process(format!("orrery {command}"), now());
+    let request = LeaseRequest { holder, now: now(), expires: None };
+    let lease = store.acquire_lease(environment, &request)?;
+    Ok(Opened { store: Arc::new(store), environment, lease })
+}
+
+impl Opened {
+    /// Keeps the resources as a version, unless the newest has the same.
+    pub(super) fn put(
+        &self,
+        resources: Vec<Resource>,
+    ) -> Result<(Desired, bool), orrery_store::StoreError> {
+        let info = serde_json::json!({ "message": "orrery deploy" });
+        let put = self.store.put_version(
+            self.environment,
+            &NewVersion {
+                number: None,
+                made_at: now(),
+                info: &info,
+                scope: Scope::All,
+                resources: &resources,
+                unknowns: &[],
+                released: true,
+                only_if_changed: true,
+                lease: Some(&self.lease),
+            },
+        )?;
+        Ok((Desired { version: put.number, resources, keys: put.keys }, put.created))
+    }
+
+    pub(super) fn keeper(&self) -> Keeper {
+        Keeper { store: Arc::clone(&self.store) as Arc<dyn Store>, lease: self.lease }
+    }
+}
+
+/// The contents of files that a store holds.
+struct StoredContents(Arc<SqliteStore>);
+
+impl fmt::Debug for StoredContents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoredContents")
+    }
+}
+
+impl Contents for StoredContents {
+    fn content(&self, digest: &ContentDigest) -> Result<Option<Arc<[u8]>>, HandlerError> {
+        if digest.algorithm() != Algorithm::Sha1 {
+            return Ok(None);
+        }
+        let Ok(hash) = digest.bytes().try_into() else { return Ok(None) };
+        let found = self.0.file(&ContentHash(hash));
+        let found = found.map_err(|error| HandlerError::failed(error.to_string()))?;
+        Ok(found.map(Into::into))
+    }
+}
+
+/// What an engine needs, for all agents on this machine.
+pub(super) fn setup(registry: Arc<Registry>, run: &RunOptions, opened: Option<&Opened>) -> Setup {
+    let contents: Arc<dyn Contents> = match opened {
+        Some(opened) => Arc::new(StoredContents(Arc::clone(&opened.store))),
+        None => Arc::new(orrery_handlers::NoContents),
+    };
+    Setup {
+        registry,
+        targets: Arc::new(LocalTargets::new(LocalTarget::default())),
+        contents,
+        settings: settings(run),
+        workers: run.jobs.max(1).into(),
+        log_level: LogLevel::Debug,
+        keeper: opened.map(Opened::keeper),
+    }
+}
+
+/// One pass: nothing is tried again by itself.
+fn settings(run: &RunOptions) -> Settings {
+    Settings {
+        deploy_interval: Interval::Off,
+        repair_interval: Interval::Off,
+        task_time_max: (run.timeout > 0).then(|| Duration::from_secs(run.timeout)),
+        ..Settings::default()
+    }
+}
+
+impl Selection {
+    pub(super) fn is_all(&self) -> bool {
+        self.agents.is_empty() && self.filter.is_none()
+    }
+
+    /// Whether a resource is meant.
+    pub(super) fn covers(&self, resource: &Resource) -> bool {
+        let id = &resource.id;
+        let agent = self.agents.is_empty() || self.agents.iter().any(|agent| agent == id.agent());
+        agent && self.filter.as_deref().is_none_or(|text| matches(text, id.as_str()))
+    }
+
+    /// What is not meant.
+    pub(super) fn others(&self, resources: &[Resource]) -> Filter {
+        let others = resources.iter().filter(|resource| !self.covers(resource));
+        Filter::ids(others.map(|resource| resource.id.clone()))
+    }
+
+    pub(super) fn selected(&self, resources: &[Resource]) -> Filter {
+        if self.is_all() {
+            return Filter::all();
+        }
+        let selected = resources.iter().filter(|resource| self.covers(resource));
+        Filter::ids(selected.map(|resource| resource.id.clone()))
+    }
+}
+
+/// A part of the text, or all of it if the pattern has a `*` or `?`.
+fn matches(pattern: &str, text: &str) -> bool {
+    if !pattern.contains(['*', '?']) {
+        return text.contains(pattern);
+    }
+    let (pattern, text): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), text.chars().collect());
+    let (mut at, mut seen) = (0, 0);
+    // Where to go on if the last `*` has to take one more character.
+    let mut star: Option<(usize, usize)> = None;
+    while seen < text.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, seen));
+                at += 1;
+            }
+            Some(&c) if c == '?' || c == text[seen] => {
+                at += 1;
+                seen += 1;
+            }
+            _ => match star {
+                Some((before, taken)) => {
+                    star = Some((before, taken + 1));
+                    (at, seen) = (before + 1, taken + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|&c| c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn a_filter_is_a_part_or_a_pattern() {
+        let id = "std::File[web1,path=/etc/nginx/nginx.conf]";
+        assert!(matches("nginx", id));
+        assert!(!matches("apache", id));
+        assert!(matches("std::File*conf]", id));
+        assert!(matches("*web?,*", id));
+        assert!(!matches("std::File", "a::B[c,d=e]"));
+        assert!(!matches("std::File*web2*", id));
+        assert!(matches("*", ""));
+    }
+}

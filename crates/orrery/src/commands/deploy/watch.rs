@@ -1,0 +1,182 @@
+//! `orrery watch`: deploys, stays, and keeps it so.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use orrery_executor::{Engine, recovery};
+use orrery_handlers::Registry;
+use orrery_model::{Resource, ResourceId};
+use orrery_scheduler::{Event, Filter, Interval};
+
+use crate::cli_deploy::Watch;
+use crate::signals::Interrupt;
+use crate::{Exit, output, style};
+
+use super::progress::Display;
+use super::{Prepared, failed, open, prepare, setup};
+
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Whoever writes a file often does so in several steps; it is looked at when it has been quiet for so long.
+const QUIET_FOR: Duration = Duration::from_millis(150);
+
+pub(in crate::commands) fn run(options: &Watch) -> Exit {
+    let interval = |text: &str| text.parse::<Interval>();
+    let intervals = (interval(&options.deploy_interval), interval(&options.repair_interval));
+    let (deploy_interval, repair_interval) = match intervals {
+        (Ok(deploy), Ok(repair)) => (deploy, repair),
+        (Err(error), _) | (_, Err(error)) => return failed(&error),
+    };
+    let Prepared { project, resources, problems, registry } =
+        match prepare(&options.project, &options.limits, false) {
+            Ok(prepared) => prepared,
+            Err(exit) => return exit,
+        };
+    let opened = match open(&options.state, &project, "watch") {
+        Ok(opened) => opened,
+        Err(error) => return failed(&error),
+    };
+    let start = opened
+        .put(resources)
+        .and_then(|(desired, _)| recovery(&*opened.store, opened.environment, desired));
+    let start = match start {
+        Ok(start) => start,
+        Err(error) => return failed(&error),
+    };
+    let interrupt = match Interrupt::listen() {
+        Ok(interrupt) => interrupt,
+        Err(error) => return failed(&error),
+    };
+    let files = match Files::watch(&start.desired.resources, &registry) {
+        Ok(files) => Some(files),
+        Err(error) => {
+            output::say(&format!(
+                "{}: changes of files are not noticed at once: {error}",
+                style::warning("warning")
+            ));
+            None
+        }
+    };
+    let count = style::count(start.desired.resources.len(), "resource");
+    let left_out = match problems {
+        0 => String::new(),
+        problems => format!(", {problems} left out"),
+    };
+    output::say(&format!("watching {count}{left_out}; Ctrl-C ends"));
+    let mut setup = setup(registry, &options.run, Some(&opened));
+    setup.settings.deploy_interval = deploy_interval;
+    setup.settings.repair_interval = repair_interval;
+    let engine = match Engine::start(setup, start) {
+        Ok(engine) => engine,
+        Err(error) => return failed(&error),
+    };
+    engine.tell(Event::Repair(Filter::all()));
+    stay(&engine, files, &interrupt);
+    let ended = engine.finish();
+    let released = orrery_store::Store::release_lease(&*opened.store, &opened.lease);
+    match (ended, released) {
+        (Err(error), _) => failed(&error),
+        (_, Err(error)) => failed(&error),
+        (Ok(tally), Ok(())) => {
+            let changed =
+                style::count(usize::try_from(tally.changed()).unwrap_or(usize::MAX), "change");
+            output::say(&format!("{}: {changed} made", style::good("stopped")));
+            Exit::Done
+        }
+    }
+}
+
+/// Keeps the engine going until somebody asks for the end, and running handlers have ended.
+fn stay(engine: &Engine, mut files: Option<Files>, interrupt: &Interrupt) {
+    let mut display = Display::new(false);
+    let mut stopping = false;
+    loop {
+        let looked = Instant::now();
+        let progress = engine.wait(LOOK_EVERY);
+        display.show(&progress);
+        if engine.has_failed() || (stopping && progress.running == 0) {
+            break;
+        }
+        if interrupt.is_asked() && !stopping {
+            stopping = true;
+            engine.tell(Event::Halt);
+        }
+        let touched = files.as_mut().map(Files::touched).unwrap_or_default();
+        if !touched.is_empty() && !stopping {
+            engine.tell(Event::Repair(Filter::ids(touched)));
+        }
+        if progress.idle && !stopping {
+            // An idle engine answers at once.
+            std::thread::sleep(LOOK_EVERY.saturating_sub(looked.elapsed()));
+        }
+    }
+    display.close();
+}
+
+/// Managed paths, and what happens to them.
+struct Files {
+    /// Kept for its threads.
+    _watcher: RecommendedWatcher,
+    events: Receiver<notify::Result<notify::Event>>,
+    resources: HashMap<PathBuf, Vec<ResourceId>>,
+    /// Touched paths, and when that last happened.
+    pending: HashMap<PathBuf, Instant>,
+}
+
+impl Files {
+    fn watch(resources: &[Resource], registry: &Registry) -> notify::Result<Self> {
+        let (sender, events) = channel();
+        let mut watcher = notify::recommended_watcher(sender)?;
+        let mut paths: HashMap<PathBuf, Vec<ResourceId>> = HashMap::new();
+        for resource in resources {
+            let handler = registry.handler(resource.id.entity());
+            if let Some(path) = handler.and_then(|handler| handler.watched_path(&resource.id)) {
+                paths.entry(PathBuf::from(path)).or_default().push(resource.id.clone());
+            }
+        }
+        let mut directories: Vec<&Path> = paths.keys().filter_map(|path| path.parent()).collect();
+        directories.sort_unstable();
+        directories.dedup();
+        for directory in directories {
+            // A directory that is not there yet is made by the deploy; its files are verified then.
+            if directory.is_dir() {
+                watcher.watch(directory, RecursiveMode::NonRecursive)?;
+            }
+        }
+        Ok(Files { _watcher: watcher, events, resources: paths, pending: HashMap::new() })
+    }
+
+    /// Resources whose paths were changed, and have been quiet since.
+    fn touched(&mut self) -> Vec<ResourceId> {
+        let now = Instant::now();
+        while let Ok(event) = self.events.try_recv() {
+            let Ok(event) = event else { continue };
+            let reads = matches!(event.kind, EventKind::Access(kind)
+                if kind != AccessKind::Close(AccessMode::Write));
+            if reads {
+                continue;
+            }
+            for path in event.paths {
+                if self.resources.contains_key(&path) {
+                    self.pending.insert(path, now);
+                }
+            }
+        }
+        let quiet: Vec<PathBuf> = self
+            .pending
+            .iter()
+            .filter(|(_, at)| at.elapsed() >= QUIET_FOR)
+            .map(|(path, _)| path.clone())
+            .collect();
+        let mut touched = Vec::new();
+        for path in quiet {
+            self.pending.remove(&path);
+            touched.extend(self.resources.get(&path).into_iter().flatten().cloned());
+        }
+        touched.sort_unstable();
+        touched
+    }
+}
