@@ -92,7 +92,7 @@ impl Command {
             .collect();
         command.directory = (!self.cwd.is_empty()).then(|| self.cwd.clone());
         command.search_path = (!self.path.is_empty()).then(|| self.path.clone());
-        command.timeout = Some(Duration::from_secs(self.timeout));
+        command.timeout = (self.timeout > 0).then(|| Duration::from_secs(self.timeout));
         Ok(command)
     }
 

@@ -149,7 +149,8 @@ pub trait Target: Send + Sync {
     /// Directories in which commands without a slash are looked for.
     fn search_path(&self) -> String;
 
-    /// The full path of a command, if it is installed.
+    /// The full path of a command, if it is installed; looked for in `search_path`, or where the target
+    /// usually looks.
     fn which(&self, command: &str, search_path: Option<&str>) -> Result<Option<String>> {
         let executable = |path: &str| -> Result<bool> {
             let stat = self.stat_following(path)?;
@@ -176,18 +177,18 @@ pub trait Target: Send + Sync {
     }
 }
 
-/// Refuses paths whose meaning depends on something else than the path.
-pub fn check_path(operation: Operation, path: &str) -> Result<()> {
-    let normal = path.starts_with('/')
-        && !path.contains('\0')
-        && path.split('/').all(|part| part != "..")
-        && path.len() > 1;
-    if normal { Ok(()) } else { Err(TargetError::new(operation, path, Cause::InvalidPath)) }
+/// A path as it is used: without slashes at its end, which would have the system follow a link. Refuses
+/// paths whose meaning depends on something else than the path.
+pub fn check_path(operation: Operation, path: &str) -> Result<&str> {
+    let trimmed = path.trim_end_matches('/');
+    let normal = trimmed.starts_with('/')
+        && !trimmed.contains('\0')
+        && trimmed.split('/').all(|part| part != "." && part != "..");
+    if normal { Ok(trimmed) } else { Err(TargetError::new(operation, path, Cause::InvalidPath)) }
 }
 
 /// The directory that holds a path, and its name there. The path has passed `check_path`.
 pub(crate) fn split_path(path: &str) -> (&str, &str) {
-    let path = path.trim_end_matches('/');
     match path.rsplit_once('/') {
         Some(("", name)) => ("/", name),
         Some((directory, name)) => (directory, name),

@@ -134,6 +134,25 @@ fn programs_are_found_in_the_given_places_only() {
     command.search_path = Some("/nosuch".to_owned());
     let error = target.run(&command, &Stop::never()).unwrap_err();
     assert!(matches!(error.cause, Cause::CommandNotFound));
+    let command = CommandLine::new(["true"]).env("PATH", "/nosuch");
+    let error = target.run(&command, &Stop::never()).unwrap_err();
+    assert!(matches!(error.cause, Cause::CommandNotFound));
+}
+
+#[test]
+fn a_program_can_be_named_from_its_directory() {
+    let directory = TempDir::new().unwrap();
+    let script = directory.path().join("script");
+    std::fs::write(&script, "#!/bin/sh\necho $0\n").unwrap();
+    let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&script, permissions).unwrap();
+    let target = LocalTarget::default();
+    let mut command = CommandLine::new(["./script"]);
+    let error = target.run(&command, &Stop::never()).unwrap_err();
+    assert!(matches!(error.cause, Cause::CommandNotFound), "{error}");
+    command.directory = Some(directory.path().to_str().unwrap().to_owned());
+    let output = target.run(&command, &Stop::never()).unwrap();
+    assert_eq!(output.stdout_text().trim(), script.to_str().unwrap());
 }
 
 #[test]

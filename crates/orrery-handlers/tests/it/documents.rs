@@ -9,7 +9,7 @@ use orrery_handlers::Registry;
 const PAGE: &str = include_str!("../../../../docs/guide/resources.md");
 
 /// A model with one instance of every entity that has a handler.
-const INSTANCES: [(&str, &str); 13] = [
+const INSTANCES: [(&str, &str); 14] = [
     ("cron::Cronjob", r#"host=host, name="a", user="root", schedule="@daily", command="x""#),
     ("exec::Run", r#"host=host, command=exec::in_shell("a b")"#),
     ("http::Request", r#"name="a", url="http://example.org/""#),
@@ -20,7 +20,8 @@ const INSTANCES: [(&str, &str); 13] = [
     ("std::Package", r#"host=host, name="a", state="latest""#),
     ("std::Service", r#"host=host, name="a", state="running", onboot=true"#),
     ("std::Symlink", r#"host=host, source="/s", target="/t""#),
-    ("std::testing::NullResource", r#"name="a", outcome="skip", delay_ms=1, facts={"a": "b"}"#),
+    ("std::testing::NullResource", r#"name="a", value="x""#),
+    ("std::testing::ScriptedResource", r#"name="b", outcome="skip", facts={"a": "b"}"#),
     ("user::Group", r#"host=host, name="a""#),
     ("user::User", r#"host=host, name="a", group="a", homedir="/home/a""#),
 ];

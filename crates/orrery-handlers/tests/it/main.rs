@@ -4,6 +4,7 @@
 mod accounts;
 mod commands;
 mod documents;
+mod files;
 mod harness;
 mod laws;
 mod packages;

@@ -35,7 +35,7 @@ pub(crate) fn prepare_apt(target: &MemoryTarget) {
             .to_owned();
         let answer = format!(
             "{name}:\n  Installed: {installed}\n  Candidate: 3.0pl1-163\n  Version table:\n     \
-             3.0pl1-163 500\n        500 http://deb.debian.org/debian bookworm/main amd64 Packages\n"
+             3.0pl1-163 500\n        500 http://mirror.example.org/debian bookworm/main amd64 Packages\n"
         );
         Output::of(0, &answer, "")
     });

@@ -74,67 +74,67 @@ fn failed(operation: Operation, subject: &str, error: impl Into<io::Error>) -> T
 
 impl Target for LocalTarget {
     fn stat(&self, path: &str) -> Result<Option<Stat>> {
-        check_path(Operation::Stat, path)?;
+        let path = check_path(Operation::Stat, path)?;
         files::stat(path, false).map_err(|error| failed(Operation::Stat, path, error))
     }
 
     fn stat_following(&self, path: &str) -> Result<Option<Stat>> {
-        check_path(Operation::Stat, path)?;
+        let path = check_path(Operation::Stat, path)?;
         files::stat(path, true).map_err(|error| failed(Operation::Stat, path, error))
     }
 
     fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
-        check_path(Operation::Read, path)?;
+        let path = check_path(Operation::Read, path)?;
         files::read(path, limit)
     }
 
     fn digest(&self, path: &str, algorithm: Algorithm) -> Result<Option<ContentDigest>> {
-        check_path(Operation::Read, path)?;
+        let path = check_path(Operation::Read, path)?;
         files::digest(path, algorithm)
     }
 
     fn compare(&self, path: &str, expected: Expected<'_>) -> Result<Option<Compared>> {
-        check_path(Operation::Read, path)?;
+        let path = check_path(Operation::Read, path)?;
         files::compare(path, expected)
     }
 
     fn write_file(&self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
-        check_path(Operation::Write, path)?;
+        let path = check_path(Operation::Write, path)?;
         replace::write(self, path, content, ownership)
     }
 
     fn set_attributes(&self, path: &str, ownership: Ownership) -> Result<()> {
-        check_path(Operation::SetAttributes, path)?;
+        let path = check_path(Operation::SetAttributes, path)?;
         files::set_attributes(self, path, ownership)
     }
 
     fn make_directory(&self, path: &str, ownership: Ownership) -> Result<()> {
-        check_path(Operation::MakeDirectory, path)?;
+        let path = check_path(Operation::MakeDirectory, path)?;
         files::make_directory(self, path, ownership)
     }
 
     fn make_symlink(&self, path: &str, leads_to: &str) -> Result<()> {
-        check_path(Operation::MakeSymlink, path)?;
+        let path = check_path(Operation::MakeSymlink, path)?;
         replace::symlink(self, path, leads_to)
     }
 
     fn read_link(&self, path: &str) -> Result<Option<String>> {
-        check_path(Operation::ReadLink, path)?;
+        let path = check_path(Operation::ReadLink, path)?;
         files::read_link(path)
     }
 
     fn remove_file(&self, path: &str) -> Result<bool> {
-        check_path(Operation::Remove, path)?;
+        let path = check_path(Operation::Remove, path)?;
         files::remove_file(self, path)
     }
 
     fn remove_directory(&self, path: &str, tree: Tree) -> Result<bool> {
-        check_path(Operation::Remove, path)?;
+        let path = check_path(Operation::Remove, path)?;
         files::remove_directory(self, path, tree)
     }
 
     fn list_directory(&self, path: &str) -> Result<Vec<String>> {
-        check_path(Operation::List, path)?;
+        let path = check_path(Operation::List, path)?;
         files::list(path).map_err(|error| failed(Operation::List, path, error))
     }
 
@@ -188,9 +188,21 @@ impl Target for LocalTarget {
         }))
     }
 
+    /// Where this process looks, and where tools for administrators are: an ordinary user does not look
+    /// there.
     fn search_path(&self) -> String {
-        const USUAL: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-        std::env::var("PATH").unwrap_or_else(|_| USUAL.to_owned())
+        const USUAL: [&str; 6] =
+            ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+        let mut path = std::env::var("PATH").unwrap_or_default();
+        for directory in USUAL {
+            if !path.split(':').any(|other| other == directory) {
+                if !path.is_empty() {
+                    path.push(':');
+                }
+                path.push_str(directory);
+            }
+        }
+        path
     }
 }
 

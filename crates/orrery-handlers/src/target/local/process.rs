@@ -1,6 +1,7 @@
 //! Running commands: in a process group of their own, so that all of it can be ended; with their output
 //! read while they run; and without waiting for daemons that they leave behind.
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -28,20 +29,20 @@ pub(super) fn run(target: &LocalTarget, command: &CommandLine, stop: &Stop) -> R
     if let Some(reason) = stop.reason() {
         return Err(error(stop_cause(reason)));
     }
-    let program = target
-        .which(command.program(), command.search_path.as_deref())?
+    let search_path = search_path(target, command);
+    let program = program(command)
+        .and_then(|program| target.which(&program, Some(&search_path)).transpose())
+        .transpose()?
         .ok_or_else(|| error(Cause::CommandNotFound))?;
     let mut prepared = Command::new(program);
     prepared
         .args(command.arguments.iter().skip(1))
+        .env("PATH", &search_path)
         .envs(command.environment.iter().map(|(name, value)| (name, value)))
         .stdin(if command.input.is_empty() { Stdio::null() } else { Stdio::piped() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    if let Some(search_path) = &command.search_path {
-        prepared.env("PATH", search_path);
-    }
     if let Some(directory) = &command.directory {
         if !std::path::Path::new(directory).is_dir() {
             let cause = Cause::Unexpected(format!("its directory {directory} does not exist"));
@@ -60,6 +61,25 @@ pub(super) fn run(target: &LocalTarget, command: &CommandLine, stop: &Stop) -> R
             Err(failed(Operation::Run, &command.display(), found))
         }
     }
+}
+
+/// Where programs are looked for: as the command says, as its environment says, or as usual.
+fn search_path(target: &LocalTarget, command: &CommandLine) -> String {
+    let set = || command.environment.iter().find(|(name, _)| name == "PATH");
+    let given = command.search_path.clone().or_else(|| set().map(|(_, value)| value.clone()));
+    given.unwrap_or_else(|| target.search_path())
+}
+
+/// The program, by its name or absolute path. `None` for a path that leads on from a directory that the
+/// command does not name.
+fn program(command: &CommandLine) -> Option<Cow<'_, str>> {
+    let program = command.program();
+    if program.starts_with('/') || !program.contains('/') {
+        return Some(Cow::Borrowed(program));
+    }
+    let directory = command.directory.as_ref()?.trim_end_matches('/');
+    let program = program.trim_start_matches("./");
+    Some(Cow::Owned(format!("{directory}/{program}")))
 }
 
 fn stop_cause(reason: StopReason) -> Cause {

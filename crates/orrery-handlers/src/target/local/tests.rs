@@ -187,6 +187,21 @@ fn links_are_replaced_and_never_followed() {
 }
 
 #[test]
+fn a_slash_at_the_end_does_not_make_a_link_be_followed() {
+    let scratch = Scratch::new();
+    let target = LocalTarget::default();
+    fs::create_dir(scratch.path("d")).unwrap();
+    symlink(scratch.path("d"), scratch.path("l")).unwrap();
+    let kind = |path: String| target.stat(&path).unwrap().unwrap().kind;
+    assert_eq!(kind(scratch.path("d") + "/"), FileKind::Directory);
+    assert_eq!(kind(scratch.path("l") + "/"), FileKind::Symlink);
+    target.write_file(&(scratch.path("f") + "/"), b"x", mode(0o644)).unwrap();
+    assert!(
+        target.compare(&(scratch.path("f") + "/"), Expected::Bytes(b"x")).unwrap().unwrap().same
+    );
+}
+
+#[test]
 fn a_link_where_the_new_file_is_made_is_not_followed() {
     let scratch = Scratch::new();
     let victim = scratch.path("victim");
@@ -239,7 +254,7 @@ fn errors_say_what_to_do() {
     let below = target.write_file(&scratch.path("f/a"), b"", mode(0o644)).unwrap_err();
     assert!(matches!(below.cause, Cause::NotADirectory), "{below}");
 
-    for path in ["relative", "/a/../b", "/a\0b", "/", ""] {
+    for path in ["relative", "/a/../b", "/a/.", "/a\0b", "/", "//", ""] {
         let error = target.write_file(path, b"", mode(0o644)).unwrap_err();
         assert!(matches!(error.cause, Cause::InvalidPath), "{path:?}");
     }
@@ -295,7 +310,7 @@ fn large_and_small_contents_are_compared_to_the_last_byte() {
     let scratch = Scratch::new();
     let path = scratch.path("a");
     let target = LocalTarget::default();
-    for size in [0, 1, 8 * 1024, 8 * 1024 + 1, 700_000] {
+    for size in [0, 1, 64 * 1024, 64 * 1024 + 1, 700_000] {
         let content = vec![b'x'; size];
         fs::write(&path, &content).unwrap();
         let same =

@@ -130,17 +130,17 @@ fn stopped(operation: Operation, subject: &str, stop: &Stop) -> Result<()> {
 
 impl Target for MemoryTarget {
     fn stat(&self, path: &str) -> Result<Option<Stat>> {
-        check_path(Operation::Stat, path)?;
+        let path = check_path(Operation::Stat, path)?;
         self.nodes().stat(path, false)
     }
 
     fn stat_following(&self, path: &str) -> Result<Option<Stat>> {
-        check_path(Operation::Stat, path)?;
+        let path = check_path(Operation::Stat, path)?;
         self.nodes().stat(path, true)
     }
 
     fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
-        check_path(Operation::Read, path)?;
+        let path = check_path(Operation::Read, path)?;
         self.nodes().read(path, limit)
     }
 
@@ -164,42 +164,42 @@ impl Target for MemoryTarget {
     }
 
     fn write_file(&self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
-        check_path(Operation::Write, path)?;
+        let path = check_path(Operation::Write, path)?;
         self.nodes().write(path, content, ownership)
     }
 
     fn set_attributes(&self, path: &str, ownership: Ownership) -> Result<()> {
-        check_path(Operation::SetAttributes, path)?;
+        let path = check_path(Operation::SetAttributes, path)?;
         self.nodes().set_attributes(path, ownership)
     }
 
     fn make_directory(&self, path: &str, ownership: Ownership) -> Result<()> {
-        check_path(Operation::MakeDirectory, path)?;
+        let path = check_path(Operation::MakeDirectory, path)?;
         self.nodes().make_directory(path, ownership)
     }
 
     fn make_symlink(&self, path: &str, leads_to: &str) -> Result<()> {
-        check_path(Operation::MakeSymlink, path)?;
+        let path = check_path(Operation::MakeSymlink, path)?;
         self.nodes().make_symlink(path, leads_to)
     }
 
     fn read_link(&self, path: &str) -> Result<Option<String>> {
-        check_path(Operation::ReadLink, path)?;
+        let path = check_path(Operation::ReadLink, path)?;
         self.nodes().read_link(path)
     }
 
     fn remove_file(&self, path: &str) -> Result<bool> {
-        check_path(Operation::Remove, path)?;
+        let path = check_path(Operation::Remove, path)?;
         self.nodes().remove_file(path)
     }
 
     fn remove_directory(&self, path: &str, tree: Tree) -> Result<bool> {
-        check_path(Operation::Remove, path)?;
+        let path = check_path(Operation::Remove, path)?;
         self.nodes().remove_directory(path, tree)
     }
 
     fn list_directory(&self, path: &str) -> Result<Vec<String>> {
-        check_path(Operation::List, path)?;
+        let path = check_path(Operation::List, path)?;
         self.nodes().list(path)
     }
 
