@@ -5,6 +5,7 @@
 //! language. Tests: `tests/it`, above all the transcripts in `tests/it/sessions`.
 
 mod cli;
+mod cli_inspect;
 mod commands;
 mod excerpt;
 mod guard;
