@@ -63,7 +63,8 @@ pub(crate) struct Resources {
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) entity: Option<String>,
     /// Only those in these states, separated by commas
-    #[arg(long = "status", value_delimiter = ',', value_parser = status_parser())]
+    #[arg(long = "status", value_name = "STATUS", value_delimiter = ',')]
+    #[arg(value_parser = status_parser())]
     pub(crate) statuses: Vec<Status>,
     /// At most this many
     #[arg(long, value_name = "N", value_parser = at_least_one())]

@@ -20,12 +20,46 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
     };
     vec![
+        Trial::test("docs/guide/looking.md shows what is answered", || {
+            Ok(page_is_true().map_err(|error| format!("{error:#}"))?)
+        }),
         trial("status names the deploy that runs", names_the_running_deploy),
         trial("pages make one list", pages_make_one_list),
         trial("limits and places give all pages", limits_give_all_pages),
         trial("a reader may leave", a_reader_may_leave),
         trial("a damaged state is refused and left as it is", damage_is_refused),
     ]
+}
+
+/// Every example of the page stands in the transcripts as it is.
+fn page_is_true() -> Result<()> {
+    let read = |path: &str| {
+        let path = xtask::repository_root().join(path);
+        std::fs::read_to_string(&path).with_context(|| path.display().to_string())
+    };
+    let sessions = read("crates/orrery/tests/it/sessions/looking.session")?;
+    let page = read("docs/guide/looking.md")?;
+    let mut examples: Vec<String> = Vec::new();
+    for line in page.lines() {
+        if let Some(command) = line.strip_prefix("    $ ") {
+            examples.push(format!("$ {command}\n"));
+        } else if let Some(text) = line.strip_prefix("    ") {
+            let example = examples.last_mut().context("an example begins with a command")?;
+            example.push_str(text);
+            example.push('\n');
+        } else if line.is_empty()
+            && let Some(example) = examples.last_mut()
+        {
+            // It is part of the answer if more of that follows.
+            example.push('\n');
+        }
+    }
+    ensure!(examples.len() > 5, "the page has {} examples", examples.len());
+    for example in examples {
+        let example = example.trim_end();
+        ensure!(sessions.contains(&format!("{example}\n")), "no transcript has\n{example}");
+    }
+    Ok(())
 }
 
 fn orrery(directory: &Path, arguments: &[&str]) -> Result<Output> {

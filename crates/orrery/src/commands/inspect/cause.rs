@@ -98,8 +98,8 @@ impl Cause {
     }
 }
 
-/// Names of what differs, if the intent does; what it requires is no part of that.
-fn changed_attributes(
+/// Names of what differs between what two versions want of a resource, if the intent does; what it requires is no part of that.
+pub(crate) fn changed_attributes(
     look: &Look,
     id: &ResourceId,
     from: VersionNumber,

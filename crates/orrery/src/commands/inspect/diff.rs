@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use orrery_model::{Resource, VersionNumber};
+use orrery_model::VersionNumber;
 use orrery_store::{ResourceDifference, Store};
 use serde_json::{Value, json};
 
@@ -121,8 +121,7 @@ fn as_json(difference: &ResourceDifference) -> Value {
         }
         form
     };
-    let source =
-        |side: &Option<Resource>| json::source(side.as_ref().and_then(|side| side.source.as_ref()));
+    let source = after.as_ref().or(before.as_ref()).and_then(|side| side.source.as_ref());
     json!({
         "id": id.as_str(),
         "change": match (before, after) {
@@ -133,7 +132,7 @@ fn as_json(difference: &ResourceDifference) -> Value {
         "attributes": differences.attributes.iter().map(attribute).collect::<Vec<_>>(),
         "requires_added": differences.requires_added,
         "requires_removed": differences.requires_removed,
-        "source": source(after),
+        "source": json::source(source),
     })
 }
 

@@ -1,7 +1,7 @@
 //! `orrery facts`: what handlers learned about resources.
 
-use orrery_model::{Pattern, Status};
-use orrery_store::{Parameter, ResourceFilter, Store};
+use orrery_model::Pattern;
+use orrery_store::{Parameter, Store};
 use serde_json::{Value, json};
 
 use super::{Look, Trouble, find, json, print_json, text};
@@ -47,10 +47,9 @@ fn read(look: &Look, asked: Option<&str>) -> Result<Vec<Parameter>, Trouble> {
         return Ok(of(asked)?);
     }
     let pattern = asked.map(Pattern::new);
-    let all = ResourceFilter { statuses: Status::ALL.to_vec(), ..ResourceFilter::default() };
     let mut facts = Vec::new();
     let mut matching = 0;
-    find::each(look, &all, None, |resource| {
+    find::each(look, &find::everything(), None, |resource| {
         if pattern.as_ref().is_none_or(|pattern| pattern.matches(&resource.id)) {
             matching += 1;
             facts.extend(of(resource.id.as_str())?);

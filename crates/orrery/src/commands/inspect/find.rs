@@ -15,6 +15,9 @@ const CANDIDATES_MAX: usize = 10;
 const SIMILAR_MAX: usize = 3;
 const SIMILAR_LEAST: f32 = 0.6;
 
+/// How many are compared with a name that nothing has: a suggestion is not worth more time.
+const SIMILAR_SEARCHED: usize = 200_000;
+
 /// Visits resources in the order of ids, until `visit` says no.
 pub(crate) fn each(
     look: &Look,
@@ -44,97 +47,88 @@ pub(crate) fn one(look: &Look, asked: &str) -> Result<ResourceSummary, Trouble> 
     if let Some(found) = look.store.find_resource(look.environment, id)? {
         return Ok(found);
     }
-    let mut found = Candidates::new(asked);
-    let all = ResourceFilter { statuses: Status::ALL.to_vec(), ..ResourceFilter::default() };
-    each(look, &all, None, |resource| {
-        found.look_at(resource);
+    let mut found = Candidates::default();
+    let pattern = Pattern::new(asked);
+    each(look, &everything(), None, |resource| {
+        if pattern.matches(&resource.id) {
+            found.add(resource, asked);
+        }
         Ok(true)
     })?;
-    found.decide()
+    match found {
+        Candidates { mut exact, .. } if exact.len() == 1 => Ok(exact.remove(0)),
+        Candidates { mut all, count: 1, .. } => Ok(all.remove(0)),
+        Candidates { count: 0, .. } => Err(unknown(asked, &similar(look, asked)?)),
+        Candidates { exact, all, .. } if exact.is_empty() => {
+            Err(ambiguous(asked, found.count, &all))
+        }
+        Candidates { exact, exact_count, .. } => Err(ambiguous(asked, exact_count, &exact)),
+    }
 }
 
-/// What might be meant.
-struct Candidates<'a> {
-    asked: &'a str,
-    pattern: Pattern,
+/// Also what is no longer wanted.
+pub(crate) fn everything() -> ResourceFilter {
+    ResourceFilter { statuses: Status::ALL.to_vec(), ..ResourceFilter::default() }
+}
+
+/// What might be meant: the first few of it.
+#[derive(Default)]
+struct Candidates {
+    all: Vec<ResourceSummary>,
     count: usize,
-    /// The first of those that match.
-    matching: Vec<ResourceSummary>,
     /// Those whose value is the text itself: `/etc/motd` is meant, not `/etc/motd.d`.
     exact: Vec<ResourceSummary>,
-    /// Ids of those that look alike, as long as nothing matches.
-    similar: Vec<ResourceId>,
-    unsorted: Vec<ResourceId>,
+    exact_count: usize,
 }
 
-impl<'a> Candidates<'a> {
-    fn new(asked: &'a str) -> Self {
-        Candidates {
-            asked,
-            pattern: Pattern::new(asked),
-            count: 0,
-            matching: Vec::new(),
-            exact: Vec::new(),
-            similar: Vec::new(),
-            unsorted: Vec::new(),
-        }
-    }
-
-    fn look_at(&mut self, resource: ResourceSummary) {
-        if self.pattern.matches(&resource.id) {
-            self.count += 1;
-            if resource.id.value() == self.asked && self.exact.len() <= CANDIDATES_MAX {
+impl Candidates {
+    fn add(&mut self, resource: ResourceSummary, asked: &str) {
+        self.count += 1;
+        if resource.id.value() == asked {
+            self.exact_count += 1;
+            if self.exact.len() < CANDIDATES_MAX {
                 self.exact.push(resource.clone());
             }
-            if self.matching.len() < CANDIDATES_MAX {
-                self.matching.push(resource);
-            }
-        } else if self.count == 0 {
-            self.unsorted.push(resource.id);
-            if self.unsorted.len() >= PAGE {
-                self.sort_out();
-            }
+        }
+        if self.all.len() < CANDIDATES_MAX {
+            self.all.push(resource);
         }
     }
+}
 
-    /// Keeps the most similar ids only.
-    fn sort_out(&mut self) {
-        // Who types a bracket means an id; who does not means a value.
-        let whole = self.asked.contains('[');
-        let name = |id: &'_ ResourceId| -> String {
-            if whole { id.as_str().to_owned() } else { id.value().to_owned() }
-        };
-        self.unsorted.append(&mut self.similar);
-        let names: Vec<String> = self.unsorted.iter().map(name).collect();
-        let borrowed: Vec<&str> = names.iter().map(String::as_str).collect();
-        let close = similar::get_close_matches(self.asked, &borrowed, SIMILAR_MAX, SIMILAR_LEAST);
-        let mut kept: Vec<ResourceId> = Vec::new();
-        for close in close {
-            let same = self.unsorted.iter().zip(&names).filter(|(_, name)| *name == close);
-            for (id, _) in same.take(SIMILAR_MAX) {
-                if !kept.contains(id) {
-                    kept.push(id.clone());
-                }
-            }
+/// Ids that look like what was typed, the most similar first.
+fn similar(look: &Look, asked: &str) -> Result<Vec<ResourceId>, Trouble> {
+    let (mut kept, mut batch): (Vec<ResourceId>, Vec<ResourceId>) = (Vec::new(), Vec::new());
+    let mut left = SIMILAR_SEARCHED;
+    each(look, &everything(), None, |resource| {
+        batch.push(resource.id);
+        left -= 1;
+        if batch.len() >= PAGE {
+            batch.append(&mut kept);
+            kept = most_similar(asked, &batch);
+            batch.clear();
         }
-        kept.truncate(SIMILAR_MAX);
-        self.similar = kept;
-        self.unsorted.clear();
-    }
+        Ok(left > 0)
+    })?;
+    batch.append(&mut kept);
+    Ok(most_similar(asked, &batch))
+}
 
-    fn decide(mut self) -> Result<ResourceSummary, Trouble> {
-        if self.exact.len() == 1 {
-            return Ok(self.exact.remove(0));
-        }
-        match self.count {
-            1 => Ok(self.matching.remove(0)),
-            0 => {
-                self.sort_out();
-                Err(unknown(self.asked, &self.similar))
-            }
-            count => Err(ambiguous(self.asked, count, &self.matching)),
-        }
+fn most_similar(asked: &str, ids: &[ResourceId]) -> Vec<ResourceId> {
+    // Who types a bracket means an id; who does not means a value.
+    let is_id = asked.contains('[');
+    let name = |id: &'_ ResourceId| if is_id { id.to_string() } else { id.value().to_owned() };
+    let names: Vec<String> = ids.iter().map(name).collect();
+    let borrowed: Vec<&str> = names.iter().map(String::as_str).collect();
+    let close = similar::get_close_matches(asked, &borrowed, SIMILAR_MAX, SIMILAR_LEAST);
+    let mut found: Vec<ResourceId> = Vec::new();
+    for close in close {
+        // Several agents can have a value.
+        let same = ids.iter().zip(&names).filter(|(_, name)| *name == close).map(|(id, _)| id);
+        found.extend(same.filter(|id| !found.contains(id)).cloned().collect::<Vec<_>>());
     }
+    found.truncate(SIMILAR_MAX);
+    found
 }
 
 fn unknown(asked: &str, similar: &[ResourceId]) -> Trouble {
@@ -159,4 +153,23 @@ fn ambiguous(asked: &str, count: usize, matching: &[ResourceSummary]) -> Trouble
         text += &format!("\n  … and {left} more: orrery resources --filter '{asked}'");
     }
     Trouble::said(text).help("name one by its id, or by a part that no other one has")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn similar_names_are_found_by_value_or_by_id() {
+        let ids: Vec<ResourceId> = [
+            "std::File[web1,path=/etc/motd]",
+            "std::File[web2,path=/etc/motd]",
+            "std::File[web1,path=/srv/something]",
+        ]
+        .map(|id| id.parse().unwrap())
+        .to_vec();
+        assert_eq!(most_similar("/etc/mtod", &ids), ids[..2]);
+        assert_eq!(most_similar("std::File[web2,path=/etc/mtd]", &ids)[0], ids[1]);
+        assert!(most_similar("nginx", &ids).is_empty());
+    }
 }

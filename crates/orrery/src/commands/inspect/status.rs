@@ -110,8 +110,11 @@ impl Overview {
             None => "nothing is being deployed".to_owned(),
         };
         let _ = writeln!(out, "\nnow      {now}");
-        let _ = writeln!(out, "agents   {}\n", self.agents());
-        self.write_counts(&mut out);
+        let _ = writeln!(out, "agents   {}", self.agents());
+        if !self.counts.is_empty() {
+            out.push('\n');
+            self.write_counts(&mut out);
+        }
         for (resource, message) in &self.problems {
             let status = text::coloured(resource.status, resource.status.as_str());
             let id = style::harmless(resource.id.as_str());
@@ -182,7 +185,10 @@ impl Overview {
         }
         let mut wanted = self.counts.clone();
         wanted.remove(&Status::Orphaned);
-        format!("{resources}: {}", text::tally(&wanted))
+        match &*text::tally(&wanted) {
+            "" => resources,
+            tally => format!("{resources}: {tally}"),
+        }
     }
 
     fn as_json(&self) -> Value {

@@ -13,7 +13,7 @@ use orrery_store::{
 };
 use serde_json::{Value, json};
 
-use super::cause::Cause;
+use super::cause::{self, Cause};
 use super::{Look, Trouble, find, json, nothing_deployed, print_json, status, text};
 use crate::cli_inspect::Why;
 use crate::{Exit, output, state, style};
@@ -42,6 +42,8 @@ struct Explanation {
     /// The last deploy that is in the log.
     last: Option<Action>,
     cause: Option<Cause>,
+    /// Why a run is due that was not yet.
+    pending: Option<String>,
     path: Vec<Step>,
     next: Vec<Next>,
     writer: Option<Holder>,
@@ -75,6 +77,7 @@ impl Explanation {
             resource,
             last,
             cause,
+            pending: None,
             path: Vec::new(),
             next: Vec::new(),
             writer: current_writer(&look.file)?,
@@ -110,9 +113,35 @@ impl Explanation {
         {
             self.path = path(look, scheduler, index)?;
         }
+        if self.status == Status::Available {
+            self.pending = Some(self.pending(look)?);
+        }
         let because = scheduler.why(index).map(|why| why.because).unwrap_or_default();
         self.next.extend(because.iter().filter_map(next));
+        if self.next.is_empty() {
+            // The scheduler was halted, and had no more to say than that.
+            let rest = if self.has_failed() { Because::NothingPlanned } else { Because::Settled };
+            self.next.extend(next(&rest));
+        }
+        let agent = self.resource.id.agent();
+        let is_paused = scheduler.agent_of(agent).is_some_and(|agent| scheduler.is_paused(agent));
+        if is_paused && self.next.iter().all(|next| next.kind != "agent_paused") {
+            self.next.extend(next(&Because::AgentPaused { agent: agent.into() }));
+        }
         Ok(())
+    }
+
+    fn pending(&self, look: &Look) -> Result<String, Trouble> {
+        let number = self.version.number;
+        let Some(last) = &self.last else { return Ok("it was never deployed".to_owned()) };
+        let id = &self.resource.id;
+        Ok(match cause::changed_attributes(look, id, last.version, number)? {
+            Some(attributes) => {
+                let change = Cause::Intent { from: last.version, to: number, attributes };
+                change.as_text()
+            }
+            None => format!("version {number} has not been tried yet"),
+        })
     }
 
     fn as_text(&self, look: &Look) -> String {
@@ -127,7 +156,7 @@ impl Explanation {
             line("defined", &format!("at {}", look.place(source)));
         }
         match &self.last {
-            Some(action) => line("last run", &last_run(action)),
+            Some(action) => line("last run", &last_run(action, self.path.is_empty())),
             None if self.resource.state.last_run_at.is_none() => line("last run", "never"),
             None => {}
         }
@@ -141,8 +170,15 @@ impl Explanation {
         if let Some(at) = self.resource.state.last_run_at.filter(|at| later(*at, finished)) {
             line("verified", &text::moment(at));
         }
-        for step in &self.path {
-            line("requires", &step.as_text(look));
+        if let Some(pending) = &self.pending {
+            line("pending", &style::harmless(pending));
+        }
+        for (depth, step) in self.path.iter().enumerate() {
+            let text = step.as_text(look);
+            match depth {
+                0 => line("requires", &text),
+                depth => line("", &format!("{:width$}requires {text}", "", width = 2 * depth)),
+            }
         }
         for next in &self.next {
             line("next", &style::harmless(&next.text));
@@ -176,6 +212,7 @@ impl Explanation {
             "last_action": self.last.as_ref().map(json::action),
             "message": self.last.as_ref().filter(|_| self.has_failed()).and_then(text::complaint),
             "cause": self.cause.as_ref().map(Cause::as_json),
+            "pending": self.pending,
             "requires": path.collect::<Vec<_>>(),
             "next": next.collect::<Vec<_>>(),
         })
@@ -204,7 +241,8 @@ fn later(at: Timestamp, than: Option<Timestamp>) -> bool {
     than.is_none_or(|than| at.since(than).as_secs() > 0)
 }
 
-fn last_run(action: &Action) -> String {
+/// The last run in a line; with its complaint, unless that is told otherwise.
+fn last_run(action: &Action, complain: bool) -> String {
     let started = text::moment(action.started);
     let mut line = format!("{started}, deploy of version {}: ", action.version);
     match action.outcome {
@@ -214,7 +252,8 @@ fn last_run(action: &Action) -> String {
     if action.change.kind != orrery_model::ChangeKind::NoChange {
         let _ = write!(line, ", {}", action.change.kind.as_str());
     }
-    if action.outcome.is_some()
+    if complain
+        && action.outcome.is_some()
         && let Some(complaint) = text::complaint(action)
     {
         let _ = write!(line, ", {}", style::harmless(&complaint));
@@ -308,7 +347,10 @@ fn next(because: &Because) -> Option<Next> {
             let names = text::some_of(&names);
             ("next_deploy", format!("the next deploy runs it, after {names}"))
         }
-        Because::Undefined { .. } => ("undefined", because.to_string()),
+        Because::Undefined { path } => match path.as_slice() {
+            [_, .., last] => ("undefined", format!("it is deployed when {last} is known")),
+            _ => ("undefined", "it is deployed when all of its attributes are known".to_owned()),
+        },
         Because::AgentPaused { .. } => ("agent_paused", because.to_string()),
         Because::WaitingForRecovery { bad } => {
             let names: Vec<&str> = bad.iter().map(|id| id.as_str()).collect();
