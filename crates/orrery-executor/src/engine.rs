@@ -177,10 +177,10 @@ impl Engine {
             if progress_due {
                 break core.look();
             }
-            if !core.jobs.is_empty() {
-                drop(core);
-                self.set_to_work();
-                core = self.shared.lock();
+            // Under the lock: whoever ends the last job now would wake nobody.
+            hire(&self.shared, &self.pool, core.jobs.len(), core.lost);
+            if !core.writes.is_empty() {
+                self.shared.written.notify_one();
             }
             let due = core.wake_at.map(|at| at.since(crate::job::now()));
             let pause = due.map_or(left, |due| left.min(due)).max(Duration::from_millis(1));

@@ -2,7 +2,7 @@
 //! to its resources, and from those to a running engine.
 
 mod changes;
-mod deploy;
+mod pass;
 mod plan;
 mod progress;
 mod repair;
@@ -24,7 +24,7 @@ use orrery_store::{
     ContentHash, EnvironmentKey, Lease, LeaseRequest, NewVersion, Scope, SqliteStore, Store,
 };
 
-pub(super) use deploy::run as deploy;
+pub(super) use pass::run as deploy;
 pub(super) use plan::run as plan;
 pub(super) use repair::run as repair;
 pub(super) use watch::run as watch;
@@ -205,7 +205,7 @@ impl Selection {
     pub(super) fn covers(&self, resource: &Resource) -> bool {
         let id = &resource.id;
         let agent = self.agents.is_empty() || self.agents.iter().any(|agent| agent == id.agent());
-        agent && self.filter.as_deref().is_none_or(|text| matches(text, id.as_str()))
+        agent && self.filter.as_ref().is_none_or(|pattern| pattern.matches(id))
     }
 
     /// What is not meant.
@@ -220,54 +220,5 @@ impl Selection {
         }
         let selected = resources.iter().filter(|resource| self.covers(resource));
         Filter::ids(selected.map(|resource| resource.id.clone()))
-    }
-}
-
-/// A part of the text, or all of it if the pattern has a `*` or `?`.
-fn matches(pattern: &str, text: &str) -> bool {
-    if !pattern.contains(['*', '?']) {
-        return text.contains(pattern);
-    }
-    let (pattern, text): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), text.chars().collect());
-    let (mut at, mut seen) = (0, 0);
-    // Where to go on if the last `*` has to take one more character.
-    let mut star: Option<(usize, usize)> = None;
-    while seen < text.len() {
-        match pattern.get(at) {
-            Some('*') => {
-                star = Some((at, seen));
-                at += 1;
-            }
-            Some(&c) if c == '?' || c == text[seen] => {
-                at += 1;
-                seen += 1;
-            }
-            _ => match star {
-                Some((before, taken)) => {
-                    star = Some((before, taken + 1));
-                    (at, seen) = (before + 1, taken + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[at..].iter().all(|&c| c == '*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn a_filter_is_a_part_or_a_pattern() {
-        let id = "std::File[web1,path=/etc/nginx/nginx.conf]";
-        assert!(matches("nginx", id));
-        assert!(!matches("apache", id));
-        assert!(matches("std::File*conf]", id));
-        assert!(matches("*web?,*", id));
-        assert!(!matches("std::File", "a::B[c,d=e]"));
-        assert!(!matches("std::File*web2*", id));
-        assert!(matches("*", ""));
     }
 }
