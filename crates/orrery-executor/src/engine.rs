@@ -103,15 +103,20 @@ struct Pool {
 }
 
 impl Engine {
-    /// Starts from what the store knows. Work begins at once.
+    /// Starts from what the store knows. Work begins after the first events were taken in, so that what they ask
+    /// for and what is due anyway are one.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start(setup: Setup, start: Start) -> Result<Self, EngineError> {
-        let Start { desired, recovery, former, states } = start;
+    pub fn start(setup: Setup, start: Start, first: Vec<Event>) -> Result<Self, EngineError> {
+        let Start { desired, mut recovery, former, states } = start;
         let engine = Engine::idle(setup, desired)?;
+        let stays_halted = std::mem::replace(&mut recovery.halted, true);
         engine.shared.lock().begin(recovery, &former, &states);
-        engine.set_to_work();
+        first.into_iter().for_each(|event| engine.tell(event));
+        if !stays_halted {
+            engine.tell(Event::Resume);
+        }
         Ok(engine)
     }
 

@@ -59,7 +59,7 @@ impl Pass<'_> {
     pub(super) fn go(
         &self,
         opened: &Opened,
-        mut start: Start,
+        start: Start,
         registry: std::sync::Arc<orrery_handlers::Registry>,
     ) -> Exit {
         let interrupt = match Interrupt::listen() {
@@ -70,17 +70,14 @@ impl Pass<'_> {
         let version = start.desired.version;
         let selected = self.selection.selected(&start.desired.resources);
         let others = self.selection.others(&start.desired.resources);
-        // Nothing may begin before it is known what is meant.
-        start.recovery.halted = true;
-        let engine = match Engine::start(setup(registry, self.run, Some(opened)), start) {
+        let mut first = vec![Event::Repair(selected)];
+        if !self.selection.is_all() {
+            first.insert(0, Event::Cancel(others));
+        }
+        let engine = match Engine::start(setup(registry, self.run, Some(opened)), start, first) {
             Ok(engine) => engine,
             Err(error) => return failed(&error),
         };
-        if !self.selection.is_all() {
-            engine.tell(Event::Cancel(others));
-        }
-        engine.tell(Event::Repair(selected));
-        engine.tell(Event::Resume);
         let mut finished = Vec::new();
         let mut collect = |one: &Finished| {
             if self.json {

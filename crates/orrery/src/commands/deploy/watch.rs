@@ -69,11 +69,11 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
     let mut setup = setup(registry, &options.run, Some(&opened));
     setup.settings.deploy_interval = deploy_interval;
     setup.settings.repair_interval = repair_interval;
-    let engine = match Engine::start(setup, start) {
+    let first = vec![Event::Repair(Filter::all())];
+    let engine = match Engine::start(setup, start, first) {
         Ok(engine) => engine,
         Err(error) => return failed(&error),
     };
-    engine.tell(Event::Repair(Filter::all()));
     stay(&engine, files, &interrupt);
     let ended = engine.finish();
     let released = orrery_store::Store::release_lease(&*opened.store, &opened.lease);
