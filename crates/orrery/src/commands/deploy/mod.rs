@@ -22,6 +22,7 @@ use orrery_model::{LogLevel, Resource};
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
     ContentHash, EnvironmentKey, Lease, LeaseRequest, NewVersion, Scope, SqliteStore, Store,
+    Unknown,
 };
 
 pub(super) use pass::run as deploy;
@@ -52,6 +53,7 @@ pub(super) fn failed(error: &dyn std::error::Error) -> Exit {
 pub(super) struct Prepared {
     pub(super) project: PathBuf,
     pub(super) resources: Vec<Resource>,
+    pub(super) unknowns: Vec<Unknown>,
     /// How many resources could not be exported.
     pub(super) problems: usize,
     pub(super) registry: Arc<Registry>,
@@ -82,7 +84,7 @@ pub(super) fn prepare(
         return Err(Exit::Error);
     };
     let registry = Arc::new(Registry::native());
-    let Exported { resources, problems, notes, .. } =
+    let Exported { resources, unknowns, problems, notes, .. } =
         export(model, &compiled.sources, registry.declarations());
     for note in &notes {
         output::say(&format!(
@@ -96,7 +98,13 @@ pub(super) fn prepare(
     // What a large model leaves behind is not needed any more, but tidying it up takes longer than keeping it.
     let problems = problems.len();
     std::mem::forget(compiled);
-    Ok(Prepared { project, resources, problems, registry })
+    let unknown = |one: orrery_compiler::export::Unknown| Unknown {
+        name: one.attribute.to_string(),
+        source: if one.fact_of.is_some() { "fact" } else { "plugin" }.to_owned(),
+        resource: one.fact_of,
+    };
+    let unknowns = unknowns.into_iter().map(unknown).collect();
+    Ok(Prepared { project, resources, unknowns, problems, registry })
 }
 
 /// An open store, its only environment, and the right to write to it.
@@ -124,6 +132,7 @@ impl Opened {
     pub(super) fn put(
         &self,
         resources: Vec<Resource>,
+        unknowns: &[Unknown],
     ) -> Result<(Desired, bool), orrery_store::StoreError> {
         let info = serde_json::json!({ "message": "orrery deploy" });
         let put = self.store.put_version(
@@ -134,7 +143,7 @@ impl Opened {
                 info: &info,
                 scope: Scope::All,
                 resources: &resources,
-                unknowns: &[],
+                unknowns,
                 released: true,
                 only_if_changed: true,
                 lease: Some(&self.lease),

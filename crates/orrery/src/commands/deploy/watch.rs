@@ -30,7 +30,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         (Ok(deploy), Ok(repair)) => (deploy, repair),
         (Err(error), _) | (_, Err(error)) => return failed(&error),
     };
-    let Prepared { project, resources, problems, registry } =
+    let Prepared { project, resources, unknowns, problems, registry } =
         match prepare(&options.project, &options.limits, false) {
             Ok(prepared) => prepared,
             Err(exit) => return exit,
@@ -40,7 +40,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         Err(error) => return failed(&error),
     };
     let start = opened
-        .put(resources)
+        .put(resources, &unknowns)
         .and_then(|(desired, _)| recovery(&*opened.store, opened.environment, desired));
     let start = match start {
         Ok(start) => start,
