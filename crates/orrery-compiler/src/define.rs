@@ -307,17 +307,7 @@ impl Builder {
     }
 
     pub(crate) fn primitive(&mut self, text: &str) -> Option<TypeId> {
-        let ty = match text {
-            "string" => Type::String,
-            "int" => Type::Int,
-            "float" => Type::Float,
-            "number" => Type::Number,
-            "bool" => Type::Bool,
-            "list" => Type::List,
-            "dict" => Type::Dict,
-            _ => return None,
-        };
-        Some(self.program.intern_type(ty))
+        Type::primitive(text).map(|ty| self.program.intern_type(ty))
     }
 
     pub(crate) fn warn_number(&mut self, loc: Loc) {

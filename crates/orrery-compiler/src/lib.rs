@@ -13,6 +13,7 @@ pub mod error;
 pub mod eval;
 pub mod files;
 pub mod host;
+mod ids;
 mod ini;
 pub mod ir;
 pub mod load;
