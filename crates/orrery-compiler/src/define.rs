@@ -122,7 +122,8 @@ impl Builder {
                 seen.insert(name, import.loc);
                 visible.insert(name, self.program.namespace_of[&import.path.symbol]);
             }
-            visible.insert(own, NamespaceId(at as u32));
+            // An alias can hide the file's own name.
+            visible.entry(own).or_insert(NamespaceId(at as u32));
             if let Some(&std) = self.program.namespace_of.get(&self.known.std) {
                 visible.entry(self.known.std).or_insert(std);
             }
