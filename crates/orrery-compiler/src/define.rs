@@ -122,7 +122,8 @@ impl Builder {
                 seen.insert(name, import.loc);
                 visible.insert(name, self.program.namespace_of[&import.path.symbol]);
             }
-            visible.insert(own, NamespaceId(at as u32));
+            // An alias can hide the file's own name.
+            visible.entry(own).or_insert(NamespaceId(at as u32));
             if let Some(&std) = self.program.namespace_of.get(&self.known.std) {
                 visible.entry(self.known.std).or_insert(std);
             }
@@ -307,17 +308,7 @@ impl Builder {
     }
 
     pub(crate) fn primitive(&mut self, text: &str) -> Option<TypeId> {
-        let ty = match text {
-            "string" => Type::String,
-            "int" => Type::Int,
-            "float" => Type::Float,
-            "number" => Type::Number,
-            "bool" => Type::Bool,
-            "list" => Type::List,
-            "dict" => Type::Dict,
-            _ => return None,
-        };
-        Some(self.program.intern_type(ty))
+        Type::primitive(text).map(|ty| self.program.intern_type(ty))
     }
 
     pub(crate) fn warn_number(&mut self, loc: Loc) {

@@ -76,10 +76,8 @@ impl Builder {
     /// Finds the types in the signatures of all plugins. Those that no namespace has stay unchecked:
     /// nobody can call them.
     pub(crate) fn plugin_types(&mut self, show: ShowFile<'_>) -> Result<()> {
-        for text in ["string", "int", "float", "number", "bool", "list", "dict"] {
-            self.primitive(text);
-        }
-        for ty in [Type::Any, Type::Null, Type::AnyList, Type::AnyDict] {
+        let others = [Type::Any, Type::Null, Type::AnyList, Type::AnyDict];
+        for ty in Type::primitives().chain(others) {
             self.program.intern_type(ty);
         }
         for typedef in 0..self.program.typedefs.len() {

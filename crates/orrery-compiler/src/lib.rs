@@ -15,6 +15,7 @@ pub mod eval;
 pub mod export;
 pub mod files;
 pub mod host;
+mod ids;
 mod ini;
 pub mod ir;
 pub mod load;

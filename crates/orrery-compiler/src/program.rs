@@ -7,26 +7,14 @@ use orrery_syntax::{Interner, Symbol};
 use rustc_hash::FxHashMap;
 
 use crate::host::Signature;
+use crate::ids::ids;
 use crate::ir::{
     Annotation, Block, BlockId, Expr, ExprId, Implement, Implementation, Stmt, StmtId, Typedef,
 };
 use crate::source::Sources;
 use crate::value::Value;
 
-macro_rules! ids {
-    ($($name:ident),*) => {$(
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name(pub u32);
-
-        impl $name {
-            pub fn index(self) -> usize {
-                self.0 as usize
-            }
-        }
-    )*};
-}
-
-ids!(NamespaceId, EntityId, AttributeId, TypeId);
+ids! { NamespaceId, EntityId, AttributeId, TypeId }
 
 /// What a name in a namespace stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +66,28 @@ pub enum Type {
     Nullable(TypeId),
     Typedef(u32),
     Entity(EntityId),
+}
+
+/// The types that are part of the language, by the names that models have for them.
+const PRIMITIVES: [(&str, Type); 7] = [
+    ("string", Type::String),
+    ("int", Type::Int),
+    ("float", Type::Float),
+    ("number", Type::Number),
+    ("bool", Type::Bool),
+    ("list", Type::List),
+    ("dict", Type::Dict),
+];
+
+impl Type {
+    /// The primitive type of a name.
+    pub fn primitive(name: &str) -> Option<Type> {
+        PRIMITIVES.iter().find(|(of, _)| *of == name).map(|(_, ty)| ty.clone())
+    }
+
+    pub fn primitives() -> impl Iterator<Item = Type> {
+        PRIMITIVES.into_iter().map(|(_, ty)| ty)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -12,19 +12,7 @@ use indexmap::IndexMap;
 use orrery_python::{Int, Number};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-macro_rules! ids {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name(pub u32);
-
-        impl $name {
-            pub fn index(self) -> usize {
-                self.0 as usize
-            }
-        }
-    )*};
-}
+use crate::ids::ids;
 
 ids! {
     /// An interned string value.

@@ -27,6 +27,9 @@ pub enum SyntaxKind {
     MultiLineString,
     /// `matching /…/` is one token.
     Regex,
+    /// A quote whose string does not end on its line, with the rest of that line. The lexer has
+    /// reported it; the grammar takes it for a string.
+    OpenString,
 
     // Keywords.
     TypedefKw,

@@ -194,7 +194,7 @@ impl Lexer<'_> {
             // follow from it (and make the lexer quadratic).
             None => {
                 self.pos = self.end_of_line(self.pos);
-                SyntaxKind::Illegal
+                SyntaxKind::OpenString
             }
         }
     }

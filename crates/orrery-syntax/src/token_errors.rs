@@ -50,10 +50,9 @@ fn problem(kind: SyntaxKind, text: &str) -> Option<Problem> {
     use SyntaxKind::*;
     let whole = |class, message| Problem { class, message, start: 0, end: text.len(), help: None };
     match kind {
-        Illegal => {
+        Illegal | OpenString => {
             let character = text.chars().next()?;
-            let quote = matches!(character, '"' | '\'');
-            let help = quote.then_some("this string does not end on its line");
+            let help = (kind == OpenString).then_some("this string does not end on its line");
             let message = format!("Syntax error: Illegal character '{character}'");
             Some(Problem { end: character.len_utf8(), help, ..whole("ParserException", message) })
         }

@@ -100,26 +100,19 @@ impl Context for CallContext<'_, '_> {
 
     fn is_of_type(&mut self, value: Value, type_name: &str) -> Result<bool, Failure> {
         let program = self.machine.program;
-        let ty = match type_name {
-            "string" => Type::String,
-            "int" => Type::Int,
-            "float" => Type::Float,
-            "number" => Type::Number,
-            "bool" => Type::Bool,
-            "list" => Type::List,
-            "dict" => Type::Dict,
-            _ => match program.find_definition(type_name) {
-                Some(Definition::Entity(entity)) => {
-                    let Value::Instance(instance) = value else { return Ok(false) };
-                    let actual = self.machine.instances[instance.index()].entity;
-                    return Ok(program.is_subtype(actual, entity));
-                }
-                Some(Definition::Typedef(typedef)) => Type::Typedef(typedef),
-                _ => {
-                    let message = format!("could not find type {type_name} in namespace std");
-                    return Err(Failure::Plugin(message));
-                }
-            },
+        let definition = program.find_definition(type_name);
+        let ty = match (Type::primitive(type_name), definition) {
+            (Some(primitive), _) => primitive,
+            (None, Some(Definition::Entity(entity))) => {
+                let Value::Instance(instance) = value else { return Ok(false) };
+                let actual = self.machine.instances[instance.index()].entity;
+                return Ok(program.is_subtype(actual, entity));
+            }
+            (None, Some(Definition::Typedef(typedef))) => Type::Typedef(typedef),
+            _ => {
+                let message = format!("could not find type {type_name} in namespace std");
+                return Err(Failure::Plugin(message));
+            }
         };
         match program.type_of.get(&ty) {
             Some(&ty) => Ok(self.machine.validate(ty, value).is_ok()),

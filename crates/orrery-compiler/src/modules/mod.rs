@@ -8,7 +8,7 @@ mod tests;
 
 use std::path::{Component, Path, PathBuf};
 
-use crate::builtin;
+use crate::builtin::{self, BuiltinModule};
 use crate::error::{CompileError, Result};
 use crate::files::{Files, Kind};
 use crate::project::{Options, Project};
@@ -61,49 +61,33 @@ impl<'f> Search<'f> {
         Search { files, options, environment: Environment::of(files, options) }
     }
 
-    /// Finds a module by name. An installed one goes before one in the module path; but what is
-    /// inside the program goes before an installed one, unless it says otherwise, and gives way to the
-    /// module path.
+    /// Finds a module by name. An installed one goes before one in the module path. What is inside
+    /// the program stands for the installed one unless it gives way to it, and for one that is nowhere
+    /// else; `std` is installed wherever the reference is.
     pub(crate) fn locate(&self, project: &Project, name: &str) -> Result<Option<Located>> {
         let in_path = project
             .module_path
             .iter()
             .map(|base| base.join(name))
             .find(|dir| self.files.kind(dir).is_ok());
-        let package = || self.environment.as_ref().and_then(|found| found.find(self.files, name));
+        let package = self.environment.as_ref().and_then(|found| found.find(self.files, name));
         let builtin = builtin::builtin_modules().iter().find(|module| module.name == name);
-        if let Some(builtin) = builtin
-            && !(builtin.yields_to_installed && package().is_some())
-        {
-            return Ok(Some(match in_path {
-                Some(dir) => self.in_module_path(name, dir)?,
-                None => Located {
-                    module: Module {
-                        name: name.into(),
-                        dir: PathBuf::from(format!("<builtin>/{name}")),
-                        origin: Origin::Builtin,
-                        version: Some(builtin.version.into()),
-                        code: None,
-                    },
-                    warnings: Vec::new(),
-                    requires: Vec::new(),
-                },
-            }));
-        }
-        match (package(), in_path) {
-            (Some(package), in_path) => {
-                let mut located = self.installed(name, package)?;
-                if in_path.is_some() {
-                    let text = format!(
-                        "Module {name} is installed as a V1 module and a V2 module: V1 will be ignored."
-                    );
-                    located.warnings.insert(0, ("", text));
-                }
-                Ok(Some(located))
+        let is_installed = package.is_some() || name == "std" && builtin.is_some();
+        let mut located = match (builtin, package, &in_path) {
+            (_, _, Some(dir)) if !is_installed => self.in_module_path(name, dir.clone())?,
+            (Some(builtin), package, _) if package.is_none() || !builtin.yields_to_installed => {
+                located_inside(builtin)
             }
-            (None, Some(dir)) => self.in_module_path(name, dir).map(Some),
-            (None, None) => Ok(None),
+            (_, Some(package), _) => self.installed(name, package)?,
+            (_, None, _) => return Ok(None),
+        };
+        if is_installed && in_path.is_some() {
+            let text = format!(
+                "Module {name} is installed as a V1 module and a V2 module: V1 will be ignored."
+            );
+            located.warnings.insert(0, ("", text));
         }
+        Ok(Some(located))
     }
 
     fn in_module_path(&self, name: &str, dir: PathBuf) -> Result<Located> {
@@ -238,6 +222,18 @@ impl<'f> Search<'f> {
             Kind::Other => Err(std::io::Error::other("it is no regular file")),
         }
     }
+}
+
+/// A module inside the program.
+fn located_inside(builtin: &BuiltinModule) -> Located {
+    let module = Module {
+        name: builtin.name.into(),
+        dir: PathBuf::from(format!("<builtin>/{}", builtin.name)),
+        origin: Origin::Builtin,
+        version: Some(builtin.version.into()),
+        code: None,
+    };
+    Located { module, warnings: Vec::new(), requires: Vec::new() }
 }
 
 /// A path as messages show it: relative to the project where it lies inside.

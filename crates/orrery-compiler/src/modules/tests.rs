@@ -203,20 +203,39 @@ fn the_installed_module_goes_before_the_module_path() {
 }
 
 #[test]
-fn built_in_modules_give_way_to_the_module_path_only() {
+fn built_in_modules_stand_for_installed_ones() {
+    let main = [("main.cf", "import ip\n")];
     let installed = [
-        ("main.cf", "import ip\n"),
         ("SITE/inmanta_plugins/ip/__init__.py", ""),
         ("SITE/inmanta_plugins/ip/setup.cfg", V2),
         ("SITE/inmanta_plugins/ip/model/_init.cf", ""),
     ];
-    assert_eq!(module(&load(&installed).unwrap(), "ip").origin, Origin::Builtin);
     let own = [
         ("libs/ip/module.yml", "name: ip\nversion: 1\nlicense: x\n"),
         ("libs/ip/model/_init.cf", ""),
     ];
-    let loaded = load(&[&installed[..], &own[..]].concat()).unwrap();
-    assert_eq!(module(&loaded, "ip").origin, Origin::ModulePath);
+    let found = |files: &[&[(&str, &str)]]| {
+        let loaded = load(&files.concat()).unwrap();
+        let ignored = loaded.warnings.iter().any(|text| text.ends_with("V1 will be ignored."));
+        (module(&loaded, "ip").origin.clone(), ignored)
+    };
+    assert_eq!(found(&[&main]), (Origin::Builtin, false));
+    assert_eq!(found(&[&main, &installed]), (Origin::Builtin, false));
+    assert_eq!(found(&[&main, &own]), (Origin::ModulePath, false));
+    assert_eq!(found(&[&main, &installed, &own]), (Origin::Builtin, true));
+}
+
+#[test]
+fn a_std_in_the_module_path_is_ignored() {
+    let loaded = load(&[
+        ("main.cf", "import std\n"),
+        ("libs/std/module.yml", "[broken"),
+        ("libs/std/model/_init.cf", "entity"),
+    ])
+    .unwrap();
+    assert_eq!(module(&loaded, "std").origin, Origin::Builtin);
+    let expected = "Module std is installed as a V1 module and a V2 module: V1 will be ignored.";
+    assert_eq!(loaded.warnings, [expected]);
 }
 
 #[test]

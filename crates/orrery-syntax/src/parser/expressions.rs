@@ -141,6 +141,7 @@ impl Parser<'_> {
                 | FormatString
                 | MultiLineString
                 | Regex
+                | OpenString
                 | TrueKw
                 | FalseKw
                 | NullKw
@@ -308,7 +309,7 @@ impl Parser<'_> {
             };
             height = height.max(self.expression()?);
             self.finish(arg, kind);
-            if !self.eat(Comma) {
+            if !self.eat_comma() {
                 break;
             }
         }
@@ -329,7 +330,7 @@ impl Parser<'_> {
                 return self.comprehension(marker, height);
             }
             first = false;
-            if !self.eat(Comma) {
+            if !self.eat_comma() {
                 break;
             }
         }
@@ -391,14 +392,14 @@ impl Parser<'_> {
             let entry = self.start();
             match self.current {
                 String => self.check_key(),
-                RawString => {}
+                RawString | OpenString => {}
                 _ => return Err(self.unexpected()),
             }
             self.bump();
             self.expect(Colon)?;
             height = height.max(self.expression()?);
             self.finish(entry, DictEntry);
-            if !self.eat(Comma) {
+            if !self.eat_comma() {
                 break;
             }
         }

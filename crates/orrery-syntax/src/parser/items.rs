@@ -11,6 +11,7 @@ impl Parser<'_> {
         self.docstring();
         while !self.at_end() {
             let item = self.start();
+            self.statement = item.first;
             if self.item().is_err() {
                 self.recover(item);
             }
@@ -93,17 +94,20 @@ impl Parser<'_> {
         let marker = self.start();
         self.bump();
         let name = self.current_index();
-        let lower_case = self.eat(Id);
-        if !lower_case {
-            self.expect(ClassId)?;
-        }
-        if self.at(ExtendsKw) {
-            self.extends()?;
-        }
-        self.expect(Colon)?;
+        let lower_case = self.at(Id);
+        let header = self.header(marker, |parser| {
+            if !parser.eat(Id) {
+                parser.expect(ClassId)?;
+            }
+            if parser.at(ExtendsKw) {
+                parser.extends()?;
+            }
+            Ok(())
+        })?;
         self.docstring();
-        while !self.at(EndKw) {
+        while !self.at(EndKw) && !self.at_next_definition(marker) {
             let attribute = self.start();
+            self.statement = attribute.first;
             if self.attribute().is_err() {
                 self.recover(attribute);
                 if self.at_end() || self.at_definition() {
@@ -115,7 +119,7 @@ impl Parser<'_> {
         if lower_case {
             self.lower_case_entity(self.loc_of(name, name + 1));
         }
-        self.finish(marker, Entity);
+        self.finish(marker, header.node(Entity));
         Ok(())
     }
 
@@ -272,14 +276,15 @@ impl Parser<'_> {
     fn implementation(&mut self) -> Parsed {
         let marker = self.start();
         self.bump();
-        self.expect(Id)?;
-        self.expect(ForKw)?;
-        self.class()?;
-        self.expect(Colon)?;
+        let header = self.header(marker, |parser| {
+            parser.expect(Id)?;
+            parser.expect(ForKw)?;
+            parser.class()
+        })?;
         self.docstring();
-        self.block();
+        self.block(marker);
         self.close_block()?;
-        self.finish(marker, Implementation);
+        self.finish(marker, header.node(Implementation));
         Ok(())
     }
 

@@ -55,6 +55,33 @@ pub(crate) struct Parser<'t> {
     too_deep: bool,
     /// The last `null` that was the default of a dict.
     null_of_dict: Option<u32>,
+    /// The token that was reported last: what follows from the same mistake names no other.
+    reported: Option<u32>,
+    /// The first token of the innermost statement or definition.
+    statement: u32,
+}
+
+/// What has been read of what stands before a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Header {
+    /// All of it, but for the colon perhaps.
+    Complete,
+    Broken,
+}
+
+impl Header {
+    /// Of two headers of one construct.
+    fn and(self, other: Header) -> Header {
+        if other == Header::Broken { other } else { self }
+    }
+
+    /// The node that holds header and block.
+    fn node(self, kind: SyntaxKind) -> SyntaxKind {
+        match self {
+            Header::Complete => kind,
+            Header::Broken => SyntaxKind::Error,
+        }
+    }
 }
 
 pub(crate) struct ParserOutput {
@@ -83,6 +110,8 @@ pub(crate) fn parse_tokens(text: &str, tokens: &[Token], file: FileId) -> Parser
         depth: 0,
         too_deep: false,
         null_of_dict: None,
+        reported: None,
+        statement: 0,
     };
     parser.current = parser.nth(0);
     parser.file();
@@ -127,7 +156,51 @@ impl Parser<'_> {
     }
 
     fn expect(&mut self, kind: SyntaxKind) -> Parsed {
-        if self.eat(kind) { Ok(()) } else { Err(self.unexpected()) }
+        // The rest of the line, which a string without an end has swallowed, may have what closes.
+        let closes = matches!(
+            kind,
+            SyntaxKind::RParen | SyntaxKind::RBracket | SyntaxKind::RBrace | SyntaxKind::Colon
+        );
+        let given = self.eat(kind) || closes && self.after_open_string();
+        if given { Ok(()) } else { Err(self.unexpected()) }
+    }
+
+    fn after_open_string(&self) -> bool {
+        let previous = self.pos.checked_sub(1).and_then(|at| self.significant.get(at));
+        previous.is_some_and(|&index| self.tokens[index as usize].kind == SyntaxKind::OpenString)
+    }
+
+    /// The comma between the parts of a list. One that a string without an end has swallowed is
+    /// taken as read where the next line is still part of the statement.
+    fn eat_comma(&mut self) -> bool {
+        self.eat(SyntaxKind::Comma) || self.after_open_string() && self.is_indented(self.statement)
+    }
+
+    /// What stands before a block, with its colon. A mistake in it is no reason to read the block as
+    /// something else, if there is one: the line goes on to a colon, or the next is indented.
+    fn header(
+        &mut self,
+        marker: Marker,
+        parse: impl FnOnce(&mut Self) -> Parsed,
+    ) -> Parsed<Header> {
+        let mut header = Header::Complete;
+        if parse(self).is_err() {
+            header = Header::Broken;
+        } else if self.expect(SyntaxKind::Colon).is_ok() {
+            return Ok(header);
+        }
+        while !self.at_end() && !self.starts_line(self.current_index()) {
+            header = Header::Broken;
+            let colon = self.at(SyntaxKind::Colon);
+            self.bump();
+            if colon {
+                return Ok(header);
+            }
+        }
+        let closes =
+            matches!(self.current, SyntaxKind::EndKw | SyntaxKind::ElifKw | SyntaxKind::ElseKw);
+        let goes_on = !self.at_end() && (closes || self.is_indented(marker.first));
+        if goes_on { Ok(header) } else { Err(Stop) }
     }
 
     fn start(&self) -> Marker {
@@ -204,9 +277,11 @@ impl Parser<'_> {
     /// Reports the current token as one that does not fit.
     #[cold]
     fn unexpected(&mut self) -> Stop {
-        if self.too_deep {
+        let known = self.reported == Some(self.current_index());
+        if self.too_deep || known || self.at(SyntaxKind::OpenString) || self.after_open_string() {
             return Stop;
         }
+        self.reported = Some(self.current_index());
         if self.at_end() {
             let end = self.text.len() as u32;
             let message = "Syntax error: Unexpected end of file".to_owned();
@@ -289,16 +364,59 @@ impl Parser<'_> {
         blanks.next().is_none_or(|b| matches!(b, b'\n' | b'\r'))
     }
 
+    /// How many blanks the line of a token begins with.
+    fn indentation(&self, index: u32) -> usize {
+        let before = &self.text.as_bytes()[..self.token_bytes(index).0 as usize];
+        let line = before.iter().rposition(|b| matches!(b, b'\n' | b'\r')).map_or(0, |at| at + 1);
+        let blanks = self.text.as_bytes()[line..].iter();
+        blanks.take_while(|b| matches!(b, b' ' | b'\t')).count()
+    }
+
+    /// Whether the line of the current token is indented deeper than that of another.
+    fn is_indented(&self, than: u32) -> bool {
+        !self.at_end() && self.indentation(self.current_index()) > self.indentation(than)
+    }
+
     /// Skips to a token at which a statement or definition may begin, or at which a block ends.
     /// At least one token is skipped if none has been consumed since `marker`.
+    ///
+    /// A line inside of brackets begins no statement, unless it is out of the brackets by its
+    /// indentation: then they are probably what lacks an end.
     fn recover(&mut self, marker: Marker) {
+        let skipped = marker.first..self.current_index();
+        let change = |depth: usize, kind| match kind {
+            SyntaxKind::LParen | SyntaxKind::LBracket | SyntaxKind::LBrace => depth + 1,
+            SyntaxKind::RParen | SyntaxKind::RBracket | SyntaxKind::RBrace => {
+                depth.saturating_sub(1)
+            }
+            _ => depth,
+        };
+        let mut depth = skipped.fold(0, |depth, at| change(depth, self.tokens[at as usize].kind));
         if self.consumed_end <= marker.first {
+            depth = change(depth, self.current);
             self.bump();
         }
-        while !self.at_end() && !self.at_recovery_point() {
+        while !self.at_end() {
+            let outside = |parser: &Self| {
+                parser.starts_line(parser.current_index()) && !parser.is_indented(marker.first)
+            };
+            if self.at_recovery_point() && (depth == 0 || outside(self)) {
+                break;
+            }
+            depth = change(depth, self.current);
             self.bump();
         }
         self.finish(marker, SyntaxKind::Error);
+    }
+
+    /// Reports a definition that begins where a block should have ended; by its indentation it is
+    /// not meant as part of the block.
+    fn at_next_definition(&mut self, block_of: Marker) -> bool {
+        let found = self.at_definition() && !self.is_indented(block_of.first);
+        if found {
+            self.unexpected();
+        }
+        found
     }
 
     fn at_recovery_point(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Statements and blocks.
 
-use super::{Marker, NESTING_MAX, Parsed, Parser};
+use super::{Header, Marker, NESTING_MAX, Parsed, Parser};
 use crate::kind::SyntaxKind::*;
 
 impl Parser<'_> {
@@ -54,10 +54,13 @@ impl Parser<'_> {
     }
 
     /// Statements up to what ends the block. Errors inside are recovered from here.
-    pub(super) fn block(&mut self) {
+    pub(super) fn block(&mut self, of: Marker) {
         let marker = self.start();
-        while !matches!(self.current, EndKw | ElifKw | ElseKw | EndOfFile) {
+        while !matches!(self.current, EndKw | ElifKw | ElseKw | EndOfFile)
+            && !self.at_next_definition(of)
+        {
             let statement = self.start();
+            self.statement = statement.first;
             if self.statement(false).is_err() {
                 self.recover(statement);
                 if self.at_definition() {
@@ -79,19 +82,20 @@ impl Parser<'_> {
     fn for_statement(&mut self) -> Parsed {
         let marker = self.start();
         self.bump();
-        self.expect(Id)?;
-        self.expect(InKw)?;
-        self.expression()?;
-        self.expect(Colon)?;
-        self.block();
+        let header = self.header(marker, |parser| {
+            parser.expect(Id)?;
+            parser.expect(InKw)?;
+            parser.expression().map(|_| ())
+        })?;
+        self.block(marker);
         self.close_block()?;
-        self.finish(marker, For);
+        self.finish(marker, header.node(For));
         Ok(())
     }
 
     fn if_statement(&mut self) -> Parsed {
         let marker = self.start();
-        self.condition()?;
+        let mut header = self.condition(marker)?;
         let mut branches = 0;
         while self.at(ElifKw) {
             // Each `elif` is an `if` inside the one before, as far as depth goes.
@@ -100,27 +104,28 @@ impl Parser<'_> {
                 return Err(self.nested_too_deeply());
             }
             let elif = self.start();
-            self.condition()?;
-            self.finish(elif, Elif);
+            let elif_header = self.condition(elif)?;
+            self.finish(elif, elif_header.node(Elif));
+            header = header.and(elif_header);
         }
         if self.at(ElseKw) {
             let otherwise = self.start();
             self.bump();
-            self.expect(Colon)?;
-            self.block();
-            self.finish(otherwise, Else);
+            let else_header = self.header(otherwise, |_| Ok(()))?;
+            self.block(otherwise);
+            self.finish(otherwise, else_header.node(Else));
+            header = header.and(else_header);
         }
         self.close_block()?;
-        self.finish(marker, If);
+        self.finish(marker, header.node(If));
         Ok(())
     }
 
     /// `if` or `elif`, a condition and its block.
-    fn condition(&mut self) -> Parsed {
+    fn condition(&mut self, marker: Marker) -> Parsed<Header> {
         self.bump();
-        self.expression()?;
-        self.expect(Colon)?;
-        self.block();
-        Ok(())
+        let header = self.header(marker, |parser| parser.expression().map(|_| ()))?;
+        self.block(marker);
+        Ok(header)
     }
 }

@@ -7,6 +7,7 @@ mod lowering;
 mod modules;
 mod places;
 mod properties;
+mod recovery;
 mod tokens;
 
 use orrery_syntax::ast::{File, FileId, Loc};

@@ -60,9 +60,9 @@ fn strings() {
 
 #[test]
 fn a_string_that_does_not_end_takes_its_line() {
-    assert_eq!(tokens("\"a\nb"), [(Illegal, "\"a"), (Id, "b")]);
-    assert_eq!(tokens("'a\\\nb"), [(Illegal, "'a\\"), (Id, "b")]);
-    assert_eq!(tokens("\"a\rb"), [(Illegal, "\"a"), (Id, "b")]);
+    assert_eq!(tokens("\"a\nb"), [(OpenString, "\"a"), (Id, "b")]);
+    assert_eq!(tokens("'a\\\nb"), [(OpenString, "'a\\"), (Id, "b")]);
+    assert_eq!(tokens("\"a\rb"), [(OpenString, "\"a"), (Id, "b")]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn multi_line_strings_open_with_as_many_quotes_as_possible() {
     let text = "\"\"\"\"\"\"\ny = \"\"\"abc";
     assert_eq!(tokens(text), [(MultiLineString, "\"\"\"\"\"\"\ny = \"\"\""), (Id, "abc")]);
     // Without an end there is no multi-line string.
-    assert_eq!(tokens("\"\"\"a"), [(String, "\"\""), (Illegal, "\"a")]);
+    assert_eq!(tokens("\"\"\"a"), [(String, "\"\""), (OpenString, "\"a")]);
 }
 
 #[test]

@@ -19,10 +19,11 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 type Check = fn() -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 19] = [
+    let checks: [(&str, Check); 20] = [
         ("five megabytes of statements", many_statements),
         ("five megabytes in one line", one_long_line),
         ("five megabytes of noise", noise),
+        ("a megabyte of mistakes", mistakes),
         ("five megabytes of comments and blank lines", nothing_to_read),
         ("nesting of every kind", nesting),
         ("values nested deeper than the stack", nested_values),
@@ -148,6 +149,21 @@ fn noise() -> Result<()> {
     for bracket in ["(", "[", "{", "if x:\n", "x.", "f(", "\"{{", "not ", "-", "entity A:\n"] {
         let (code, said) = compile(bracket.repeat(SIZE / 50 / bracket.len()), &[])?;
         ensure!(code == 1, "{bracket:?}: exit code {code}:\n{said}");
+    }
+    Ok(())
+}
+
+/// Mistakes without number, each of which has to be recovered from.
+fn mistakes() -> Result<()> {
+    for (pattern, word) in [
+        ("( end ", "end is a reserved keyword"),
+        ("x = [\n", "Syntax error at token"),
+        ("entity A\n", "entity is a reserved keyword"),
+        ("if x\n  y = (\n", "Syntax error at token"),
+        ("f(a=\"b\n", "Illegal character"),
+    ] {
+        let text = pattern.repeat(SIZE / 5 / pattern.len());
+        refused(text, &[], &[word])?;
     }
     Ok(())
 }

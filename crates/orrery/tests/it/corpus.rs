@@ -168,6 +168,11 @@ impl CaseList {
         self.entries.get(&case.id()).or_else(|| self.entries.get(&case.area)).map(String::as_str)
     }
 
+    /// Whether it has an entry for `area/case`.
+    pub(crate) fn names(&self, id: &str) -> bool {
+        self.entries.contains_key(id)
+    }
+
     /// Entries that name nothing.
     pub(crate) fn strays<'list>(&'list self, cases: &[Case]) -> Vec<&'list str> {
         self.entries

@@ -20,11 +20,13 @@ mod corpus;
 mod documents;
 mod inspection;
 mod models;
+mod own_outcomes;
 mod pages;
 mod sessions;
 mod stores;
 
 use corpus::{Case, CaseList};
+use own_outcomes::OwnOutcomes;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_orrery");
 
@@ -46,6 +48,7 @@ fn main() -> Result<ExitCode> {
     let lists = Arc::new(Lists {
         python_host: CaseList::read(&corpus.join("python-host.list"))?,
         differs: CaseList::read(&corpus.join("differs.list"))?,
+        own: OwnOutcomes::read(&corpus.join("differs.expected.json"))?,
     });
     let mut trials = comparator_checks::trials();
     trials.extend(pages::trials(&cases)?);
@@ -68,6 +71,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(bad_input::trials());
     trials.extend(inspection::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
+    lists.own.write(|id| lists.differs.names(id))?;
     eprintln!(
         "{compared} cases are to agree with the reference, {differing} differ on purpose, \
          {listed} need the Python host\n"
@@ -78,11 +82,12 @@ fn main() -> Result<ExitCode> {
 struct Lists {
     python_host: CaseList,
     differs: CaseList,
+    own: OwnOutcomes,
 }
 
 /// Compiles a case and compares. A case that needs the Python host has to be right or refused, unless
 /// the list says that only what follows the compile is missing; one that differs on purpose has to
-/// differ.
+/// differ in the way that is written down.
 fn check(case: &Case, lists: &Lists) -> Result<()> {
     let actual = compile(case)?;
     let found = compare::differences(&case.expected, &actual);
@@ -102,6 +107,7 @@ fn check(case: &Case, lists: &Lists) -> Result<()> {
         Some(reason) if found.is_empty() => {
             bail!("agrees, but is listed in differs.list ({reason}): remove it there")
         }
+        Some(_) => lists.own.check(case, &actual),
         None if !found.is_empty() => bail!("{found}\nmain.cf:\n{}", numbered(case)),
         _ => Ok(()),
     }
@@ -180,6 +186,8 @@ fn lists_name_existing_cases(lists: &Arc<Lists>, cases: &[Case]) -> Trial {
     for list in [&lists.python_host, &lists.differs] {
         strays.extend(list.strays(cases).into_iter().map(str::to_owned));
     }
+    let own = lists.own.strays(|id| lists.differs.names(id));
+    strays.extend(own.into_iter().map(str::to_owned));
     Trial::test("the lists name existing cases", move || {
         if strays.is_empty() { Ok(()) } else { Err(format!("no such case: {strays:?}").into()) }
     })
