@@ -14,7 +14,7 @@ export INSTA_UPDATE ?= no
 
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ORRERY := $(TARGET_DIR)/release/orrery
-EXAMPLE := examples/fabric
+EXAMPLE := examples/hello
 
 .PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests bench bench-scheduler fmt docs audit clean
 
@@ -24,8 +24,8 @@ help: ## list the targets
 setup: ## install what is missing on this machine
 	@.ci/setup
 
-run: build ## build, then compile the example project and show what follows from it
-	$(ORRERY) compile --project $(EXAMPLE)
+run: build ## build, then deploy the example into a scratch directory
+	USER="$$(id -un)" GROUP="$$(id -gn)" $(ORRERY) deploy --project $(EXAMPLE)
 
 build: setup ## the release binary
 	cargo build --release -p orrery

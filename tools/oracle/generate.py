@@ -186,7 +186,7 @@ class Generator(Extras):
             names = [name]
             if self.chance(0.2):
                 names.insert(self.random.randint(0, 1), other := self.fresh("i"))
-                lines += [f"implementation {other} for {kind}:", *indented(self.statement(scope)), "end"]
+                lines += [f"implementation {other} for {kind}:", *indented(self.statement(own.nested(level))), "end"]
             lines.append(f"implement {kind} using {', '.join(names)}" + (f" when {condition}" if condition else ""))
         if entity.computed:
             number, _ = self.number(own)

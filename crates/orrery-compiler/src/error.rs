@@ -116,7 +116,7 @@ impl CompileError {
             return;
         }
         self.statement = Some(statement.to_owned());
-        if self.class == "AttributeException" || self.loc.is_none() {
+        if matches!(self.class, "AttributeException" | "NotFoundException") || self.loc.is_none() {
             self.loc = Some(loc);
         }
         for cause in &mut self.causes {

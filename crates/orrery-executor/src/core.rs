@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use orrery_handlers::{Session, Stop};
 use orrery_model::{
-    ChangeKind, Compliance, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, ResourceId,
-    ResourceState, Timestamp,
+    Blocked, ChangeKind, Compliance, LogLevel, LogLine, Outcome, OutcomeStatus, Resource,
+    ResourceId, ResourceState, Timestamp,
 };
 use orrery_scheduler::{
     Command, Decision, Dependency, DryRunAnswer, Event, Parts, ResourceIndex, Scheduler, Start,
@@ -302,7 +302,8 @@ impl Core {
         state.deploying = false;
         if with_version {
             // A resource without a state in the store is new, and says so by that.
-            if stored {
+            if stored || state.blocked != Blocked::NotBlocked {
+                self.entry_mut(index).stored = true;
                 states.push((key, state));
             }
             return;

@@ -103,15 +103,20 @@ struct Pool {
 }
 
 impl Engine {
-    /// Starts from what the store knows. Work begins at once.
+    /// Starts from what the store knows. Work begins after the first events were taken in, so that what they ask
+    /// for and what is due anyway are one.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn start(setup: Setup, start: Start) -> Result<Self, EngineError> {
-        let Start { desired, recovery, former, states } = start;
+    pub fn start(setup: Setup, start: Start, first: Vec<Event>) -> Result<Self, EngineError> {
+        let Start { desired, mut recovery, former, states } = start;
         let engine = Engine::idle(setup, desired)?;
+        let stays_halted = std::mem::replace(&mut recovery.halted, true);
         engine.shared.lock().begin(recovery, &former, &states);
-        engine.set_to_work();
+        first.into_iter().for_each(|event| engine.tell(event));
+        if !stays_halted {
+            engine.tell(Event::Resume);
+        }
         Ok(engine)
     }
 
@@ -177,10 +182,10 @@ impl Engine {
             if progress_due {
                 break core.look();
             }
-            if !core.jobs.is_empty() {
-                drop(core);
-                self.set_to_work();
-                core = self.shared.lock();
+            // Under the lock: whoever ends the last job now would wake nobody.
+            hire(&self.shared, &self.pool, core.jobs.len(), core.lost);
+            if !core.writes.is_empty() {
+                self.shared.written.notify_one();
             }
             let due = core.wake_at.map(|at| at.since(crate::job::now()));
             let pause = due.map_or(left, |due| left.min(due)).max(Duration::from_millis(1));

@@ -53,6 +53,10 @@ pub(crate) struct Workshop {
     pub(crate) log_level: LogLevel,
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "handlers run in real time; the scheduler gets it from here"
+)]
 pub(crate) fn now() -> Timestamp {
     Timestamp::from_system(std::time::SystemTime::now())
 }

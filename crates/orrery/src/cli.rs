@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::cli_deploy::{Deploy, LimitOptions, Plan, Repair, Watch};
+use crate::cli_inspect;
 use crate::projects::MAIN_FILE;
 
 const EXIT_CODES: &str = "\
@@ -63,6 +64,13 @@ pub(crate) enum Command {
     Parse(Parse),
     Fmt(Fmt),
     Modules(Modules),
+    Status(cli_inspect::ShowStatus),
+    Resources(cli_inspect::Resources),
+    Log(cli_inspect::Log),
+    Why(cli_inspect::Why),
+    Versions(cli_inspect::Versions),
+    Diff(cli_inspect::Diff),
+    Facts(cli_inspect::Facts),
     Completion(Completion),
 }
 

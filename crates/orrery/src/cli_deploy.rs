@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 use orrery_compiler::project::Limits;
+use orrery_model::Pattern;
 
 use crate::cli::ProjectOptions;
 use crate::state::StateOptions;
@@ -27,6 +28,10 @@ pub(crate) struct LimitOptions {
     pub(crate) max_text: usize,
 }
 
+fn pattern(text: &str) -> Result<Pattern, std::convert::Infallible> {
+    Ok(Pattern::new(text))
+}
+
 /// Which resources a command is about.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Selection {
@@ -34,8 +39,8 @@ pub(crate) struct Selection {
     #[arg(long = "agent", value_name = "NAME", help_heading = SELECTION)]
     pub(crate) agents: Vec<String>,
     /// Only resources whose id has this text in it, or matches it if it has a * or ?
-    #[arg(long, value_name = "TEXT", help_heading = SELECTION)]
-    pub(crate) filter: Option<String>,
+    #[arg(long, value_name = "TEXT", help_heading = SELECTION, value_parser = pattern)]
+    pub(crate) filter: Option<Pattern>,
 }
 
 /// How handlers are run.

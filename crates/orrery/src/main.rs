@@ -6,6 +6,7 @@
 
 mod cli;
 mod cli_deploy;
+mod cli_inspect;
 mod commands;
 mod excerpt;
 mod guard;

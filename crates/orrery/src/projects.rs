@@ -15,7 +15,7 @@ pub(crate) const MAIN_FILE: &str = "main.cf";
 /// # Errors
 /// A diagnostic, if there is no project.
 pub(crate) fn options(given: &ProjectOptions) -> Result<Options, Box<CompileError>> {
-    let mut options = Options::new(directory(given)?);
+    let mut options = Options::new(directory(given.project.as_deref(), &given.main)?);
     options.main_file.clone_from(&given.main);
     options.implicit_std = !given.no_std;
     options.python_environment.clone_from(&given.python_env);
@@ -36,10 +36,14 @@ fn now() -> f64 {
     since.map_or(0.0, |since| since.as_secs_f64())
 }
 
-fn directory(given: &ProjectOptions) -> Result<PathBuf, Box<CompileError>> {
-    if let Some(directory) = &given.project {
+/// The directory of the project: the given one, or the one around the working directory.
+///
+/// # Errors
+/// A diagnostic, if there is no project.
+pub(crate) fn directory(given: Option<&Path>, main: &str) -> Result<PathBuf, Box<CompileError>> {
+    if let Some(directory) = given {
         if directory.is_dir() {
-            return Ok(directory.clone());
+            return Ok(directory.to_owned());
         }
         let text = format!("there is no directory {}", directory.display());
         return Err(CompileError::new("ProjectNotFound", text));
@@ -49,7 +53,7 @@ fn directory(given: &ProjectOptions) -> Result<PathBuf, Box<CompileError>> {
     }
     // A main file alone is a project without modules of its own; and whoever names one wants to
     // hear about that file.
-    if given.main != MAIN_FILE || Path::new(&given.main).is_file() {
+    if main != MAIN_FILE || Path::new(main).is_file() {
         return Ok(PathBuf::from("."));
     }
     let text = format!("there is no {DESCRIPTION} here or in a directory above");

@@ -13,7 +13,8 @@ const FILE: &str = "state.db";
 #[derive(Debug, Args)]
 pub(crate) struct StateOptions {
     /// Where the state of deploys is kept [default: data/deploy in the project]
-    #[arg(long, value_name = "DIR", env = "ORRERY_DATA", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", env = "ORRERY_DATA", hide_env_values = true)]
+    #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) data: Option<PathBuf>,
 }
 

@@ -60,6 +60,11 @@ pub(crate) fn harmless(text: &str) -> String {
 
 /// `1 file`, `2 files`, with a comma at every thousand.
 pub(crate) fn count(number: usize, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
+/// `1,234,567`
+pub(crate) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -68,7 +73,7 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
         }
         grouped.push(digit);
     }
-    format!("{grouped} {noun}{}", if number == 1 { "" } else { "s" })
+    grouped
 }
 
 /// `12 ms`, `3.4 s`

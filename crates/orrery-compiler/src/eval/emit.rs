@@ -493,16 +493,11 @@ impl Machine<'_> {
         if self.is_ready(cell) {
             return Ok(());
         }
-        let Unit { kind, a: literal, .. } = self.units[collector as usize];
-        let heard = match kind {
-            Kind::Item => {
-                let heard = &mut self.literals[literal as usize].heard;
-                let known = heard.contains(&cell);
-                heard.push(cell);
-                known
-            }
-            _ => false,
-        };
+        // Through literals, branches and members of comprehensions, the same reader hears of a value
+        // to come once, however often it names the relation.
+        let end = self.pipe_end(collector);
+        let listeners = self.delayed(cell).map(|d| d.listeners.as_slice()).unwrap_or_default();
+        let heard = end != collector && listeners.iter().any(|&other| self.pipe_end(other) == end);
         let delayed = self.delayed_mut(cell);
         delayed.gradual += 1;
         if !heard {
@@ -525,7 +520,6 @@ impl Machine<'_> {
             dest: dest.unit,
             dest_slot: dest.slot,
             collector: purpose.collector,
-            heard: Vec::new(),
         });
         if purpose.collector != NONE {
             self.unit_mut(purpose.collector).flags |= REPORTED;

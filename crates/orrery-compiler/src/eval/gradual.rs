@@ -8,9 +8,7 @@ use crate::ir::{ExprId, ExprKind, StmtId, StmtKind};
 use crate::value::{InstanceId, Value};
 
 use super::emit::{Dest, Purpose};
-use super::{
-    CellKind, Comprehending, DONE, Kind, MISSED, Machine, NONE, Origin, REPORTED, Unit, encode,
-};
+use super::{CellKind, Comprehending, DONE, Kind, Machine, NONE, Origin, REPORTED, Unit, encode};
 
 impl Machine<'_> {
     /// A value arrives at a unit that wants them one by one.
@@ -69,6 +67,20 @@ impl Machine<'_> {
         }
     }
 
+    /// The relation, loop or comprehension that literals, branches and members pass values on to.
+    pub(super) fn pipe_end(&self, mut collector: u32) -> u32 {
+        loop {
+            let pipe = matches!(
+                self.units[collector as usize].kind,
+                Kind::Item | Kind::Element | Kind::Branch
+            );
+            match self.next_collector(collector) {
+                next if pipe && next != NONE => collector = next,
+                _ => return collector,
+            }
+        }
+    }
+
     /// Who gets it in the end: a relation or a loop.
     pub(super) fn last_collector(&self, mut collector: u32) -> u32 {
         loop {
@@ -110,12 +122,12 @@ impl Machine<'_> {
                 let Unit { flags, b: number, .. } = self.units[id as usize];
                 let count = self.heap.items(list).len();
                 let received = self.comprehensions[number as usize].results.len();
-                if flags & REPORTED == 0 || flags & MISSED != 0 && received == 0 {
+                if flags & REPORTED == 0 || received == 0 {
                     for at in 0..count {
                         let item = self.heap.items(list)[at];
                         self.emit_element(id, item)?;
                     }
-                } else if flags & MISSED != 0 && received != count {
+                } else if received != count {
                     return Err(self.partly_reported(expr));
                 }
             }
@@ -134,14 +146,14 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A condition was unknown for some of the members, which were not reported; others were.
+    /// Members were not reported because a condition was unknown, or because a relation is named twice.
     fn partly_reported(&self, expr: ExprId) -> Box<CompileError> {
         let text = "Invalid compiler state, this likely indicates a bug in the compiler. Details: \
                     list comprehension helper received some but not all values gradually";
         let loc = Loc { column: false, ..self.program.expr(expr).loc };
         CompileError::new("InvalidCompilerState", text)
             .in_statement(self.renderer().expr(expr), loc)
-            .help("a condition inside of the list is unknown; assign the list to a variable first")
+            .help("assign the list to a variable first: a condition in it is unknown, or it names a relation twice")
     }
 
     pub(super) fn emit_element(&mut self, iterate: u32, value: Value) -> Result<()> {

@@ -257,8 +257,6 @@ struct Literal {
     dest: u32,
     dest_slot: u32,
     collector: u32,
-    /// Relations that it reads already: naming one twice brings its values once.
-    heard: Vec<u32>,
 }
 
 /// Who waits for an instance with a certain key.

@@ -95,6 +95,25 @@ fn what_is_no_longer_wanted_is_an_orphan() {
 }
 
 #[test]
+fn what_requires_something_unknown_is_blocked_and_says_so() {
+    let world = World::new();
+    let mut unknown = scripted("a", "{}", &[]);
+    unknown.flags.undefined = true;
+    let ran = world.deploy(&[unknown, scripted("b", "{}", &["a"]), scripted("c", "{}", &[])]);
+    assert_eq!((ran.tally.deployed, ran.tally.done()), (1, 1));
+    assert_eq!(world.status("a"), Status::Undefined);
+    assert_eq!(world.status("b"), Status::SkippedForUndefined);
+    // Once it is known, both follow.
+    let ran = world.deploy(&[
+        scripted("a", r#"{"value":"now"}"#, &[]),
+        scripted("b", "{}", &["a"]),
+        scripted("c", "{}", &[]),
+    ]);
+    assert_eq!(ran.tally.deployed, 3);
+    assert_eq!(world.status("b"), Status::Deployed);
+}
+
+#[test]
 fn agents_work_side_by_side_and_each_one_in_a_row() {
     let world = World::new();
     let slow = r#"{"delay_ms":60}"#;

@@ -90,8 +90,8 @@ impl World {
         let desired = Desired { version: put.number, resources, keys: put.keys };
         let start = recovery(&*self.store, self.environment, desired).unwrap();
         let keeper = Keeper { store: Arc::clone(&self.store) as Arc<dyn Store>, lease };
-        let engine = Engine::start(self.setup(Some(keeper)), start).unwrap();
-        engine.tell(Event::Repair(Filter::all()));
+        let first = vec![Event::Repair(Filter::all())];
+        let engine = Engine::start(self.setup(Some(keeper)), start, first).unwrap();
         let mut finished = Vec::new();
         loop {
             let progress = engine.wait(Duration::from_millis(10));

@@ -4,6 +4,7 @@ mod compile;
 mod completion;
 mod deploy;
 mod fmt;
+mod inspect;
 mod modules;
 mod new;
 mod parse;
@@ -23,6 +24,13 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Parse(options) => parse::run(&options),
         Command::Fmt(options) => fmt::run(&options),
         Command::Modules(options) => modules::run(&options),
+        Command::Status(options) => inspect::status(&options),
+        Command::Resources(options) => inspect::resources(&options),
+        Command::Log(options) => inspect::log(&options, cli.global.verbose > 0),
+        Command::Why(options) => inspect::why(&options),
+        Command::Versions(options) => inspect::versions(&options),
+        Command::Diff(options) => inspect::diff(&options),
+        Command::Facts(options) => inspect::facts(&options),
         Command::Completion(options) => completion::run(&options),
     }
 }

@@ -18,9 +18,11 @@ mod comparator_checks;
 mod compare;
 mod corpus;
 mod documents;
+mod inspection;
 mod models;
 mod pages;
 mod sessions;
+mod stores;
 
 use corpus::{Case, CaseList};
 
@@ -64,6 +66,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(documents::trials(compile_project)?);
     trials.extend(sessions::trials()?);
     trials.extend(bad_input::trials());
+    trials.extend(inspection::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     eprintln!(
         "{compared} cases are to agree with the reference, {differing} differ on purpose, \

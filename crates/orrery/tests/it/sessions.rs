@@ -2,10 +2,11 @@
 //! `sessions/*.session`; `ORRERY_BLESS=1` writes what the binary answers now into them, to be
 //! reviewed as a change.
 //!
-//! A case begins with `=== name`, then come its files (`--- path`), then the commands (`$ command`),
-//! each with its output and, unless it is 0, its exit code. Standard output and standard error are
-//! one stream, as on a terminal. Besides `orrery`, a case can use `cd`, `cat`, `VARIABLE=value` in
-//! front and `< file` behind a command.
+//! A case begins with `=== name`, then come its files (`--- path`) and the state of its deploys
+//! (`*** name`, one of those that `stores.rs` makes), then the commands (`$ command`), each with its
+//! output and, unless it is 0, its exit code. Standard output and standard error are one stream, as
+//! on a terminal. Besides `orrery`, a case can use `cd`, `cat`, `VARIABLE=value` in front and
+//! `< file` behind a command.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,7 +19,7 @@ use libtest_mimic::Trial;
 use regex::Regex;
 use similar::TextDiff;
 
-use crate::BINARY;
+use crate::{BINARY, stores};
 
 struct Case {
     name: String,
@@ -102,6 +103,9 @@ fn run(case: &Case) -> Result<String> {
         if let Some(path) = line.strip_prefix("--- ") {
             write_file(file.take())?;
             file = Some((root.join(path), String::new()));
+        } else if let Some(name) = line.strip_prefix("*** ") {
+            write_file(file.take())?;
+            stores::make(name, &root.join("data/deploy/state.db"))?;
         } else if let Some((_, text)) = &mut file {
             text.push_str(line);
             text.push('\n');
@@ -136,7 +140,8 @@ fn answer(words: &[&str], here: &Path, root: &Path) -> Result<String> {
     };
     let program = words.iter().position(|word| *word == "orrery").context("no known command")?;
     let mut command = Command::new(BINARY);
-    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "VIRTUAL_ENV", "RUST_LOG"] {
+    for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "VIRTUAL_ENV", "RUST_LOG", "ORRERY_DATA"]
+    {
         command.env_remove(name);
     }
     for setting in &words[..program] {

@@ -2,7 +2,7 @@
 //! to its resources, and from those to a running engine.
 
 mod changes;
-mod deploy;
+mod pass;
 mod plan;
 mod progress;
 mod repair;
@@ -22,9 +22,10 @@ use orrery_model::{LogLevel, Resource};
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
     ContentHash, EnvironmentKey, Lease, LeaseRequest, NewVersion, Scope, SqliteStore, Store,
+    Unknown,
 };
 
-pub(super) use deploy::run as deploy;
+pub(super) use pass::run as deploy;
 pub(super) use plan::run as plan;
 pub(super) use repair::run as repair;
 pub(super) use watch::run as watch;
@@ -52,6 +53,7 @@ pub(super) fn failed(error: &dyn std::error::Error) -> Exit {
 pub(super) struct Prepared {
     pub(super) project: PathBuf,
     pub(super) resources: Vec<Resource>,
+    pub(super) unknowns: Vec<Unknown>,
     /// How many resources could not be exported.
     pub(super) problems: usize,
     pub(super) registry: Arc<Registry>,
@@ -82,7 +84,7 @@ pub(super) fn prepare(
         return Err(Exit::Error);
     };
     let registry = Arc::new(Registry::native());
-    let Exported { resources, problems, notes, .. } =
+    let Exported { resources, unknowns, problems, notes, .. } =
         export(model, &compiled.sources, registry.declarations());
     for note in &notes {
         output::say(&format!(
@@ -96,7 +98,13 @@ pub(super) fn prepare(
     // What a large model leaves behind is not needed any more, but tidying it up takes longer than keeping it.
     let problems = problems.len();
     std::mem::forget(compiled);
-    Ok(Prepared { project, resources, problems, registry })
+    let unknown = |one: orrery_compiler::export::Unknown| Unknown {
+        name: one.attribute.to_string(),
+        source: if one.fact_of.is_some() { "fact" } else { "plugin" }.to_owned(),
+        resource: one.fact_of,
+    };
+    let unknowns = unknowns.into_iter().map(unknown).collect();
+    Ok(Prepared { project, resources, unknowns, problems, registry })
 }
 
 /// An open store, its only environment, and the right to write to it.
@@ -124,6 +132,7 @@ impl Opened {
     pub(super) fn put(
         &self,
         resources: Vec<Resource>,
+        unknowns: &[Unknown],
     ) -> Result<(Desired, bool), orrery_store::StoreError> {
         let info = serde_json::json!({ "message": "orrery deploy" });
         let put = self.store.put_version(
@@ -134,7 +143,7 @@ impl Opened {
                 info: &info,
                 scope: Scope::All,
                 resources: &resources,
-                unknowns: &[],
+                unknowns,
                 released: true,
                 only_if_changed: true,
                 lease: Some(&self.lease),
@@ -205,7 +214,7 @@ impl Selection {
     pub(super) fn covers(&self, resource: &Resource) -> bool {
         let id = &resource.id;
         let agent = self.agents.is_empty() || self.agents.iter().any(|agent| agent == id.agent());
-        agent && self.filter.as_deref().is_none_or(|text| matches(text, id.as_str()))
+        agent && self.filter.as_ref().is_none_or(|pattern| pattern.matches(id))
     }
 
     /// What is not meant.
@@ -220,54 +229,5 @@ impl Selection {
         }
         let selected = resources.iter().filter(|resource| self.covers(resource));
         Filter::ids(selected.map(|resource| resource.id.clone()))
-    }
-}
-
-/// A part of the text, or all of it if the pattern has a `*` or `?`.
-fn matches(pattern: &str, text: &str) -> bool {
-    if !pattern.contains(['*', '?']) {
-        return text.contains(pattern);
-    }
-    let (pattern, text): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), text.chars().collect());
-    let (mut at, mut seen) = (0, 0);
-    // Where to go on if the last `*` has to take one more character.
-    let mut star: Option<(usize, usize)> = None;
-    while seen < text.len() {
-        match pattern.get(at) {
-            Some('*') => {
-                star = Some((at, seen));
-                at += 1;
-            }
-            Some(&c) if c == '?' || c == text[seen] => {
-                at += 1;
-                seen += 1;
-            }
-            _ => match star {
-                Some((before, taken)) => {
-                    star = Some((before, taken + 1));
-                    (at, seen) = (before + 1, taken + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[at..].iter().all(|&c| c == '*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::matches;
-
-    #[test]
-    fn a_filter_is_a_part_or_a_pattern() {
-        let id = "std::File[web1,path=/etc/nginx/nginx.conf]";
-        assert!(matches("nginx", id));
-        assert!(!matches("apache", id));
-        assert!(matches("std::File*conf]", id));
-        assert!(matches("*web?,*", id));
-        assert!(!matches("std::File", "a::B[c,d=e]"));
-        assert!(!matches("std::File*web2*", id));
-        assert!(matches("*", ""));
     }
 }

@@ -85,7 +85,7 @@ fn cause(resource: &Resource, state: Option<&ResourceState>, change: &Change) ->
 }
 
 pub(in crate::commands) fn run(options: &Plan) -> Exit {
-    let Prepared { project, resources, problems, registry } =
+    let Prepared { project, resources, problems, registry, .. } =
         match prepare(&options.project, &options.limits, options.json) {
             Ok(prepared) => prepared,
             Err(exit) => return exit,

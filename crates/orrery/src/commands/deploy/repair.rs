@@ -10,7 +10,7 @@ use orrery_store::{Store, StoreError, load_version};
 use crate::cli_deploy::Repair;
 use crate::{Exit, output, projects, style};
 
-use super::deploy::Pass;
+use super::pass::Pass;
 use super::{Opened, failed, open};
 
 pub(in crate::commands) fn run(options: &Repair) -> Exit {

@@ -30,7 +30,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         (Ok(deploy), Ok(repair)) => (deploy, repair),
         (Err(error), _) | (_, Err(error)) => return failed(&error),
     };
-    let Prepared { project, resources, problems, registry } =
+    let Prepared { project, resources, unknowns, problems, registry } =
         match prepare(&options.project, &options.limits, false) {
             Ok(prepared) => prepared,
             Err(exit) => return exit,
@@ -40,7 +40,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         Err(error) => return failed(&error),
     };
     let start = opened
-        .put(resources)
+        .put(resources, &unknowns)
         .and_then(|(desired, _)| recovery(&*opened.store, opened.environment, desired));
     let start = match start {
         Ok(start) => start,
@@ -69,11 +69,11 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
     let mut setup = setup(registry, &options.run, Some(&opened));
     setup.settings.deploy_interval = deploy_interval;
     setup.settings.repair_interval = repair_interval;
-    let engine = match Engine::start(setup, start) {
+    let first = vec![Event::Repair(Filter::all())];
+    let engine = match Engine::start(setup, start, first) {
         Ok(engine) => engine,
         Err(error) => return failed(&error),
     };
-    engine.tell(Event::Repair(Filter::all()));
     stay(&engine, files, &interrupt);
     let ended = engine.finish();
     let released = orrery_store::Store::release_lease(&*opened.store, &opened.lease);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orrery_executor::{Engine, Finished, Start, Tally, recovery};
-use orrery_model::OutcomeStatus;
-use orrery_scheduler::Event;
+use orrery_model::{Blocked, OutcomeStatus};
+use orrery_scheduler::{Event, ResourceIndex, Scheduler};
 use serde_json::json;
 
 use crate::cli_deploy::{Deploy, Plan, RunOptions, Selection};
@@ -19,7 +19,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         let Deploy { project, state, selection, run, limits, json, .. } = options;
         return super::plan(&Plan { project, state, selection, run, limits, json });
     }
-    let Prepared { project, resources, problems, registry } =
+    let Prepared { project, resources, unknowns, problems, registry } =
         match prepare(&options.project, &options.limits, options.json) {
             Ok(prepared) => prepared,
             Err(exit) => return exit,
@@ -28,7 +28,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Ok(opened) => opened,
         Err(error) => return failed(&error),
     };
-    let put = opened.put(resources);
+    let put = opened.put(resources, &unknowns);
     let start = put.and_then(|(desired, created)| {
         Ok((recovery(&*opened.store, opened.environment, desired)?, created))
     });
@@ -59,7 +59,7 @@ impl Pass<'_> {
     pub(super) fn go(
         &self,
         opened: &Opened,
-        mut start: Start,
+        start: Start,
         registry: std::sync::Arc<orrery_handlers::Registry>,
     ) -> Exit {
         let interrupt = match Interrupt::listen() {
@@ -70,17 +70,14 @@ impl Pass<'_> {
         let version = start.desired.version;
         let selected = self.selection.selected(&start.desired.resources);
         let others = self.selection.others(&start.desired.resources);
-        // Nothing may begin before it is known what is meant.
-        start.recovery.halted = true;
-        let engine = match Engine::start(setup(registry, self.run, Some(opened)), start) {
+        let mut first = vec![Event::Repair(selected)];
+        if !self.selection.is_all() {
+            first.insert(0, Event::Cancel(others));
+        }
+        let engine = match Engine::start(setup(registry, self.run, Some(opened)), start, first) {
             Ok(engine) => engine,
             Err(error) => return failed(&error),
         };
-        if !self.selection.is_all() {
-            engine.tell(Event::Cancel(others));
-        }
-        engine.tell(Event::Repair(selected));
-        engine.tell(Event::Resume);
         let mut finished = Vec::new();
         let mut collect = |one: &Finished| {
             if self.json {
@@ -88,6 +85,7 @@ impl Pass<'_> {
             }
         };
         let interrupted = follow(&engine, &mut display, &interrupt, &mut collect);
+        let unknown = engine.with_scheduler(blocked);
         let tally = match engine.finish() {
             Ok(tally) => tally,
             Err(error) => return failed(&error),
@@ -97,64 +95,82 @@ impl Pass<'_> {
         }
         let bad = tally.failed + tally.skipped + tally.unavailable + tally.non_compliant;
         if self.json {
-            let report = report(version.0, &tally, &finished, self.problems, interrupted);
+            let end = End { tally, unknown, problems: self.problems, interrupted };
+            let report = report(version.0, &end, &finished);
             if !output::print(|out| writeln!(out, "{report}")) {
                 return Exit::Error;
             }
         } else {
-            output::say(&summary(&tally, self.problems, interrupted, display.elapsed()));
+            let end = End { tally, unknown, problems: self.problems, interrupted };
+            output::say(&end.summary(display.elapsed()));
         }
         if interrupted {
             return Exit::Error;
         }
-        if bad > 0 || self.problems > 0 { Exit::Pending } else { Exit::Done }
+        let pending = bad > 0 || self.problems > 0 || unknown > 0;
+        if pending { Exit::Pending } else { Exit::Done }
     }
 }
 
-/// The closing line.
-fn summary(tally: &Tally, problems: usize, interrupted: bool, time: Duration) -> String {
-    let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-    let time = style::duration(time);
-    let parts = [
-        (tally.created, "created"),
-        (tally.updated, "updated"),
-        (tally.purged, "removed"),
-        (tally.failed, "failed"),
-        (tally.unavailable, "unavailable"),
-        (tally.skipped, "skipped"),
-        (tally.non_compliant, "not as wanted"),
-        (tally.cancelled, "stopped"),
-        (problems as u64, "left out"),
-    ];
-    let mut told: Vec<String> = parts
-        .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, word)| format!("{count} {word}"))
-        .collect();
-    let unchanged = tally.deployed.saturating_sub(tally.changed());
-    if told.is_empty() {
-        let count = style::count(number(tally.deployed), "resource");
-        return format!("{}: {count} as wanted, in {time}", style::good("nothing to change"));
-    }
-    if unchanged > 0 {
-        told.push(format!("{unchanged} as wanted"));
-    }
-    let good = tally.failed + tally.unavailable + tally.skipped + tally.non_compliant == 0;
-    let word = match (interrupted, good && problems == 0) {
-        (true, _) => style::warning("stopped"),
-        (false, true) => style::good("deployed"),
-        (false, false) => style::error("deployed in part"),
+/// Resources that cannot be deployed, since something about them or before them is not known.
+fn blocked(scheduler: &Scheduler) -> usize {
+    let blocked = |index: &ResourceIndex| {
+        scheduler.state(*index).is_some_and(|state| state.blocked == Blocked::Blocked)
     };
-    format!("{word}: {} in {time}", told.join(", "))
+    scheduler.resources().filter(blocked).count()
 }
 
-fn report(
-    version: u32,
-    tally: &Tally,
-    finished: &[Finished],
+/// How a pass ended.
+struct End {
+    tally: Tally,
+    unknown: usize,
     problems: usize,
     interrupted: bool,
-) -> serde_json::Value {
+}
+
+impl End {
+    /// The closing line.
+    fn summary(&self, time: Duration) -> String {
+        let End { tally, unknown, problems, interrupted } = *self;
+        let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let time = style::duration(time);
+        let parts = [
+            (tally.created, "created"),
+            (tally.updated, "updated"),
+            (tally.purged, "removed"),
+            (tally.failed, "failed"),
+            (tally.unavailable, "unavailable"),
+            (tally.skipped, "skipped"),
+            (tally.non_compliant, "not as wanted"),
+            (tally.cancelled, "stopped"),
+            (unknown as u64, "not known yet"),
+            (problems as u64, "left out"),
+        ];
+        let mut told: Vec<String> = parts
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{count} {word}"))
+            .collect();
+        let unchanged = tally.deployed.saturating_sub(tally.changed());
+        if told.is_empty() {
+            let count = style::count(number(tally.deployed), "resource");
+            return format!("{}: {count} as wanted, in {time}", style::good("nothing to change"));
+        }
+        if unchanged > 0 {
+            told.push(format!("{unchanged} as wanted"));
+        }
+        let good = tally.failed + tally.unavailable + tally.skipped + tally.non_compliant == 0;
+        let word = match (interrupted, good && problems + unknown == 0) {
+            (true, _) => style::warning("stopped"),
+            (false, true) => style::good("deployed"),
+            (false, false) => style::error("deployed in part"),
+        };
+        format!("{word}: {} in {time}", told.join(", "))
+    }
+}
+
+fn report(version: u32, end: &End, finished: &[Finished]) -> serde_json::Value {
+    let End { tally, unknown, problems, interrupted } = end;
     let resource = |one: &Finished| {
         json!({
             "id": one.id,
@@ -180,6 +196,7 @@ fn report(
             "unavailable": tally.unavailable,
             "non_compliant": tally.non_compliant,
             "stopped": tally.cancelled,
+            "unknown": unknown,
             "left_out": problems,
         },
         "resources": finished.iter().map(resource).collect::<Vec<_>>(),

@@ -1,0 +1,230 @@
+//! Attributes that differ, as text: short values in a line, texts of several lines as a unified diff.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use orrery_model::Resource;
+use serde_json::{Map, Value};
+use similar::{ChangeTag, TextDiff};
+
+use super::text;
+use crate::style;
+
+/// Two values longer than this together do not fit on one line.
+const LINE_MAX: usize = 80;
+
+/// Texts that are large and differ everywhere are compared less exactly after this time.
+const COMPARE_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// One attribute that differs. `None`: the attribute is not there.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Difference {
+    pub(crate) name: String,
+    pub(crate) before: Option<Value>,
+    pub(crate) after: Option<Value>,
+}
+
+/// What differs between two forms of a resource: attributes first, then where it stands among others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Differences {
+    pub(crate) attributes: Vec<Difference>,
+    pub(crate) requires_added: Vec<String>,
+    pub(crate) requires_removed: Vec<String>,
+}
+
+impl Differences {
+    /// At least one side is there; a side that is not has no attributes.
+    pub(crate) fn between(before: Option<&Resource>, after: Option<&Resource>) -> Self {
+        let (old, new) = (attributes(before), attributes(after));
+        let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        let mut found: Vec<Difference> = names
+            .into_iter()
+            .filter(|name| old.get(*name) != new.get(*name))
+            .map(|name| Difference {
+                name: name.clone(),
+                before: old.get(name).cloned(),
+                after: new.get(name).cloned(),
+            })
+            .collect();
+        // These are part of a resource, but not of its attributes.
+        let set =
+            |side: Option<&Resource>| side.and_then(|side| side.set.as_deref().map(Value::from));
+        let undefined = |side: Option<&Resource>| {
+            side.filter(|side| side.flags.undefined).map(|_| Value::Bool(true))
+        };
+        for (name, before, after) in [
+            ("(resource set)", set(before), set(after)),
+            ("(undefined)", undefined(before), undefined(after)),
+        ] {
+            if before != after {
+                found.push(Difference { name: name.to_owned(), before, after });
+            }
+        }
+        let requires = |side: Option<&Resource>| -> BTreeSet<String> {
+            side.into_iter().flat_map(|side| &side.requires).map(ToString::to_string).collect()
+        };
+        let (old, new) = (requires(before), requires(after));
+        Differences {
+            attributes: found,
+            requires_added: new.difference(&old).cloned().collect(),
+            requires_removed: old.difference(&new).cloned().collect(),
+        }
+    }
+
+    /// Lines with styles, each with `indent` blanks in front.
+    pub(crate) fn write(&self, out: &mut String, indent: usize) {
+        for difference in &self.attributes {
+            difference.write(out, indent);
+        }
+        let added = self.requires_added.iter().map(|id| (id, true));
+        let all = added.chain(self.requires_removed.iter().map(|id| (id, false)));
+        for (id, is_added) in all {
+            let id = style::harmless(id);
+            let line = if is_added {
+                style::added(&format!("+ requires {id}"))
+            } else {
+                style::removed(&format!("- requires {id}"))
+            };
+            let _ = writeln!(out, "{:indent$}{line}", "");
+        }
+    }
+}
+
+fn attributes(side: Option<&Resource>) -> Map<String, Value> {
+    // The store keeps what was an object when it came.
+    side.and_then(|side| side.attributes.read().ok()).unwrap_or_default()
+}
+
+impl Difference {
+    pub(crate) fn write(&self, out: &mut String, indent: usize) {
+        let name = style::harmless(&self.name);
+        let pad = " ".repeat(indent);
+        if let Some((before, after)) = self.as_texts() {
+            let _ = writeln!(out, "{pad}{name}:");
+            write_text_diff(out, indent + 2, before, after);
+            return;
+        }
+        let (before, after) =
+            (self.before.as_ref().map(text::value), self.after.as_ref().map(text::value));
+        let line = match (before, after) {
+            (None, None) => return,
+            (None, Some(after)) => style::added(&format!("+ {name}: {after}")),
+            (Some(before), None) => style::removed(&format!("- {name}: {before}")),
+            (Some(before), Some(after))
+                if before.chars().count() + after.chars().count() > LINE_MAX =>
+            {
+                let before = style::removed(&format!("- {before}"));
+                let after = style::added(&format!("+ {after}"));
+                format!("{name}:\n{pad}  {before}\n{pad}  {after}")
+            }
+            (Some(before), Some(after)) => {
+                format!("{name}: {} -> {}", style::removed(&before), style::added(&after))
+            }
+        };
+        let _ = writeln!(out, "{pad}{line}");
+    }
+
+    /// Both sides as texts, if one of them has several lines. What is not there, or null, is empty.
+    fn as_texts(&self) -> Option<(&str, &str)> {
+        fn side(value: Option<&Value>) -> Option<&str> {
+            match value {
+                None | Some(Value::Null) => Some(""),
+                Some(value) => value.as_str(),
+            }
+        }
+        let (before, after) = (side(self.before.as_ref())?, side(self.after.as_ref())?);
+        let has_lines = |text: &str| text.trim_end_matches('\n').contains('\n');
+        let differ_in_end = before.trim_end_matches('\n') == after.trim_end_matches('\n');
+        let both = !before.is_empty() && !after.is_empty();
+        (has_lines(before) || has_lines(after) || both && differ_in_end).then_some((before, after))
+    }
+}
+
+fn write_text_diff(out: &mut String, indent: usize, before: &str, after: &str) {
+    let pad = " ".repeat(indent);
+    let diff = TextDiff::configure().timeout(COMPARE_TIME_MAX).diff_lines(before, after);
+    for hunk in diff.unified_diff().context_radius(3).iter_hunks() {
+        let _ = writeln!(out, "{pad}{}", hunk.header());
+        for change in hunk.iter_changes() {
+            let line = change.value().strip_suffix('\n').unwrap_or(change.value());
+            let line = format!("{}{}", change.tag(), style::harmless(line));
+            let line = match change.tag() {
+                ChangeTag::Delete => style::removed(&line),
+                ChangeTag::Insert => style::added(&line),
+                ChangeTag::Equal => line,
+            };
+            let _ = writeln!(out, "{pad}{line}");
+            if change.missing_newline() {
+                let _ = writeln!(out, "{pad}\\ No newline at end of text");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orrery_model::{Attributes, ResourceId};
+    use serde_json::json;
+
+    use super::*;
+
+    fn plain(text: &str) -> String {
+        anstream::adapter::strip_str(text).to_string()
+    }
+
+    fn shown(before: Option<Value>, after: Option<Value>) -> String {
+        let mut out = String::new();
+        Difference { name: "content".to_owned(), before, after }.write(&mut out, 2);
+        plain(&out)
+    }
+
+    #[test]
+    fn short_values_stand_in_one_line() {
+        assert_eq!(shown(Some(json!(1)), Some(json!("x"))), "  content: 1 -> \"x\"\n");
+        assert_eq!(shown(None, Some(json!(null))), "  + content: null\n");
+        assert_eq!(shown(Some(json!([1])), None), "  - content: [1]\n");
+        let long = "a".repeat(70);
+        let text = shown(Some(json!(long)), Some(json!("something else")));
+        assert_eq!(text, format!("  content:\n    - \"{long}\"\n    + \"something else\"\n"));
+    }
+
+    #[test]
+    fn texts_of_several_lines_are_compared_by_line() {
+        let text = shown(Some(json!("a\nb\nc\n")), Some(json!("a\nB\nc\n")));
+        assert_eq!(text, "  content:\n    @@ -1,3 +1,3 @@\n     a\n    -b\n    +B\n     c\n");
+        let text = shown(Some(Value::Null), Some(json!("a\nb")));
+        let lines = ["  content:", "    @@ -0,0 +1,2 @@", "    +a", "    +b"];
+        assert_eq!(text, lines.join("\n") + "\n    \\ No newline at end of text\n");
+        // What differs is only the end.
+        let text = shown(Some(json!("a\n")), Some(json!("a")));
+        assert!(text.contains("-a\n"), "{text}");
+    }
+
+    #[test]
+    fn control_characters_of_texts_are_shown() {
+        let text = shown(Some(json!("a\n\x1b[2J\n")), Some(json!("b\n\x1b[2J\n")));
+        assert!(text.contains("\u{241b}[2J"), "{text}");
+    }
+
+    #[test]
+    fn all_that_makes_a_resource_is_compared() {
+        let id: ResourceId = "a::B[c,d=e]".parse().unwrap();
+        let other: ResourceId = "a::B[c,d=f]".parse().unwrap();
+        let resource = |attributes: &str, requires: Vec<ResourceId>| {
+            Resource::new(id.clone(), Attributes::parse(attributes).unwrap(), requires)
+        };
+        let before = resource(r#"{"same": 1, "gone": 2, "other": 3}"#, vec![]);
+        let mut after = resource(r#"{"same": 1, "new": 2, "other": 4}"#, vec![other]);
+        after.set = Some("web".into());
+        let found = Differences::between(Some(&before), Some(&after));
+        let names: Vec<&str> = found.attributes.iter().map(|one| &*one.name).collect();
+        assert_eq!(names, ["gone", "new", "other", "(resource set)"]);
+        assert_eq!(found.requires_added, ["a::B[c,d=f]"]);
+        assert!(found.requires_removed.is_empty());
+        let mut out = String::new();
+        found.write(&mut out, 0);
+        assert!(plain(&out).ends_with("+ (resource set): \"web\"\n+ requires a::B[c,d=f]\n"));
+        assert_eq!(Differences::between(Some(&before), Some(&before)), Differences::default());
+    }
+}

@@ -1,0 +1,150 @@
+//! `orrery diff`: what changed from one version to another, written as it is read.
+
+use std::io::{self, Write};
+
+use orrery_model::VersionNumber;
+use orrery_store::{ResourceDifference, Store};
+use serde_json::{Value, json};
+
+use super::changes::{Difference, Differences};
+use super::{Look, Trouble, json, paper};
+use crate::cli_inspect::Diff;
+use crate::{Exit, output, style};
+
+pub(crate) fn run(look: &Look, options: &Diff) -> Result<Exit, Trouble> {
+    let (from, to) = choose(look, options)?;
+    let mut counts = Counts::default();
+    let mut out = paper();
+    // A visit cannot be ended early; after an error, nothing more is written.
+    let mut written: io::Result<()> = Ok(());
+    if options.look.json {
+        write!(out, "{{\"from\": {from}, \"to\": {to}, \"resources\": [")?;
+    }
+    look.store.diff_versions(look.environment, from, to, &mut |difference| {
+        counts.add(&difference);
+        if written.is_ok() {
+            let text = if options.look.json {
+                let comma = if counts.total() > 1 { "," } else { "" };
+                format!("{comma}\n  {}", as_json(&difference))
+            } else {
+                as_text(look, &difference, options.short)
+            };
+            written = out.write_all(text.as_bytes());
+        }
+    })?;
+    written?;
+    if options.look.json {
+        let Counts { added, removed, changed } = counts;
+        let counts = json!({ "added": added, "removed": removed, "changed": changed });
+        writeln!(out, "\n], \"counts\": {counts}}}")?;
+    }
+    out.flush()?;
+    if !options.look.json {
+        output::say(&closing(from, to, &counts));
+    }
+    Ok(if counts.total() == 0 { Exit::Done } else { Exit::Pending })
+}
+
+#[derive(Default)]
+struct Counts {
+    added: usize,
+    removed: usize,
+    changed: usize,
+}
+
+impl Counts {
+    fn add(&mut self, difference: &ResourceDifference) {
+        match (&difference.before, &difference.after) {
+            (None, _) => self.added += 1,
+            (_, None) => self.removed += 1,
+            _ => self.changed += 1,
+        }
+    }
+
+    fn total(&self) -> usize {
+        self.added + self.removed + self.changed
+    }
+}
+
+/// The two versions; both are there.
+fn choose(look: &Look, options: &Diff) -> Result<(VersionNumber, VersionNumber), Trouble> {
+    let versions: Vec<VersionNumber> =
+        look.versions()?.into_iter().map(|version| version.number).collect();
+    for number in [Some(options.first), options.second].into_iter().flatten() {
+        if !versions.contains(&VersionNumber(number)) {
+            let trouble = Trouble::said(format!("there is no version {number}"));
+            return Err(trouble.help("`orrery versions` lists those that are kept"));
+        }
+    }
+    let first = VersionNumber(options.first);
+    if let Some(second) = options.second {
+        return Ok((first, VersionNumber(second)));
+    }
+    match versions.into_iter().rfind(|version| *version < first) {
+        Some(before) => Ok((before, first)),
+        None => {
+            let trouble = Trouble::said(format!("there is no version before {first}"));
+            Err(trouble.help("name two versions to compare"))
+        }
+    }
+}
+
+fn as_text(look: &Look, difference: &ResourceDifference, short: bool) -> String {
+    let ResourceDifference { id, before, after, .. } = difference;
+    let id = style::harmless(id.as_str());
+    let mut text = match (before, after) {
+        (None, _) => style::added(&format!("+ {id}")),
+        (_, None) => style::removed(&format!("- {id}")),
+        _ => style::warning(&format!("~ {id}")),
+    };
+    let source = after.as_ref().and_then(|after| after.source.as_ref());
+    if let Some(source) = source.filter(|_| !short) {
+        text += &format!("  ({})", look.place(source));
+    }
+    text.push('\n');
+    // What is removed is known by its name.
+    if !short && after.is_some() {
+        Differences::between(before.as_ref(), after.as_ref()).write(&mut text, 4);
+    }
+    text
+}
+
+fn as_json(difference: &ResourceDifference) -> Value {
+    let ResourceDifference { id, before, after, .. } = difference;
+    let differences = Differences::between(before.as_ref(), after.as_ref());
+    let attribute = |one: &Difference| {
+        let mut form = json!({ "name": one.name });
+        for (key, value) in [("before", &one.before), ("after", &one.after)] {
+            if let Some(value) = value {
+                form[key] = value.clone();
+            }
+        }
+        form
+    };
+    let source = after.as_ref().or(before.as_ref()).and_then(|side| side.source.as_ref());
+    json!({
+        "id": id.as_str(),
+        "change": match (before, after) {
+            (None, _) => "added",
+            (_, None) => "removed",
+            _ => "changed",
+        },
+        "attributes": differences.attributes.iter().map(attribute).collect::<Vec<_>>(),
+        "requires_added": differences.requires_added,
+        "requires_removed": differences.requires_removed,
+        "source": json::source(source),
+    })
+}
+
+fn closing(from: VersionNumber, to: VersionNumber, counts: &Counts) -> String {
+    let number = style::grouped;
+    if counts.total() == 0 {
+        return format!("version {to} is the same as version {from}");
+    }
+    format!(
+        "version {from} to {to}: {}, {}, {}",
+        style::added(&format!("{} added", number(counts.added))),
+        style::warning(&format!("{} changed", number(counts.changed))),
+        style::removed(&format!("{} removed", number(counts.removed))),
+    )
+}

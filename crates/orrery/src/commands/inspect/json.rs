@@ -1,0 +1,87 @@
+//! The JSON forms that several commands share.
+
+use orrery_model::{Source, Timestamp};
+use orrery_store::{Action, Parameter, ParameterSource, ResourceSummary, VersionInfo};
+use serde_json::{Value, json};
+
+use super::text;
+
+pub(crate) fn time(at: Option<Timestamp>) -> Value {
+    at.map_or(Value::Null, |at| at.to_string().into())
+}
+
+pub(crate) fn source(source: Option<&Source>) -> Value {
+    source.map_or(
+        Value::Null,
+        |source| json!({ "file": &*source.file, "line": source.line, "column": source.column }),
+    )
+}
+
+pub(crate) fn resource(resource: &ResourceSummary) -> Value {
+    let state = &resource.state;
+    json!({
+        "id": resource.id.as_str(),
+        "type": resource.id.entity(),
+        "agent": resource.id.agent(),
+        "status": resource.status.as_str(),
+        "last_run": time(state.last_run_at),
+        "last_outcome": state.last_outcome.map(|outcome| outcome.as_str()),
+        "attempts": state.attempts,
+        "parked": state.parked,
+        "source": source(resource.source.as_ref()),
+    })
+}
+
+pub(crate) fn action(action: &Action) -> Value {
+    let log = action.log.iter().map(|line| {
+        json!({
+            "at": time(Some(line.at)),
+            "level": line.level.as_str(),
+            "message": line.message,
+            "values": line.values,
+        })
+    });
+    let attributes = action.change.attributes.iter().map(|change| {
+        json!({ "name": change.name, "current": change.current, "desired": change.desired })
+    });
+    json!({
+        "kind": text::action_kind(action.kind),
+        "version": action.version.0,
+        "started": time(Some(action.started)),
+        "finished": time(action.finished),
+        "outcome": action.outcome.map(|outcome| outcome.as_str()),
+        "change": action.change.kind.as_str(),
+        "attributes": attributes.collect::<Vec<_>>(),
+        "log": log.collect::<Vec<_>>(),
+    })
+}
+
+pub(crate) fn version(version: &VersionInfo) -> Value {
+    json!({
+        "number": version.number.0,
+        "made": time(Some(version.made_at)),
+        "released": version.released,
+        "resources": version.total,
+        "added": version.added,
+        "changed": version.changed,
+        "removed": version.removed,
+        "message": text::message(&version.info),
+        "info": version.info,
+    })
+}
+
+pub(crate) fn fact(fact: &Parameter) -> Value {
+    json!({
+        "resource": fact.resource.as_ref().map(|id| id.as_str()),
+        "name": fact.name,
+        "value": fact.value,
+        "source": match fact.source {
+            ParameterSource::Fact => "fact",
+            ParameterSource::Plugin => "plugin",
+            ParameterSource::User => "user",
+            ParameterSource::Report => "report",
+        },
+        "updated": time(Some(fact.updated)),
+        "expires": fact.expires,
+    })
+}

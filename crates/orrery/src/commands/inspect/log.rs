@@ -1,0 +1,99 @@
+//! `orrery log`: what was done to a resource, the latest first.
+
+use std::fmt::Write as _;
+
+use orrery_model::{ChangeKind, LogLevel, LogLine};
+use orrery_store::{Action, Store};
+use serde_json::{Value, json};
+
+use super::changes::Difference;
+use super::{Look, Trouble, find, json, print_json, text};
+use crate::cli_inspect::Log;
+use crate::{Exit, output, style};
+
+pub(crate) fn run(look: &Look, options: &Log, verbose: bool) -> Result<Exit, Trouble> {
+    let resource = find::one(look, &options.resource)?;
+    let id = resource.id.as_str();
+    let mut actions = look.store.actions(look.environment, id, None, options.limit + 1)?;
+    let more = actions.len() > options.limit;
+    actions.truncate(options.limit);
+    if options.look.json {
+        let actions: Vec<Value> = actions.iter().map(json::action).collect();
+        let mut form = json!({ "resource": json::resource(&resource), "actions": actions });
+        form["more"] = more.into();
+        print_json(&form)?;
+        return Ok(Exit::Done);
+    }
+    let mut out = String::new();
+    for action in &actions {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        write_action(&mut out, action, verbose);
+    }
+    if !output::print_styled(&out) {
+        return Ok(Exit::Error);
+    }
+    let id = style::harmless(id);
+    let entries = match actions.len() {
+        0 => "no entry".to_owned(),
+        1 => "1 entry".to_owned(),
+        count => format!("{} entries", style::grouped(count)),
+    };
+    let rest = if more { "; there are older ones: --limit N" } else { "" };
+    output::say(&format!("{id}: {entries}{rest}"));
+    Ok(Exit::Done)
+}
+
+fn write_action(out: &mut String, action: &Action, verbose: bool) {
+    let started = style::heading(&text::moment(action.started));
+    let kind = text::action_kind(action.kind).replace('_', " ");
+    let _ = write!(out, "{started}  {kind} of version {}: ", action.version);
+    match (action.outcome, action.finished) {
+        (Some(outcome), Some(finished)) => {
+            out.push_str(&text::coloured_outcome(outcome));
+            if action.change.kind != ChangeKind::NoChange {
+                let _ = write!(out, ", {}", action.change.kind.as_str());
+            }
+            let _ = writeln!(out, " ({})", style::duration(finished.since(action.started)));
+        }
+        _ => {
+            let _ = writeln!(out, "{}", style::warning("cut off, the engine ended before it did"));
+        }
+    }
+    for change in &action.change.attributes {
+        let (before, after) = (change.current.clone(), change.desired.clone());
+        let difference =
+            Difference { name: change.name.clone(), before: Some(before), after: Some(after) };
+        difference.write(out, 2);
+    }
+    let hidden = if verbose { None } else { Some(LogLevel::Debug) };
+    for line in action.log.iter().filter(|line| Some(line.level) != hidden) {
+        write_line(out, line);
+    }
+}
+
+fn write_line(out: &mut String, line: &LogLine) {
+    let word = format!("{:<8}", line.level.as_str());
+    let level = match line.level {
+        LogLevel::Debug | LogLevel::Info => word,
+        LogLevel::Warning => style::warning(&word),
+        LogLevel::Error | LogLevel::Critical => style::error(&word),
+    };
+    let message = style::harmless(&line.message).replace('\n', "\n    ");
+    let _ = write!(out, "  {}  {level}  {message}", text::clock(line.at));
+    // A text of several lines, such as what a command printed, stands below.
+    let is_block = |value: &Value| {
+        value.as_str().is_some_and(|text| text.trim_end_matches('\n').contains('\n'))
+    };
+    for (name, value) in line.values.iter().filter(|(_, value)| !is_block(value)) {
+        let _ = write!(out, "  {}={}", style::harmless(name), text::log_value(value));
+    }
+    out.push('\n');
+    for (name, value) in line.values.iter().filter(|(_, value)| is_block(value)) {
+        let _ = writeln!(out, "    {}:", style::harmless(name));
+        for text in value.as_str().unwrap_or_default().lines() {
+            let _ = writeln!(out, "      {}", style::harmless(text));
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! `orrery status`: the deployment on one screen.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use orrery_model::{Status, VersionNumber};
+use orrery_store::{
+    ActionKind, Agent, Holder, ResourceFilter, ResourceSummary, Store, VersionInfo, current_writer,
+};
+use serde_json::{Value, json};
+
+use super::{Look, Trouble, json, nothing_deployed, print_json, text};
+use crate::cli_inspect::ShowStatus;
+use crate::{Exit, output, style};
+
+/// How many resources are shown with what is wrong, and how many agents by name.
+const PROBLEMS_MAX: usize = 10;
+const AGENTS_MAX: usize = 8;
+
+/// States that want attention, the worst first.
+const PROBLEMS: [Status; 6] = [
+    Status::Failed,
+    Status::Unavailable,
+    Status::NonCompliant,
+    Status::Undefined,
+    Status::Skipped,
+    Status::SkippedForUndefined,
+];
+
+/// How many of the last actions are searched for a deploy.
+const ACTIONS_MAX: usize = 10;
+
+struct Overview {
+    version: VersionInfo,
+    processed: Option<VersionNumber>,
+    counts: BTreeMap<Status, u64>,
+    agents: Vec<Agent>,
+    writer: Option<Holder>,
+    problems: Vec<(ResourceSummary, Option<String>)>,
+    problem_count: u64,
+}
+
+pub(crate) fn run(look: &Look, options: &ShowStatus) -> Result<Exit, Trouble> {
+    let overview = Overview::read(look)?;
+    if options.look.json {
+        print_json(&overview.as_json())?;
+    } else if !output::print_styled(&overview.as_text(look)) {
+        return Ok(Exit::Error);
+    }
+    if !options.look.json {
+        output::say(&overview.closing());
+    }
+    Ok(if overview.is_done() { Exit::Done } else { Exit::Pending })
+}
+
+impl Overview {
+    fn read(look: &Look) -> Result<Self, Trouble> {
+        let version = look.released()?.ok_or_else(|| nothing_deployed(&look.file))?;
+        let processed = look.store.processed_version(look.environment)?;
+        let counts = look.store.count_statuses(look.environment)?;
+        let agents = look.store.agents(look.environment)?;
+        let writer = current_writer(&look.file)?;
+        let count = |status: &Status| counts.get(status).copied().unwrap_or(0);
+        let problem_count = PROBLEMS.iter().map(count).sum();
+        let mut problems = Vec::new();
+        for status in PROBLEMS.into_iter().filter(|status| count(status) > 0) {
+            let room = PROBLEMS_MAX - problems.len();
+            if room == 0 {
+                break;
+            }
+            let filter = ResourceFilter { statuses: vec![status], ..ResourceFilter::default() };
+            let page = look.store.list_resources(look.environment, &filter, None, room)?;
+            for resource in page.resources {
+                let message = message(look, &resource)?;
+                problems.push((resource, message));
+            }
+        }
+        Ok(Overview { version, processed, counts, agents, writer, problems, problem_count })
+    }
+
+    /// Everything that is wanted is there.
+    fn is_done(&self) -> bool {
+        let others = self.counts.iter().filter(|(status, count)| {
+            **count > 0 && !matches!(status, Status::Deployed | Status::Orphaned)
+        });
+        others.count() == 0 && self.processed == Some(self.version.number)
+    }
+
+    /// Without those that are no longer wanted.
+    fn total(&self) -> u64 {
+        let wanted = self.counts.iter().filter(|(status, _)| **status != Status::Orphaned);
+        wanted.map(|(_, count)| count).sum()
+    }
+
+    fn as_text(&self, look: &Look) -> String {
+        let mut out = String::new();
+        let VersionInfo { number, made_at, info, .. } = &self.version;
+        let made = text::moment(*made_at);
+        let message = text::message(info).map(|text| format!(", {}", style::harmless(text)));
+        let _ = write!(out, "version  {number} of {made}{}", message.unwrap_or_default());
+        if self.processed != Some(*number) {
+            let waiting = match self.processed {
+                Some(processed) => format!("not deployed yet, the last one was {processed}"),
+                None => "not deployed yet".to_owned(),
+            };
+            let _ = write!(out, " ({})", style::warning(&waiting));
+        }
+        let now = match &self.writer {
+            Some(holder) => style::help(&style::harmless(&format!("{holder} is at work"))),
+            None => "nothing is being deployed".to_owned(),
+        };
+        let _ = writeln!(out, "\nnow      {now}");
+        let _ = writeln!(out, "agents   {}", self.agents());
+        if !self.counts.is_empty() {
+            out.push('\n');
+            self.write_counts(&mut out);
+        }
+        for (resource, message) in &self.problems {
+            let status = text::coloured(resource.status, resource.status.as_str());
+            let id = style::harmless(resource.id.as_str());
+            let place =
+                resource.source.as_ref().map(|source| format!("  ({})", look.place(source)));
+            let _ = writeln!(out, "\n{status}  {id}{}", place.unwrap_or_default());
+            if let Some(message) = message {
+                let message = style::harmless(message).replace('\n', "\n    ");
+                let _ = writeln!(out, "    {message}");
+            }
+        }
+        self.write_rest(&mut out);
+        out
+    }
+
+    fn agents(&self) -> String {
+        if self.agents.is_empty() {
+            return "none".to_owned();
+        }
+        // The paused ones are what somebody has to know.
+        let (paused, others): (Vec<&Agent>, Vec<&Agent>) =
+            self.agents.iter().partition(|agent| agent.paused);
+        let name = |agent: &&Agent| {
+            let name = style::harmless(&agent.name);
+            if agent.paused { style::warning(&format!("{name} (paused)")) } else { name }
+        };
+        let all: Vec<&Agent> = paused.into_iter().chain(others).collect();
+        let mut text = all.iter().take(AGENTS_MAX).map(name).collect::<Vec<_>>().join(", ");
+        if all.len() > AGENTS_MAX {
+            text += &format!(" and {} more", style::grouped(all.len() - AGENTS_MAX));
+        }
+        text
+    }
+
+    fn write_counts(&self, out: &mut String) {
+        let number = |count: u64| style::grouped(usize::try_from(count).unwrap_or(usize::MAX));
+        let rows: Vec<(Status, String)> = self
+            .counts
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(status, count)| (*status, number(*count)))
+            .collect();
+        let width = rows.iter().map(|(_, number)| number.len()).max().unwrap_or(0);
+        for (status, number) in rows {
+            let _ = writeln!(out, "{number:>width$} {}", text::coloured(status, status.as_str()));
+        }
+    }
+
+    /// What did not fit on the screen.
+    fn write_rest(&self, out: &mut String) {
+        let left = self.problem_count.saturating_sub(self.problems.len() as u64);
+        if left == 0 {
+            return;
+        }
+        let there = |status: &&Status| self.counts.get(status).is_some_and(|count| *count > 0);
+        let words: Vec<&str> =
+            PROBLEMS.iter().filter(there).map(|status| status.as_str()).collect();
+        let left = style::grouped(usize::try_from(left).unwrap_or(usize::MAX));
+        let words = words.join(",");
+        let _ = writeln!(out, "\n… and {left} more: orrery resources --status {words}");
+    }
+
+    fn closing(&self) -> String {
+        let total = usize::try_from(self.total()).unwrap_or(usize::MAX);
+        let resources = style::count(total, "resource");
+        if self.is_done() {
+            return format!("{}: {resources}", style::good("all is deployed"));
+        }
+        let mut wanted = self.counts.clone();
+        wanted.remove(&Status::Orphaned);
+        match &*text::tally(&wanted) {
+            "" => resources,
+            tally => format!("{resources}: {tally}"),
+        }
+    }
+
+    fn as_json(&self) -> Value {
+        let problems = self.problems.iter().map(|(resource, message)| {
+            let mut form = json::resource(resource);
+            form["message"] = message.as_deref().into();
+            form
+        });
+        let statuses: serde_json::Map<String, Value> = Status::ALL
+            .into_iter()
+            .map(|status| {
+                let count = self.counts.get(&status).copied().unwrap_or(0);
+                (status.as_str().to_owned(), count.into())
+            })
+            .collect();
+        let agents =
+            self.agents.iter().map(|agent| json!({ "name": agent.name, "paused": agent.paused }));
+        let writer = self.writer.as_ref().map(|holder| {
+            json!({
+                "command": holder.command,
+                "pid": holder.pid,
+                "host": holder.host,
+                "since": json::time(Some(holder.since)),
+            })
+        });
+        json!({
+            "done": self.is_done(),
+            "version": json::version(&self.version),
+            "processed": self.processed.map(|number| number.0),
+            "running": writer,
+            "agents": agents.collect::<Vec<_>>(),
+            "statuses": statuses,
+            "problems": problems.collect::<Vec<_>>(),
+            "problem_count": self.problem_count,
+        })
+    }
+}
+
+/// What is wrong with a resource that is not as wanted, in a line.
+pub(crate) fn message(look: &Look, resource: &ResourceSummary) -> Result<Option<String>, Trouble> {
+    match resource.status {
+        Status::Undefined => return Ok(Some("an attribute is not known yet".to_owned())),
+        Status::SkippedForUndefined => {
+            return Ok(Some("something that it requires is not known yet".to_owned()));
+        }
+        _ => {}
+    }
+    let id = resource.id.as_str();
+    let actions = look.store.actions(look.environment, id, None, ACTIONS_MAX)?;
+    let last = actions.iter().find(|action| action.kind == ActionKind::Deploy);
+    Ok(last.and_then(text::complaint))
+}

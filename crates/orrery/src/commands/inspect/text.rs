@@ -1,0 +1,270 @@
+//! How times, states and values read, and tables of them.
+
+use std::collections::BTreeMap;
+
+use orrery_model::{LogLevel, OutcomeStatus, Status, Timestamp};
+use orrery_store::{Action, ActionKind};
+use serde_json::Value;
+
+use crate::style;
+
+/// Longer values are cut; `--json` has all of them.
+const VALUE_MAX: usize = 100;
+
+/// How many resources a message names.
+const NAMED_MAX: usize = 3;
+
+/// `2026-11-16 09:30:00Z`
+pub(crate) fn moment(at: Timestamp) -> String {
+    let text = at.to_string();
+    let seconds = text.split_once('.').map_or(&*text, |(seconds, _)| seconds);
+    seconds.replacen('T', " ", 1) + "Z"
+}
+
+/// `09:30:00.123`
+pub(crate) fn clock(at: Timestamp) -> String {
+    let text = at.to_string();
+    let time = text.split_once('T').map_or(&*text, |(_, time)| time);
+    time.get(..12).unwrap_or(time).to_owned()
+}
+
+/// A word in the colour of a status.
+pub(crate) fn coloured(status: Status, text: &str) -> String {
+    match status {
+        Status::Deployed => style::good(text),
+        Status::Failed | Status::Unavailable => style::error(text),
+        Status::Skipped
+        | Status::NonCompliant
+        | Status::Undefined
+        | Status::SkippedForUndefined => style::warning(text),
+        Status::Available | Status::Deploying => style::help(text),
+        Status::Orphaned => text.to_owned(),
+    }
+}
+
+pub(crate) fn coloured_outcome(outcome: OutcomeStatus) -> String {
+    let text = outcome.as_str();
+    match outcome {
+        OutcomeStatus::Deployed => style::good(text),
+        OutcomeStatus::Failed | OutcomeStatus::Unavailable => style::error(text),
+        OutcomeStatus::Skipped
+        | OutcomeStatus::SkippedForDependency
+        | OutcomeStatus::NonCompliant => style::warning(text),
+    }
+}
+
+pub(crate) fn action_kind(kind: ActionKind) -> &'static str {
+    match kind {
+        ActionKind::Deploy => "deploy",
+        ActionKind::DryRun => "dry_run",
+        ActionKind::GetFacts => "get_facts",
+        ActionKind::Other => "other",
+    }
+}
+
+/// `4 deployed, 1 failed`
+pub(crate) fn tally(counts: &BTreeMap<Status, u64>) -> String {
+    let parts = counts.iter().filter(|(_, count)| **count > 0).map(|(status, count)| {
+        let number = style::grouped(usize::try_from(*count).unwrap_or(usize::MAX));
+        coloured(*status, &format!("{number} {}", status.as_str()))
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
+/// A value in one line, cut if it is long.
+pub(crate) fn value(value: &Value) -> String {
+    let text = value.to_string();
+    let length = text.chars().count();
+    if length <= VALUE_MAX {
+        return style::harmless(&text);
+    }
+    let start: String = text.chars().take(VALUE_MAX).collect();
+    format!("{}… ({})", style::harmless(&start), style::count(length, "character"))
+}
+
+/// The value of a log line: a plain word stands without quotes.
+pub(crate) fn log_value(given: &Value) -> String {
+    match given {
+        Value::String(text)
+            if !text.is_empty()
+                && text.len() <= VALUE_MAX
+                && !text.contains(|c: char| c.is_whitespace() || c == '"') =>
+        {
+            style::harmless(text)
+        }
+        other => value(other),
+    }
+}
+
+/// What a run that did not end well had to say: its last complaint, or its last line.
+pub(crate) fn complaint(action: &Action) -> Option<String> {
+    if action.outcome.is_none() {
+        return Some("it was cut off: the engine ended before it did".to_owned());
+    }
+    let line = action.log.iter().rfind(|line| line.level >= LogLevel::Warning);
+    let line = line.or_else(|| {
+        action.log.last().filter(|_| action.outcome != Some(OutcomeStatus::Deployed))
+    })?;
+    let mut message = line.message.clone();
+    if action.outcome == Some(OutcomeStatus::SkippedForDependency)
+        && let Some(Value::Array(resources)) = line.values.get("resources")
+    {
+        let names: Vec<&str> = resources.iter().filter_map(Value::as_str).collect();
+        if !names.is_empty() {
+            message += &format!(": {}", some_of(&names));
+        }
+    }
+    Some(message)
+}
+
+/// What a line suggests, if it does.
+pub(crate) fn hint(action: &Action) -> Option<&str> {
+    action.log.iter().rev().find_map(|line| line.values.get("hint")?.as_str())
+}
+
+/// The first few of some names.
+pub(crate) fn some_of(names: &[&str]) -> String {
+    let mut text = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");
+    if names.len() > NAMED_MAX {
+        text += &format!(" and {} more", names.len() - NAMED_MAX);
+    }
+    text
+}
+
+/// What people said about a version.
+pub(crate) fn message(info: &Value) -> Option<&str> {
+    let spoken = |value: &'_ Value| value.as_str().is_some_and(|text| !text.is_empty());
+    [info, &info["message"], &info["export_metadata"]["message"]]
+        .into_iter()
+        .find(|value| spoken(value))
+        .and_then(Value::as_str)
+}
+
+/// Aligns columns; the last one is as long as it is. Texts come without styles.
+pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let lengths =
+            rows.iter().filter_map(|row| row.get(column)).map(|text| text.chars().count());
+        lengths.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(text, width)| format!("{text:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use orrery_model::{Change, LogLine, VersionNumber};
+    use orrery_store::{Holder, LeaseRequest, SqliteStore, Store};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn times_are_short_and_in_utc() {
+        let at = Timestamp(1_794_821_400_123_456);
+        assert_eq!(moment(at), "2026-11-16 09:30:00Z");
+        assert_eq!(clock(at), "09:30:00.123");
+        assert_eq!(moment(Timestamp::default()), "1970-01-01 00:00:00Z");
+    }
+
+    #[test]
+    fn long_values_are_cut_and_controls_made_visible() {
+        assert_eq!(value(&json!({"a": [1, "x"]})), r#"{"a":[1,"x"]}"#);
+        assert_eq!(value(&json!("a\u{202e}b")), "\"a\u{fffd}b\"");
+        let cut = value(&json!("é".repeat(200)));
+        assert!(cut.ends_with("é… (202 characters)"), "{cut}");
+        assert_eq!(log_value(&json!("/etc/motd")), "/etc/motd");
+        assert_eq!(log_value(&json!("two words")), "\"two words\"");
+        assert_eq!(log_value(&json!("")), "\"\"");
+        assert_eq!(log_value(&json!(5)), "5");
+    }
+
+    #[test]
+    fn columns_are_aligned_by_characters() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let lines = table(&[row(["A", "BB", "C"]), row(["éé", "b", ""]), row(["a", "b", "long"])]);
+        assert_eq!(lines, ["A   BB  C", "éé  b", "a   b   long"]);
+    }
+
+    #[test]
+    fn messages_are_found_where_exporters_put_them() {
+        assert_eq!(message(&json!("by hand")), Some("by hand"));
+        assert_eq!(message(&json!({"message": "a"})), Some("a"));
+        assert_eq!(message(&json!({"export_metadata": {"message": "b"}})), Some("b"));
+        assert_eq!(message(&json!({"message": ""})), None);
+        assert_eq!(message(&json!(null)), None);
+    }
+
+    /// An action can only come from a store.
+    fn action(outcome: OutcomeStatus, log: &[LogLine]) -> Action {
+        let store = SqliteStore::in_memory().unwrap();
+        let environment = store.default_environment().unwrap();
+        let id: orrery_model::ResourceId = "a::B[c,d=e]".parse().unwrap();
+        let attributes = orrery_model::Attributes::parse("{}").unwrap();
+        let resource = orrery_model::Resource::new(id.clone(), attributes, Vec::new());
+        let now = Timestamp(0);
+        let put = orrery_store::NewVersion {
+            number: None,
+            made_at: now,
+            info: &Value::Null,
+            scope: orrery_store::Scope::All,
+            resources: &[resource],
+            unknowns: &[],
+            released: true,
+            only_if_changed: false,
+            lease: None,
+        };
+        let put = store.put_version(environment, &put).unwrap();
+        let holder = Holder::this_process("test", now);
+        let request = LeaseRequest { holder, now, expires: None };
+        let lease = store.acquire_lease(environment, &request).unwrap();
+        let change = Change::default();
+        let record = orrery_store::ActionRecord {
+            kind: ActionKind::Deploy,
+            version: VersionNumber(1),
+            started: now,
+            finished: now,
+            outcome,
+            change: &change,
+            log,
+        };
+        let resource = put.keys[0];
+        let result =
+            orrery_store::ResultRecord { resource, state: None, action: Some(record), facts: &[] };
+        store.record_results(&lease, &[result]).unwrap();
+        store.actions(environment, id.as_str(), None, 1).unwrap().remove(0)
+    }
+
+    fn line(level: LogLevel, message: &str, values: Value) -> LogLine {
+        let values = values.as_object().cloned().unwrap_or_default();
+        LogLine { at: Timestamp(0), level, message: message.to_owned(), values }
+    }
+
+    #[test]
+    fn the_last_complaint_of_a_run_is_its_message() {
+        let log = [
+            line(LogLevel::Warning, "careful", json!({})),
+            line(LogLevel::Error, "no space", json!({"hint": "make some"})),
+            line(LogLevel::Info, "gave up", json!({})),
+        ];
+        let failed = action(OutcomeStatus::Failed, &log);
+        assert_eq!(complaint(&failed).as_deref(), Some("no space"));
+        assert_eq!(hint(&failed), Some("make some"));
+        let skipped = action(OutcomeStatus::Skipped, &log[2..]);
+        assert_eq!(complaint(&skipped).as_deref(), Some("gave up"));
+        assert_eq!(complaint(&action(OutcomeStatus::Deployed, &log[2..])), None);
+        let waits = line(
+            LogLevel::Info,
+            "something that it requires is not deployed",
+            json!({"resources": ["a", "b", "c", "d", "e"]}),
+        );
+        let waits = action(OutcomeStatus::SkippedForDependency, &[waits]);
+        let text = "something that it requires is not deployed: a, b, c and 2 more";
+        assert_eq!(complaint(&waits).as_deref(), Some(text));
+    }
+}

@@ -1,0 +1,102 @@
+//! `orrery versions`: the history of the desired state.
+
+use orrery_model::VersionNumber;
+use orrery_store::{Store, VersionInfo};
+use serde_json::{Value, json};
+
+use super::{Look, Trouble, json, print_json, text};
+use crate::cli_inspect::Versions;
+use crate::{Exit, output, style};
+
+const HEADINGS: [&str; 8] =
+    ["VERSION", "MADE", "STATE", "RESOURCES", "ADDED", "CHANGED", "REMOVED", "MESSAGE"];
+
+pub(crate) fn run(look: &Look, options: &Versions) -> Result<Exit, Trouble> {
+    let mut versions = look.versions()?;
+    let total = versions.len();
+    versions.reverse();
+    versions.truncate(options.limit.unwrap_or(usize::MAX));
+    let processed = look.store.processed_version(look.environment)?;
+    if options.look.json {
+        let list = versions.iter().map(|version| {
+            let mut form = json::version(version);
+            form["state"] = state(version, processed).into();
+            form
+        });
+        let list: Vec<Value> = list.collect();
+        print_json(&json!({ "versions": list, "processed": processed.map(|number| number.0) }))?;
+        return Ok(Exit::Done);
+    }
+    let mut rows = vec![HEADINGS.map(str::to_owned).to_vec()];
+    rows.extend(versions.iter().map(|version| row(version, processed)));
+    let mut out = String::new();
+    for (number, line) in text::table(&rows).iter().enumerate() {
+        out += &if number == 0 { style::heading(line) } else { line.clone() };
+        out.push('\n');
+    }
+    if !versions.is_empty() && !output::print_styled(&out) {
+        return Ok(Exit::Error);
+    }
+    let shown = style::count(versions.len(), "version");
+    let of = if versions.len() < total { format!(" of {total}") } else { String::new() };
+    output::say(&format!("{shown}{of}"));
+    Ok(Exit::Done)
+}
+
+fn row(version: &VersionInfo, processed: Option<VersionNumber>) -> Vec<String> {
+    let number = |count: u64| style::grouped(usize::try_from(count).unwrap_or(usize::MAX));
+    let first_line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
+    let message = text::message(&version.info).map(first_line).unwrap_or_default();
+    vec![
+        version.number.to_string(),
+        text::moment(version.made_at),
+        state(version, processed).to_owned(),
+        number(version.total),
+        number(version.added),
+        number(version.changed),
+        number(version.removed),
+        style::harmless(&message),
+    ]
+}
+
+/// What a version means at present.
+fn state(version: &VersionInfo, processed: Option<VersionNumber>) -> &'static str {
+    let newer = processed.is_none_or(|processed| version.number > processed);
+    if Some(version.number) == processed {
+        "active"
+    } else if newer && version.released {
+        "released"
+    } else if newer {
+        "candidate"
+    } else if version.released {
+        "retired"
+    } else {
+        "skipped"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orrery_model::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_version_is_called_by_where_it_stands_to_the_processed_one() {
+        let version = |number, released| VersionInfo {
+            number: VersionNumber(number),
+            made_at: Timestamp(0),
+            released,
+            info: Value::Null,
+            total: 0,
+            added: 0,
+            changed: 0,
+            removed: 0,
+        };
+        let processed = Some(VersionNumber(3));
+        let words = [(2, true), (2, false), (3, true), (4, true), (4, false)];
+        let words = words.map(|(number, released)| state(&version(number, released), processed));
+        assert_eq!(words, ["retired", "skipped", "active", "released", "candidate"]);
+        assert_eq!(state(&version(1, true), None), "released");
+    }
+}
