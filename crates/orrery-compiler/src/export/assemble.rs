@@ -89,6 +89,9 @@ impl<'m, 'd> Assembly<'m, 'd> {
 
     pub(super) fn draft_all(&mut self) {
         let instances = &self.drafter.model.graph.instances;
+        let count = instances.iter().filter(|of| !self.plans.of(of.entity).is_empty()).count();
+        self.nodes.reserve_exact(count);
+        self.resources.reserve_exact(count);
         let mut without_handler: BTreeMap<EntityId, (usize, InstanceId)> = BTreeMap::new();
         for (number, of) in instances.iter().enumerate() {
             let instance = InstanceId(number as u32);
@@ -333,7 +336,8 @@ impl<'m, 'd> Assembly<'m, 'd> {
         }
         order::arrange(&mut self.resources, place);
         self.resources.truncate(kept);
-        let resources = self.resources.into_iter().flatten().collect();
+        // Taken as they lie in memory: only what is there comes first.
+        let resources = self.resources.into_iter().map_while(|resource| resource).collect();
         Exported { resources, unknowns, problems, notes, unmanaged: self.unmanaged }
     }
 

@@ -1,6 +1,7 @@
 //! How the instances of one entity become resources, worked out once: declarations name attributes,
 //! plans know their slots.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use orrery_model::ResourceType;
@@ -67,8 +68,8 @@ pub(super) struct Plan<'d> {
     pub fields: Vec<Field>,
 }
 
-/// The plans of an entity: one in nearly all cases.
-pub(super) type PlanNumbers = SmallVec<[u32; 1]>;
+/// The plans of an entity, which stand side by side: one in nearly all cases.
+pub(super) type PlanNumbers = Range<u32>;
 
 pub(super) struct Plans<'m, 'd> {
     program: &'m Program,
@@ -106,15 +107,12 @@ impl<'m, 'd> Plans<'m, 'd> {
         if let Some(known) = &self.of[entity.index()] {
             return known.clone();
         }
-        let made: PlanNumbers = self
-            .declarations(entity)
-            .into_iter()
-            .map(|declaration| {
-                let plan = self.make(entity, declaration);
-                self.all.push(plan);
-                (self.all.len() - 1) as u32
-            })
-            .collect();
+        let first = self.all.len() as u32;
+        for declaration in self.declarations(entity) {
+            let plan = self.make(entity, declaration);
+            self.all.push(plan);
+        }
+        let made = first..self.all.len() as u32;
         self.of[entity.index()] = Some(made.clone());
         made
     }

@@ -3,6 +3,7 @@
 mod identity;
 mod left_out;
 mod models;
+mod pages;
 mod properties;
 mod reference;
 mod values;

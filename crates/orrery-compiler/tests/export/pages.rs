@@ -1,0 +1,63 @@
+//! The pages about problems of the export: the example of each has the problem and says so in these words.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use orrery_compiler::compile;
+use orrery_compiler::export::export;
+use orrery_compiler::files::Memory;
+use orrery_compiler::project::Options;
+use orrery_model::ResourceType;
+
+use crate::models::NULL_FIELDS;
+
+const PAGES: [&str; 7] = [
+    "agent-not-found",
+    "duplicate-resource",
+    "invalid-resource-id",
+    "requirement-cycle",
+    "requirement-left-out",
+    "several-resource-sets",
+    "unserializable-field",
+];
+
+fn page(id: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join("docs/diagnostics").join(format!("{id}.md"))
+}
+
+/// The content of the first fence with this word.
+fn fence<'t>(text: &'t str, word: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(&format!("```{word}\n"))?;
+    rest.split_once("```").map(|(content, _)| content)
+}
+
+#[test]
+fn every_page_shows_its_problem() {
+    let declarations = [
+        ResourceType::new("std::testing::NullResource", "agentname", "name", NULL_FIELDS),
+        ResourceType::new("exec::Run", "host.name", "command", &["environment"]),
+        ResourceType::new("web::Site", "device.name", "name", &["root"]),
+    ];
+    for id in PAGES {
+        let text = fs::read_to_string(page(id)).unwrap_or_else(|error| panic!("{id}: {error}"));
+        let mut files = Memory::default();
+        files.add("/p/project.yml", "name: test\nmodulepath: libs\n");
+        files.add("/p/main.cf", fence(&text, "inmanta").expect("an example"));
+        if let Some(module) = fence(&text, "inmanta,file=libs/web/model/_init.cf") {
+            files.add("/p/libs/web/module.yml", "name: web\nversion: 1.0\nlicense: ASL\n");
+            files.add("/p/libs/web/model/_init.cf", module);
+        }
+        let compiled = compile(&files, &Options::new("/p"));
+        let model = compiled.model.as_ref().unwrap_or_else(|| panic!("{id} does not compile"));
+        let exported = export(model, &compiled.sources, &declarations);
+        let texts: Vec<String> = exported
+            .problems
+            .iter()
+            .filter(|problem| problem.diagnostic_id() == id)
+            .map(ToString::to_string)
+            .collect();
+        let shown = fence(&text, "text").expect("the message").trim_end();
+        assert!(texts.iter().any(|text| text == shown), "{id} has {texts:?}");
+    }
+}
