@@ -106,18 +106,28 @@ pub fn current_writer(store: &Path) -> Result<Option<Holder>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(StoreError::io(&path, error)),
     };
-    match file.try_lock_shared() {
-        Ok(()) => Ok(None),
-        Err(TryLockError::WouldBlock) => {
-            Ok(Some(read_holder(&mut file).unwrap_or_else(|| Holder {
+    for attempt in 1.. {
+        match file.try_lock_shared() {
+            Ok(()) => break,
+            Err(TryLockError::Error(error)) => return Err(StoreError::io(&path, error)),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        if let Some(holder) = read_holder(&mut file) {
+            return Ok(Some(holder));
+        }
+        // Who says no name has just come, has just gone, or left the lock for an instant to a child process that
+        // is about to become another program.
+        if attempt == ATTEMPTS {
+            return Ok(Some(Holder {
                 pid: 0,
                 host: "unknown".to_owned(),
                 command: "unknown".to_owned(),
                 since: Timestamp::default(),
-            })))
+            }));
         }
-        Err(TryLockError::Error(error)) => Err(StoreError::io(&path, error)),
+        std::thread::sleep(PAUSE);
     }
+    Ok(None)
 }
 
 fn lock_path(store: &Path) -> PathBuf {
@@ -128,6 +138,7 @@ fn lock_path(store: &Path) -> PathBuf {
 
 fn read_holder(file: &mut File) -> Option<Holder> {
     let mut text = String::new();
+    file.rewind().ok()?;
     file.read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }

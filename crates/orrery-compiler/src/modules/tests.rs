@@ -244,10 +244,11 @@ fn a_built_in_module_can_give_way_to_an_installed_one() {
         module(&load(&[("main.cf", "import exec\n")]).unwrap(), "exec").origin,
         Origin::Builtin
     );
+    let setup = V2.replace("inmanta-module-w", "inmanta-module-exec");
     let installed = [
         ("main.cf", "import exec\n"),
         ("SITE/inmanta_plugins/exec/__init__.py", ""),
-        ("SITE/inmanta_plugins/exec/setup.cfg", V2),
+        ("SITE/inmanta_plugins/exec/setup.cfg", &*setup),
         ("SITE/inmanta_plugins/exec/model/_init.cf", ""),
     ];
     assert_eq!(module(&load(&installed).unwrap(), "exec").origin, Origin::Python);
