@@ -17,10 +17,14 @@ mod bad_input;
 mod comparator_checks;
 mod compare;
 mod corpus;
+mod crashes;
+mod deploys;
 mod documents;
+mod failures;
 mod inspection;
 mod models;
 mod pages;
+mod playground;
 mod sessions;
 mod stores;
 
@@ -67,6 +71,9 @@ fn main() -> Result<ExitCode> {
     trials.extend(sessions::trials()?);
     trials.extend(bad_input::trials());
     trials.extend(inspection::trials());
+    trials.extend(deploys::trials());
+    trials.extend(failures::trials());
+    trials.extend(crashes::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     eprintln!(
         "{compared} cases are to agree with the reference, {differing} differ on purpose, \
