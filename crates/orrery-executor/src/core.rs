@@ -380,11 +380,14 @@ impl Core {
         });
     }
 
-    /// Whether somebody hears of its changes.
+    /// Whether somebody would reload for its changes: those that never ended well have nothing to reload.
     fn may_cause_reloads(&self, index: ResourceIndex) -> bool {
-        let flags = |index| self.scheduler.flags(index).unwrap_or_default();
-        let sends = flags(index).send_event && !self.discard;
-        sends && self.scheduler.dependents(index).into_iter().any(|one| flags(one).receive_events)
+        let sends = self.scheduler.flags(index).is_some_and(|flags| flags.send_event);
+        let reloads = |one: ResourceIndex| {
+            self.scheduler.flags(one).is_some_and(|flags| flags.receive_events)
+                && self.scheduler.state(one).is_some_and(|state| state.last_success.is_some())
+        };
+        sends && !self.discard && self.scheduler.dependents(index).into_iter().any(reloads)
     }
 
     fn bad_ones(&self, dependencies: &[Dependency]) -> Vec<ResourceId> {

@@ -82,7 +82,7 @@ fn content(generation: &str, name: &str) -> String {
 fn playground() -> Result<Playground> {
     let model =
         MODEL.replace("DIRECTORIES", &DIRECTORIES.to_string()).replace("FILES", &FILES.to_string());
-    let mut playground = Playground::new(&model)?;
+    let mut playground = Playground::in_memory(&model)?;
     playground.set("FILLER", &filler());
     Ok(playground)
 }

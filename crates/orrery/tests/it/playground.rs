@@ -39,8 +39,7 @@ pub(crate) struct Ran {
 }
 
 impl Playground {
-    fn at(project: impl FnOnce(&Path) -> PathBuf) -> Result<Self> {
-        let directory = tempfile::tempdir()?;
+    fn at(directory: tempfile::TempDir, project: impl FnOnce(&Path) -> PathBuf) -> Result<Self> {
         let root = directory.path().canonicalize()?;
         fs::create_dir(root.join("managed"))?;
         fs::create_dir(root.join("data"))?;
@@ -52,7 +51,17 @@ impl Playground {
     /// With a model that begins after the prelude: `root` is the managed directory, `host` is this machine,
     /// and `Text(` and `Folder(` stand for a file and a directory that belong to whoever runs this.
     pub(crate) fn new(model: &str) -> Result<Self> {
-        let playground = Playground::at(|root| root.join("project"))?;
+        Playground::with_model(tempfile::tempdir()?, model)
+    }
+
+    /// As `new`, but in memory where that is possible: for what would otherwise wait for a busy disk.
+    pub(crate) fn in_memory(model: &str) -> Result<Self> {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+        Playground::with_model(directory, model)
+    }
+
+    fn with_model(directory: tempfile::TempDir, model: &str) -> Result<Self> {
+        let playground = Playground::at(directory, |root| root.join("project"))?;
         fs::create_dir(&playground.project)?;
         fs::write(playground.project.join("project.yml"), "name: test\nmodulepath: libs\n")?;
         playground.write_model(model)?;
@@ -62,7 +71,7 @@ impl Playground {
     /// With one of the examples, whose managed directory is made by the deploy.
     pub(crate) fn example(name: &str) -> Result<Self> {
         let example = xtask::repository_root().join("examples").join(name);
-        let mut playground = Playground::at(|_| example)?;
+        let mut playground = Playground::at(tempfile::tempdir()?, |_| example)?;
         fs::remove_dir(playground.managed(""))?;
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         playground.set("USER", &uid.as_raw().to_string());
