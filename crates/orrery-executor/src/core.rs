@@ -18,7 +18,7 @@ use orrery_scheduler::{
 use orrery_store::{ActionKind, ResourceKey, StoreError};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::job::{AgentRoom, Job, JobKind};
+use crate::job::{AgentRoom, Job, JobKind, Performed};
 use crate::load::Desired;
 use crate::progress::{Finished, Progress, Running, Tally};
 use crate::targets::Targets;
@@ -271,10 +271,16 @@ impl Core {
             }
             let Ok(at) = resources.binary_search_by(|other| other.id.cmp(id)) else { return false };
             resources[at].flags.send_event
-                && state(at).and_then(|state| state.last_produced_events) > Some(last_success)
+                && state(at).is_some_and(|state| {
+                    // A change that was interrupted counts, too: see `interrupted`.
+                    state.deploying || state.last_produced_events > Some(last_success)
+                })
         };
-        let requires = resources[position as usize].requires.iter();
-        (true, requires.filter(changed).cloned().collect())
+        let resource = &resources[position as usize];
+        if !resource.flags.receive_events {
+            return (true, Vec::new());
+        }
+        (true, resource.requires.iter().filter(changed).cloned().collect())
     }
 
     fn write(&mut self, write: Write) {
@@ -337,13 +343,19 @@ impl Core {
         let last_success = state.as_ref().and_then(|state| state.last_success);
         let mut skip = None;
         let mut changed_dependencies = Vec::new();
+        let mut announce = None;
         if kind == JobKind::Deploy {
-            let report_only = self.desired.resources[position as usize].flags.report_only;
+            announce = index
+                .filter(|&index| self.may_cause_reloads(index))
+                .map(|_| (self.desired.keys[position as usize], self.desired.version));
+            let flags = self.desired.resources[position as usize].flags;
             let statuses = start.dependencies.iter().map(|dependency| dependency.status);
-            if let Decision::Skip { level, because } = decide(statuses, report_only) {
+            if let Decision::Skip { level, because } = decide(statuses, flags.report_only) {
                 skip = Some((level, because, self.bad_ones(&start.dependencies)));
             }
-            changed_dependencies = self.changed_since(&start.dependencies, last_success);
+            if flags.receive_events {
+                changed_dependencies = self.changed_since(&start.dependencies, last_success);
+            }
         }
         let mut deployed_before = last_success.is_some();
         if matches!(kind, JobKind::DryRun { .. }) {
@@ -365,7 +377,18 @@ impl Core {
             was_compliant: state
                 .is_some_and(|state| state.compliance() == Some(Compliance::Compliant)),
             changed_dependencies,
+            announce,
         });
+    }
+
+    /// Whether somebody would reload for its changes: those that never ended well have nothing to reload.
+    fn may_cause_reloads(&self, index: ResourceIndex) -> bool {
+        let sends = self.scheduler.flags(index).is_some_and(|flags| flags.send_event);
+        let reloads = |one: ResourceIndex| {
+            self.scheduler.flags(one).is_some_and(|flags| flags.receive_events)
+                && self.scheduler.state(one).is_some_and(|state| state.last_success.is_some())
+        };
+        sends && !self.discard && self.scheduler.dependents(index).into_iter().any(reloads)
     }
 
     fn bad_ones(&self, dependencies: &[Dependency]) -> Vec<ResourceId> {
@@ -416,7 +439,8 @@ impl Core {
     }
 
     /// A worker is done with a job.
-    pub(crate) fn job_ended(&mut self, job: Job, mut outcome: Outcome) {
+    pub(crate) fn job_ended(&mut self, job: Job, performed: Performed) {
+        let Performed { mut outcome, announced } = performed;
         let now = self.now();
         if self.underway.remove(&job.task).is_none() {
             // It was given up before.
@@ -445,7 +469,8 @@ impl Core {
             self.tally.add(outcome.status, outcome.change.kind);
             TaskResult::Finished(outcome.status)
         };
-        if outcome.change.kind != ChangeKind::NoChange
+        let unclear = announced && outcome.status != OutcomeStatus::Deployed;
+        if (unclear || outcome.change.kind != ChangeKind::NoChange)
             && let Some(index) = self.index_at(job.position)
         {
             self.entry_mut(index).changed_at = Some(now);

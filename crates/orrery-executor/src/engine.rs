@@ -134,7 +134,7 @@ impl Engine {
         );
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
-            workshop: Workshop { registry, contents, log_level },
+            workshop: Workshop { registry, contents, log_level, keeper: keeper.clone() },
             workers_max,
             work: Condvar::new(),
             written: Condvar::new(),
@@ -298,9 +298,9 @@ fn work(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>) {
             hire(shared, pool, waiting, lost);
         }
         let resource = &desired.resources[job.position as usize];
-        let outcome = perform(&job, resource, &room, &shared.workshop);
+        let performed = perform(&job, resource, &room, &shared.workshop);
         core = shared.lock();
-        core.job_ended(job, outcome);
+        core.job_ended(job, performed);
         if !core.writes.is_empty() {
             shared.written.notify_one();
         }

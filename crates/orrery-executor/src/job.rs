@@ -1,17 +1,22 @@
 //! One run of one handler, on a worker thread.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use orrery_handlers::{
-    Contents, Context, Handler, Mode, Registry, Run, Session, Stop, Surroundings,
+    Announcement, Contents, Context, Handler, HandlerError, Mode, Registry, Run, Session, Stop,
+    Surroundings,
 };
 use orrery_model::{
     Change, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, ResourceId, Timestamp,
+    VersionNumber,
 };
 use orrery_scheduler::{AgentIndex, Reason, SkipCause, TaskNumber};
+use orrery_store::{ActionKind, ResourceKey, Started};
 use serde_json::Value;
 
+use crate::engine::Keeper;
 use crate::targets::NoTarget;
 
 /// What a worker is to do.
@@ -31,6 +36,8 @@ pub(crate) struct Job {
     /// It was as wanted when it was last looked at.
     pub(crate) was_compliant: bool,
     pub(crate) changed_dependencies: Vec<ResourceId>,
+    /// If somebody may reload when this changes: what is noted before it does.
+    pub(crate) announce: Option<(ResourceKey, VersionNumber)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +58,22 @@ pub(crate) struct Workshop {
     pub(crate) registry: Arc<Registry>,
     pub(crate) contents: Arc<dyn Contents>,
     pub(crate) log_level: LogLevel,
+    /// `None` for dry runs.
+    pub(crate) keeper: Option<Keeper>,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub(crate) struct Performed {
+    pub(crate) outcome: Outcome,
+    /// A change was announced; if the run did not end well, nobody knows how far it came.
+    pub(crate) announced: bool,
+}
+
+impl From<Outcome> for Performed {
+    fn from(outcome: Outcome) -> Self {
+        Performed { outcome, announced: false }
+    }
 }
 
 #[expect(
@@ -67,22 +90,22 @@ pub(crate) fn perform(
     resource: &Resource,
     room: &AgentRoom,
     workshop: &Workshop,
-) -> Outcome {
+) -> Performed {
     let Some(handler) = workshop.registry.handler(resource.id.entity()) else {
         let message = format!("there is no handler for {}", resource.id.entity());
-        return ended(OutcomeStatus::Unavailable, LogLevel::Error, message, Vec::new());
+        return ended(OutcomeStatus::Unavailable, LogLevel::Error, message, Vec::new()).into();
     };
     if let Some((level, because, bad)) = &job.skip {
         let names = bad.iter().map(|id| Value::from(id.as_str())).collect();
         let values = vec![("resources", Value::Array(names))];
         let text = because.as_str().to_owned();
-        return ended(OutcomeStatus::SkippedForDependency, *level, text, values);
+        return ended(OutcomeStatus::SkippedForDependency, *level, text, values).into();
     }
     let target = match &room.target {
         Ok(target) => target,
         Err(error) => {
             let text = error.to_string();
-            return ended(OutcomeStatus::Unavailable, LogLevel::Error, text, Vec::new());
+            return ended(OutcomeStatus::Unavailable, LogLevel::Error, text, Vec::new()).into();
         }
     };
     let surroundings = Surroundings {
@@ -103,10 +126,15 @@ pub(crate) fn perform(
         deployed_before: job.deployed_before,
         changed_dependencies: &job.changed_dependencies,
     };
+    let announced = Cell::new(false);
+    let announce = || announce(job, workshop, &announced);
     let mut context = Context::new(&resource.id, &surroundings, run);
+    if job.announce.is_some() {
+        context = context.announcing(Announcement(&announce));
+    }
     let caught =
         catch_unwind(AssertUnwindSafe(|| run_handler(&**handler, job, resource, &mut context)));
-    match caught {
+    let outcome = match caught {
         Ok(outcome) => outcome,
         Err(panic) => {
             let text = panic
@@ -118,7 +146,20 @@ pub(crate) fn perform(
             context.log(LogLevel::Critical, format!("the handler crashed: {text}"), values);
             context.finish(OutcomeStatus::Failed, Change::default())
         }
-    }
+    };
+    Performed { outcome, announced: announced.get() }
+}
+
+/// Notes in the store that a change begins. Durable when this returns.
+fn announce(job: &Job, workshop: &Workshop, announced: &Cell<bool>) -> Result<(), HandlerError> {
+    let (Some((resource, version)), Some(keeper)) = (job.announce, &workshop.keeper) else {
+        return Ok(());
+    };
+    let started = Started { resource, kind: ActionKind::Deploy, version, at: job.started };
+    let noted = keeper.store.begin(&keeper.lease, &[started]);
+    noted.map_err(|error| HandlerError::failed(format!("the change cannot be noted: {error}")))?;
+    announced.set(true);
+    Ok(())
 }
 
 fn run_handler(

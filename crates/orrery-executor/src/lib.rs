@@ -16,6 +16,7 @@
 
 mod core;
 mod engine;
+mod interrupted;
 mod job;
 mod load;
 mod plan;
@@ -24,6 +25,7 @@ mod targets;
 mod writer;
 
 pub use engine::{Engine, EngineError, Keeper, Setup};
+pub use interrupted::note_interrupted;
 pub use load::{Desired, Start, recovery};
 pub use plan::{Planned, plan};
 pub use progress::{Finished, Progress, Running, Tally};

@@ -72,19 +72,42 @@ pub struct Run<'a> {
     pub changed_dependencies: &'a [ResourceId],
 }
 
+/// Is told when a run is about to change something: the last moment at which nothing has happened yet.
+#[derive(Clone, Copy)]
+pub struct Announcement<'a>(pub &'a dyn Fn() -> Result<(), HandlerError>);
+
+impl fmt::Debug for Announcement<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Announcement")
+    }
+}
+
 /// One run of a handler.
 #[derive(Debug)]
 pub struct Context<'a> {
     id: &'a ResourceId,
     surroundings: &'a Surroundings<'a>,
     run: Run<'a>,
+    announcement: Option<Announcement<'a>>,
     log: Vec<LogLine>,
     facts: Vec<Fact>,
 }
 
 impl<'a> Context<'a> {
     pub fn new(id: &'a ResourceId, surroundings: &'a Surroundings<'a>, run: Run<'a>) -> Self {
-        Context { id, surroundings, run, log: Vec::new(), facts: Vec::new() }
+        Context { id, surroundings, run, announcement: None, log: Vec::new(), facts: Vec::new() }
+    }
+
+    /// Has a change announced before it is made.
+    #[must_use]
+    pub fn announcing(mut self, announcement: Announcement<'a>) -> Self {
+        self.announcement = Some(announcement);
+        self
+    }
+
+    /// Says that something is about to be changed. It must not be, if this fails.
+    pub(crate) fn announce_change(&self) -> Result<(), HandlerError> {
+        self.announcement.map_or(Ok(()), |announcement| (announcement.0)())
     }
 
     pub fn id(&self) -> &'a ResourceId {

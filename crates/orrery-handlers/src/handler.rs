@@ -161,8 +161,9 @@ fn execute<H: Crud>(
         }
         return Ok((OutcomeStatus::Deployed, change));
     }
-    if change.kind != ChangeKind::NoChange {
+    if change.kind != ChangeKind::NoChange || reload {
         context.check_stop()?;
+        context.announce_change()?;
     }
     match (change.kind, &current) {
         (ChangeKind::Created, _) => handler.create(&desired, context)?,

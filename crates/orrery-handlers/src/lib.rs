@@ -26,7 +26,7 @@ mod tools;
 mod web;
 mod words;
 
-pub use context::{Contents, Context, Mode, NoContents, Run, Surroundings, changed};
+pub use context::{Announcement, Contents, Context, Mode, NoContents, Run, Surroundings, changed};
 pub use error::{Cause, HandlerError, Operation, TargetError};
 pub use handler::{Crud, Handler};
 pub use registry::Registry;

@@ -66,7 +66,10 @@ Examples:
   orrery deploy --filter /etc/nginx  only what has this in its id
   orrery deploy --json | jq .tally
 
-Exit codes: 0 all is as wanted, 1 error, 2 some resources failed or were skipped.")]
+Ctrl-C ends running handlers, or waits for those that do not heed it; once more leaves them. What was done is
+recorded, and the next deploy goes on from there.
+Exit codes: 0 all is as wanted, 1 error or stopped with Ctrl-C, 2 some resources failed, were skipped or left out,
+130 left with a second Ctrl-C.")]
 pub(crate) struct Deploy {
     #[command(flatten)]
     pub(crate) project: ProjectOptions,
@@ -96,7 +99,8 @@ Examples:
   orrery plan --agent web1
   orrery plan --json | jq '.resources[].id'
 
-Exit codes: 0 nothing would change, 1 error, 2 changes are pending or something could not be looked at.")]
+Exit codes: 0 nothing would change, 1 error or stopped with Ctrl-C, 2 changes are pending or something could not
+be looked at.")]
 pub(crate) struct Plan {
     #[command(flatten)]
     pub(crate) project: ProjectOptions,
@@ -122,7 +126,8 @@ Examples:
   orrery repair
   orrery repair --filter std::File
 
-Exit codes: 0 all is as wanted, 1 error, 2 some resources failed or were skipped.")]
+Exit codes: 0 all is as wanted, 1 error or stopped with Ctrl-C, 2 some resources failed or were skipped, 130 left
+with a second Ctrl-C.")]
 pub(crate) struct Repair {
     /// The project's directory [default: the nearest with a project.yml, from here upwards]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -149,7 +154,7 @@ Examples:
   orrery watch --repair-interval 3600 --deploy-interval 60
 
 Intervals are seconds, a cron expression of five to seven fields in UTC, or 0 for never.
-Exit codes: 0 stopped with Ctrl-C, 1 error.")]
+Exit codes: 0 stopped with Ctrl-C or SIGTERM, 1 error, 130 left with a second Ctrl-C.")]
 pub(crate) struct Watch {
     #[command(flatten)]
     pub(crate) project: ProjectOptions,

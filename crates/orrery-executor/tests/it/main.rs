@@ -185,6 +185,66 @@ fn a_change_is_told_to_those_that_reload() {
 }
 
 #[test]
+fn a_change_that_was_interrupted_is_told_to_those_that_reload() {
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let mut config = scripted("config", "{}", &[]);
+    config.flags.send_event = true;
+    let reload = format!("sh -c 'echo reloaded >> {}'", log.display());
+    let run = world::command(&reload, r#"{"reload_only":true}"#, &[&config]);
+    let resources = [config, run];
+    let reloads = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
+    world.deploy(&resources);
+    assert_eq!(reloads(), 0);
+    world.interrupt(&resources[0]);
+    assert_eq!(world.status("config"), Status::Deploying);
+    world.deploy(&resources);
+    assert_eq!(reloads(), 1);
+    // The log tells of it, beside the run that followed.
+    assert!(world.actions("config").iter().any(|action| action.outcome.is_none()));
+    world.deploy(&resources);
+    assert_eq!((reloads(), world.status("config")), (1, Status::Deployed));
+}
+
+#[test]
+fn a_change_that_somebody_reloads_for_is_noted_before_it_is_made() {
+    let world = World::new();
+    let directory = tempfile::tempdir().unwrap();
+    let flag = directory.path().join("flag");
+    let text = format!("sh -c 'rm {}; sleep 0.5'", flag.display());
+    let condition = format!(r#"{{"onlyif":"test -e {}"}}"#, flag.display());
+    let mut change = world::command(&text, &condition, &[]);
+    change.flags.send_event = true;
+    let resources = [change.clone(), world::command("true", r#"{"reload_only":true}"#, &[&change])];
+    world.deploy(&resources);
+    let found = || world.store.find_resource(world.environment, change.id.as_str());
+    std::fs::write(&flag, "").unwrap();
+    let mut noted = false;
+    world.deploy_until(&resources, |_, progress| {
+        if progress.running > 0 && !flag.exists() {
+            noted |= found().unwrap().unwrap().status == Status::Deploying;
+        }
+    });
+    assert!(noted);
+    assert_eq!(found().unwrap().unwrap().status, Status::Deployed);
+}
+
+#[test]
+fn who_does_not_receive_events_is_not_told() {
+    let world = World::new();
+    let mut changes = scripted("a", r#"{"outcome":"changed"}"#, &[]);
+    changes.flags.send_event = true;
+    let mut run = world::command("false", r#"{"reload_only":true}"#, &[&changes]);
+    run.flags.receive_events = false;
+    let mut resources = [changes, run];
+    world.deploy(&resources);
+    assert_eq!(world.deploy(&resources).tally.failed, 0);
+    resources[1].flags.receive_events = true;
+    assert_eq!(world.deploy(&resources).tally.failed, 1);
+}
+
+#[test]
 fn a_plan_says_what_a_deploy_does_and_changes_nothing() {
     let world = World::new();
     let directory = tempfile::tempdir().unwrap();

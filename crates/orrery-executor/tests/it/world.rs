@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_executor::{
-    Desired, Engine, Finished, Keeper, LocalTargets, Planned, Progress, Setup, Tally, plan,
-    recovery,
+    Desired, Engine, Finished, Keeper, LocalTargets, Planned, Progress, Setup, Tally,
+    note_interrupted, plan, recovery,
 };
 use orrery_handlers::{Durability, LocalTarget, NoContents, Registry};
 use orrery_model::{Attributes, LogLevel, Resource, ResourceId, Status, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, Filter, Interval, Settings};
 use orrery_store::{
-    Action, EnvironmentKey, Holder, LeaseRequest, NewVersion, Scope, SqliteStore, Store,
+    Action, ActionKind, EnvironmentKey, Holder, LeaseRequest, NewVersion, Scope, SqliteStore,
+    Started, Store,
 };
 
 pub(crate) struct World {
@@ -88,6 +89,7 @@ impl World {
             )
             .unwrap();
         let desired = Desired { version: put.number, resources, keys: put.keys };
+        note_interrupted(&*self.store, &lease, now()).unwrap();
         let start = recovery(&*self.store, self.environment, desired).unwrap();
         let keeper = Keeper { store: Arc::clone(&self.store) as Arc<dyn Store>, lease };
         let first = vec![Event::Repair(Filter::all())];
@@ -123,6 +125,19 @@ impl World {
                 other => panic!("{other:?}"),
             })
             .collect()
+    }
+
+    /// As if a process had been killed in the middle of changing a resource.
+    pub(crate) fn interrupt(&self, resource: &Resource) {
+        let holder = Holder::this_process("test", now());
+        let request = LeaseRequest { holder, now: now(), expires: None };
+        let lease = self.store.acquire_lease(self.environment, &request).unwrap();
+        let version = self.store.processed_version(self.environment).unwrap().unwrap();
+        let found = self.store.find_resource(self.environment, resource.id.as_str()).unwrap();
+        let resource = found.unwrap().key;
+        let started = Started { resource, kind: ActionKind::Deploy, version, at: now() };
+        self.store.begin(&lease, &[started]).unwrap();
+        self.store.release_lease(&lease).unwrap();
     }
 
     pub(crate) fn status(&self, name: &str) -> Status {

@@ -1,4 +1,5 @@
-//! Packages, with the answers that the real tools gave.
+//! Packages: a machine in memory whose tools answer in the form of the real ones, written by hand from what is
+//! known of them; and, where there is one, the real `dpkg-query`.
 
 use orrery_handlers::target::{Content, Output};
 use orrery_handlers::{LocalTarget, MemoryTarget, Mode, Target};
@@ -9,13 +10,13 @@ use crate::harness::{Agent, edits, reason, run, text};
 /// The packages of the machine in memory, one in a line: name, architecture, state and version.
 const DATABASE: &str = "/var/packages";
 
-/// As `dpkg-query --show` printed it on Debian 12, some of its lines.
+/// In the form of `dpkg-query --show` on a Debian 12; the lines are examples.
 const DPKG: &str = "adduser\tall\tinstalled\t3.134\n\
                     libc6\tamd64\tinstalled\t2.36-9+deb12u13\n\
                     libc6\ti386\tinstalled\t2.36-9+deb12u13\n\
                     nano\tamd64\tconfig-files\t7.2-1+deb12u1\n";
 
-/// As `rpm --query --all` printed it on Fedora 42, some of its lines.
+/// In the form that `rpm --query --all` is asked for; the lines are made up, no rpm printed them.
 const RPM: &str =
     "glibc\tx86_64\t2.41-3.fc42\nglibc\ti686\t2.41-3.fc42\nvim-minimal\tx86_64\t9.1.1227-1.fc42\n";
 

@@ -1,4 +1,5 @@
-//! Services, with the answers that the real tools gave.
+//! Services: a machine in memory whose tools answer in the form of the real ones, written by hand from what is
+//! known of them.
 
 use orrery_handlers::target::{Content, Output};
 use orrery_handlers::{MemoryTarget, Mode};
@@ -22,7 +23,7 @@ fn set(target: &MemoryTarget, at: usize, word: &str) -> Output {
     Output::default()
 }
 
-/// As `systemctl show` printed it on Debian 12.
+/// In the form of `systemctl show` with these properties; made up, no systemd printed it.
 fn shown(target: &MemoryTarget, id: &str) -> String {
     let state = text(target, STATE);
     let (active, enabled) = state.split_once(' ').unwrap();

@@ -17,11 +17,15 @@ mod bad_input;
 mod comparator_checks;
 mod compare;
 mod corpus;
+mod crashes;
+mod deploys;
 mod documents;
+mod failures;
 mod inspection;
 mod models;
 mod own_outcomes;
 mod pages;
+mod playground;
 mod sessions;
 mod stores;
 
@@ -70,6 +74,9 @@ fn main() -> Result<ExitCode> {
     trials.extend(sessions::trials()?);
     trials.extend(bad_input::trials());
     trials.extend(inspection::trials());
+    trials.extend(deploys::trials());
+    trials.extend(failures::trials());
+    trials.extend(crashes::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     lists.own.write(|id| lists.differs.names(id))?;
     eprintln!(

@@ -64,7 +64,12 @@ impl Scene {
     }
 
     /// Stores and releases a version.
-    fn put(&self, number: u32, info: Value, resources: &[Resource]) -> Result<PutVersion> {
+    pub(crate) fn put(
+        &self,
+        number: u32,
+        info: Value,
+        resources: &[Resource],
+    ) -> Result<PutVersion> {
         let mut resources = resources.to_vec();
         resources.sort_by(|one, other| one.id.cmp(&other.id));
         Ok(self.store.put_version(
@@ -132,7 +137,12 @@ impl Scene {
     }
 }
 
-fn resource(id: &str, attributes: Value, requires: &[&str], line: u32) -> Result<Resource> {
+pub(crate) fn resource(
+    id: &str,
+    attributes: Value,
+    requires: &[&str],
+    line: u32,
+) -> Result<Resource> {
     let attributes = attributes.as_object().cloned().unwrap_or_default();
     let requires = requires.iter().map(|id| id.parse()).collect::<Result<_, _>>()?;
     let mut resource = Resource::new(id.parse()?, Attributes::from_object(attributes), requires);

@@ -124,6 +124,8 @@ pub(super) fn open(
     let holder = orrery_store::Holder::this_process(format!("orrery {command}"), now());
     let request = LeaseRequest { holder, now: now(), expires: None };
     let lease = store.acquire_lease(environment, &request)?;
+    let interrupted = orrery_executor::note_interrupted(&store, &lease, now())?;
+    tracing::debug!(interrupted, "the state is open");
     Ok(Opened { store: Arc::new(store), environment, lease })
 }
 

@@ -27,6 +27,8 @@ enum Cause {
     Model,
     /// It was deployed as it is wanted, and is not so any more.
     Drift,
+    /// It was tried as it is wanted, and did not end well.
+    Failed,
     /// Something that it requires changes.
     Dependency,
 }
@@ -37,6 +39,7 @@ impl Cause {
             Cause::New => "new",
             Cause::Model => "changed in the model",
             Cause::Drift => "drift",
+            Cause::Failed => "failed before",
             Cause::Dependency => "dependency",
         }
     }
@@ -80,6 +83,9 @@ fn cause(resource: &Resource, state: Option<&ResourceState>, change: &Change) ->
         _ if only_reload => Cause::Dependency,
         None => Cause::New,
         Some(deployed) if deployed != resource.hash => Cause::Model,
+        Some(_) if state.is_some_and(|state| state.last_run_compliant == Some(false)) => {
+            Cause::Failed
+        }
         Some(_) => Cause::Drift,
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use notify::event::{AccessKind, AccessMode};
+use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use orrery_executor::{Engine, recovery};
 use orrery_handlers::Registry;
@@ -22,6 +22,8 @@ use super::{Prepared, failed, open, prepare, setup};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Whoever writes a file often does so in several steps; it is looked at when it has been quiet for so long.
 const QUIET_FOR: Duration = Duration::from_millis(150);
+/// How often directories that were not there are looked for.
+const DIRECTORIES_EVERY: Duration = Duration::from_millis(300);
 
 pub(in crate::commands) fn run(options: &Watch) -> Exit {
     let interval = |text: &str| text.parse::<Interval>();
@@ -118,10 +120,13 @@ fn stay(engine: &Engine, mut files: Option<Files>, interrupt: &Interrupt) {
 
 /// Managed paths, and what happens to them.
 struct Files {
-    /// Kept for its threads.
-    _watcher: RecommendedWatcher,
+    watcher: RecommendedWatcher,
     events: Receiver<notify::Result<notify::Event>>,
     resources: HashMap<PathBuf, Vec<ResourceId>>,
+    /// Directories that hold managed paths, and whether they are watched. One that is not there, or was
+    /// removed, is watched as soon as it is there again.
+    directories: HashMap<PathBuf, bool>,
+    looked_at: Instant,
     /// Touched paths, and when that last happened.
     pending: HashMap<PathBuf, Instant>,
 }
@@ -129,7 +134,7 @@ struct Files {
 impl Files {
     fn watch(resources: &[Resource], registry: &Registry) -> notify::Result<Self> {
         let (sender, events) = channel();
-        let mut watcher = notify::recommended_watcher(sender)?;
+        let watcher = notify::recommended_watcher(sender)?;
         let mut paths: HashMap<PathBuf, Vec<ResourceId>> = HashMap::new();
         for resource in resources {
             let handler = registry.handler(resource.id.entity());
@@ -137,32 +142,51 @@ impl Files {
                 paths.entry(PathBuf::from(path)).or_default().push(resource.id.clone());
             }
         }
-        let mut directories: Vec<&Path> = paths.keys().filter_map(|path| path.parent()).collect();
-        directories.sort_unstable();
-        directories.dedup();
-        for directory in directories {
-            // A directory that is not there yet is made by the deploy; its files are verified then.
-            if directory.is_dir() {
-                watcher.watch(directory, RecursiveMode::NonRecursive)?;
+        let directories = paths.keys().filter_map(|path| path.parent());
+        let directories = directories.map(|directory| (directory.to_owned(), false)).collect();
+        let mut files = Files {
+            watcher,
+            events,
+            resources: paths,
+            directories,
+            looked_at: Instant::now(),
+            pending: HashMap::new(),
+        };
+        // Everything is verified after this.
+        files.watch_directories()?;
+        Ok(files)
+    }
+
+    /// Watches directories that are there and not watched yet. Answers which.
+    fn watch_directories(&mut self) -> notify::Result<Vec<PathBuf>> {
+        let mut new = Vec::new();
+        for (directory, is_watched) in &mut self.directories {
+            if !*is_watched && directory.is_dir() {
+                self.watcher.watch(directory, RecursiveMode::NonRecursive)?;
+                *is_watched = true;
+                new.push(directory.clone());
             }
         }
-        Ok(Files { _watcher: watcher, events, resources: paths, pending: HashMap::new() })
+        self.looked_at = Instant::now();
+        Ok(new)
     }
 
     /// Resources whose paths were changed, and have been quiet since.
     fn touched(&mut self) -> Vec<ResourceId> {
         let now = Instant::now();
         while let Ok(event) = self.events.try_recv() {
-            let Ok(event) = event else { continue };
-            let reads = matches!(event.kind, EventKind::Access(kind)
-                if kind != AccessKind::Close(AccessMode::Write));
-            if reads {
-                continue;
+            match event {
+                // The kernel had too many changes to tell them all.
+                Ok(event) if event.need_rescan() => self.all_in(None, now),
+                Ok(event) => self.take_in(event, now),
+                Err(error) => tracing::debug!(%error, "a change of a file was not understood"),
             }
-            for path in event.paths {
-                if self.resources.contains_key(&path) {
-                    self.pending.insert(path, now);
-                }
+        }
+        if self.looked_at.elapsed() >= DIRECTORIES_EVERY {
+            match self.watch_directories() {
+                // What happened before it was watched was not noticed.
+                Ok(new) => new.iter().for_each(|directory| self.all_in(Some(directory), now)),
+                Err(error) => tracing::warn!(%error, "a directory cannot be watched"),
             }
         }
         let quiet: Vec<PathBuf> = self
@@ -178,5 +202,31 @@ impl Files {
         }
         touched.sort_unstable();
         touched
+    }
+
+    fn take_in(&mut self, event: notify::Event, now: Instant) {
+        let reads = matches!(event.kind, EventKind::Access(kind)
+            if kind != AccessKind::Close(AccessMode::Write));
+        if reads {
+            return;
+        }
+        let gone =
+            matches!(event.kind, EventKind::Remove(_) | EventKind::Modify(ModifyKind::Name(_)));
+        for path in event.paths {
+            if gone && let Some(is_watched) = self.directories.get_mut(&path) {
+                // The watch goes with the directory, or away with it; there may be none left to remove.
+                let _ = self.watcher.unwatch(&path);
+                *is_watched = false;
+            }
+            if self.resources.contains_key(&path) {
+                self.pending.insert(path, now);
+            }
+        }
+    }
+
+    /// Counts all paths as touched, or those in a directory.
+    fn all_in(&mut self, directory: Option<&Path>, now: Instant) {
+        let is_meant = |path: &&PathBuf| directory.is_none() || path.parent() == directory;
+        self.pending.extend(self.resources.keys().filter(is_meant).map(|path| (path.clone(), now)));
     }
 }

@@ -1,0 +1,229 @@
+//! A project, a directory for what it manages and one for its state; and the binary, run on them, waited for
+//! or stopped in the middle.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::{BINARY, finish};
+
+/// Generous for a binary that is not optimised, on a busy machine.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// The beginning of models.
+const PRELUDE: &str = r#"import exec
+import std::testing
+root = std::get_env("ORRERY_SCRATCH")
+host = std::Host(name="localhost", os=std::linux)
+"#;
+
+pub(crate) struct Playground {
+    directory: tempfile::TempDir,
+    project: PathBuf,
+    environment: Vec<(String, String)>,
+}
+
+/// How a command ended.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    /// What was said to people.
+    pub(crate) said: String,
+}
+
+impl Playground {
+    fn at(directory: tempfile::TempDir, project: impl FnOnce(&Path) -> PathBuf) -> Result<Self> {
+        let root = directory.path().canonicalize()?;
+        fs::create_dir(root.join("managed"))?;
+        fs::create_dir(root.join("data"))?;
+        let scratch = root.join("managed").display().to_string();
+        let environment = vec![("ORRERY_SCRATCH".to_owned(), scratch)];
+        Ok(Playground { project: project(&root), directory, environment })
+    }
+
+    /// With a model that begins after the prelude: `root` is the managed directory, `host` is this machine,
+    /// and `Text(` and `Folder(` stand for a file and a directory that belong to whoever runs this.
+    pub(crate) fn new(model: &str) -> Result<Self> {
+        Playground::with_model(tempfile::tempdir()?, model)
+    }
+
+    /// As `new`, but in memory where that is possible: for what would otherwise wait for a busy disk.
+    pub(crate) fn in_memory(model: &str) -> Result<Self> {
+        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())?;
+        Playground::with_model(directory, model)
+    }
+
+    fn with_model(directory: tempfile::TempDir, model: &str) -> Result<Self> {
+        let playground = Playground::at(directory, |root| root.join("project"))?;
+        fs::create_dir(&playground.project)?;
+        fs::write(playground.project.join("project.yml"), "name: test\nmodulepath: libs\n")?;
+        playground.write_model(model)?;
+        Ok(playground)
+    }
+
+    /// With one of the examples, whose managed directory is made by the deploy.
+    pub(crate) fn example(name: &str) -> Result<Self> {
+        let example = xtask::repository_root().join("examples").join(name);
+        let mut playground = Playground::at(tempfile::tempdir()?, |_| example)?;
+        fs::remove_dir(playground.managed(""))?;
+        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        playground.set("USER", &uid.as_raw().to_string());
+        playground.set("GROUP", &gid.as_raw().to_string());
+        Ok(playground)
+    }
+
+    pub(crate) fn write_model(&self, model: &str) -> Result<()> {
+        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        let owner = format!("owner=\"{}\", group=\"{}\"", uid.as_raw(), gid.as_raw());
+        let model = model
+            .replace("Folder(", &format!("std::Directory({owner}, mode=755, "))
+            .replace("Text(", &format!("std::File({owner}, mode=644, "));
+        Ok(fs::write(self.project.join("main.cf"), format!("{PRELUDE}{model}"))?)
+    }
+
+    /// Sets a variable of the environment for all commands that follow.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.environment.retain(|(other, _)| other != name);
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// A path below the managed directory; that itself if `name` is empty.
+    pub(crate) fn managed(&self, name: &str) -> PathBuf {
+        let managed = self.directory.path().join("managed");
+        if name.is_empty() { managed } else { managed.join(name) }
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Result<String> {
+        fs::read_to_string(self.managed(name)).with_context(|| name.to_owned())
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).current_dir(&self.project).stdin(Stdio::null());
+        command.env_remove("VIRTUAL_ENV").env_remove("RUST_LOG").env("NO_COLOR", "1");
+        command.env("ORRERY_DATA", self.data());
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<Ran> {
+        self.start(arguments)?.wait()
+    }
+
+    /// As `run`, where the exit code is known.
+    pub(crate) fn expect(&self, code: i32, arguments: &[&str]) -> Result<Ran> {
+        let ran = self.run(arguments)?;
+        let Ran { out, said, .. } = &ran;
+        ensure!(ran.code == Some(code), "{arguments:?}: {:?}, not {code}\n{out}{said}", ran.code);
+        Ok(ran)
+    }
+
+    /// What a command with `--json` answers.
+    pub(crate) fn json(&self, code: i32, arguments: &[&str]) -> Result<Value> {
+        let ran = self.expect(code, &[arguments, &["--json"]].concat())?;
+        serde_json::from_str(&ran.out).with_context(|| format!("{arguments:?}: {}", ran.out))
+    }
+
+    pub(crate) fn start(&self, arguments: &[&str]) -> Result<Running> {
+        Running::start(self.command(arguments))
+    }
+}
+
+/// A command that runs.
+pub(crate) struct Running {
+    child: Child,
+    out: Option<JoinHandle<Vec<u8>>>,
+    said: Option<JoinHandle<Vec<u8>>>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Result<Self> {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        // Read both while it runs: neither pipe may fill up.
+        let out = Some(reader(child.stdout.take().context("standard output")?));
+        let said = Some(reader(child.stderr.take().context("standard error")?));
+        Ok(Running { child, out, said })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        Ok(kill_process(pid.context("a process has a number")?, signal)?)
+    }
+
+    pub(crate) fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    pub(crate) fn wait(mut self) -> Result<Ran> {
+        let status = finish(&mut self.child, TIME_LIMIT)?;
+        let text = |reader: Option<JoinHandle<Vec<u8>>>| -> Result<String> {
+            let bytes = reader.and_then(|reader| reader.join().ok()).context("the reader")?;
+            Ok(String::from_utf8(bytes)?)
+        };
+        let ran =
+            Ran { code: status.code(), out: text(self.out.take())?, said: text(self.said.take())? };
+        ensure!(!ran.said.contains("internal error"), "{}", ran.said);
+        Ok(ran)
+    }
+}
+
+impl Drop for Running {
+    /// No process outlives a test that failed.
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn reader(mut source: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error is all there is.
+        let _ = source.read_to_end(&mut bytes);
+        bytes
+    })
+}
+
+impl Ran {
+    /// Whether all these words were said.
+    pub(crate) fn says(&self, words: &[&str]) -> Result<()> {
+        for word in words {
+            ensure!(self.said.contains(word), "{word:?} is not in:\n{}{}", self.out, self.said);
+        }
+        Ok(())
+    }
+}
+
+/// Waits until something is so, and says how long that took.
+pub(crate) fn until(
+    what: &str,
+    limit: Duration,
+    mut is_so: impl FnMut() -> Result<bool>,
+) -> Result<Duration> {
+    let started = Instant::now();
+    while !is_so()? {
+        if started.elapsed() > limit {
+            bail!("{what}: not within {limit:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(started.elapsed())
+}
