@@ -238,8 +238,11 @@ impl Reader {
     }
 }
 
+/// The mode of a file or directory, and the content of a file.
+type Entry = (u32, Option<Vec<u8>>);
+
 /// Everything below a directory, with permissions and contents, but for what the commands wrote.
-fn tree(root: &Path) -> Result<BTreeMap<PathBuf, (u32, Option<Vec<u8>>)>> {
+fn tree(root: &Path) -> Result<BTreeMap<PathBuf, Entry>> {
     let mut found = BTreeMap::new();
     let mut left = vec![root.to_owned()];
     while let Some(directory) = left.pop() {

@@ -13,8 +13,10 @@ use crate::playground::{Playground, Ran, Running, until};
 /// For what takes a moment; the machine may be busy.
 const SOON: Duration = Duration::from_secs(30);
 
+type Check = fn() -> Result<()>;
+
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, fn() -> Result<()>); 14] = [
+    let checks: [(&str, Check); 14] = [
         ("the first steps", first_steps),
         ("a plan tells what drifted and where it comes from", plan_tells_drift),
         ("a dry run is a plan", dry_run_is_plan),
@@ -30,7 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("watch heals what is altered", watch_heals),
         ("watch tries again", watch_retries),
     ];
-    let trial = |(name, check): (&str, fn() -> Result<()>)| {
+    let trial = |(name, check): (&str, Check)| {
         Trial::test(format!("deploys: {name}"), move || {
             Ok(check().map_err(|error| format!("{error:#}"))?)
         })
