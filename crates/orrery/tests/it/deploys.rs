@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(30);
 type Check = fn() -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 14] = [
+    let checks: [(&str, Check); 15] = [
         ("the first steps", first_steps),
         ("a plan tells what drifted and where it comes from", plan_tells_drift),
         ("a dry run is a plan", dry_run_is_plan),
@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("a reload outlives a kill", reload_outlives_kill),
         ("who does not want events gets none", no_events),
         ("an interrupt ends running handlers, and nothing is lost", interrupt),
+        ("a command that does not heed an interrupt is killed", stubborn_command),
         ("a second interrupt ends at once", second_interrupt),
         ("two deploys at once", two_at_once),
         ("watch heals what is altered", watch_heals),
@@ -216,7 +217,7 @@ fn reload_once() -> Result<()> {
 fn reload_outlives_kill() -> Result<()> {
     let mut project = Playground::new(
         r#"
-config = exec::Run(host=host, command="sh -c 'cp wanted config; test ! -e hang || exec sleep 60'",
+config = exec::Run(host=host, command="sh -c 'cp wanted config; test ! -e hang || exec sleep 20'",
     cwd=root, unless="cmp -s wanted config")
 middle = std::testing::ScriptedResource(agentname="localhost", name="middle", requires=config,
     delay_ms=int(std::get_env("DELAY", "0")))
@@ -306,14 +307,29 @@ fn interrupt() -> Result<()> {
     Ok(())
 }
 
+/// A command that does not heed signals, and ends with the managed directory.
+const STUBBORN: &str = r#"
+exec::Run(host=host, cwd=root,
+    command="sh -c 'trap : INT TERM; touch quick; while test -e quick; do sleep 0.1; done'")
+"#;
+
+fn stubborn_command() -> Result<()> {
+    let project = Playground::new(STUBBORN)?;
+    let running = start_slow(&project, &["deploy"])?;
+    let started = std::time::Instant::now();
+    running.signal(Signal::INT)?;
+    let ran = running.wait()?;
+    ensure!(ran.code == Some(1), "{:?}: {}", ran.code, ran.said);
+    ensure!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+    ran.says(&["stopped: 1 stopped in"])?;
+    let log = project.expect(0, &["log", "exec::Run"])?.out;
+    ensure!(log.contains("cancelled"), "{log}");
+    Ok(())
+}
+
 fn second_interrupt() -> Result<()> {
     // A command that does not care is given some time; who asks twice does not wait for that.
-    let project = Playground::new(
-        r#"
-exec::Run(host=host, command="sh -c 'trap : INT TERM; touch quick; while :; do sleep 1; done'",
-    cwd=root)
-"#,
-    )?;
+    let project = Playground::new(STUBBORN)?;
     let mut running = start_slow(&project, &["deploy"])?;
     running.signal(Signal::INT)?;
     std::thread::sleep(Duration::from_millis(300));
