@@ -241,10 +241,16 @@ exec::Run(host=host, command="sh -c 'echo reloaded >> log'", cwd=root, reload_on
     fs::write(project.managed("wanted"), "2\n")?;
     kill(&project, "2\n")?;
     fs::remove_file(project.managed("hang"))?;
+    let status = project.expect(2, &["status"])?.out;
+    ensure!(status.contains("the last deploy was cut off"), "{status}");
+    let why = project.expect(0, &["why", "cp wanted"])?.out;
+    ensure!(why.contains("its handler was cut off; the next deploy verifies it"), "{why}");
     let plan = project.json(2, &["plan"])?;
     ensure!(ids(&plan).iter().any(|id| id.contains("reloaded")), "{plan}");
     project.expect(0, &["deploy"])?.says(&["deployed: 1 updated, 2 as wanted"])?;
     ensure!(project.read("log")? == "reloaded\n", "{}", project.read("log")?);
+    let log = project.expect(0, &["log", "cp wanted"])?.out;
+    ensure!(log.contains("cut off, the engine ended before it did"), "{log}");
     // Between the change, which is recorded, and the reload.
     project.set("DELAY", "60000");
     fs::write(project.managed("wanted"), "3\n")?;
