@@ -169,8 +169,19 @@ pub trait Target: Send + Sync {
         };
         for directory in directories.split(':').filter(|directory| !directory.is_empty()) {
             let path = format!("{}/{command}", directory.trim_end_matches('/'));
-            if executable(&path)? {
-                return Ok(Some(path));
+            match executable(&path) {
+                Ok(true) => return Ok(Some(path)),
+                Ok(false) => {}
+                // Search paths name many a place that is relative, or not for this user; shells pass by, too.
+                Err(TargetError {
+                    cause:
+                        Cause::PermissionDenied
+                        | Cause::InvalidPath
+                        | Cause::NotADirectory
+                        | Cause::TooManyLinks,
+                    ..
+                }) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(None)

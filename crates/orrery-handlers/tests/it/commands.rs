@@ -219,3 +219,19 @@ fn a_process_that_was_killed_has_a_code() {
         LocalTarget::default().run(&CommandLine::shell("kill -9 $$"), &Stop::never()).unwrap();
     assert_eq!(output.code, 128 + 9);
 }
+
+#[test]
+fn places_of_the_search_path_that_are_no_good_are_passed_by() {
+    let directory = TempDir::new().unwrap();
+    let place = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::write(place("file"), "").unwrap();
+    std::os::unix::fs::symlink("circle", place("circle")).unwrap();
+    std::fs::create_dir(place("closed")).unwrap();
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o000);
+    std::fs::set_permissions(place("closed"), closed).unwrap();
+    let [file, circle, closed] = ["file", "circle", "closed"].map(place);
+    let path = format!(".:bin::{file}:{circle}:{closed}:/no/such:/usr/bin:/bin");
+    let found = LocalTarget::default().which("sh", Some(&path)).unwrap().unwrap();
+    assert!(found.ends_with("/bin/sh"), "{found}");
+    assert_eq!(LocalTarget::default().which("no-such-command", Some(&path)).unwrap(), None);
+}

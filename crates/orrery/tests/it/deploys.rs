@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_secs(30);
 type Check = fn() -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 15] = [
+    let checks: [(&str, Check); 16] = [
         ("the first steps", first_steps),
         ("a plan tells what drifted and where it comes from", plan_tells_drift),
         ("a dry run is a plan", dry_run_is_plan),
@@ -32,6 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("two deploys at once", two_at_once),
         ("watch heals what is altered", watch_heals),
         ("watch tries again", watch_retries),
+        ("watch ends while a handler runs", watch_ends),
     ];
     let trial = |(name, check): (&str, Check)| {
         Trial::test(format!("deploys: {name}"), move || {
@@ -421,4 +422,14 @@ fn watch_retries() -> Result<()> {
     let status = project.expect(0, &["status"])?;
     ensure!(!status.out.contains("failed"), "{}", status.out);
     Ok(())
+}
+
+fn watch_ends() -> Result<()> {
+    let mut project = Playground::new(SLOW)?;
+    let watch = start_slow(&project, &["watch"])?;
+    let started = std::time::Instant::now();
+    stopped(watch, Signal::TERM)?;
+    ensure!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+    project.set("DELAY", "0");
+    project.expect(0, &["deploy"])?.says(&["1 created, 1 updated, 1 as wanted"])
 }

@@ -130,8 +130,11 @@ Text(host=host, path="{{{{ root }}}}/after", content="x", requires=a)
 /// deployed to a place that is as good as read-only.
 fn read_only_disk() -> Result<()> {
     let works = |command: &mut Command| command.output().is_ok_and(|ran| ran.status.success());
+    // In there, this user is root.
+    let owner = "owner=\"0\", group=\"0\", mode=644";
     let project = Playground::new(&format!(
-        "Text(host=host, path=\"{{{{ root }}}}/disk/a\", content=\"x\")\n{GOOD}"
+        "std::File(host=host, path=\"{{{{ root }}}}/disk/a\", content=\"x\", {owner})\n\
+         std::File(host=host, path=\"{{{{ root }}}}/good\", content=\"x\", {owner})\n"
     ))?;
     let disk = project.managed("disk");
     if works(Command::new("unshare").args(["--user", "--map-root-user", "--mount", "true"])) {
@@ -157,6 +160,9 @@ fn read_only_disk() -> Result<()> {
         ran.says(&["/disk/a: the file system is read-only", "mounted read-only: remount it"])?;
     } else {
         symlink("/proc/self", &disk)?;
+        project.write_model(&format!(
+            "Text(host=host, path=\"{{{{ root }}}}/disk/a\", content=\"x\")\n{GOOD}"
+        ))?;
         project.expect(2, &["deploy"])?.says(&["/disk/a: "])?;
     }
     ensure!(project.read("good")? == "x");
