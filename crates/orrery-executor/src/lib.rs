@@ -15,6 +15,7 @@
 //! would do. It knows nothing of models, terminals or servers. Tests: `tests/it`.
 
 mod core;
+mod dry_run;
 mod engine;
 mod interrupted;
 mod job;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use orrery_model::{Outcome, ResourceState};
 use orrery_scheduler::{DryRunAnswer, DryRunId, DryRunRequest, Event, Filter, Intent};
 
-use crate::core::{Core, DryRunEntry};
+use crate::core::Core;
+use crate::dry_run::DryRunEntry;
 use crate::engine::{Engine, EngineError, Setup};
 use crate::load::Desired;
 use crate::progress::Progress;

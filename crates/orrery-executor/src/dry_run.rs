@@ -1,0 +1,86 @@
+//! What the core knows of a dry run: who is asked, what was answered, and who would reload.
+
+use orrery_model::{ChangeKind, Outcome, Resource, ResourceId, ResourceState};
+use orrery_scheduler::DryRunAnswer;
+use rustc_hash::FxHashSet;
+
+use crate::core::Core;
+
+/// What a dry run found out about one of its resources.
+#[derive(Clone, Debug)]
+pub(crate) enum DryRunEntry {
+    Outcome(Outcome),
+    Answer(DryRunAnswer),
+}
+
+/// A question about the desired resources, none of which is managed here.
+#[derive(Debug, Default)]
+pub(crate) struct DryRun {
+    /// Positions of the resources that are asked at present.
+    pub(crate) positions: Vec<u32>,
+    /// What is known of the desired resources, in their order; empty if nothing is.
+    pub(crate) states: Vec<Option<ResourceState>>,
+    /// In the order of the desired resources.
+    pub(crate) answers: Vec<Option<DryRunEntry>>,
+    /// Resources that send events and would be changed.
+    would_change: FxHashSet<ResourceId>,
+}
+
+impl Core {
+    pub(crate) fn dry_run_answer(&mut self, entry: u32, answer: DryRunEntry) {
+        let position = self.dry_run.positions.get(entry as usize);
+        if let Some(slot) = position.and_then(|&at| self.dry_run.answers.get_mut(at as usize)) {
+            *slot = Some(answer);
+        }
+    }
+
+    /// Positions of what requires something that would be changed and sends events.
+    pub(crate) fn dependents_of_would_be_changes(&mut self) -> Vec<u32> {
+        let would_change = |at: usize| {
+            matches!(self.dry_run.answers.get(at), Some(Some(DryRunEntry::Outcome(outcome)))
+                if outcome.change.kind != ChangeKind::NoChange)
+        };
+        let resources = &self.desired.resources;
+        let changing = resources
+            .iter()
+            .enumerate()
+            .filter(|(at, resource)| resource.flags.send_event && would_change(*at));
+        self.dry_run.would_change = changing.map(|(_, resource)| resource.id.clone()).collect();
+        let concerned = |resource: &Resource| {
+            resource.requires.iter().any(|id| self.dry_run.would_change.contains(id))
+        };
+        let asked = |at: u32| {
+            matches!(self.dry_run.answers.get(at as usize), Some(Some(DryRunEntry::Outcome(_))))
+        };
+        (0u32..)
+            .zip(resources)
+            .filter(|(at, resource)| concerned(resource) && asked(*at))
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    /// What a dry run has to know of the resource at a position: whether it was ever deployed, and what it
+    /// would reload for.
+    pub(crate) fn before_dry_run(&self, position: u32) -> (bool, Vec<ResourceId>) {
+        let resources = &self.desired.resources;
+        let state = |at: usize| self.dry_run.states.get(at).and_then(Option::as_ref);
+        let last_success = state(position as usize).and_then(|state| state.last_success);
+        let Some(last_success) = last_success else { return (false, Vec::new()) };
+        let changed = |id: &&ResourceId| {
+            if self.dry_run.would_change.contains(*id) {
+                return true;
+            }
+            let Ok(at) = resources.binary_search_by(|other| other.id.cmp(id)) else { return false };
+            resources[at].flags.send_event
+                && state(at).is_some_and(|state| {
+                    // A change that was interrupted counts, too: see `interrupted`.
+                    state.deploying || state.last_produced_events > Some(last_success)
+                })
+        };
+        let resource = &resources[position as usize];
+        if !resource.flags.receive_events {
+            return (true, Vec::new());
+        }
+        (true, resource.requires.iter().filter(changed).cloned().collect())
+    }
+}
