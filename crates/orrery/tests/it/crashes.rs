@@ -105,8 +105,16 @@ fn many_kills(seed: u64) -> Result<()> {
         project.set("GENERATION", &generation);
         let before = progress(&project, &generation);
         let running = project.start(&["deploy"])?;
-        // Not in the first moments: there a model is compiled, and nothing can be half-done.
-        let moment = undisturbed / 5 + random.below(undisturbed * 3 / 5 + 1);
+        let moment = if kill % KILLS_PER_GENERATION == 0 {
+            // The first deploy of a model: soon after it has begun to write.
+            until("a file is written", Duration::from_secs(30), || {
+                Ok((0..DIRECTORIES).any(|at| is_of(&project, &generation, &format!("{at}/0"))))
+            })?;
+            random.below(undisturbed / 8 + 1)
+        } else {
+            // Not in the first moments: there a model is compiled, and nothing can be half-done.
+            undisturbed / 5 + random.below(undisturbed * 3 / 5 + 1)
+        };
         std::thread::sleep(Duration::from_millis(moment));
         running.signal(Signal::KILL)?;
         let ran = running.wait()?;
@@ -141,9 +149,13 @@ fn many_kills(seed: u64) -> Result<()> {
 /// How many files are those of a generation.
 fn progress(project: &Playground, generation: &str) -> u32 {
     let names = (0..DIRECTORIES).flat_map(|at| (0..FILES).map(move |file| format!("{at}/{file}")));
+    let count = names.filter(|name| is_of(project, generation, name)).count();
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn is_of(project: &Playground, generation: &str, name: &str) -> bool {
     let start = format!("generation {generation}\n");
-    let is_new = |name: &String| project.read(name).is_ok_and(|text| text.starts_with(&start));
-    u32::try_from(names.filter(is_new).count()).unwrap_or(u32::MAX)
+    project.read(name).is_ok_and(|text| text.starts_with(&start))
 }
 
 /// Whether no process works in the managed directory.
@@ -238,8 +250,11 @@ impl Reader {
     }
 }
 
+/// The mode of a file or directory, and the content of a file.
+type Entry = (u32, Option<Vec<u8>>);
+
 /// Everything below a directory, with permissions and contents, but for what the commands wrote.
-fn tree(root: &Path) -> Result<BTreeMap<PathBuf, (u32, Option<Vec<u8>>)>> {
+fn tree(root: &Path) -> Result<BTreeMap<PathBuf, Entry>> {
     let mut found = BTreeMap::new();
     let mut left = vec![root.to_owned()];
     while let Some(directory) = left.pop() {

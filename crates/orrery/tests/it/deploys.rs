@@ -13,8 +13,10 @@ use crate::playground::{Playground, Ran, Running, until};
 /// For what takes a moment; the machine may be busy.
 const SOON: Duration = Duration::from_secs(30);
 
+type Check = fn() -> Result<()>;
+
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, fn() -> Result<()>); 14] = [
+    let checks: [(&str, Check); 15] = [
         ("the first steps", first_steps),
         ("a plan tells what drifted and where it comes from", plan_tells_drift),
         ("a dry run is a plan", dry_run_is_plan),
@@ -25,12 +27,13 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("a reload outlives a kill", reload_outlives_kill),
         ("who does not want events gets none", no_events),
         ("an interrupt ends running handlers, and nothing is lost", interrupt),
+        ("a command that does not heed an interrupt is killed", stubborn_command),
         ("a second interrupt ends at once", second_interrupt),
         ("two deploys at once", two_at_once),
         ("watch heals what is altered", watch_heals),
         ("watch tries again", watch_retries),
     ];
-    let trial = |(name, check): (&str, fn() -> Result<()>)| {
+    let trial = |(name, check): (&str, Check)| {
         Trial::test(format!("deploys: {name}"), move || {
             Ok(check().map_err(|error| format!("{error:#}"))?)
         })
@@ -214,7 +217,7 @@ fn reload_once() -> Result<()> {
 fn reload_outlives_kill() -> Result<()> {
     let mut project = Playground::new(
         r#"
-config = exec::Run(host=host, command="sh -c 'cp wanted config; test ! -e hang || exec sleep 60'",
+config = exec::Run(host=host, command="sh -c 'cp wanted config; test ! -e hang || exec sleep 20'",
     cwd=root, unless="cmp -s wanted config")
 middle = std::testing::ScriptedResource(agentname="localhost", name="middle", requires=config,
     delay_ms=int(std::get_env("DELAY", "0")))
@@ -238,10 +241,16 @@ exec::Run(host=host, command="sh -c 'echo reloaded >> log'", cwd=root, reload_on
     fs::write(project.managed("wanted"), "2\n")?;
     kill(&project, "2\n")?;
     fs::remove_file(project.managed("hang"))?;
+    let status = project.expect(2, &["status"])?.out;
+    ensure!(status.contains("the last deploy was cut off"), "{status}");
+    let why = project.expect(0, &["why", "cp wanted"])?.out;
+    ensure!(why.contains("its handler was cut off; the next deploy verifies it"), "{why}");
     let plan = project.json(2, &["plan"])?;
     ensure!(ids(&plan).iter().any(|id| id.contains("reloaded")), "{plan}");
     project.expect(0, &["deploy"])?.says(&["deployed: 1 updated, 2 as wanted"])?;
     ensure!(project.read("log")? == "reloaded\n", "{}", project.read("log")?);
+    let log = project.expect(0, &["log", "cp wanted"])?.out;
+    ensure!(log.contains("cut off, the engine ended before it did"), "{log}");
     // Between the change, which is recorded, and the reload.
     project.set("DELAY", "60000");
     fs::write(project.managed("wanted"), "3\n")?;
@@ -304,14 +313,29 @@ fn interrupt() -> Result<()> {
     Ok(())
 }
 
+/// A command that does not heed signals, and ends with the managed directory.
+const STUBBORN: &str = r#"
+exec::Run(host=host, cwd=root,
+    command="sh -c 'trap : INT TERM; touch quick; while test -e quick; do sleep 0.1; done'")
+"#;
+
+fn stubborn_command() -> Result<()> {
+    let project = Playground::new(STUBBORN)?;
+    let running = start_slow(&project, &["deploy"])?;
+    let started = std::time::Instant::now();
+    running.signal(Signal::INT)?;
+    let ran = running.wait()?;
+    ensure!(ran.code == Some(1), "{:?}: {}", ran.code, ran.said);
+    ensure!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+    ran.says(&["stopped: 1 stopped in"])?;
+    let log = project.expect(0, &["log", "exec::Run"])?.out;
+    ensure!(log.contains("cancelled"), "{log}");
+    Ok(())
+}
+
 fn second_interrupt() -> Result<()> {
     // A command that does not care is given some time; who asks twice does not wait for that.
-    let project = Playground::new(
-        r#"
-exec::Run(host=host, command="sh -c 'trap : INT TERM; touch quick; while :; do sleep 1; done'",
-    cwd=root)
-"#,
-    )?;
+    let project = Playground::new(STUBBORN)?;
     let mut running = start_slow(&project, &["deploy"])?;
     running.signal(Signal::INT)?;
     std::thread::sleep(Duration::from_millis(300));

@@ -14,8 +14,10 @@ use crate::BINARY;
 use crate::playground::{Playground, Running};
 use crate::stores::{self, Scene};
 
+type Check = fn() -> Result<()>;
+
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, fn() -> Result<()>); 10] = [
+    let checks: [(&str, Check); 10] = [
         ("resources that require each other", cycle),
         ("two instances are one resource", duplicate),
         ("a field that JSON cannot hold", unserializable),
@@ -27,7 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("a state that cannot be used is left as it is", bad_state),
         ("no place for the state", no_place_for_state),
     ];
-    let trial = |(name, check): (&str, fn() -> Result<()>)| {
+    let trial = |(name, check): (&str, Check)| {
         Trial::test(format!("failures: {name}"), move || {
             Ok(check().map_err(|error| format!("{error:#}"))?)
         })

@@ -1,6 +1,6 @@
 //! `orrery watch`: deploys, stays, and keeps it so.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -125,7 +125,7 @@ struct Files {
     resources: HashMap<PathBuf, Vec<ResourceId>>,
     /// Directories that hold managed paths, and whether they are watched. One that is not there, or was
     /// removed, is watched as soon as it is there again.
-    directories: HashMap<PathBuf, bool>,
+    directories: BTreeMap<PathBuf, bool>,
     looked_at: Instant,
     /// Touched paths, and when that last happened.
     pending: HashMap<PathBuf, Instant>,

@@ -107,6 +107,9 @@ impl Overview {
         }
         let now = match &self.writer {
             Some(holder) => style::help(&style::harmless(&format!("{holder} is at work"))),
+            None if self.counts.get(&Status::Deploying).is_some_and(|count| *count > 0) => {
+                style::warning("nothing is being deployed; the last deploy was cut off")
+            }
             None => "nothing is being deployed".to_owned(),
         };
         let _ = writeln!(out, "\nnow      {now}");

@@ -106,7 +106,11 @@ impl Explanation {
             self.status = state.status();
         }
         if self.status == Status::Deploying {
-            self.next.push(Next { kind: "running", text: "its handler runs now".to_owned() });
+            let (kind, text) = match self.writer {
+                Some(_) => ("running", "its handler runs now"),
+                None => ("cut_off", "its handler was cut off; the next deploy verifies it"),
+            };
+            self.next.push(Next { kind, text: text.to_owned() });
             return Ok(());
         }
         if matches!(self.status, Status::Skipped | Status::SkippedForUndefined | Status::Available)
