@@ -59,6 +59,8 @@ pub fn repository_root() -> PathBuf {
 /// Entries that hold nothing written by hand.
 const SKIPPED_NAMES: [&str; 6] =
     [".git", "target", "node_modules", ".venv", "__pycache__", ".cfcache"];
+/// What the fuzzer works with, in directories whose names say too little to be skipped everywhere.
+const SKIPPED_PATHS: [&str; 2] = ["fuzz/corpus", "fuzz/artifacts"];
 
 /// Every UTF-8 file below `root`, sorted by path. Files that are not text are left out.
 ///
@@ -73,7 +75,8 @@ pub fn read_repository(root: &Path) -> std::io::Result<Vec<TextFile>> {
             let kind = entry.file_type()?;
             let name = entry.file_name();
             // In a linked work tree `.git` is a file, so names are skipped whatever their kind.
-            if SKIPPED_NAMES.iter().any(|skipped| name == *skipped) {
+            let skipped_path = SKIPPED_PATHS.iter().any(|path| entry.path() == root.join(path));
+            if skipped_path || SKIPPED_NAMES.iter().any(|skipped| name == *skipped) {
                 continue;
             }
             if kind.is_dir() {
