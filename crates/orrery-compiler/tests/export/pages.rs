@@ -26,10 +26,10 @@ fn page(id: &str) -> PathBuf {
     root.join("docs/diagnostics").join(format!("{id}.md"))
 }
 
-/// The content of the first fence with this word.
-fn fence<'t>(text: &'t str, word: &str) -> Option<&'t str> {
-    let (_, rest) = text.split_once(&format!("```{word}\n"))?;
-    rest.split_once("```").map(|(content, _)| content)
+/// The contents of all fences with this word.
+fn fences<'t>(text: &'t str, word: &str) -> Vec<&'t str> {
+    let fence = format!("```{word}\n");
+    text.split(&fence).skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect()
 }
 
 #[test]
@@ -43,10 +43,16 @@ fn every_page_shows_its_problem() {
         let text = fs::read_to_string(page(id)).unwrap_or_else(|error| panic!("{id}: {error}"));
         let mut files = Memory::default();
         files.add("/p/project.yml", "name: test\nmodulepath: libs\n");
-        files.add("/p/main.cf", fence(&text, "inmanta").expect("an example"));
-        if let Some(module) = fence(&text, "inmanta,file=libs/web/model/_init.cf") {
-            files.add("/p/libs/web/module.yml", "name: web\nversion: 1.0\nlicense: ASL\n");
-            files.add("/p/libs/web/model/_init.cf", module);
+        // Resources that no handler of this program declares stand in a module, marked as `cf`: the
+        // command line could not show their problems.
+        match (&*fences(&text, "inmanta"), &*fences(&text, "cf")) {
+            ([main], []) => files.add("/p/main.cf", *main),
+            ([], [module, main]) => {
+                files.add("/p/libs/web/module.yml", "name: web\nversion: 1.0\nlicense: ASL\n");
+                files.add("/p/libs/web/model/_init.cf", *module);
+                files.add("/p/main.cf", *main);
+            }
+            _ => panic!("{id} has no example"),
         }
         let compiled = compile(&files, &Options::new("/p"));
         let model = compiled.model.as_ref().unwrap_or_else(|| panic!("{id} does not compile"));
@@ -57,7 +63,7 @@ fn every_page_shows_its_problem() {
             .filter(|problem| problem.diagnostic_id() == id)
             .map(ToString::to_string)
             .collect();
-        let shown = fence(&text, "text").expect("the message").trim_end();
+        let shown = fences(&text, "text").first().expect("the message").trim_end();
         assert!(texts.iter().any(|text| text == shown), "{id} has {texts:?}");
     }
 }
