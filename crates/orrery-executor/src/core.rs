@@ -23,7 +23,7 @@ use crate::job::{AgentRoom, Job, JobKind, Performed};
 use crate::load::Desired;
 use crate::progress::{Finished, Progress, Running, Tally};
 use crate::targets::Targets;
-use crate::writer::{Action, Record, Write};
+use crate::writer::{Action, BATCH, Record, Write, WriterState};
 
 /// How many of the running tasks a look at the engine names.
 const SLOWEST: usize = 3;
@@ -61,6 +61,9 @@ pub(crate) struct Core {
     /// Nothing is kept: for dry runs.
     discard: bool,
     pub(crate) writes: Vec<Write>,
+    /// Among them is more than that something was found as it was.
+    pressing: bool,
+    pub(crate) writer: WriterState,
     pub(crate) dry_run: DryRun,
     pub(crate) wake_at: Option<Timestamp>,
     tally: Tally,
@@ -92,6 +95,8 @@ impl Core {
             underway: FxHashMap::default(),
             discard,
             writes: Vec::new(),
+            pressing: false,
+            writer: WriterState::Waits,
             dry_run: DryRun::default(),
             wake_at: None,
             tally: Tally::default(),
@@ -210,6 +215,21 @@ impl Core {
     fn write(&mut self, write: Write) {
         if !self.discard {
             self.writes.push(write);
+        }
+    }
+
+    pub(crate) fn take_writes(&mut self) -> Vec<Write> {
+        self.pressing = false;
+        std::mem::take(&mut self.writes)
+    }
+
+    /// Whether the writer has to be told after a job. Telling it more often would cost as much as the job.
+    pub(crate) fn must_wake_writer(&self) -> bool {
+        let enough = self.writes.len() >= BATCH || self.scheduler.is_idle();
+        match self.writer {
+            WriterState::Waits => !self.writes.is_empty() && (self.pressing || enough),
+            WriterState::Gathers => enough,
+            WriterState::Writes => false,
         }
     }
 
@@ -418,6 +438,7 @@ impl Core {
         if uneventful && outcome.facts.is_empty() {
             return;
         }
+        self.pressing = true;
         let action = (!uneventful).then(|| Action {
             kind: if job.kind == JobKind::Facts {
                 ActionKind::GetFacts

@@ -301,7 +301,7 @@ fn work(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>) {
         let performed = perform(&job, resource, &room, &shared.workshop);
         core = shared.lock();
         core.job_ended(job, performed);
-        if !core.writes.is_empty() {
+        if core.must_wake_writer() {
             shared.written.notify_one();
         }
         if core.scheduler.is_idle() {

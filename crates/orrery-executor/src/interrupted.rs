@@ -19,9 +19,10 @@ pub fn note_interrupted(
     now: Timestamp,
 ) -> Result<usize, StoreError> {
     // Before the first version was processed nothing had ended well, so nothing has to be reloaded.
-    if store.processed_version(lease.environment())?.is_some() {
+    let environment = lease.environment();
+    if store.is_any_running(environment)? && store.processed_version(environment)?.is_some() {
         let mut interrupted: Vec<(ResourceKey, ResourceState)> = Vec::new();
-        store.read_states(lease.environment(), &mut |row| {
+        store.read_states(environment, &mut |row| {
             if row.state.deploying {
                 let last_produced_events = Some(now);
                 let state = ResourceState { last_produced_events, ..row.state.clone() };

@@ -27,7 +27,7 @@ mod writer;
 
 pub use engine::{Engine, EngineError, Keeper, Setup};
 pub use interrupted::note_interrupted;
-pub use load::{Desired, Start, recovery};
+pub use load::{Desired, KnownStates, Start, recovery, recovery_with};
 pub use plan::{Planned, plan};
 pub use progress::{Finished, Progress, Running, Tally};
 pub use targets::{LocalTargets, NoTarget, Targets};

@@ -26,6 +26,24 @@ pub struct Start {
     pub(crate) states: FxHashMap<ResourceKey, ResourceState>,
 }
 
+/// How all resources were when they were last looked at.
+#[derive(Clone, Debug)]
+pub struct KnownStates(FxHashMap<ResourceKey, ResourceState>);
+
+impl KnownStates {
+    /// Reads them. To be called after [`crate::note_interrupted`].
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn read(store: &dyn Store, environment: EnvironmentKey) -> Result<Self, StoreError> {
+        let mut states = FxHashMap::default();
+        store.read_states(environment, &mut |row| {
+            states.insert(row.key, row.state.clone());
+        })?;
+        Ok(KnownStates(states))
+    }
+}
+
 /// Works out what has to happen to get from what was last processed to `desired`.
 ///
 /// # Errors
@@ -35,10 +53,21 @@ pub fn recovery(
     environment: EnvironmentKey,
     desired: Desired,
 ) -> Result<Start, StoreError> {
-    let mut states: FxHashMap<ResourceKey, ResourceState> = FxHashMap::default();
-    store.read_states(environment, &mut |row| {
-        states.insert(row.key, row.state.clone());
-    })?;
+    let states = KnownStates::read(store, environment)?;
+    recovery_with(store, environment, desired, states)
+}
+
+/// As [`recovery`], for whoever has read the states before.
+///
+/// # Errors
+/// Those of the store.
+pub fn recovery_with(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    desired: Desired,
+    states: KnownStates,
+) -> Result<Start, StoreError> {
+    let KnownStates(states) = states;
     let paused = store.agents(environment)?.into_iter().filter(|agent| agent.paused);
     let paused = paused.map(|agent| agent.name.into()).collect();
     let processed = store.processed_version(environment)?;

@@ -1,6 +1,7 @@
 //! Keeps results: takes what has gathered, and writes it in one transaction.
 
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use orrery_model::VersionNumber;
 use orrery_model::{Change, ChangeKind, Fact, LogLine, OutcomeStatus, ResourceState, Timestamp};
@@ -10,6 +11,22 @@ use orrery_store::{
 
 use crate::engine::Shared;
 use crate::targets::Targets;
+
+/// So many results are written without waiting for more.
+pub(crate) const BATCH: usize = 2_000;
+
+/// How long results gather otherwise, so that one sync to the disk serves many of them.
+const GATHER_FOR: Duration = Duration::from_millis(20);
+
+/// What the writer does at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriterState {
+    /// It waits for something to write.
+    Waits,
+    /// There is something; it waits for more.
+    Gathers,
+    Writes,
+}
 
 /// Something to be kept.
 #[derive(Debug)]
@@ -43,13 +60,25 @@ pub(crate) fn run(shared: &Arc<Shared>, store: &dyn Store, lease: &Lease, target
     loop {
         let writes = {
             let mut core = shared.lock();
+            core.writer = WriterState::Waits;
             while core.writes.is_empty() && !core.closed {
                 core = shared.written.wait(core).unwrap_or_else(PoisonError::into_inner);
             }
             if core.writes.is_empty() {
                 return;
             }
-            std::mem::take(&mut core.writes)
+            core.writer = WriterState::Gathers;
+            let until = Instant::now() + GATHER_FOR;
+            while core.writes.len() < BATCH && !core.closed && !core.scheduler.is_idle() {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                let waited = shared.written.wait_timeout(core, left);
+                core = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            core.writer = WriterState::Writes;
+            core.take_writes()
         };
         shared.space.notify_all();
         if let Err(error) = write(store, lease, targets, &writes) {

@@ -38,7 +38,8 @@ pub trait Store: Send + Sync {
     /// Takes the right to act, with a new epoch, unless somebody has it.
     fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease>;
     fn renew_lease(&self, lease: &Lease, expires: Option<Timestamp>) -> Result<()>;
-    /// Gives the right back. Later writes under this lease are refused.
+    /// Gives the right back. Later writes under this lease are refused. A loss of power right after it may undo it:
+    /// the holder is gone then, too.
     fn release_lease(&self, lease: &Lease) -> Result<()>;
     /// Who has the right now.
     fn lease_holder(&self, environment: EnvironmentKey) -> Result<Option<Holder>>;
@@ -103,6 +104,8 @@ pub trait Store: Send + Sync {
         number: VersionNumber,
         states: &[StateRecord<'_>],
     ) -> Result<()>;
+    /// Whether something has begun whose end is not recorded.
+    fn is_any_running(&self, environment: EnvironmentKey) -> Result<bool>;
     /// Where the engine continues after a restart.
     fn processed_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>>;
     /// Visits the kept states in the order of ids. A resource without one is new: `ResourceState::new`.

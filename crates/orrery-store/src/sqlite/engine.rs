@@ -276,6 +276,11 @@ pub(super) fn process_version(
     Ok(())
 }
 
+pub(super) fn is_any_running(tx: &Connection, environment: EnvironmentKey) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM running WHERE environment = ?1)";
+    Ok(tx.query_row(sql, [environment.0], |row| row.get(0))?)
+}
+
 pub(super) fn processed_version(
     tx: &Connection,
     environment: EnvironmentKey,

@@ -39,6 +39,25 @@ use crate::{
     ResultRecord, Started, StateRecord, StateRow, Store, StoreError, Unknown, VersionInfo,
 };
 
+/// When a commit has to be on the disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sync {
+    /// Before it answers.
+    Now,
+    /// With the next one, or when the store is closed.
+    Later,
+}
+
+fn commit<T>(
+    connection: &mut Connection,
+    work: impl FnOnce(&Connection) -> Result<T>,
+) -> Result<T> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let answer = work(&transaction)?;
+    transaction.commit()?;
+    Ok(answer)
+}
+
 /// A store in one SQLite file, or in memory.
 #[derive(Debug)]
 pub struct SqliteStore {
@@ -104,16 +123,23 @@ impl SqliteStore {
 
     /// Runs `work` in a transaction that is committed if it succeeds.
     fn write<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        self.write_with(Sync::Now, work)
+    }
+
+    fn write_with<T>(&self, sync: Sync, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let Some(writer) = &self.writer else {
             return Err(StoreError::ReadOnly { path: self.path.clone().unwrap_or_default() });
         };
         let run = || {
             let mut connection = lock(writer);
-            let transaction =
-                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let answer = work(&transaction)?;
-            transaction.commit()?;
-            Ok(answer)
+            if sync == Sync::Later {
+                connection.pragma_update(None, "synchronous", "normal")?;
+            }
+            let answer = commit(&mut connection, work);
+            if sync == Sync::Later {
+                connection.pragma_update(None, "synchronous", "full")?;
+            }
+            answer
         };
         run().map_err(|error| self.explain(error))
     }
@@ -202,7 +228,7 @@ impl Store for SqliteStore {
     }
 
     fn release_lease(&self, lease: &Lease) -> Result<()> {
-        self.write(|tx| engine::release_lease(tx, lease))
+        self.write_with(Sync::Later, |tx| engine::release_lease(tx, lease))
     }
 
     fn lease_holder(&self, environment: EnvironmentKey) -> Result<Option<Holder>> {
@@ -291,6 +317,10 @@ impl Store for SqliteStore {
         states: &[StateRecord<'_>],
     ) -> Result<()> {
         self.write(|tx| engine::process_version(tx, lease, number, states))
+    }
+
+    fn is_any_running(&self, environment: EnvironmentKey) -> Result<bool> {
+        self.read(|tx| engine::is_any_running(tx, environment))
     }
 
     fn processed_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {

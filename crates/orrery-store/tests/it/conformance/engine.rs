@@ -246,7 +246,9 @@ fn marks_of_a_start_end_with_the_result(backend: Backend) {
     let lease = lease(&*store, environment);
     let resources = simple(&["a", "b"]);
     let stored = put(&*store, environment, &resources).unwrap();
+    assert!(!store.is_any_running(environment).unwrap());
     started(&*store, &lease, &stored);
+    assert!(store.is_any_running(environment).unwrap());
     let status = |name: &str| {
         let found = store.find_resource(environment, named(name).as_str()).unwrap();
         found.unwrap().status.as_str()

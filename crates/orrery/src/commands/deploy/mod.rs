@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::export::{Exported, export};
-use orrery_executor::{Desired, Keeper, LocalTargets, Setup};
+use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup};
 use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{Contents, HandlerError, LocalTarget, Registry};
 use orrery_model::{LogLevel, Resource};
@@ -127,6 +127,36 @@ pub(super) fn open(
     let interrupted = orrery_executor::note_interrupted(&store, &lease, now())?;
     tracing::debug!(interrupted, "the state is open");
     Ok(Opened { store: Arc::new(store), environment, lease })
+}
+
+/// A store that was opened while the model was compiled, with what it knows of the resources.
+pub(super) type OpenedEarly = Option<Result<(Opened, KnownStates), orrery_store::StoreError>>;
+
+/// Compiles the project, and opens its store meanwhile if there is one already. Errors of the model are shown;
+/// those of the store count only after them.
+pub(super) fn prepare_and_open(
+    given: &ProjectOptions,
+    limits: &LimitOptions,
+    quiet: bool,
+    state: &StateOptions,
+    command: &str,
+) -> Result<(Prepared, OpenedEarly), Exit> {
+    let project = projects::directory(given.project.as_deref(), &given.main).ok();
+    let existing = project.filter(|project| state.file(project).exists());
+    std::thread::scope(|scope| {
+        let opening = existing.and_then(|project| {
+            let read = move || {
+                let opened = open(state, &project, command)?;
+                let states = KnownStates::read(&*opened.store, opened.environment)?;
+                Ok((opened, states))
+            };
+            // Without a thread, it is opened later.
+            std::thread::Builder::new().name("opener".to_owned()).spawn_scoped(scope, read).ok()
+        });
+        let prepared = prepare(given, limits, quiet);
+        let opened = opening.and_then(|thread| thread.join().ok());
+        Ok((prepared?, opened))
+    })
 }
 
 impl Opened {

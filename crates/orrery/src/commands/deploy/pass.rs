@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use orrery_executor::{Engine, Finished, Start, Tally, recovery};
+use orrery_executor::{Engine, Finished, KnownStates, Start, Tally, recovery_with};
 use orrery_model::{Blocked, OutcomeStatus};
 use orrery_scheduler::{Event, ResourceIndex, Scheduler};
 use serde_json::json;
@@ -12,25 +12,31 @@ use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
 use super::progress::{Display, follow};
-use super::{Opened, Prepared, failed, open, prepare, setup};
+use super::{Opened, Prepared, failed, open, prepare_and_open, setup};
 
 pub(in crate::commands) fn run(options: Deploy) -> Exit {
     if options.dry_run {
         let Deploy { project, state, selection, run, limits, json, .. } = options;
         return super::plan(&Plan { project, state, selection, run, limits, json });
     }
-    let Prepared { project, resources, unknowns, problems, registry } =
-        match prepare(&options.project, &options.limits, options.json) {
-            Ok(prepared) => prepared,
-            Err(exit) => return exit,
-        };
-    let opened = match open(&options.state, &project, "deploy") {
+    let Deploy { project, limits, state, json, .. } = &options;
+    let (prepared, opened) = match prepare_and_open(project, limits, *json, state, "deploy") {
+        Ok(found) => found,
+        Err(exit) => return exit,
+    };
+    let Prepared { project, resources, unknowns, problems, registry } = prepared;
+    let opened = opened.unwrap_or_else(|| {
+        let opened = open(state, &project, "deploy")?;
+        let states = KnownStates::read(&*opened.store, opened.environment)?;
+        Ok((opened, states))
+    });
+    let (opened, states) = match opened {
         Ok(opened) => opened,
         Err(error) => return failed(&error),
     };
     let put = opened.put(resources, &unknowns);
     let start = put.and_then(|(desired, created)| {
-        Ok((recovery(&*opened.store, opened.environment, desired)?, created))
+        Ok((recovery_with(&*opened.store, opened.environment, desired, states)?, created))
     });
     let (start, created) = match start {
         Ok(found) => found,
