@@ -16,7 +16,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ORRERY := $(TARGET_DIR)/release/orrery
 EXAMPLE := examples/hello
 
-.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests bench bench-scheduler fmt docs audit clean
+.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests bench bench-scheduler bench-converge bench-deploy fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,12 @@ bench: build ## compare with the reference compiler (minutes); BENCH_FLAGS='--he
 
 bench-scheduler: ## measure the scheduler alone (a minute)
 	python3 bench/scheduler/run.py $(BENCH_FLAGS)
+
+bench-converge: ## compare deploys of many files with peers, installing those (up to an hour)
+	python3 bench/converge/run.py $(BENCH_FLAGS)
+
+bench-deploy: ## measure deploys of 100,000 resources that do nothing (a minute)
+	python3 bench/deploy/run.py $(BENCH_FLAGS)
 
 fmt: setup ## format the Rust sources
 	cargo fmt --all

@@ -168,7 +168,9 @@ class Ansible:
         mode: "0644"
       loop: "{{{{ range({job.count}) | list }}}}"
 """)
-        return [self.binary, "--inventory", "localhost,", str(playbook)]
+        # Otherwise it looks for interpreters on the path, and may choose one that does not run.
+        interpreter = f"ansible_python_interpreter={Path(self.binary).parent / 'python'}"
+        return [self.binary, "--inventory", "localhost,", "--extra-vars", interpreter, str(playbook)]
 
 
 class Pyinfra:
