@@ -11,7 +11,7 @@
 //! between two resources of one agent. The writer takes all that has gathered while it wrote before,
 //! so that a slow disk makes batches larger and not the deploy slower.
 //!
-//! Start from [`Engine`]; [`Desired`] and [`recovery`] make what it starts from, [`plan`] asks what a deploy
+//! Start from [`Engine`]; [`Desired`] and [`recovery`] make what it starts from, [`plan()`] asks what a deploy
 //! would do. It knows nothing of models, terminals or servers. Tests: `tests/it`.
 
 mod core;
