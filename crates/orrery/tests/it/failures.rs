@@ -219,13 +219,13 @@ fn no_handler() -> Result<()> {
     ensure!(project.read("good")? == "x");
     let status = project.expect(2, &["status"])?.out;
     ensure!(status.contains("1 unavailable"), "{status}");
-    // Instances of entities that nobody can deploy are named, and are no resources.
+    // Instances of entities that nobody can deploy are named, counted, and keep nothing from the others.
     let project = Playground::new(&format!(
         "entity Odd extends std::PurgeableResource:\n    string name\nend\n\
          implement Odd using std::none\nOdd(name=\"x\")\n{GOOD}"
     ))?;
-    let ran = project.expect(0, &["deploy"])?;
-    ran.says(&["warning: no handler for entity __config__::Odd", "1 created"])
+    let ran = project.expect(2, &["deploy"])?;
+    ran.says(&["warning: no handler for entity __config__::Odd", "1 created, 1 left out"])
 }
 
 fn model_error() -> Result<()> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_compiler::diagnostic::Diagnostic;
-use orrery_compiler::export::{Exported, export};
+use orrery_compiler::export::{Exported, Note, export};
 use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup};
 use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{Contents, HandlerError, LocalTarget, Registry};
@@ -54,7 +54,7 @@ pub(super) struct Prepared {
     pub(super) project: PathBuf,
     pub(super) resources: Vec<Resource>,
     pub(super) unknowns: Vec<Unknown>,
-    /// How many resources could not be exported.
+    /// How many resources could not be exported, or have no handler.
     pub(super) problems: usize,
     pub(super) registry: Arc<Registry>,
 }
@@ -96,7 +96,14 @@ pub(super) fn prepare(
     let diagnostics: Vec<Diagnostic> = problems.iter().map(Diagnostic::from).collect();
     report::show_errors(&shown, &diagnostics);
     // What a large model leaves behind is not needed any more, but tidying it up takes longer than keeping it.
-    let problems = problems.len();
+    let without_handler: usize = notes
+        .iter()
+        .map(|note| match note {
+            Note::NoHandler { count, .. } => *count,
+            _ => 0,
+        })
+        .sum();
+    let problems = problems.len() + without_handler;
     std::mem::forget(compiled);
     let unknown = |one: orrery_compiler::export::Unknown| Unknown {
         name: one.attribute.to_string(),
