@@ -54,6 +54,24 @@ pub(crate) struct RunOptions {
     pub(crate) timeout: u64,
 }
 
+/// A project, what of it is meant, and how it is to be deployed or looked at.
+#[derive(Debug, Args)]
+pub(crate) struct Wanted {
+    #[command(flatten)]
+    pub(crate) project: ProjectOptions,
+    #[command(flatten)]
+    pub(crate) state: StateOptions,
+    #[command(flatten)]
+    pub(crate) selection: Selection,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
+    /// Write the result as JSON to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Make the model real
 ///
 /// Compiles the project, keeps its resources as a version, and brings every resource into its desired state: those
@@ -72,21 +90,10 @@ Exit codes: 0 all is as wanted, 1 error or stopped with Ctrl-C, 2 some resources
 130 left with a second Ctrl-C.")]
 pub(crate) struct Deploy {
     #[command(flatten)]
-    pub(crate) project: ProjectOptions,
-    #[command(flatten)]
-    pub(crate) state: StateOptions,
-    #[command(flatten)]
-    pub(crate) selection: Selection,
-    #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) limits: LimitOptions,
+    pub(crate) wanted: Wanted,
     /// Change nothing, but say what would be changed
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Write the result as JSON to standard output
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// Say what a deploy would change, and why
@@ -103,18 +110,7 @@ Exit codes: 0 nothing would change, 1 error or stopped with Ctrl-C, 2 changes ar
 be looked at.")]
 pub(crate) struct Plan {
     #[command(flatten)]
-    pub(crate) project: ProjectOptions,
-    #[command(flatten)]
-    pub(crate) state: StateOptions,
-    #[command(flatten)]
-    pub(crate) selection: Selection,
-    #[command(flatten)]
-    pub(crate) run: RunOptions,
-    #[command(flatten)]
-    pub(crate) limits: LimitOptions,
-    /// Write the plan as JSON to standard output
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) wanted: Wanted,
 }
 
 /// Verify what was deployed, and mend it

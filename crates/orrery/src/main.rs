@@ -42,8 +42,8 @@ fn main() -> ExitCode {
     let as_json = match &cli.command {
         Command::Compile(options) => options.report.json,
         Command::Parse(options) => options.report.json,
-        Command::Deploy(options) => options.json,
-        Command::Plan(options) => options.json,
+        Command::Deploy(options) => options.wanted.json,
+        Command::Plan(options) => options.wanted.json,
         Command::Repair(options) => options.json,
         _ => false,
     };

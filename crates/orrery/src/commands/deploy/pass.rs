@@ -7,7 +7,7 @@ use orrery_model::{Blocked, OutcomeStatus};
 use orrery_scheduler::{Event, ResourceIndex, Scheduler};
 use serde_json::json;
 
-use crate::cli_deploy::{Deploy, Plan, RunOptions, Selection};
+use crate::cli_deploy::{Deploy, Plan, RunOptions, Selection, Wanted};
 use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
@@ -15,11 +15,11 @@ use super::progress::{Display, follow};
 use super::{Opened, Prepared, failed, open, prepare_and_open, setup};
 
 pub(in crate::commands) fn run(options: Deploy) -> Exit {
-    if options.dry_run {
-        let Deploy { project, state, selection, run, limits, json, .. } = options;
-        return super::plan(&Plan { project, state, selection, run, limits, json });
+    let Deploy { wanted, dry_run } = options;
+    if dry_run {
+        return super::plan(&Plan { wanted });
     }
-    let Deploy { project, limits, state, json, .. } = &options;
+    let Wanted { project, state, selection, run, limits, json } = &wanted;
     let (prepared, opened) = match prepare_and_open(project, limits, *json, state, "deploy") {
         Ok(found) => found,
         Err(exit) => return exit,
@@ -42,12 +42,11 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Ok(found) => found,
         Err(error) => return failed(&error),
     };
-    if created && !options.json {
+    if created && !json {
         let count = style::count(start.desired.resources.len(), "resource");
         output::say(&format!("version {}: {count}", start.desired.version));
     }
-    let pass =
-        Pass { selection: &options.selection, run: &options.run, json: options.json, problems };
+    let pass = Pass { selection, run, json: *json, problems };
     pass.go(&opened, start, registry)
 }
 
@@ -100,14 +99,13 @@ impl Pass<'_> {
             return failed(&error);
         }
         let bad = tally.failed + tally.skipped + tally.unavailable + tally.non_compliant;
+        let end = End { tally, unknown, problems: self.problems, interrupted };
         if self.json {
-            let end = End { tally, unknown, problems: self.problems, interrupted };
             let report = report(version.0, &end, &finished);
             if !output::print(|out| writeln!(out, "{report}")) {
                 return Exit::Error;
             }
         } else {
-            let end = End { tally, unknown, problems: self.problems, interrupted };
             output::say(&end.summary(display.elapsed()));
         }
         if interrupted {

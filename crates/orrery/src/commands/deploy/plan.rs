@@ -11,7 +11,7 @@ use orrery_store::{Store, StoreError};
 use rustc_hash::FxHashMap;
 use serde_json::json;
 
-use crate::cli_deploy::Plan;
+use crate::cli_deploy::{Plan, Wanted};
 use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
@@ -91,6 +91,7 @@ fn cause(resource: &Resource, state: Option<&ResourceState>, change: &Change) ->
 }
 
 pub(in crate::commands) fn run(options: &Plan) -> Exit {
+    let options = &options.wanted;
     let Prepared { project, resources, problems, registry, .. } =
         match prepare(&options.project, &options.limits, options.json) {
             Ok(prepared) => prepared,
@@ -153,7 +154,7 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
 
 /// What is kept of resources, by id; nothing if nothing was ever deployed.
 fn known_states(
-    options: &Plan,
+    options: &Wanted,
     project: &std::path::Path,
 ) -> Result<FxHashMap<String, ResourceState>, StoreError> {
     let mut known = FxHashMap::default();
