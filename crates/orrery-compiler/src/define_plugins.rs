@@ -132,8 +132,8 @@ impl Builder {
             "list" => Type::AnyList,
             "dict" => Type::AnyDict,
             "null" => Type::Null,
-            _ if text.contains(" | ") || text.contains("Reference[") => {
-                // References are not checked yet; all unions that are written so have them.
+            _ if text.contains(" | ") => {
+                // The program's own plugins, which take references to anything.
                 if !(text.starts_with('(') && text.ends_with(")[]")) {
                     return Ok((None, shown));
                 }
@@ -159,6 +159,13 @@ impl Builder {
                     let (inner, of) = self.annotation(inner, namespace)?;
                     shown = format!("dict[string, {of}]");
                     inner.map_or(Type::AnyDict, Type::DictOf)
+                } else if let Some(inner) = within(text, "Reference[", "]") {
+                    let (inner, of) = self.annotation(inner, namespace)?;
+                    shown = format!("Reference[{of}]");
+                    match inner {
+                        Some(inner) => Type::Reference(inner),
+                        None => Type::Reference(self.program.intern_type(Type::Any)),
+                    }
                 } else if let Some(inner) = within(text, "Union[", "]") {
                     let mut members = Vec::new();
                     let mut names = Vec::new();

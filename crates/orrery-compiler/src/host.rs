@@ -15,11 +15,15 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use orrery_syntax::ast::Loc;
+
 use crate::load::Module;
 use crate::plugins::{
-    Context, NativePlugin, Outcome, Param, ParamDefault, ParamKind, native_plugins,
+    CellId, Context, Failure, NativePlugin, Outcome, Param, ParamDefault, ParamKind, native_plugins,
 };
-use crate::value::Value;
+use crate::program::{EntityId, Program};
+use crate::source::Sources;
+use crate::value::{Heap, InstanceId, Value};
 
 /// A text that is part of the program, or that a host has brought.
 pub type Text = Cow<'static, str>;
@@ -36,14 +40,82 @@ pub trait Host {
 
     /// Makes a call. The arguments fit their types. A plugin may call others through the context,
     /// so a host can be called while it is busy with a call; the calls end in the opposite order.
-    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome;
+    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome;
+
+    /// Runs what code wants run at the end of each compile, whether it went well or not.
+    fn finalize(&mut self, _succeeded: bool) -> Finalized {
+        Finalized::default()
+    }
+}
+
+/// What is known of instances, now or at the end.
+pub trait View {
+    fn program(&self) -> &Program;
+    fn sources(&self) -> &Sources;
+    fn values(&self) -> &Heap;
+    fn instance_count(&self) -> usize;
+    fn entity_of(&self, instance: InstanceId) -> EntityId;
+    /// What stands in a slot of an instance.
+    fn slot(&self, instance: InstanceId, slot: u32) -> Slot;
+    fn constructed_at(&self, instance: InstanceId) -> Loc;
+    /// As messages name it.
+    fn described(&self, instance: InstanceId) -> String;
+}
+
+/// What a host may ask while it makes a call.
+pub trait HostContext: Context + View {
+    /// The place of the call.
+    fn called_at(&self) -> Loc;
+    /// What the variable of a name holds, as the calling statement sees it.
+    fn variable_slot(&self, name: &str) -> Option<Slot>;
+    /// Makes an instance of an entity that is only data.
+    fn construct(
+        &mut self,
+        entity: EntityId,
+        attributes: &[(u32, Value)],
+    ) -> Result<InstanceId, Failure>;
+}
+
+/// What a cell holds.
+#[derive(Clone, Copy, Debug)]
+pub enum Slot {
+    Value(Value),
+    /// Nothing yet.
+    Pending(CellId),
+    /// Nothing for ever: an optional relation.
+    Empty,
 }
 
 /// What a host has found in the modules that it was asked to load.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
     pub plugins: Vec<Signature>,
+    pub dataclasses: Vec<Dataclass>,
     pub warnings: Vec<String>,
+    /// What the code printed when it was loaded.
+    pub output: String,
+}
+
+/// A class that stands for an entity that is only data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dataclass {
+    /// Full name of the entity.
+    pub entity: String,
+    /// Name and type of each field, the type as a model writes it; `None` for one that no model has
+    /// a word for.
+    pub fields: Vec<(String, Option<String>)>,
+    /// Why it cannot stand for an entity at all.
+    pub problem: Option<String>,
+    pub place: Option<Place>,
+}
+
+/// What came of the code that runs at the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Finalized {
+    pub output: String,
+    pub warnings: Vec<String>,
+    /// One text for each that failed.
+    pub errors: Vec<String>,
 }
 
 /// Why a host could not load the code of modules.
@@ -127,8 +199,12 @@ impl<H: Host + ?Sized> Host for &mut H {
         (**self).load(modules)
     }
 
-    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome {
+    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
         (**self).call(call, context)
+    }
+
+    fn finalize(&mut self, succeeded: bool) -> Finalized {
+        (**self).finalize(succeeded)
     }
 }
 
@@ -143,10 +219,10 @@ impl Host for NativeHost {
 
     fn load(&mut self, _: &[Module]) -> Result<Manifest, LoadError> {
         let plugins = native_plugins().iter().map(Signature::from).collect();
-        Ok(Manifest { plugins, warnings: Vec::new() })
+        Ok(Manifest { plugins, ..Manifest::default() })
     }
 
-    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome {
+    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
         (native_plugins()[call.plugin as usize].run)(context, call.args)
     }
 }
@@ -180,16 +256,27 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
         if !rest.is_empty() {
             let more = self.second.load(&rest)?;
             manifest.plugins.extend(more.plugins);
+            manifest.dataclasses.extend(more.dataclasses);
             manifest.warnings.extend(more.warnings);
+            manifest.output.push_str(&more.output);
         }
         Ok(manifest)
     }
 
-    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome {
+    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
         match call.plugin.checked_sub(self.first_plugins) {
             None => self.first.call(call, context),
             Some(plugin) => self.second.call(&Call { plugin, ..*call }, context),
         }
+    }
+
+    fn finalize(&mut self, succeeded: bool) -> Finalized {
+        let mut all = self.first.finalize(succeeded);
+        let more = self.second.finalize(succeeded);
+        all.output.push_str(&more.output);
+        all.warnings.extend(more.warnings);
+        all.errors.extend(more.errors);
+        all
     }
 }
 

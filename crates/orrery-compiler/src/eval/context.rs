@@ -1,14 +1,18 @@
 //! What a plugin may ask: the machine's side of `plugins::Context`.
 
 use orrery_syntax::Symbol;
+use orrery_syntax::ast::Loc;
 
+use crate::host::{HostContext, Slot, View};
 use crate::ir::{ExprId, ExprKind, Var};
 use crate::plugins::{CellId, Context, Failure, FileKind, Outcome};
-use crate::program::{Definition, Type};
+use crate::program::{Definition, EntityId, Program, Type};
+use crate::render::Instances;
+use crate::source::Sources;
 use crate::value::{Heap, InstanceId, Value};
 
 use super::emit::Place;
-use super::{EMPTY, FILE_FRAME, INSTANCE_FRAME, Machine};
+use super::{EMPTY, FILE_FRAME, INSTANCE_FRAME, Machine, READY};
 
 pub(super) struct CallContext<'m, 'p> {
     pub machine: &'m mut Machine<'p>,
@@ -33,6 +37,14 @@ impl CallContext<'_, '_> {
         match self.machine.cells[cell as usize].value {
             unknown @ Value::Unknown(_) => Err(Failure::Unknown(unknown)),
             value => Ok(value),
+        }
+    }
+
+    fn slot_of_cell(&self, cell: u32) -> Slot {
+        match self.machine.cells[cell as usize] {
+            of if of.flags & EMPTY != 0 => Slot::Empty,
+            of if of.flags & READY != 0 => Slot::Value(of.value),
+            _ => Slot::Pending(CellId(cell)),
         }
     }
 
@@ -208,5 +220,63 @@ impl Context for CallContext<'_, '_> {
 
     fn random_bytes(&mut self, count: usize) -> Vec<u8> {
         self.machine.world.random_bytes(count)
+    }
+}
+
+impl View for CallContext<'_, '_> {
+    fn program(&self) -> &Program {
+        self.machine.program
+    }
+
+    fn sources(&self) -> &Sources {
+        &self.machine.program.sources
+    }
+
+    fn values(&self) -> &Heap {
+        &self.machine.heap
+    }
+
+    fn instance_count(&self) -> usize {
+        self.machine.instances.len()
+    }
+
+    fn entity_of(&self, instance: InstanceId) -> EntityId {
+        self.machine.instances[instance.index()].entity
+    }
+
+    fn slot(&self, instance: InstanceId, slot: u32) -> Slot {
+        self.slot_of_cell(self.machine.slot_cell(instance, slot))
+    }
+
+    fn constructed_at(&self, instance: InstanceId) -> Loc {
+        let constructor = self.machine.instances[instance.index()].constructor;
+        self.machine.program.expr(constructor).loc
+    }
+
+    fn described(&self, instance: InstanceId) -> String {
+        self.machine.described(instance)
+    }
+}
+
+impl HostContext for CallContext<'_, '_> {
+    fn called_at(&self) -> Loc {
+        self.machine.program.expr(self.expr).loc
+    }
+
+    fn variable_slot(&self, name: &str) -> Option<Slot> {
+        let symbol = self.machine.program.interner.get(name)?;
+        Some(match self.find_variable(symbol)? {
+            Place::Value(value) => Slot::Value(value),
+            Place::Cell(cell) => self.slot_of_cell(cell),
+        })
+    }
+
+    fn construct(
+        &mut self,
+        entity: EntityId,
+        attributes: &[(u32, Value)],
+    ) -> Result<InstanceId, Failure> {
+        let made = self.machine.construct_data(self.expr, entity, attributes, self.frame);
+        made.map_err(|error| Failure::Runtime(error.text.clone()))
     }
 }

@@ -21,7 +21,6 @@ mod strings;
 mod template;
 mod validate;
 
-pub use references::referenced_type;
 use std::sync::LazyLock;
 
 use orrery_python::PyError;
