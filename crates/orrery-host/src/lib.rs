@@ -4,6 +4,7 @@
 //! of them, [`process`] starts and ends a host and keeps what it printed, [`session`] is the beginning of every conversation,
 //! [`python`] finds an interpreter and [`sdk`] unpacks what it runs. It knows nothing of stores, schedulers or terminals. Tests: `tests/it`.
 
+pub mod compiling;
 pub mod process;
 pub mod python;
 pub mod sdk;
