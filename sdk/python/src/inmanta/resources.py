@@ -746,6 +746,5 @@ def to_id(entity: DynamicProxy) -> str | None:
     for name in (entity_type.get_full_name(), *entity_type.get_all_parent_names()):
         cls, options = resource.get_class(name)
         if cls is not None and options is not None:
-            own_name = entity_type.get_full_name()
-            return cls.object_to_id(entity, own_name, options["name"], options["agent"]).resource_str()
+            return cls.object_to_id(entity, name, options["name"], options["agent"]).resource_str()
     return None
