@@ -39,7 +39,8 @@ class Closed(Exception):
 def encode(message: Message) -> bytes:
     """One line; raises WireError if it is longer than a line may be, and ValueError for what JSON has no word for."""
     line = json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    data = line.encode("utf-8", "backslashreplace") + b"\n"
+    # Half of a surrogate pair has no place in UTF-8; text with one comes from file names of odd encodings.
+    data = line.encode("utf-8", "replace") + b"\n"
     if len(data) > LINE_MAX:
         raise WireError(f"a message of kind {message.get('k')!r} has {len(data)} bytes; at most {LINE_MAX} are allowed")
     return data

@@ -71,7 +71,7 @@ class CacheItem:
         return moment
 
     def delete(self) -> None:
-        """Runs the callback, once. What it raises is logged."""
+        """Runs the callback, once. What it raises is logged, even if it wants to end the process."""
         if self.deleted:
             return
         self.deleted = True
@@ -79,7 +79,7 @@ class CacheItem:
             return
         try:
             self.call_on_delete(self.value)
-        except Exception:
+        except BaseException:
             LOGGER.exception("The callback for the cached value of %s failed", self.key)
 
     def __del__(self) -> None:
