@@ -65,7 +65,8 @@ __all__ = [
 
 def stringify_exception(exn: BaseException) -> str:
     """The last line that Python would print for this exception."""
-    return "".join(traceback.format_exception_only(type(exn), exn)).strip()
+    # `type` is no builtin in this module: the submodule of that name becomes a member of the package.
+    return "".join(traceback.format_exception_only(exn)).strip()
 
 
 class CompilerException(Exception):
