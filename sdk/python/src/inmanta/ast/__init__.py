@@ -66,7 +66,7 @@ __all__ = [
 def stringify_exception(exn: BaseException) -> str:
     """The last line that Python would print for this exception."""
     # `type` is no builtin in this module: the submodule of that name becomes a member of the package.
-    return "".join(traceback.format_exception_only(exn)).strip()
+    return "".join(traceback.format_exception_only(exn)).removesuffix("\n")
 
 
 class CompilerException(Exception):
