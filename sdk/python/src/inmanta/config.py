@@ -72,7 +72,9 @@ class Config:
         raw = cls._lookup(section, name)
         option = cls._options.get(section, {}).get(_normal(name))
         if raw is None:
-            return option.get_default_value() if default_value is None and option is not None else default_value
+            return (
+                option.get_default_value() if default_value is None and option is not None else default_value
+            )
         return raw if option is None else option.validate(raw)
 
     @classmethod

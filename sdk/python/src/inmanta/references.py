@@ -7,7 +7,6 @@ values and puts those in place, so that handlers see plain values.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import typing
 import uuid
@@ -180,7 +179,9 @@ class ResourceArgument(Argument):
     def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
         """The resource."""
         if self.id != resource.id.resource_str():
-            raise ValueError(f"{self.name} has to be the resource itself, {resource.id.resource_str()}, not {self.id}")
+            raise ValueError(
+                f"{self.name} has to be the resource itself, {resource.id.resource_str()}, not {self.id}"
+            )
         return resource
 
     def to_json(self) -> dict[str, Any]:
@@ -321,6 +322,8 @@ class MutatorModel(SerializedReferenceLike):
 
 def compute_reference_or_mutator_id(reference_type: str, args: list[Any]) -> uuid.UUID:
     """The id that follows from the type and the arguments: the same in every process."""
+    import hashlib
+
     text = json.dumps({"type": reference_type, "args": [item.to_json() for item in args]}, sort_keys=True)
     digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
     # As `uuid.uuid3`, which takes bytes as a name only from Python 3.12 on.
@@ -371,9 +374,7 @@ class ReferenceLike:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     @classmethod
-    def deserialize(
-        cls: type[C], ref: SerializedReferenceLike, resource: Resource, logger: LoggerABC
-    ) -> C:
+    def deserialize(cls: type[C], ref: SerializedReferenceLike, resource: Resource, logger: LoggerABC) -> C:
         """Makes the object again."""
         return cls(**{argument.name: argument.get_arg_value(resource, logger) for argument in ref.args})
 
@@ -428,7 +429,7 @@ class ReferenceLike:
 
         plain = Collector().collect_references(value, "$")
         try:
-            json.dumps(plain)
+            json.dumps(plain, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ValueError(f"The {name} attribute of {self} is not json serializable: {value}") from error
         if found:

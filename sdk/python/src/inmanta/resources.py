@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
-R = TypeVar("R", bound="Resource")
-T = TypeVar("T")
+_R = TypeVar("_R", bound="Resource")
+_T = TypeVar("_T")
 
 _ID_PATTERN = re.compile(
     r"(?P<type>[\w-]+(?:::[\w-]+)+)\[(?P<agent>[^,]+),(?P<attribute>[^=]+)=(?P<value>[^\]]+)\](?:,v=(?P<version>\d+))?$"
@@ -140,7 +140,9 @@ class Id:
 
     def resource_str(self) -> ResourceIdStr:
         """The text without version."""
-        return ResourceIdStr(f"{self._entity_type}[{self._agent_name},{self._attribute}={self._attribute_value}]")
+        return ResourceIdStr(
+            f"{self._entity_type}[{self._agent_name},{self._attribute}={self._attribute_value}]"
+        )
 
     def resource_version_str(self) -> ResourceVersionIdStr:
         """The text with version."""
@@ -224,11 +226,13 @@ class resource:
 
     def __init__(self, name: str, id_attribute: str, agent: str) -> None:
         if not isinstance(agent, str):
-            raise ResourceException(f"The agent parameter has to be a string, got {agent} of type {type(agent)}")
+            raise ResourceException(
+                f"The agent parameter has to be a string, got {agent} of type {type(agent)}"
+            )
         self._cls_name = name
         self._options = {"agent": agent, "name": id_attribute}
 
-    def __call__(self, cls: type[T]) -> type[T]:
+    def __call__(self, cls: type[_T]) -> type[_T]:
         resource.add_resource(self._cls_name, cls, self._options)  # type: ignore[arg-type]
         return cls
 
@@ -324,11 +328,18 @@ class ReferenceSubCollector:
 
     def _collect_items(self, value: Any, path: str) -> object:
         if isinstance(value, Mapping):
+            for key in value:
+                if not isinstance(key, str):
+                    raise TypeError(
+                        f"the key {key!r} of a dict in a resource is not a string, at path {path}"
+                    )
             return {
-                key: self.collect_references(item, destination.dict_item(path, str(key))) for key, item in value.items()
+                key: self.collect_references(item, destination.dict_item(path, key))
+                for key, item in value.items()
             }
         return [
-            self.collect_references(item, destination.list_item(path, position)) for position, item in enumerate(value)
+            self.collect_references(item, destination.list_item(path, position))
+            for position, item in enumerate(value)
         ]
 
     def get_references_sorted(self) -> list[references.ReferenceModel]:
@@ -448,7 +459,9 @@ class Resource(metaclass=ResourceMeta):
         """Raises if a name of a field cannot be one."""
         for field in cls.fields:
             if field.startswith("_"):
-                raise ResourceException(f"Resource field names can not start with _, reported in {cls.__name__}")
+                raise ResourceException(
+                    f"Resource field names can not start with _, reported in {cls.__name__}"
+                )
             if field in RESERVED_FOR_RESOURCE:
                 raise ResourceException(
                     f"Resource {field} is a reserved keyword and not a valid field name, reported in {cls.__name__}"
@@ -543,7 +556,9 @@ class Resource(metaclass=ResourceMeta):
                     f" '{agent_attribute}' of {entity_name} can not lead through references"
                 )
         if not isinstance(value, str):
-            raise ResourceException(f"The agent attribute should lead to a string, got {value} of type {type(value)}")
+            raise ResourceException(
+                f"The agent attribute should lead to a string, got {value} of type {type(value)}"
+            )
         return value
 
     @classmethod
@@ -558,7 +573,9 @@ class Resource(metaclass=ResourceMeta):
         for field in resource_cls.fields:
             if field not in (const.RESOURCE_ATTRIBUTE_REFERENCES, const.RESOURCE_ATTRIBUTE_MUTATORS):
                 setattr(
-                    created, field, resource_cls.map_field(exporter, entity_name, field, model_object, collector)
+                    created,
+                    field,
+                    resource_cls.map_field(exporter, entity_name, field, model_object, collector),
                 )
         created.references = [model.to_json() for model in collector.get_references_sorted()]  # type: ignore[attr-defined]
         created.mutators = [model.to_json() for model in collector.get_mutators_sorted()]  # type: ignore[attr-defined]
@@ -606,7 +623,7 @@ class Resource(metaclass=ResourceMeta):
         plain["id"] = self.id.resource_version_str()
         return plain
 
-    def clone(self: R, **kwargs: Any) -> R:
+    def clone(self: _R, **kwargs: Any) -> _R:
         """A copy with other values for some attributes. Values of references are not asked for again."""
         import copy
 
@@ -627,7 +644,9 @@ class Resource(metaclass=ResourceMeta):
         if self._reference_models is None:
             self._reference_models = {}
             for item in self.references:  # type: ignore[attr-defined]
-                model = item if isinstance(item, references.ReferenceModel) else references.ReferenceModel(**item)
+                model = (
+                    item if isinstance(item, references.ReferenceModel) else references.ReferenceModel(**item)
+                )
                 self._reference_models[model.id] = model
         found = self._reference_models.get(id)
         if found is None:

@@ -28,7 +28,9 @@ class Regex:
         def match(value: str) -> str:
             if compiled.match(value) is None:
                 raise PydanticCustomError(
-                    "string_pattern_mismatch", "String should match pattern '{pattern}'", {"pattern": self.pattern}
+                    "string_pattern_mismatch",
+                    "String should match pattern '{pattern}'",
+                    {"pattern": self.pattern},
                 )
             return value
 
@@ -63,7 +65,9 @@ def _adapter(fq_type_name: str, parameters: str | None) -> Any:
     module_name, _, type_name = fq_type_name.rpartition(".")
     found = getattr(importlib.import_module(module_name), type_name)
     return pydantic.TypeAdapter(
-        parametrize_type(found, None if parameters is None else json.loads(parameters), type_name=fq_type_name)
+        parametrize_type(
+            found, None if parameters is None else json.loads(parameters), type_name=fq_type_name
+        )
     )
 
 
@@ -73,5 +77,7 @@ def validate_type(
     """Raises if a value is not of a type. Only types of a few modules can be named."""
     if not fq_type_name.startswith(_ALLOWED):
         raise ValueError(f"Unknown fq_type_name: {fq_type_name}")
-    parameters = None if validation_parameters is None else json.dumps(dict(validation_parameters), sort_keys=True)
+    parameters = (
+        None if validation_parameters is None else json.dumps(dict(validation_parameters), sort_keys=True)
+    )
     _adapter(fq_type_name, parameters).validate_python(value)

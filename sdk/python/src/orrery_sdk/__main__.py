@@ -17,7 +17,10 @@ def main() -> int:
     try:
         descriptor = int(os.environ.pop(VARIABLE))
     except (KeyError, ValueError):
-        print(f"orrery host: {VARIABLE} has to be the number of a connected socket; the core sets it", file=sys.stderr)
+        print(
+            f"orrery host: {VARIABLE} has to be the number of a connected socket; the core sets it",
+            file=sys.stderr,
+        )
         return 2
     wire = Wire.from_descriptor(descriptor)
     try:

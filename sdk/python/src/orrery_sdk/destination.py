@@ -79,7 +79,9 @@ def _step(container: Any, step: str | int, path: str) -> Any:
             return container[step]
         except LookupError:
             pass
-    raise BadDestination(f"the destination {path!r} does not exist: there is no {step!r} in a {type(container).__name__}")
+    raise BadDestination(
+        f"the destination {path!r} does not exist: there is no {step!r} in a {type(container).__name__}"
+    )
 
 
 def _has_keys(container: Any) -> bool:

@@ -6,10 +6,8 @@ another name and renamed, so that who sees it sees all of it.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import tempfile
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,255}\Z")
 _SHA1 = re.compile(r"[0-9a-f]{40}\Z")
@@ -39,17 +37,23 @@ def _place(identifier: str) -> str:
     if _directory is None:
         raise NoFileStore()
     if not _ID.match(identifier) or identifier in (".", ".."):
-        raise ValueError(f"{identifier!r} cannot be the id of a file: letters, digits, `.`, `_` and `-` are allowed")
+        raise ValueError(
+            f"{identifier!r} cannot be the id of a file: letters, digits, `.`, `_` and `-` are allowed"
+        )
     return os.path.join(_directory, identifier)
 
 
 def hash_of(content: bytes) -> str:
     """The id of a content that has no other."""
+    import hashlib
+
     return hashlib.sha1(content, usedforsecurity=False).hexdigest()
 
 
 def put(content: str | bytes, identifier: str | None = None) -> str:
     """Keeps a content; gives its id."""
+    import tempfile
+
     data = content.encode("utf-8") if isinstance(content, str) else bytes(content)
     name = hash_of(data) if identifier is None else identifier
     place = _place(name)

@@ -119,7 +119,9 @@ def load_modules(modules: Sequence[HostedModule]) -> list[Problem]:
     for module in modules:
         texts: list[str] = []
         if module.code and not os.path.isdir(module.code):
-            texts.append(f"Unable to load all plug-ins for module {module.name}: there is no directory {module.code}")
+            texts.append(
+                f"Unable to load all plug-ins for module {module.name}: there is no directory {module.code}"
+            )
         else:
             for name in module_files(module):
                 text = _import(name)

@@ -1,4 +1,4 @@
-"""One event loop for code that wants to await something, in a thread of its own. Nothing is started before it is needed."""
+"""One event loop for code that wants to await something, in a thread of its own that starts when it is needed."""
 
 from __future__ import annotations
 

@@ -42,7 +42,9 @@ def encode(message: Message) -> bytes:
     # Half of a surrogate pair has no place in UTF-8; text with one comes from file names of odd encodings.
     data = line.encode("utf-8", "replace") + b"\n"
     if len(data) > LINE_MAX:
-        raise WireError(f"a message of kind {message.get('k')!r} has {len(data)} bytes; at most {LINE_MAX} are allowed")
+        raise WireError(
+            f"a message of kind {message.get('k')!r} has {len(data)} bytes; at most {LINE_MAX} are allowed"
+        )
     return data
 
 

@@ -7,7 +7,6 @@ import datetime
 import json
 import logging
 import time
-import traceback
 import typing
 import uuid
 from collections.abc import Mapping
@@ -298,6 +297,8 @@ class HandlerContext(LoggerABC):
         if args:
             raise Exception("Args not supported")
         if exc_info:
+            import traceback
+
             kwargs["traceback"] = traceback.format_exc()
         values: dict[str, Any] = {}
         for name, value in kwargs.items():

@@ -249,7 +249,9 @@ class AgentCache:
 
     def close_versions_before(self, version: int) -> None:
         """An operation of a version has ended: what is bound to older ones will not be used again."""
-        stale = [key for key, item in self._items.items() if item.version is not None and item.version < version]
+        stale = [
+            key for key, item in self._items.items() if item.version is not None and item.version < version
+        ]
         for key in stale:
             self._evict_item(key)
 

@@ -7,9 +7,7 @@ delete; `ResourceHandler` is for those that compare in their own way, `Discovery
 from __future__ import annotations
 
 import abc
-import base64
 import functools
-import inspect
 import logging
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -117,7 +115,9 @@ class Commander:
         resource_type = resource.id.entity_type
         known = cls._providers.get(resource_type)
         if not known:
-            raise HandlerNotAvailableException(f"No resource handler registered for resource of type {resource_type}")
+            raise HandlerNotAvailableException(
+                f"No resource handler registered for resource of type {resource_type}"
+            )
         if not any(callable(getattr(found, "available", None)) for found in known.values()):
             return _instantiate(list(known.values())[-1], agent, io)
         willing: list[HandlerAPI[Any]] = []
@@ -194,14 +194,20 @@ def cache(
     ignored = frozenset(ignore)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(function)
+        @functools.cache
+        def signature() -> Any:
+            # Not before it is needed: `inspect` is slow to import, and hosts should start fast.
+            import inspect
+
+            return inspect.signature(function)
+
         # By the function and not by the class of the handler: what is inherited is shared, what only has the same
         # name is not.
         name = f"{function.__module__}.{function.__qualname__}"
 
         @functools.wraps(function)
         def wrapper(self: HandlerAPI[Any], *args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(self, *args, **kwargs)
+            bound = signature().bind(self, *args, **kwargs)
             bound.apply_defaults()
             arguments = dict(list(bound.arguments.items())[1:])
             return self._cache_in_use().get_or_make(
@@ -344,8 +350,10 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
         return bool((result.result or {}).get("data"))
 
     def _reload(self, ctx: HandlerContext, resource: TResource) -> None:
-        ctx.info("Reloading %(resource_id)s, because something that it requires has changed",
-                 resource_id=resource.id.resource_str())
+        ctx.info(
+            "Reloading %(resource_id)s, because something that it requires has changed",
+            resource_id=resource.id.resource_str(),
+        )
         try:
             self.do_reload(ctx, resource)
         except Exception as error:
@@ -378,6 +386,8 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
 
         if files.available():
             return files.get(hash_id)
+        import base64
+
         result = self._call("get_file", id=hash_id)
         if result.code == 404:
             return None
@@ -404,6 +414,8 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
         if files.available():
             files.put(content, hash_id)
             return
+        import base64
+
         result = self._call("upload_file", id=hash_id, content=base64.b64encode(content).decode("ascii"))
         if result.code != 200:
             raise Exception("Unable to upload file to the server.")
@@ -434,7 +446,9 @@ def report_exception(ctx: HandlerContext, resource: resources.Resource, error: B
             else const.HandlerResourceState.skipped
         )
         ctx.warning(
-            "Resource %(resource_id)s was skipped: %(reason)s", resource_id=resource_id, reason=list(error.args)
+            "Resource %(resource_id)s was skipped: %(reason)s",
+            resource_id=resource_id,
+            reason=list(error.args),
         )
         return
     ctx.set_resource_state(
@@ -511,7 +525,8 @@ class ResourceHandler(HandlerAPI[TResource]):
         if ctx.changes:
             ctx.set_resource_state(const.HandlerResourceState.non_compliant)
             ctx.info(
-                "Resource %(resource_id)s was marked as non-compliant.", resource_id=resource.id.resource_str()
+                "Resource %(resource_id)s was marked as non-compliant.",
+                resource_id=resource.id.resource_str(),
             )
         else:
             ctx.set_resource_state(const.HandlerResourceState.deployed)
@@ -648,7 +663,9 @@ class DiscoveryHandler(HandlerAPI[TDiscovery], Generic[TDiscovery, TDiscovered])
             for identifier, values in found.items()
         ]
         result = self._call(
-            "discovered_resource_create_batch", tid=str(self._agent.environment), discovered_resources=discovered
+            "discovered_resource_create_batch",
+            tid=str(self._agent.environment),
+            discovered_resources=discovered,
         )
         if result.code != 200:
             raise Exception(f"The discovered resources were refused: {result.result}")

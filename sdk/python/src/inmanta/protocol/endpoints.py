@@ -30,7 +30,9 @@ def _named(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[s
         return kwargs
     names = _POSITIONAL.get(method, ())
     if len(args) > len(names):
-        raise TypeError(f"{method}() takes at most {len(names)} arguments without a name, but {len(args)} were given")
+        raise TypeError(
+            f"{method}() takes at most {len(names)} arguments without a name, but {len(args)} were given"
+        )
     named = dict(zip(names, args, strict=False))
     for name in named:
         if name in kwargs:
@@ -104,5 +106,3 @@ class SyncClient:
             return Result(code, result)
 
         return call
-
-

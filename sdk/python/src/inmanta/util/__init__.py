@@ -6,7 +6,6 @@ import abc
 import datetime
 import enum
 import functools
-import hashlib
 import logging
 import os
 import uuid
@@ -31,11 +30,15 @@ class JSONSerializable(abc.ABC):
 
 def hash_file(content: bytes) -> str:
     """The id of a content: its SHA-1."""
+    import hashlib
+
     return hashlib.sha1(content, usedforsecurity=False).hexdigest()
 
 
 def hash_file_streaming(file_handle: BinaryIO) -> str:
     """The same, for what need not fit into memory."""
+    import hashlib
+
     digest = hashlib.sha1(usedforsecurity=False)
     while chunk := file_handle.read(64 * 1024):
         digest.update(chunk)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from inmanta import const, references, resources
 from inmanta.agent.executor import AgentInstance
-from inmanta.agent.handler import Commander, HandlerAPI, HandlerContext, SkipResource, describe, report_exception
+from inmanta.agent.handler import (
+    Commander,
+    HandlerAPI,
+    HandlerContext,
+    SkipResource,
+    describe,
+    report_exception,
+)
 from inmanta.resources import Resource
 from orrery_sdk.handling.operation import Operation, OperationCancelled, OperationContext, current
 
@@ -106,7 +113,7 @@ def _deserialize(operation: Operation) -> Resource:
     try:
         return Resource.deserialize(operation.resource)
     except Exception as error:
-        _log_error(operation, error, "Unable to deserialize %s" % operation.resource.get("id"))
+        _log_error(operation, error, f"Unable to deserialize {operation.resource.get('id')}")
         changes = _handler_failed("Unable to deserialize the resource") if operation.kind == "dryrun" else {}
         state = _FAILED if operation.kind == "facts" else _UNAVAILABLE
         operation.report(state.value, const.Change.nochange.value, changes, [])
@@ -218,7 +225,11 @@ def _report(
     if state is None:
         state = None if ctx is None else ctx.resource_state
     if state is None:
-        state = const.HandlerResourceState.dry if operation.kind == "dryrun" else const.HandlerResourceState.deployed
+        state = (
+            const.HandlerResourceState.dry
+            if operation.kind == "dryrun"
+            else const.HandlerResourceState.deployed
+        )
     _send(operation, ctx, state.value, facts)
 
 

@@ -155,7 +155,9 @@ class Operation:
             if self._reported:
                 return
             if self._dropped:
-                text = f"{self._dropped} more lines of level DEBUG were left out: {DEBUG_LINES_MAX} is the limit"
+                text = (
+                    f"{self._dropped} more lines of level DEBUG were left out: {DEBUG_LINES_MAX} is the limit"
+                )
                 self._add_line(logging.WARNING, text, {"count": self._dropped}, time.time())
             self.flush()
             message: Message = {
@@ -213,7 +215,9 @@ class OperationContext(HandlerContext):
         self._operation.log(level, text, values, moment)
         self._logs.append(
             data.LogLine(
-                level=(const.LogLevel(level) if level in const.INTEGER_AS_LOG_LEVEL else const.LogLevel.INFO).name,
+                level=(
+                    const.LogLevel(level) if level in const.INTEGER_AS_LOG_LEVEL else const.LogLevel.INFO
+                ).name,
                 msg=text,
                 args=[],
                 kwargs=values,

@@ -38,7 +38,9 @@ def parse_address(uri: str) -> dict[str, Any] | None:
         uri = f"ssh://{uri}"
     parts = urlsplit(uri)
     if parts.scheme != "ssh":
-        raise ValueError(f"an agent's address has to be `local:`, `ssh://…` or the name of a host, not {uri!r}")
+        raise ValueError(
+            f"an agent's address has to be `local:`, `ssh://…` or the name of a host, not {uri!r}"
+        )
     if not parts.hostname:
         raise ValueError(f"the address {uri!r} has no host")
     if parts.hostname == "localhost" and parts.port is None and parts.username is None:

@@ -13,7 +13,7 @@ import pwd
 import shutil
 import stat
 import subprocess
-from typing import Any, Dict, List, Optional, Tuple, Union  # noqa: UP035 - for Python 3.7
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 
 class IOBase:
@@ -33,11 +33,11 @@ class IOBase:
     def run(
         self,
         command: str,
-        arguments: List[str] = [],  # noqa: UP006
-        env: Optional[Dict[str, str]] = None,  # noqa: UP006, UP045
-        cwd: Optional[str] = None,  # noqa: UP045
-        timeout: Optional[float] = None,  # noqa: UP045
-    ) -> Tuple[str, str, int]:  # noqa: UP006
+        arguments: List[str] = [],
+        env: Optional[Dict[str, str]] = None,
+        cwd: Optional[str] = None,
+        timeout: Optional[float] = None,
+    ) -> Tuple[str, str, int]:
         """Runs a program, without a shell; gives its output, its errors, both stripped, and its exit status."""
         raise NotImplementedError()
 
@@ -65,7 +65,7 @@ class IOBase:
         """Whether it is a link; it has to exist."""
         raise NotImplementedError()
 
-    def file_stat(self, path: str) -> Dict[str, Union[int, str]]:  # noqa: UP006, UP007
+    def file_stat(self, path: str) -> Dict[str, Union[int, str]]:
         """Owner, group, and permissions: the octal digits as a number, 644 for rw-r--r--."""
         raise NotImplementedError()
 
@@ -77,7 +77,7 @@ class IOBase:
         """Writes a file."""
         raise NotImplementedError()
 
-    def chown(self, path: str, user: Optional[str] = None, group: Optional[str] = None) -> None:  # noqa: UP045
+    def chown(self, path: str, user: Optional[str] = None, group: Optional[str] = None) -> None:
         """Changes the owner and the group."""
         raise NotImplementedError()
 
@@ -112,16 +112,16 @@ class LocalIO(IOBase):
     def run(
         self,
         command: str,
-        arguments: List[str] = [],  # noqa: UP006
-        env: Optional[Dict[str, str]] = None,  # noqa: UP006, UP045
-        cwd: Optional[str] = None,  # noqa: UP045
-        timeout: Optional[float] = None,  # noqa: UP045
-    ) -> Tuple[str, str, int]:  # noqa: UP006
+        arguments: List[str] = [],
+        env: Optional[Dict[str, str]] = None,
+        cwd: Optional[str] = None,
+        timeout: Optional[float] = None,
+    ) -> Tuple[str, str, int]:
         """Runs a program with the environment of this process, changed by `env`, and without its PYTHONPATH."""
         variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         variables.update(env or {})
         done = subprocess.run(
-            [command] + [str(argument) for argument in arguments],  # noqa: RUF005
+            [command] + [str(argument) for argument in arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -157,7 +157,7 @@ class LocalIO(IOBase):
         """Whether it is a link; it has to exist."""
         return stat.S_ISLNK(os.lstat(path).st_mode)
 
-    def file_stat(self, path: str) -> Dict[str, Union[int, str]]:  # noqa: UP006, UP007
+    def file_stat(self, path: str) -> Dict[str, Union[int, str]]:
         """Owner, group and permissions."""
         status = os.stat(path)
         try:
@@ -179,7 +179,7 @@ class LocalIO(IOBase):
         with open(path, "wb") as stream:
             stream.write(content)
 
-    def chown(self, path: str, user: Optional[str] = None, group: Optional[str] = None) -> None:  # noqa: UP045
+    def chown(self, path: str, user: Optional[str] = None, group: Optional[str] = None) -> None:
         """Changes the owner and the group; who is None stays."""
         uid = -1 if user is None else pwd.getpwnam(user).pw_uid
         gid = -1 if group is None else grp.getgrnam(group).gr_gid
@@ -204,10 +204,10 @@ class BashIO(LocalIO):
     :param run_as: the user.
     """
 
-    def __init__(self, run_as: Optional[str] = None) -> None:  # noqa: UP045
+    def __init__(self, run_as: Optional[str] = None) -> None:
         self.run_as = run_as
 
-    def _program(self, *words: str, content: Optional[bytes] = None) -> bytes:  # noqa: UP045
+    def _program(self, *words: str, content: Optional[bytes] = None) -> bytes:
         prefix = [] if self.run_as is None else ["sudo", "-n", "-u", self.run_as, "--"]
         done = subprocess.run(
             prefix + list(words),
@@ -233,15 +233,15 @@ class BashIO(LocalIO):
     def run(
         self,
         command: str,
-        arguments: List[str] = [],  # noqa: UP006
-        env: Optional[Dict[str, str]] = None,  # noqa: UP006, UP045
-        cwd: Optional[str] = None,  # noqa: UP045
-        timeout: Optional[float] = None,  # noqa: UP045
-    ) -> Tuple[str, str, int]:  # noqa: UP006
+        arguments: List[str] = [],
+        env: Optional[Dict[str, str]] = None,
+        cwd: Optional[str] = None,
+        timeout: Optional[float] = None,
+    ) -> Tuple[str, str, int]:
         """Runs a program as that user; variables are handed over by `env`, since sudo drops them."""
-        words = ["env"] + ["%s=%s" % item for item in (env or {}).items()] + [command] + list(arguments)  # noqa: RUF005
+        words = ["env"] + ["%s=%s" % item for item in (env or {}).items()] + [command] + list(arguments)
         if self.run_as is not None:
-            words = ["sudo", "-n", "-u", self.run_as, "--"] + words  # noqa: RUF005
+            words = ["sudo", "-n", "-u", self.run_as, "--"] + words
         return LocalIO.run(self, words[0], words[1:], cwd=cwd, timeout=timeout)
 
     def hash_file(self, path: str) -> str:
@@ -270,7 +270,7 @@ class BashIO(LocalIO):
             raise FileNotFoundError(path)
         return self._test("-L", path)
 
-    def file_stat(self, path: str) -> Dict[str, Union[int, str]]:  # noqa: UP006, UP007
+    def file_stat(self, path: str) -> Dict[str, Union[int, str]]:
         """Owner, group and permissions."""
         words: Any = self._program("stat", "-L", "-c", "%U %G %a", "--", path).decode("utf-8").split()
         return {"owner": words[0], "group": words[1], "permissions": int(words[2])}
@@ -283,7 +283,7 @@ class BashIO(LocalIO):
         """Writes a file."""
         self._program("dd", "status=none", "of=" + path, content=content)
 
-    def chown(self, path: str, user: Optional[str] = None, group: Optional[str] = None) -> None:  # noqa: UP045
+    def chown(self, path: str, user: Optional[str] = None, group: Optional[str] = None) -> None:
         """Changes the owner and the group; who is None stays."""
         if user is not None:
             self._program("chown", "--", user, path)

@@ -22,7 +22,7 @@ _CONNECT_TIMEOUT_S = 20
 # Reads the length of a program and the program from its input, and becomes it.
 _BOOTSTRAP = "import sys;i=sys.stdin.buffer;exec(compile(i.read(int(i.readline())),'orrery-io','exec'))"
 
-_LOOP = '''
+_LOOP = """
 import base64 as _base64, json as _json, sys as _sys
 
 def _open(value):
@@ -52,7 +52,7 @@ def _serve():
         answers.flush()
 
 _serve()
-'''
+"""
 
 
 class RemoteException(Exception):
