@@ -111,16 +111,9 @@ impl CompileHost {
             }
             "print" => {
                 match asked {
-                    Asked::Call(context) => {
-                        let text = text("text");
-                        context.print(text.strip_suffix('\n').unwrap_or(text));
-                    }
+                    Asked::Call(context) => context.write_output(text("text")),
                     Asked::Nothing | Asked::End(_) => {
-                        let mut output = self.output.borrow_mut();
-                        output.push_str(text("text"));
-                        if !text("text").ends_with('\n') {
-                            output.push('\n');
-                        }
+                        self.output.borrow_mut().push_str(text("text"));
                     }
                 }
                 Ok(())

@@ -31,9 +31,6 @@ pub(super) struct Loaded {
     pub(super) finalizers: u32,
     #[serde(default)]
     pub(super) exporters: Vec<String>,
-    /// Plugins that nobody can call, such as ones without types: what is wrong with the first of them.
-    #[serde(default)]
-    pub(super) plugin_problem: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -48,6 +45,9 @@ struct Plugin {
     deprecated: Option<String>,
     #[serde(default)]
     context: bool,
+    /// Why no model can call it, such as a parameter without a type.
+    #[serde(default)]
+    problem: Option<String>,
     #[serde(default)]
     file: Option<PathBuf>,
     #[serde(default)]
@@ -108,6 +108,11 @@ impl Loaded {
     /// The plugins as the language sees them, and whether each of them sees its context.
     pub(super) fn take_plugins(&mut self) -> (Vec<Signature>, Vec<bool>) {
         std::mem::take(&mut self.plugins).into_iter().map(Plugin::signature).unzip()
+    }
+
+    /// What is wrong with the first plugin that no model can call.
+    pub(super) fn plugin_problem(&self) -> Option<String> {
+        self.plugins.iter().find_map(|plugin| plugin.problem.clone())
     }
 
     pub(super) fn take_dataclasses(&mut self) -> Vec<Dataclass> {

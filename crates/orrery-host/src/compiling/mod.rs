@@ -360,7 +360,7 @@ impl CompileHost {
             return Ok(Err(LoadError::Code { module, problems }));
         }
         loaded.problems = Vec::new();
-        if let Some(problem) = loaded.plugin_problem.take() {
+        if let Some(problem) = loaded.plugin_problem() {
             return Ok(Err(LoadError::Plugin(problem)));
         }
         let (plugins, _): (Vec<Signature>, Vec<bool>) = loaded.take_plugins();
