@@ -66,6 +66,8 @@ pub trait View {
 pub trait HostContext: Context + View {
     /// The place of the call.
     fn called_at(&self) -> Loc;
+    /// Adds to the model's output, as it is.
+    fn write_output(&mut self, text: &str);
     /// What the variable of a name holds, as the calling statement sees it.
     fn variable_slot(&self, name: &str) -> Option<Slot>;
     /// Makes an instance of an entity that is only data.

@@ -48,7 +48,7 @@ use crate::error::CompileError;
 use crate::eval::Machine;
 use crate::files::Files;
 use crate::host::{Host, Manifest, NativeHost};
-use crate::load::{Loader, Module};
+use crate::load::{Loader, Module, Origin};
 use crate::project::Options;
 use crate::report::Model;
 use crate::source::Sources;
@@ -257,11 +257,13 @@ fn finalize(host: &mut dyn Host, compiled: &mut Compiled) {
     errors.for_each(warn);
 }
 
-/// The modules whose code a host can load.
+/// The modules whose code a host can load. Code of the program's own modules is for others that need it: alone
+/// it is not worth starting a host for.
 fn loadable(modules: &[Module], host: &dyn Host) -> Vec<Module> {
-    modules
-        .iter()
-        .filter(|module| module.code.is_some() && host.can_load(module))
-        .cloned()
-        .collect()
+    let with_code = modules.iter().filter(|module| module.code.is_some() && host.can_load(module));
+    let found: Vec<Module> = with_code.cloned().collect();
+    if found.iter().all(|module| module.origin == Origin::Builtin) {
+        return Vec::new();
+    }
+    found
 }

@@ -385,3 +385,8 @@ mod tests {
         assert!(error.text.contains("it is a directory"), "{}", error.text);
     }
 }
+
+/// The Python environment of a project: the one that was asked for, or the one that lies in it.
+pub fn python_environment(files: &dyn Files, options: &Options) -> Option<PathBuf> {
+    crate::modules::environment(files, options)
+}

@@ -323,6 +323,11 @@ impl Heap {
         Value::Unknown(id)
     }
 
+    /// Whether there is an unknown of this number.
+    pub fn has_unknown(&self, id: UnknownId) -> bool {
+        id.index() < self.unknowns.len()
+    }
+
     /// The instance whose fact an unknown waits for, if any.
     pub fn unknown_source(&self, id: UnknownId) -> Option<InstanceId> {
         self.unknowns[id.index()]

@@ -2,11 +2,13 @@
 //!
 //! `docs/reference/host-protocol.md` says what is spoken. From below: [`wire`] reads and writes lines and trusts none
 //! of them, [`process`] starts and ends a host and keeps what it printed, [`session`] is the beginning of every
-//! conversation, [`python`] finds an interpreter and [`sdk`] unpacks what it runs. [`handling`] runs handlers; [`code`] keeps
+//! conversation, [`python`] finds an interpreter and [`sdk`] unpacks what it runs. [`compiling`] is the conversation while a model is compiled
+//! and exported, [`handling`] runs handlers; [`code`] keeps
 //! the code that they need, and [`environments`] what that requires. It knows nothing of stores, schedulers or terminals.
 //! Tests: `tests/it`.
 
 pub mod code;
+pub mod compiling;
 pub mod environments;
 pub mod handling;
 pub mod process;

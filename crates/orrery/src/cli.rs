@@ -103,6 +103,9 @@ Exit codes: 0 done, 1 error.")]
 pub(crate) struct Compile {
     #[command(flatten)]
     pub(crate) project: ProjectOptions,
+    /// Make resources of the instances too; the JSON report has them
+    #[arg(long)]
+    pub(crate) resources: bool,
     #[command(flatten)]
     pub(crate) report: ReportOptions,
     #[command(flatten)]

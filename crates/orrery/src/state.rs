@@ -7,7 +7,7 @@ use orrery_model::Timestamp;
 use orrery_store::{Holder, SqliteStore, StoreError};
 
 /// Below the project's directory.
-const DIRECTORY: &str = "data/deploy";
+pub(crate) const DIRECTORY: &str = "data/deploy";
 const FILE: &str = "state.db";
 
 #[derive(Debug, Args)]

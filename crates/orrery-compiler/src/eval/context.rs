@@ -151,12 +151,8 @@ impl Context for CallContext<'_, '_> {
     }
 
     fn print(&mut self, text: &str) {
-        // A part of a text is worse than none; the run ends after this call.
-        if self.machine.heap.is_too_large() {
-            return;
-        }
-        self.machine.output.push_str(text);
-        self.machine.output.push('\n');
+        self.write_output(text);
+        self.write_output("\n");
     }
 
     fn warn(&mut self, text: &str) {
@@ -261,6 +257,13 @@ impl View for CallContext<'_, '_> {
 impl HostContext for CallContext<'_, '_> {
     fn called_at(&self) -> Loc {
         self.machine.program.expr(self.expr).loc
+    }
+
+    fn write_output(&mut self, text: &str) {
+        // A part of a text is worse than none; the run ends after this call.
+        if !self.machine.heap.is_too_large() {
+            self.machine.output.push_str(text);
+        }
     }
 
     fn variable_slot(&self, name: &str) -> Option<Slot> {

@@ -45,8 +45,7 @@ fn an_environment_is_made_once_and_removed_when_nobody_uses_it() {
     assert!(error.starts_with("pip install failed for the requirements no-such-thing:"), "{error}");
     assert!(error.contains("No matching distribution"), "{error}");
     let day = Duration::from_secs(86_400);
-    let made_at =
-        std::fs::metadata(&made[0].program.parent().unwrap()).unwrap().modified().unwrap();
+    let made_at = std::fs::metadata(made[0].program.parent().unwrap()).unwrap().modified().unwrap();
     assert_eq!(environments.clean(day, made_at).unwrap(), 0);
     // The broken one as well.
     let later: SystemTime = made_at + 3 * day;

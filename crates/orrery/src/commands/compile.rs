@@ -1,15 +1,18 @@
 //! `orrery compile`: compiles a project and tells how it went.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use orrery_compiler::Compiled;
 use orrery_compiler::diagnostic::Diagnostic;
-use orrery_compiler::files::Disk;
+use orrery_compiler::error::CompileError;
 use orrery_compiler::project::Limits;
+use orrery_handlers::Registry;
+use orrery_host::compiling::Origin;
 
 use crate::cli::{Compile, ProjectOptions};
 use crate::cli_deploy::LimitOptions;
+use crate::code::Work;
 use crate::render::Shown;
 use crate::{Exit, output, projects, style};
 
@@ -21,7 +24,16 @@ pub(super) const QUIET_WARNING: &str = "legacy-module";
 
 pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     let started = Instant::now();
-    let (project, compiled) = compile(&options.project, &options.limits);
+    let mut work = compile(&options.project, &options.limits);
+    let exported = options.resources.then(|| work.export(&Registry::native())).flatten();
+    let Work { project, mut compiled, host } = work;
+    let exported = match exported.transpose() {
+        Ok(exported) => exported,
+        Err(error) => {
+            compiled.outcome = Err(CompileError::new("CompilerException", error.to_string()));
+            None
+        }
+    };
     let mut exit = if compiled.outcome.is_ok() { Exit::Done } else { Exit::Error };
     if !options.report.json {
         if !output::print(|out| out.write_all(compiled.output.as_bytes())) {
@@ -29,18 +41,27 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
         }
         tell(&project, &compiled, started, verbose);
     }
-    if !report::deliver(&options.report, &|out| orrery_compiler::report::write(&compiled, out)) {
+    let written = |out: &mut dyn std::io::Write| {
+        orrery_compiler::report::write_with(&compiled, exported.as_ref(), out)
+    };
+    if !report::deliver(&options.report, &written) {
         exit = Exit::Error;
     }
     // The process ends here: giving a large model's memory back piece by piece would take longer.
     std::mem::forget(compiled);
+    drop(host);
     exit
 }
 
-pub(super) fn compile(given: &ProjectOptions, limits: &LimitOptions) -> (PathBuf, Compiled) {
+pub(super) fn compile(given: &ProjectOptions, limits: &LimitOptions) -> Work {
+    compile_from(given, limits, None)
+}
+
+/// The same with a host that is there already.
+fn compile_from(given: &ProjectOptions, limits: &LimitOptions, origin: Option<Origin>) -> Work {
     let mut project_options = match projects::options(given) {
         Ok(found) => found,
-        Err(error) => return (PathBuf::from("."), Compiled::failed(error)),
+        Err(error) => return Work::failed(error),
     };
     project_options.limits = Limits {
         instances: limits.max_instances,
@@ -48,8 +69,7 @@ pub(super) fn compile(given: &ProjectOptions, limits: &LimitOptions) -> (PathBuf
         memory_bytes: limits.max_memory.saturating_mul(1 << 20),
         text_bytes: limits.max_text.saturating_mul(1 << 20),
     };
-    let compiled = orrery_compiler::compile(&Disk, &project_options);
-    (project_options.project_dir, compiled)
+    Work::compile(&project_options, origin)
 }
 
 /// Warnings, errors and the closing line.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_compiler::diagnostic::Diagnostic;
-use orrery_compiler::export::{Exported, Note, export};
+use orrery_compiler::export::{Exported, Note};
 use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup};
 use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{Contents, HandlerError, LocalTarget, Registry};
@@ -32,6 +32,7 @@ pub(super) use watch::run as watch;
 
 use crate::cli::ProjectOptions;
 use crate::cli_deploy::{LimitOptions, RunOptions, Selection};
+use crate::code::Work;
 use crate::commands::report;
 use crate::render::Shown;
 use crate::state::{StateOptions, now};
@@ -65,7 +66,10 @@ pub(super) fn prepare(
     limits: &LimitOptions,
     quiet: bool,
 ) -> Result<Prepared, Exit> {
-    let (project, compiled) = super::compile::compile(given, limits);
+    let mut work = super::compile::compile(given, limits);
+    let registry = Arc::new(Registry::native());
+    let exported = work.export(&registry);
+    let Work { project, compiled, host } = work;
     if !quiet && !output::print(|out| out.write_all(compiled.output.as_bytes())) {
         return Err(Exit::Error);
     }
@@ -79,13 +83,12 @@ pub(super) fn prepare(
         .collect();
     report::show_warnings(&shown, &warnings);
     report::show_errors(&shown, &compiled.errors());
-    let Some(model) = &compiled.model else {
+    let Some(exported) = exported else {
         output::say(&format!("{}: the model does not compile", style::error("error")));
         return Err(Exit::Error);
     };
-    let registry = Arc::new(Registry::native());
     let Exported { resources, unknowns, problems, notes, .. } =
-        export(model, &compiled.sources, registry.declarations());
+        exported.map_err(|error| failed(&error))?;
     for note in &notes {
         output::say(&format!(
             "{}: {}",
@@ -105,6 +108,7 @@ pub(super) fn prepare(
         .sum();
     let problems = problems.len() + without_handler;
     std::mem::forget(compiled);
+    drop(host);
     let unknown = |one: orrery_compiler::export::Unknown| Unknown {
         name: one.attribute.to_string(),
         source: if one.fact_of.is_some() { "fact" } else { "plugin" }.to_owned(),

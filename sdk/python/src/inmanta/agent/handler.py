@@ -1,0 +1,678 @@
+"""Handlers: the code that brings resources into the state that a model wants.
+
+A handler object lives for one operation. Most derive from `CRUDHandler` and say how to read, create, update and
+delete; `ResourceHandler` is for those that compare in their own way, `DiscoveryHandler` for those that look around.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import logging
+import typing
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from inmanta import const, resources
+from inmanta.agent._context import HandlerContext, InvalidOperation, LoggerABC, PythonLogger
+from inmanta.agent.cache import AgentCache
+from inmanta.types import ResourceIdStr, SimpleTypes
+
+if TYPE_CHECKING:
+    from inmanta.agent.executor import AgentInstance
+    from inmanta.protocol.endpoints import Client
+
+__all__ = [
+    "LOGGER",
+    "CRUDHandler",
+    "CRUDHandlerGeneric",
+    "Commander",
+    "DiscoveryHandler",
+    "HandlerABC",
+    "HandlerAPI",
+    "HandlerContext",
+    "HandlerNotAvailableException",
+    "InvalidOperation",
+    "LoggerABC",
+    "PythonLogger",
+    "ResourceHandler",
+    "ResourcePurged",
+    "SimpleTypes",
+    "SkipResource",
+    "SkipResourceForDependencies",
+    "cache",
+    "provider",
+]
+
+LOGGER = logging.getLogger(__name__)
+
+T = TypeVar("T")
+T_FUNC = TypeVar("T_FUNC", bound=Callable[..., Any])
+TResource = TypeVar("TResource", bound=resources.Resource)
+TPurgeableResource = TypeVar("TPurgeableResource", bound=resources.PurgeableResource)
+TDiscovery = TypeVar("TDiscovery", bound=resources.DiscoveryResource)
+TDiscovered = TypeVar("TDiscovered")
+
+# Whether a resource that this very run has changed is also reloaded because of what it requires. `reload_after_change`
+# in section `handlers` of the configuration decides; this is what holds if it says nothing.
+RELOAD_AFTER_CHANGE = False
+
+
+class SkipResource(Exception):
+    """Raised by a handler: not now, try again later."""
+
+
+class SkipResourceForDependencies(SkipResource):
+    """Raised by a handler: not before what it requires has been deployed again."""
+
+
+class ResourcePurged(Exception):
+    """Raised by `read_resource`: the resource does not exist."""
+
+
+class HandlerNotAvailableException(Exception):
+    """No handler, or more than one, wants to handle a resource."""
+
+
+class provider:
+    """Registers a handler class for a type of resources.
+
+    :param resource_type: the full name of the entity.
+    :param name: tells several handlers for one type apart; matters only if they say which are `available`.
+    """
+
+    def __init__(self, resource_type: str, name: str | None = None) -> None:
+        self._resource_type = resource_type
+        self._name = name
+
+    def __call__(self, function: type[T]) -> type[T]:
+        Commander.add_provider(self._resource_type, function, self._name)  # type: ignore[arg-type]
+        return function
+
+
+class Commander:
+    """Knows which handler class is for which type of resources."""
+
+    _providers: dict[str, dict[str, type[HandlerAPI[Any]]]] = {}
+
+    @classmethod
+    def add_provider(cls, resource: str, provider: type[HandlerAPI[Any]], name: str | None = None) -> None:
+        """Registers; under the same name, who comes later replaces who came before."""
+        key = name or f"{provider.__module__}.{provider.__qualname__}"
+        known = cls._providers.setdefault(resource, {})
+        known.pop(key, None)
+        known[key] = provider
+
+    @classmethod
+    def get_provider(
+        cls, agent: AgentInstance, resource: resources.Resource, io: object = None
+    ) -> HandlerAPI[Any]:
+        """A handler object for a resource.
+
+        The class that was registered last, unless one of them has a method `available`. Then all are asked, and
+        exactly one has to say yes.
+        """
+        resource_type = resource.id.entity_type
+        known = cls._providers.get(resource_type)
+        if not known:
+            raise HandlerNotAvailableException(
+                f"No resource handler registered for resource of type {resource_type}"
+            )
+        if not any(callable(getattr(found, "available", None)) for found in known.values()):
+            return _instantiate(list(known.values())[-1], agent, io)
+        willing: list[HandlerAPI[Any]] = []
+        for found in known.values():
+            handler = _instantiate(found, agent, io)
+            available = getattr(handler, "available", None)
+            if available is None or available(resource):
+                willing.append(handler)
+            else:
+                handler.close()
+        if len(willing) != 1:
+            for handler in willing:
+                handler.close()
+            how_many = "no" if not willing else "more than one"
+            raise HandlerNotAvailableException(f"There is {how_many} handler available for {resource.id}")
+        return willing[0]
+
+    @classmethod
+    def get_handlers(cls) -> dict[str, type[HandlerAPI[Any]]]:
+        """For each type the class that was registered last."""
+        return {name: list(known.values())[-1] for name, known in cls._providers.items()}
+
+    @classmethod
+    def get_providers(cls) -> Iterator[tuple[str, type[HandlerAPI[Any]]]]:
+        """All types with all their classes."""
+        for name, known in cls._providers.items():
+            for found in known.values():
+                yield name, found
+
+    @classmethod
+    def get_provider_class(cls, resource_type: str, name: str) -> type[HandlerAPI[Any]] | None:
+        """The class of a type that was registered under a name, else the last one."""
+        known = cls._providers.get(resource_type)
+        if not known:
+            return None
+        return known.get(name, list(known.values())[-1])
+
+    @classmethod
+    def reset(cls) -> None:
+        """Forgets all classes."""
+        cls._providers = {}
+
+    @classmethod
+    def close(cls) -> None:
+        """Nothing is kept open here."""
+
+
+def _instantiate(found: type[HandlerAPI[Any]], agent: AgentInstance, io: object) -> HandlerAPI[Any]:
+    return found(agent) if io is None else found(agent, io=io)
+
+
+def cache(
+    func: T_FUNC | None = None,
+    ignore: list[str] = [],
+    timeout: int | None = None,
+    for_version: bool | None = None,
+    cache_none: bool = True,
+    cacheNone: bool | None = None,
+    call_on_delete: Callable[[Any], None] | None = None,
+    evict_after_creation: float = 0.0,
+    evict_after_last_access: float = 0.0,
+) -> Any:
+    """Keeps what a method of a handler returns, for the same arguments, between operations of the agent.
+
+    :param ignore: arguments that do not matter.
+    :param timeout: seconds until a value is thrown away.
+    :param for_version: whether a value belongs to the version in the argument `version`, if there is one.
+    :param cache_none: whether None is kept, too. `cacheNone` is its old name.
+    :param call_on_delete: called with a value that is thrown away.
+    :param evict_after_creation: seconds until a value is thrown away.
+    :param evict_after_last_access: seconds without use until a value is thrown away.
+    """
+    keep_none = cache_none if cacheNone is None else cacheNone
+    ignored = frozenset(ignore)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.cache
+        def signature() -> Any:
+            # Not before it is needed: `inspect` is slow to import, and hosts should start fast.
+            import inspect
+
+            return inspect.signature(function)
+
+        # By the function and not by the class of the handler: what is inherited is shared, what only has the same
+        # name is not.
+        name = f"{function.__module__}.{function.__qualname__}"
+
+        @functools.wraps(function)
+        def wrapper(self: HandlerAPI[Any], *args: Any, **kwargs: Any) -> Any:
+            bound = signature().bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            arguments = dict(list(bound.arguments.items())[1:])
+            return self._cache_in_use().get_or_make(
+                name,
+                lambda: function(*bound.args, **bound.kwargs),
+                arguments,
+                ignore=ignored,
+                timeout=timeout,
+                for_version=for_version,
+                cache_none=keep_none,
+                call_on_delete=call_on_delete,
+                evict_after_creation=evict_after_creation,
+                evict_after_last_access=evict_after_last_access,
+            )
+
+        return wrapper
+
+    return decorate if func is None else decorate(func)
+
+
+class HandlerAPI(abc.ABC, Generic[TResource]):
+    """What an executor does with a handler. Those who write handlers derive from the classes below."""
+
+    def __init__(self, agent: AgentInstance, io: object = None) -> None:
+        self._agent = agent
+        self._io: Any = io
+        self._client: Any = None
+
+    def set_cache(self, cache: AgentCache) -> None:
+        """Says where values are kept between operations."""
+        self.cache = cache
+
+    def _cache_in_use(self) -> AgentCache:
+        if not isinstance(getattr(self, "cache", None), AgentCache):
+            # A handler that was made by hand, in a test.
+            self.cache = AgentCache()
+        return self.cache
+
+    def close(self) -> None:
+        """Called when the operation has ended."""
+
+    # What handlers may override.
+
+    def pre(self, ctx: HandlerContext, resource: TResource) -> None:
+        """Called before everything else."""
+
+    def post(self, ctx: HandlerContext, resource: TResource) -> None:
+        """Called after everything else, whatever happened."""
+
+    def facts(self, ctx: HandlerContext, resource: TResource) -> dict[str, str]:
+        """What can be found out about the resource."""
+        return {}
+
+    def can_reload(self) -> bool:
+        """Whether `do_reload` does something."""
+        return False
+
+    def do_reload(self, ctx: HandlerContext, resource: TResource) -> None:
+        """Called after a deploy if something has changed that this resource requires."""
+
+    @abc.abstractmethod
+    def execute(self, ctx: HandlerContext, resource: TResource, dry_run: bool = False) -> None:
+        """Brings the resource into its desired state, or finds out what that would take."""
+
+    @abc.abstractmethod
+    def check_facts(self, ctx: HandlerContext, resource: TResource) -> dict[str, str]:
+        """What can be found out about the resource."""
+
+    # Deploying.
+
+    def deploy(
+        self,
+        ctx: HandlerContext,
+        resource: TResource,
+        requires: Mapping[ResourceIdStr, const.ResourceState],
+    ) -> None:
+        """Executes the resource if what it requires has been deployed, and reloads it if that has changed."""
+        if not getattr(resource, "report_only", False) and self._wait_for_requires(ctx, resource, requires):
+            return
+        self.execute(ctx, resource, dry_run=False)
+        ctx._checkpoint()
+        if _state_after_execute(ctx) and self.can_reload() and self._should_reload(ctx, resource):
+            self._reload(ctx, resource)
+
+    def _wait_for_requires(
+        self, ctx: HandlerContext, resource: TResource, requires: Mapping[ResourceIdStr, const.ResourceState]
+    ) -> bool:
+        odd = {
+            identifier: const.ResourceState(state).value
+            for identifier, state in requires.items()
+            if state in (const.ResourceState.dry, *const.UNDEPLOYABLE_STATES)
+        }
+        if odd:
+            ctx.set_resource_state(const.HandlerResourceState.skipped_for_dependency)
+            ctx.warning(
+                "Resource %(resource)s skipped because a dependency is in an unexpected state: %(unexpected_states)s",
+                resource=resource.id.resource_version_str(),
+                unexpected_states=str(odd),
+            )
+            return True
+        pending = [identifier for identifier, state in requires.items() if state in const.TRANSIENT_STATES]
+        if pending:
+            ctx.set_resource_state(const.HandlerResourceState.skipped_for_dependency)
+            ctx.info(
+                "Resource %(resource)s skipped because dependencies %(reqs)s have a new desired state that is not"
+                " deployed yet. It is tried again when they are.",
+                resource=resource.id.resource_version_str(),
+                reqs=str(pending),
+            )
+            return True
+        failed = [
+            identifier for identifier, state in requires.items() if state != const.ResourceState.deployed
+        ]
+        if failed:
+            ctx.set_resource_state(const.HandlerResourceState.skipped_for_dependency)
+            ctx.info(
+                "Resource %(resource)s skipped due to failed dependencies: %(failed)s",
+                resource=resource.id.resource_version_str(),
+                failed=str(failed),
+            )
+            return True
+        return False
+
+    def _should_reload(self, ctx: HandlerContext, resource: TResource) -> bool:
+        if ctx.changed and not _reload_after_change():
+            # What was changed just now has seen its requirements as they are.
+            return False
+        if ctx._changed_requires is not None:
+            return bool(ctx._changed_requires)
+        try:
+            result = self._call(
+                "resource_did_dependency_change",
+                tid=str(self._agent.environment),
+                rvid=resource.id.resource_version_str(),
+            )
+        except ConnectionRefusedError:
+            return False
+        if result.code != 200:
+            raise Exception("Failed to determine whether resource should reload")
+        return bool((result.result or {}).get("data"))
+
+    def _reload(self, ctx: HandlerContext, resource: TResource) -> None:
+        ctx.info(
+            "Reloading %(resource_id)s, because something that it requires has changed",
+            resource_id=resource.id.resource_str(),
+        )
+        try:
+            self.do_reload(ctx, resource)
+        except Exception as error:
+            report_exception(ctx, resource, error)
+
+    # Help for handlers.
+
+    def run_sync(self, func: Callable[[], Awaitable[T]]) -> T:
+        """Waits for what a coroutine function gives."""
+        from orrery_sdk.loop import run_and_wait
+
+        return run_and_wait(func)
+
+    def get_client(self) -> Client:
+        """The API, for coroutines."""
+        if self._client is None:
+            from inmanta.protocol.endpoints import Client
+
+            self._client = Client("agent")
+        return self._client  # type: ignore[no-any-return]
+
+    def _call(self, method: str, **arguments: Any) -> Any:
+        from inmanta.protocol.endpoints import SyncClient
+
+        return getattr(SyncClient("agent"), method)(**arguments)
+
+    def get_file(self, hash_id: str) -> bytes | None:
+        """A content by its id; None if there is none."""
+        from orrery_sdk import files
+
+        if files.available():
+            return files.get(hash_id)
+        import base64
+
+        result = self._call("get_file", id=hash_id)
+        if result.code == 404:
+            return None
+        if result.code != 200 or not result.result:
+            raise Exception(f"The content {hash_id} could not be fetched")
+        content = base64.b64decode(result.result["content"])
+        found = files.hash_of(content)
+        if found != hash_id:
+            raise Exception(f"File hash verification failed, expected: {hash_id} but got {found}")
+        return content
+
+    def stat_file(self, hash_id: str) -> bool:
+        """Whether there is a content of that id."""
+        from orrery_sdk import files
+
+        if files.available():
+            return files.has(hash_id)
+        return bool(self._call("stat_file", id=hash_id).code == 200)
+
+    def upload_file(self, hash_id: str, content: bytes) -> None:
+        """Keeps a content under an id."""
+        from orrery_sdk import files
+
+        if files.available():
+            files.put(content, hash_id)
+            return
+        import base64
+
+        result = self._call("upload_file", id=hash_id, content=base64.b64encode(content).decode("ascii"))
+        if result.code != 200:
+            raise Exception("Unable to upload file to the server.")
+
+
+# The name of the interface in older releases.
+HandlerABC = HandlerAPI
+
+
+def _state_after_execute(ctx: HandlerContext) -> bool:
+    """Whether the execution went well, so that a reload makes sense."""
+    return ctx.resource_state in (None, const.HandlerResourceState.deployed)
+
+
+def _reload_after_change() -> bool:
+    from inmanta.config import Config
+
+    return bool(Config.getboolean("handlers", "reload_after_change", RELOAD_AFTER_CHANGE))
+
+
+def report_exception(ctx: HandlerContext, resource: resources.Resource, error: BaseException) -> None:
+    """Sets the state that follows from an exception of a handler, and logs it. Called while it is being handled."""
+    resource_id = resource.id.resource_str()
+    if isinstance(error, SkipResource):
+        ctx.set_resource_state(
+            const.HandlerResourceState.skipped_for_dependency
+            if isinstance(error, SkipResourceForDependencies)
+            else const.HandlerResourceState.skipped
+        )
+        ctx.warning(
+            "Resource %(resource_id)s was skipped: %(reason)s",
+            resource_id=resource_id,
+            reason=list(error.args),
+        )
+        return
+    ctx.set_resource_state(
+        const.HandlerResourceState.unavailable
+        if isinstance(error, resources.HostNotFoundException)
+        else const.HandlerResourceState.failed
+    )
+    ctx.exception(
+        "An error occurred during deployment of %(resource_id)s (exception: %(exception)s)",
+        resource_id=resource_id,
+        exception=describe(error),
+    )
+
+
+def describe(error: BaseException) -> str:
+    """The class and the text of an exception."""
+    return f"{type(error).__name__}('{error}')"
+
+
+class ResourceHandler(HandlerAPI[TResource]):
+    """A handler that says how a resource differs from what is wanted, and makes changes."""
+
+    def check_resource(self, ctx: HandlerContext, resource: TResource) -> TResource:
+        """The resource as it is now."""
+        raise NotImplementedError()
+
+    def list_changes(self, ctx: HandlerContext, resource: TResource) -> dict[str, dict[str, Any]]:
+        """The differences between what is and what is wanted."""
+        current = self.check_resource(ctx, resource)
+        ctx._checkpoint()
+        return self._diff(current, resource)
+
+    def do_changes(
+        self, ctx: HandlerContext, resource: TResource, changes: Mapping[str, Mapping[str, object]]
+    ) -> None:
+        """Makes the differences go away."""
+        raise NotImplementedError()
+
+    def _diff(self, current: TResource, desired: TResource) -> dict[str, dict[str, Any]]:
+        """The fields that differ. One that is wanted to be None is not managed."""
+        changes: dict[str, dict[str, Any]] = {}
+        for field in type(current).fields:
+            current_value = getattr(current, field)
+            desired_value = getattr(desired, field)
+            if current_value != desired_value and desired_value is not None:
+                changes[field] = {"current": current_value, "desired": desired_value}
+        return changes
+
+    def execute(self, ctx: HandlerContext, resource: TResource, dry_run: bool = False) -> None:
+        """Compares, and makes changes unless this is a dry run or the resource is only reported."""
+        try:
+            self.pre(ctx, resource)
+            ctx._checkpoint()
+            self._execute(ctx, resource, dry_run)
+        except Exception as error:
+            report_exception(ctx, resource, error)
+        finally:
+            self._finish(ctx, resource)
+
+    def _execute(self, ctx: HandlerContext, resource: TResource, dry_run: bool) -> None:
+        changes = self.list_changes(ctx, resource)
+        ctx.update_changes(changes)
+        if self._only_report(ctx, resource, dry_run):
+            return
+        if dry_run:
+            ctx.set_resource_state(const.HandlerResourceState.dry)
+            return
+        self.do_changes(ctx, resource, changes)
+        ctx.set_resource_state(const.HandlerResourceState.deployed)
+
+    def _only_report(self, ctx: HandlerContext, resource: TResource, dry_run: bool) -> bool:
+        if dry_run or not getattr(resource, "report_only", False):
+            return False
+        if ctx.changes:
+            ctx.set_resource_state(const.HandlerResourceState.non_compliant)
+            ctx.info(
+                "Resource %(resource_id)s was marked as non-compliant.",
+                resource_id=resource.id.resource_str(),
+            )
+        else:
+            ctx.set_resource_state(const.HandlerResourceState.deployed)
+        return True
+
+    def _finish(self, ctx: HandlerContext, resource: TResource) -> None:
+        """Runs `post`. Its exceptions are logged and change nothing; a cancelled operation does not cut it short."""
+        ctx._checkpoint = _nothing  # type: ignore[method-assign]
+        try:
+            self.post(ctx, resource)
+        except Exception as error:
+            ctx.exception(
+                "An error occurred after deployment of %(resource_id)s (exception: %(exception)s)",
+                resource_id=resource.id.resource_str(),
+                exception=describe(error),
+            )
+        finally:
+            del ctx._checkpoint
+
+    def check_facts(self, ctx: HandlerContext, resource: TResource) -> dict[str, str]:
+        """Runs `pre`, `facts` and `post`."""
+        facts: dict[str, str] = {}
+        try:
+            self.pre(ctx, resource)
+            ctx._checkpoint()
+            facts = self.facts(ctx, resource)
+        finally:
+            self._finish(ctx, resource)
+        return facts
+
+
+def _nothing() -> None:
+    pass
+
+
+class CRUDHandler(ResourceHandler[TPurgeableResource]):
+    """A handler that says how to read, create, update and delete a resource."""
+
+    def read_resource(self, ctx: HandlerContext, resource: TPurgeableResource) -> None:
+        """Changes the given copy of the resource to what is now; raises ResourcePurged if it does not exist."""
+
+    def create_resource(self, ctx: HandlerContext, resource: TPurgeableResource) -> None:
+        """Called if it does not exist and should."""
+
+    def update_resource(
+        self, ctx: HandlerContext, changes: dict[str, dict[str, Any]], resource: TPurgeableResource
+    ) -> None:
+        """Called if it exists and differs."""
+
+    def delete_resource(self, ctx: HandlerContext, resource: TPurgeableResource) -> None:
+        """Called if it exists and should not."""
+
+    def calculate_diff(
+        self, ctx: HandlerContext, current: TPurgeableResource, desired: TPurgeableResource
+    ) -> dict[str, dict[str, Any]]:
+        """The fields that differ."""
+        return self._diff(current, desired)
+
+    def _execute(self, ctx: HandlerContext, resource: TPurgeableResource, dry_run: bool) -> None:
+        current = resource.clone(purged=False)
+        changes: dict[str, dict[str, Any]] = {}
+        try:
+            ctx.debug("Calling read_resource")
+            self.read_resource(ctx, current)
+            ctx._checkpoint()
+            changes = self.calculate_diff(ctx, current=current, desired=resource)
+        except ResourcePurged:
+            if not resource.purged:
+                changes = {"purged": {"current": True, "desired": False}}
+        for name, change in changes.items():
+            ctx.add_change(name, desired=change.get("desired"), current=change.get("current"))
+        if self._only_report(ctx, resource, dry_run):
+            return
+        if dry_run:
+            ctx.set_resource_state(const.HandlerResourceState.dry)
+            return
+        if "purged" in changes:
+            if resource.purged:
+                ctx.debug("Calling delete_resource")
+                self.delete_resource(ctx, resource)
+            else:
+                ctx.debug("Calling create_resource")
+                self.create_resource(ctx, resource)
+        elif not resource.purged and changes:
+            ctx.debug("Calling update_resource", changes=changes)
+            self.update_resource(ctx, dict(changes), resource)
+        ctx.set_resource_state(const.HandlerResourceState.deployed)
+
+
+class CRUDHandlerGeneric(CRUDHandler[TPurgeableResource]):
+    """The same, for code that says which resource class it is for."""
+
+
+class DiscoveryHandler(HandlerAPI[TDiscovery], Generic[TDiscovery, TDiscovered]):
+    """A handler that looks for resources that exist."""
+
+    def discover_resources(
+        self, ctx: HandlerContext, discovery_resource: TDiscovery
+    ) -> Mapping[ResourceIdStr, TDiscovered]:
+        """What is there, by the ids that it would have."""
+        raise NotImplementedError()
+
+    def check_facts(self, ctx: HandlerContext, resource: TDiscovery) -> dict[str, str]:
+        """There is nothing to find out about a discovery."""
+        return {}
+
+    def execute(self, ctx: HandlerContext, resource: TDiscovery, dry_run: bool = False) -> None:
+        """Looks around and reports what was found; a dry run does nothing."""
+        try:
+            self.pre(ctx, resource)
+            ctx._checkpoint()
+            if dry_run:
+                ctx.set_resource_state(const.HandlerResourceState.dry)
+                return
+            found = self.discover_resources(ctx, resource)
+            ctx._checkpoint()
+            self._report(ctx, resource, found)
+            ctx.set_resource_state(const.HandlerResourceState.deployed)
+        except Exception as error:
+            report_exception(ctx, resource, error)
+        finally:
+            ResourceHandler._finish(typing.cast(Any, self), ctx, resource)
+
+    def _report(
+        self, ctx: HandlerContext, resource: TDiscovery, found: Mapping[ResourceIdStr, TDiscovered]
+    ) -> None:
+        discovered = [
+            {
+                "discovered_resource_id": identifier,
+                "values": _dump(values),
+                "managed_resource_uri": None,
+                "discovery_resource_id": resource.id.resource_str(),
+            }
+            for identifier, values in found.items()
+        ]
+        result = self._call(
+            "discovered_resource_create_batch",
+            tid=str(self._agent.environment),
+            discovered_resources=discovered,
+        )
+        if result.code != 200:
+            raise Exception(f"The discovered resources were refused: {result.result}")
+        ctx.debug("Reported %(count)d discovered resources", count=len(discovered))
+
+
+def _dump(values: Any) -> Any:
+    if hasattr(values, "model_dump"):
+        return values.model_dump(mode="json")
+    return values

@@ -1,0 +1,90 @@
+"""What code of modules may do around a compile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from inmanta.ast import CompilerException, MultiException
+
+if TYPE_CHECKING:
+    from inmanta.ast.type import Type
+    from inmanta.plugins import Plugin
+
+LOGGER = logging.getLogger(__name__)
+
+Function = Callable[[], object]
+
+
+class Finalizers:
+    """The functions that run at the end of each compile."""
+
+    __finalizers: ClassVar[list[Function]] = []
+
+    @classmethod
+    def add_function(cls, fnc: Function) -> None:
+        cls.__finalizers.append(fnc)
+
+    @classmethod
+    def count(cls) -> int:
+        return len(cls.__finalizers)
+
+    @classmethod
+    def run(cls) -> list[Exception]:
+        """Runs all, in the order in which they were defined; gives what they raised."""
+        errors: list[Exception] = []
+        for function in list(cls.__finalizers):
+            try:
+                function()
+            except Exception as error:
+                errors.append(error)
+        return errors
+
+    @classmethod
+    def call_finalizers(cls, should_log: bool = False) -> None:
+        """Runs all. Errors are logged, or raised when all have run."""
+        errors = [CompilerException(f"Finalizer failed: {error}") for error in cls.run()]
+        if should_log:
+            for error in errors:
+                LOGGER.error(error.msg)
+        elif len(errors) == 1:
+            raise errors[0]
+        elif errors:
+            raise MultiException(list(errors))
+
+    @classmethod
+    def reset_finalizers(cls) -> None:
+        cls.__finalizers = []
+
+
+def finalizer(fnc: Function) -> Function:
+    """Has a function run at the end of each compile, whether it went well or not."""
+    Finalizers.add_function(fnc)
+    return fnc
+
+
+class Compiler:
+    """The compile that goes on.
+
+    :param refs: values that tests put in the place of what a server would say, such as facts.
+    """
+
+    def __init__(self, cf_file: str = "main.cf", refs: Mapping[object, object] | None = None) -> None:
+        self.refs: Mapping[Any, Any] = {} if refs is None else refs
+        self._plugins: Mapping[str, Plugin] = {}
+
+    def get_plugins(self) -> Mapping[str, Plugin]:
+        """All plugins, by full name. They can be called."""
+        return self._plugins
+
+    def find_type(self, name: str, namespace: str) -> Type | None:
+        """A type as code in a namespace names it."""
+        return None
+
+    def data_directory(self) -> str:
+        """Where modules keep their files."""
+        return "data"
+
+    def is_loaded(self) -> bool:
+        return True

@@ -1,0 +1,79 @@
+"""Lines of logs, and how texts become truths."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from typing import Any
+
+from inmanta import const
+
+
+def convert_boolean(value: bool | str) -> bool:
+    """The truth that a value or a word stands for."""
+    if isinstance(value, bool):
+        return value
+    from inmanta.util import strtobool
+
+    try:
+        return strtobool(value)
+    except ValueError:
+        raise ValueError(f"Not a boolean: {value}") from None
+
+
+class LogLine:
+    """One line that a handler has logged: text, level, time, and values by name."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._data = kwargs
+
+    @classmethod
+    def log(
+        cls,
+        level: int | const.LogLevel,
+        msg: str,
+        timestamp: datetime.datetime | None = None,
+        **kwargs: object,
+    ) -> LogLine:
+        """A line of now, its text made with the values."""
+        if timestamp is None:
+            timestamp = datetime.datetime.now().astimezone()
+        return cls(
+            level=const.LogLevel(level).name, msg=msg % kwargs, args=[], kwargs=kwargs, timestamp=timestamp
+        )
+
+    @property
+    def msg(self) -> str:
+        """The text."""
+        return self._data["msg"]  # type: ignore[no-any-return]
+
+    @property
+    def args(self) -> list[Any]:
+        """Always empty: values have names."""
+        return self._data["args"]  # type: ignore[no-any-return]
+
+    @property
+    def kwargs(self) -> dict[str, Any]:
+        """The values by name."""
+        return self._data["kwargs"]  # type: ignore[no-any-return]
+
+    @property
+    def log_level(self) -> const.LogLevel:
+        """How important it is."""
+        return const.LogLevel[self._data["level"]]
+
+    @property
+    def timestamp(self) -> datetime.datetime:
+        """When it was logged."""
+        return self._data["timestamp"]  # type: ignore[no-any-return]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it."""
+        return dict(self._data)
+
+    def write_to_logger(self, logger: logging.Logger) -> None:
+        """Repeats it in a logger of Python."""
+        logger.log(self.log_level.to_int, "%s", self.msg)
+
+    def __repr__(self) -> str:
+        return f"LogLine({self._data['level']}, {self.msg!r})"

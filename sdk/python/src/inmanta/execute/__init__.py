@@ -1,0 +1,1 @@
+"""What code of modules sees of a model while it is compiled."""

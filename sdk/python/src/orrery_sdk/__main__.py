@@ -1,0 +1,76 @@
+"""The host process: says hello, is told its role, and plays it until the core ends the conversation."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from orrery_sdk import PROTOCOL_VERSION
+from orrery_sdk.session import Session
+from orrery_sdk.wire import EXIT_PROTOCOL, Closed, Message, Wire, WireError, die
+
+VARIABLE = "ORRERY_HOST_FD"
+
+
+def main() -> int:
+    """Runs one host; gives its exit status."""
+    try:
+        descriptor = int(os.environ.pop(VARIABLE))
+    except (KeyError, ValueError):
+        print(
+            f"orrery host: {VARIABLE} has to be the number of a connected socket; the core sets it",
+            file=sys.stderr,
+        )
+        return 2
+    wire = Wire.from_descriptor(descriptor)
+    try:
+        wire.send(
+            {
+                "k": "hello",
+                "protocol": PROTOCOL_VERSION,
+                "language": "python",
+                "version": sys.version.split()[0],
+                "pid": os.getpid(),
+            }
+        )
+        init = _await_init(wire)
+        return _play(wire, init)
+    except Closed:
+        return 0
+    except WireError as error:
+        die(EXIT_PROTOCOL, str(error))
+        return EXIT_PROTOCOL
+
+
+def _await_init(wire: Wire) -> Message:
+    while True:
+        message = wire.receive()
+        if message["k"] == "init":
+            return message
+        if message["k"] == "ping":
+            wire.send({"k": "pong", "n": message.get("n")})
+            continue
+        raise WireError(f"expected `init`, got `{message['k']}`")
+
+
+def _play(wire: Wire, init: Message) -> int:
+    session = Session.from_init(init)
+    session.install()
+    role = init.get("role")
+    if role == "handlers":
+        from orrery_sdk.handling.host import run as run_handlers
+
+        return run_handlers(wire, session)
+    if role == "compile":
+        from orrery_sdk.compiling.host import run as run_compile
+
+        return run_compile(wire, session)
+    raise WireError(f"this host has no role `{role}`")
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads that users' code left behind must not keep the process, nor may its exit hooks fail it.
+    os._exit(status)

@@ -1,0 +1,179 @@
+"""Annotations of plugins: the types that a model knows them as, and what arguments of such a type become.
+
+A text is a type of the language, as it stands. Python's own types are translated.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import numbers
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from inmanta.ast import TypingException
+from inmanta.execute.proxy import DynamicProxy
+from inmanta.references import Reference
+
+_PLAIN: dict[object, str] = {
+    str: "string",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    numbers.Number: "number",
+    object: "any",
+    Any: "any",
+    None: "null",
+    type(None): "null",
+}
+_LISTS = (list, collections.abc.Sequence)
+_DICTS = (dict, collections.abc.Mapping)
+_SPECIAL_WORDS = {"any", "expression"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """An annotation, understood.
+
+    :param kind: `text`, `list`, `dict`, `union`, `reference`, `dataclass`, `proxy` or `any`.
+    :param text: the type as the core wants it.
+    """
+
+    kind: str
+    text: str
+    inner: tuple[Node, ...] = ()
+    python: type[Any] | None = None
+
+
+_ANY = Node("any", "any")
+
+
+class Annotations:
+    """Understands annotations.
+
+    :param is_entity: whether a dataclass is the counterpart of an entity; others are just objects.
+    :param warn: told of annotations that the language has no word for.
+    """
+
+    def __init__(self, is_entity: Callable[[type[Any]], bool], warn: Callable[[str], None]) -> None:
+        self._is_entity = is_entity
+        self._warn = warn
+
+    def read(self, annotation: object) -> Node:
+        """What an annotation means. Raises TypingException if plugins may not have it."""
+        if isinstance(annotation, str):
+            return _text(annotation)
+        if isinstance(annotation, collections.abc.Hashable) and annotation in _PLAIN:
+            return Node("any" if _PLAIN[annotation] == "any" else "text", _PLAIN[annotation])
+        alias = getattr(typing, "TypeAliasType", None)
+        if alias is not None and isinstance(annotation, alias):
+            return self.read(annotation.__value__)
+        if isinstance(annotation, typing.NewType):
+            return self.read(annotation.__supertype__)
+        origin = typing.get_origin(annotation)
+        if origin is typing.Annotated:
+            return self._annotated(annotation)
+        if origin is typing.Union or origin is types.UnionType:
+            return self._union([self.read(option) for option in typing.get_args(annotation)])
+        return self._class(annotation, origin)
+
+    def _annotated(self, annotation: object) -> Node:
+        from inmanta.plugins import ModelType
+
+        arguments = typing.get_args(annotation)
+        for extra in reversed(arguments[1:]):
+            if isinstance(extra, ModelType):
+                keeps_proxy = isinstance(arguments[0], type) and issubclass(arguments[0], DynamicProxy)
+                return Node("proxy", extra.model_type) if keeps_proxy else _text(extra.model_type)
+        return self.read(arguments[0])
+
+    def _union(self, options: list[Node]) -> Node:
+        rest = [option for option in options if option.text != "null"]
+        if not rest:
+            return Node("text", "null")
+        if len(rest) == 1:
+            node = rest[0]
+        else:
+            node = Node("union", f"Union[{','.join(option.text for option in rest)}]", tuple(rest))
+        if len(rest) == len(options):
+            return node
+        return Node("union", f"{_guarded(node)}?", (node,))
+
+    def _class(self, annotation: object, origin: object) -> Node:
+        cls = origin if origin is not None else annotation
+        arguments = typing.get_args(annotation)
+        if cls in _LISTS:
+            if not arguments:
+                return Node("text", "list")
+            inner = self.read(arguments[0])
+            return Node("list", f"{_guarded(inner)}[]", (inner,))
+        if cls in _DICTS:
+            return self._dict(annotation, arguments)
+        if not isinstance(cls, type):
+            return self._unheard(annotation)
+        if issubclass(cls, Reference):
+            return self._reference(cls, arguments)
+        if origin is not None:
+            self._refuse_collections(annotation, cls)
+        if dataclasses.is_dataclass(cls) and self._is_entity(cls):
+            return Node("dataclass", entity_name(cls), python=cls)
+        return self._unheard(annotation)
+
+    def _dict(self, annotation: object, arguments: tuple[Any, ...]) -> Node:
+        if not arguments:
+            return Node("dict", "dict[string, any]", (_ANY,))
+        if arguments[0] is not str:
+            raise TypingException(
+                None,
+                f"invalid type {annotation}, the keys of any dict should be 'str', got {arguments[0]} instead",
+            )
+        inner = self.read(arguments[1])
+        return Node("dict", f"dict[string, {inner.text}]", (inner,))
+
+    def _reference(self, cls: type[Any], arguments: tuple[Any, ...]) -> Node:
+        target = arguments[0] if arguments else None
+        if target is None and cls is not Reference:
+            target = cls.get_reference_type()
+        inner = _ANY if target is None or isinstance(target, typing.TypeVar) else self.read(target)
+        return Node("reference", f"Reference[{inner.text}]", (inner,))
+
+    def _refuse_collections(self, annotation: object, cls: type[Any]) -> None:
+        """Collections that would have to be converted, and are not."""
+        if issubclass(cls, collections.abc.Set):
+            raise TypingException(
+                None, f"invalid type {annotation}, set is not supported on the plugin boundary"
+            )
+        if issubclass(cls, collections.abc.Mapping):
+            wanted = "dict or collections.abc.Mapping"
+        elif issubclass(cls, collections.abc.Sequence) and not issubclass(cls, (tuple, str)):
+            wanted = "list or collections.abc.Sequence"
+        else:
+            return
+        raise TypingException(None, f"invalid type {annotation}, use {wanted} instead")
+
+    def _unheard(self, annotation: object) -> Node:
+        self._warn(
+            f"InmantaWarning: Python type {annotation} was implicitly cast to 'Any' because no matching type was "
+            "found in the Inmanta DSL. Please refer to the documentation for an overview of supported types at the "
+            "plugin boundary."
+        )
+        return _ANY
+
+
+def _text(text: str) -> Node:
+    """A type of the language. Blanks inside mean nothing."""
+    bare = text.strip()
+    return _ANY if bare in _SPECIAL_WORDS else Node("text", bare)
+
+
+def _guarded(node: Node) -> str:
+    """A type before `?` or `[]`."""
+    text = node.text
+    return f"({text})" if text.endswith("]") and not text.endswith("[]") else text
+
+
+def entity_name(cls: type[Any]) -> str:
+    """The entity whose counterpart a class of a module would be."""
+    return "::".join([*cls.__module__.split(".")[1:], cls.__name__])

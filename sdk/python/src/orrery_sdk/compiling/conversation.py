@@ -1,0 +1,100 @@
+"""The conversation with the core while it compiles: one thread, answers in the opposite order of requests.
+
+While the host answers a request it may ask things itself; what the core needs for its answer it may ask back.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+from orrery_sdk.wire import Message, Wire, WireError
+
+Handler = Callable[[Message], Message | None]
+
+
+class Conversation:
+    """Sends, asks and answers over one connection."""
+
+    def __init__(self, wire: Wire, answer: Handler) -> None:
+        self._wire = wire
+        self._answer = answer
+        self.output = Output(self)
+
+    def tell(self, message: Message) -> None:
+        """Sends what has no answer."""
+        self.output.flush()
+        self._wire.send(message)
+
+    def ask(self, message: Message, *kinds: str) -> Message:
+        """Sends a request and gives its answer, which has to be of one of these kinds."""
+        self.tell(message)
+        while True:
+            reply = self._wire.receive()
+            if reply["k"] in kinds:
+                return reply
+            self._serve(reply)
+
+    def serve_until(self, stop: Callable[[], bool]) -> None:
+        """Answers requests until this holds after one of them."""
+        while not stop():
+            self._serve(self._wire.receive())
+
+    def serve(self) -> None:
+        """Answers requests; ends with wire.Closed when the core closes the connection."""
+        self.serve_until(lambda: False)
+
+    def _serve(self, message: Message) -> None:
+        kind = message["k"]
+        if kind == "ping":
+            self._wire.send({"k": "pong", "n": message.get("n")})
+            return
+        if kind == "pong":
+            return
+        answer = self._answer(message)
+        if answer is not None:
+            self.tell(answer)
+
+
+class Output(io.TextIOBase):
+    """Standard output of the code that runs here: each line goes to the core at once, in order."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._rest = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        lines, newline, rest = (self._rest + text).rpartition("\n")
+        self._rest = rest
+        if newline:
+            self._send(lines + newline)
+        return len(text)
+
+    def flush(self) -> None:
+        """Sends a line that has not ended yet."""
+        if self._rest:
+            text, self._rest = self._rest, ""
+            self._send(text)
+
+    def _send(self, text: str) -> None:
+        self._conversation._wire.send({"k": "print", "text": text})
+
+    def isatty(self) -> bool:
+        return False
+
+
+def member(message: Message, name: str, kind: type[Any]) -> Any:
+    """A member that has to be there."""
+    value = message.get(name)
+    if not isinstance(value, kind):
+        raise WireError(f"`{message.get('k')}` has no usable member `{name}`")
+    return value

@@ -1,0 +1,69 @@
+"""What code of modules raises, and how the core is told about it."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from inmanta.ast import (
+    CompilerException,
+    MultiUnsetException,
+    OptionalValueException,
+    PluginException,
+    UnknownException,
+    UnsetException,
+    stringify_exception,
+)
+from inmanta.execute.runtime import Instance, ResultVariable
+from orrery_sdk.values import Values, class_name
+
+
+def cells(error: BaseException) -> list[int]:
+    """The cells that have to get values before what raised this can go on; none if it is not about that."""
+    variables: list[object] = []
+    if isinstance(error, UnsetException):
+        variables = [error.get_result_variable()]
+    elif isinstance(error, MultiUnsetException):
+        variables = list(error.result_variables)
+    found: dict[int, None] = {}
+    for variable in variables:
+        if isinstance(variable, ResultVariable):
+            found.update(dict.fromkeys(variable.waits_for()))
+    return list(found)
+
+
+def answer(error: BaseException, values: Values) -> dict[str, Any]:
+    """The answer to a call that raised this."""
+    waiting = cells(error)
+    if waiting:
+        return {"k": "unset", "cells": waiting}
+    if isinstance(error, UnknownException):
+        return {"k": "unknown", "u": values.encode(error.unknown)}
+    if isinstance(error, OptionalValueException) and isinstance(error.instance, Instance):
+        return {"k": "optional", "i": error.instance.number, "name": error.attribute.name}
+    return {"k": "error", **describe(error)}
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """The members `kind`, `class`, `message` and `traceback`."""
+    name = class_name(type(error))
+    if isinstance(error, PluginException):
+        kind, message = "plugin", str(error.message)
+    elif isinstance(error, CompilerException):
+        kind, message = "runtime", error.get_message()
+        name = type(error).__name__
+    else:
+        kind = "other"
+        # What Python prints for it, without the class.
+        message = stringify_exception(error).removeprefix(name).removeprefix(": ")
+    return {"kind": kind, "class": name, "message": message, "traceback": _trace(error)}
+
+
+def _trace(error: BaseException) -> str:
+    """The traceback from where code of modules begins: what called it says nothing to its author."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(
+        ("orrery_sdk.", "inmanta.plugins")
+    ):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))

@@ -1,0 +1,302 @@
+"""The host of a compile: knows the instances that the core has told of, and answers what the core asks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from inmanta.ast import Location, NotFoundException
+from inmanta.ast.entity import Entity
+from inmanta.ast.type import ConstraintType, Type
+from inmanta.compiler import Compiler
+from inmanta.execute.proxy import DynamicProxy, paired_entities
+from inmanta.execute.runtime import (
+    ConstantVariable,
+    Instance,
+    Pending,
+    PendingVariable,
+    ResultVariable,
+)
+from inmanta.export import Exporter, unknown_parameters
+from inmanta.plugins import Plugin
+from orrery_sdk import server
+from orrery_sdk.compiling import loading
+from orrery_sdk.compiling.calls import Calls
+from orrery_sdk.compiling.conversation import Conversation
+from orrery_sdk.compiling.exporting import Exporting
+from orrery_sdk.compiling.logs import logs_to_core
+from orrery_sdk.compiling.manifest import Manifest
+from orrery_sdk.compiling.types import TypeTable
+from orrery_sdk.loading import install_finder
+from orrery_sdk.session import Session
+from orrery_sdk.values import Values
+from orrery_sdk.wire import Closed, Message, Wire, WireError
+
+
+def run(wire: Wire, session: Session) -> int:
+    """Plays the role `compile` in a process of its own."""
+    host = CompileHost(wire, session)
+    # Once for all calls: entering it for each would cost more than a short call.
+    with contextlib.suppress(Closed), host.around():
+        host.load()
+        host.serve()
+    return 0
+
+
+class CompileHost:
+    """One compile. Works in any process: that of a host, or that of a test."""
+
+    def __init__(
+        self, wire: Wire, session: Session, refs: Mapping[object, object] | None = None
+    ) -> None:
+        self.session = session
+        self.conversation = Conversation(wire, self._answer)
+        # What is not there yet may be there in the next call; within one, nothing changes.
+        self.epoch = 0
+        self._depth = 0
+        self._surrounded = False
+        self._instances: dict[int, Instance] = {}
+        self.types = TypeTable(self._instances_of, self._fits)
+        self.manifest = Manifest([], self.types.namespace)
+        self.values = Values(self.instance, lambda kind, where: self.manifest.type_text(kind, where))
+        self.compiler = HostedCompiler(self, refs)
+        self.exporter = Exporter()
+        self.calls = Calls(self)
+        self.exporting = Exporting(self)
+        self._answers: dict[str, Callable[[Message], Message | None]] = {
+            "types": self._take_types,
+            "call": self.calls.one,
+            "calls": self._many,
+            "equal": self._equal,
+            "serialize": self.exporting.serialize,
+            "requires": self.exporting.requires,
+            "exporters": self.exporting.exporters,
+            "finalize": self.exporting.finalize,
+        }
+
+    # The course of a compile
+
+    def load(self) -> None:
+        """Loads the code of all modules and tells the core what there is."""
+        modules = self.session.modules
+        loading.forget_moved(modules)
+        install_finder(modules)
+        loading.reset_state(modules)
+        unknown_parameters.clear()
+        paired_entities.clear()
+        with self.around():
+            problems = loading.load(modules, lambda imports: imports())
+            self.manifest = Manifest(modules, self.types.namespace)
+            self.compiler.forget_plugins()
+            loaded = self.manifest.collect(problems)
+        self.conversation.tell(loaded)
+
+    def serve(self) -> None:
+        """Answers the core until it closes the connection, which raises wire.Closed."""
+        self.conversation.serve()
+
+    @contextlib.contextmanager
+    def around(self) -> Iterator[None]:
+        """What code of modules needs around it: its output goes to the core, and so do its calls of the server."""
+        if self._surrounded:
+            yield
+            return
+        self._surrounded = True
+        output = sys.stdout
+        sys.stdout = self.conversation.output
+        server.use_carrier(self._call_server)
+        try:
+            with logs_to_core(self.conversation):
+                yield
+            self.conversation.output.flush()
+        finally:
+            self._surrounded = False
+            sys.stdout = output
+            server.use_carrier(None)
+
+    def _answer(self, message: Message) -> Message | None:
+        answer = self._answers.get(message["k"])
+        if answer is None:
+            raise WireError(f"a host that compiles knows no message `{message['k']}`")
+        with self.around():
+            if self._depth == 0:
+                self.epoch += 1
+            self._depth += 1
+            try:
+                self.tell_instances(message.get("x"))
+                return answer(message)
+            finally:
+                self._depth -= 1
+
+    def _take_types(self, message: Message) -> None:
+        self.types.load(message)
+        paired_entities.update(self.types.pair(self.manifest.dataclasses))
+
+    def _many(self, message: Message) -> Message:
+        return {"k": "results", "r": [self.calls.one(call) for call in message.get("c") or ()]}
+
+    def _equal(self, message: Message) -> Message:
+        handles = self.values.handles
+        return {
+            "k": "equal",
+            "v": [_equal(handles.object(one), handles.object(other)) for one, other in message["pairs"]],
+        }
+
+    # Instances
+
+    def instance(self, number: int) -> Instance:
+        """The instance of a number. What is not known of it is asked for."""
+        known = self._instances.get(number)
+        if known is not None:
+            return known
+        got = self.conversation.ask({"k": "get", "i": [number]}, "got")
+        self.tell_instances(got.get("x"))
+        try:
+            return self._instances[number]
+        except KeyError:
+            raise WireError(f"the core says nothing of the instance {number}") from None
+
+    def tell_instances(self, told: Any) -> None:
+        """Takes what the core says about instances."""
+        for number, entity, values in told or ():
+            known = self._instances.get(number)
+            if known is None:
+                known = Instance(number, self.types.entity(entity), self)
+                self._instances[number] = known
+            known.tell(values)
+
+    def fetch(self, instances: Sequence[Instance]) -> None:
+        got = self.conversation.ask({"k": "get", "i": [one.number for one in instances]}, "got")
+        self.tell_instances(got.get("x"))
+
+    def decode(self, value: Any) -> Any:
+        return self.values.decode(value)
+
+    def where(self, instance: Instance) -> tuple[Location, str]:
+        reply = self.conversation.ask({"k": "where", "i": instance.number}, "where")
+        return Location(reply.get("file") or "", reply.get("line") or 0), reply.get("text") or ""
+
+    def _instances_of(self, entity: Entity | None) -> list[Instance]:
+        name = None if entity is None else entity.get_full_name()
+        reply = self.conversation.ask({"k": "instances", "type": name}, "instances")
+        numbers = reply.get("i") or []
+        strangers = [number for number in numbers if number not in self._instances]
+        if strangers:
+            got = self.conversation.ask({"k": "get", "i": strangers}, "got")
+            self.tell_instances(got.get("x"))
+        return [self.instance(number) for number in numbers]
+
+    # What code may ask
+
+    def lookup(self, name: str) -> ResultVariable:
+        """A variable as the caller sees it; raises NotFoundException if it sees none."""
+        reply = self.conversation.ask({"k": "lookup", "name": name}, "found", "absent")
+        if reply["k"] == "absent":
+            raise NotFoundException(None, name, f"variable {name.rpartition('::')[2]} not found")
+        self.tell_instances(reply.get("x"))
+        value = self.values.decode(reply.get("v"))
+        return PendingVariable(value.cell) if isinstance(value, Pending) else ConstantVariable(value)
+
+    def _fits(self, typedef: ConstraintType, value: object) -> bool:
+        request = {"k": "is_type", "v": self.values.encode(value), "type": typedef.get_full_name()}
+        return bool(self.conversation.ask(request, "is", "absent").get("v"))
+
+    def all_types(self) -> dict[str, Any]:
+        """All types by full name, as dependency managers and exporters get them."""
+        return self.types.all_types()
+
+    def _call_server(self, method: str, args: dict[str, Any]) -> tuple[int, Any]:
+        reply = self.conversation.ask({"k": "server", "method": method, "args": args}, "reply")
+        return int(reply.get("code") or 500), reply.get("result")
+
+    def call_core(self, name: str, args: Sequence[object]) -> object:
+        """Has the core run a plugin that is not Python's."""
+        request = {"k": "plugin", "name": name, "a": [self.values.encode(arg) for arg in args]}
+        reply = self.conversation.ask(request, "result", "unset", "unknown", "optional", "error", "absent")
+        return plugin_result(reply, name, self)
+
+
+def plugin_result(reply: Message, name: str, host: CompileHost) -> object:
+    """What a plugin in the core has come to: its value, or the exception that stands for its failure."""
+    from inmanta.ast import (
+        MultiUnsetException,
+        OptionalValueException,
+        PluginException,
+        RuntimeException,
+        UnknownException,
+    )
+
+    kind = reply["k"]
+    if kind == "result":
+        host.tell_instances(reply.get("x"))
+        return host.values.decode(reply.get("v"))
+    if kind == "unset":
+        cells = [PendingVariable(cell) for cell in reply.get("cells") or ()]
+        raise MultiUnsetException("Value not available", list(cells))
+    if kind == "unknown":
+        raise UnknownException(host.values.decode(reply.get("u")))
+    if kind == "optional":
+        instance = host.instance(reply["i"])
+        attribute = instance.type.get_attribute(reply["name"])
+        assert attribute is not None
+        raise OptionalValueException(instance, attribute)
+    if kind == "absent":
+        raise NotFoundException(None, name, f"could not find plugin {name}")
+    message = str(reply.get("message") or "")
+    if reply.get("kind") == "plugin":
+        raise PluginException(message)
+    if reply.get("kind") == "runtime":
+        raise RuntimeException(None, message)
+    raise Exception(f"{reply.get('class')}: {message}")
+
+
+def _equal(one: object, other: object) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:
+        # Objects that cannot be compared are not the same.
+        return one is other
+
+
+class HostedCompiler(Compiler):
+    """The compile as modules see it."""
+
+    def __init__(self, host: CompileHost, refs: Mapping[object, object] | None) -> None:
+        super().__init__(refs=refs)
+        self._host = host
+        self._table: PluginTable | None = None
+
+    def forget_plugins(self) -> None:
+        self._table = None
+
+    def get_plugins(self) -> Mapping[str, Plugin]:
+        if self._table is None:
+            plugins = {one.plugin.get_full_name(): one.plugin for one in self._host.manifest.plugins}
+            self._table = PluginTable(self._host, plugins)
+        return self._table  # type: ignore[return-value]
+
+    def find_type(self, name: str, namespace: str) -> Type | None:
+        return self._host.types.type(name, namespace)
+
+    def data_directory(self) -> str:
+        directory = self._host.session.data or os.path.join(self._host.session.project, "data")
+        # A path inside the working directory is shown the way a user would write it.
+        relative = os.path.relpath(directory)
+        return directory if relative.startswith(os.pardir) else relative
+
+
+class PluginTable(dict[str, Any]):
+    """Plugins by full name. A name that no module here has may be one of the core's own plugins."""
+
+    def __init__(self, host: CompileHost, plugins: dict[str, Plugin]) -> None:
+        super().__init__(plugins)
+        self._host = host
+
+    def __missing__(self, name: str) -> Any:
+        def call(*args: object) -> object:
+            return DynamicProxy.unwrap(self._host.call_core(name, args))
+
+        return call

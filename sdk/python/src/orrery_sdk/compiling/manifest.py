@@ -1,0 +1,305 @@
+"""The manifest: what the code of modules offers, written down for the core."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import logging
+import sys
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from inmanta.ast import CompilerException
+from inmanta.compiler import Finalizers
+from inmanta.export import Exporter
+from inmanta.plugins import Plugin, PluginArgument, PluginMeta
+from inmanta.references import mutator, reference
+from inmanta.resources import ManagedResource, Resource, resource
+from orrery_sdk.compiling.annotations import Annotations, Node
+from orrery_sdk.compiling.loading import entities_of
+from orrery_sdk.loading import HostedModule, Problem
+
+LOGGER = logging.getLogger(__name__)
+
+# Fields whose getters are the base class's: the core follows the same rules itself.
+_FLAGS: dict[str, type[Resource]] = {
+    "send_event": Resource,
+    "receive_events": Resource,
+    "report_only": Resource,
+    "managed": ManagedResource,
+}
+_COLLECTED = ("references", "mutators")
+
+
+@dataclasses.dataclass
+class HostedPlugin:
+    """A plugin and what its annotations mean."""
+
+    plugin: Plugin
+    params: list[tuple[PluginArgument, str, Node]]
+    returns: Node
+
+
+@dataclasses.dataclass
+class ResourceClass:
+    """A resource class and the entity that it is for."""
+
+    entity: str
+    cls: type[Resource]
+    agent: str
+    id: str
+
+
+class Manifest:
+    """What has been loaded, in the order in which the core knows it."""
+
+    def __init__(self, modules: Sequence[HostedModule], namespace: Callable[[str], Any]) -> None:
+        self.plugins: list[HostedPlugin] = []
+        self.resources: list[ResourceClass] = []
+        self.dataclasses: dict[str, type[object]] = {}
+        self.warnings: list[str] = []
+        self._modules = modules
+        self._namespace = namespace
+        self._entities: dict[str, set[str]] = {}
+        for module in modules:
+            for name, found in entities_of(module).items():
+                self._entities.setdefault(name, set()).update(found)
+        self.annotations = Annotations(self._is_entity, self._warn)
+
+    def _warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def _is_entity(self, cls: type[Any]) -> bool:
+        if not cls.__module__.startswith("inmanta_plugins."):
+            return False
+        return cls.__name__ in self._entities.get(cls.__module__.partition(".")[2].replace(".", "::"), ())
+
+    def _belongs(self, module: str) -> bool:
+        return any(module == one.package or module.startswith(f"{one.package}.") for one in self._modules)
+
+    def collect(self, problems: list[Problem]) -> dict[str, Any]:
+        """Looks at everything that is registered; gives the message `loaded`."""
+        plugins = [
+            self._plugin(cls) for cls in PluginMeta.get_functions().values() if self._belongs(cls.__module__)
+        ]
+        resources = [
+            self._resource(name, cls)
+            for name, cls in resource.get_resources()
+            if self._belongs(cls.__module__)
+        ]
+        classes = self._dataclasses()
+        return {
+            "k": "loaded",
+            "problems": problems,
+            "warnings": self.warnings,
+            "plugins": plugins,
+            "resources": resources,
+            "handlers": _handlers(),
+            "references": [name for name, _ in reference.get_references()],
+            "mutators": [name for name, _ in mutator.get_mutators()],
+            "dataclasses": classes,
+            "managers": Exporter.count_dependency_managers(),
+            "finalizers": Finalizers.count(),
+            "exporters": Exporter.names(),
+        }
+
+    # Plugins
+
+    def _plugin(self, cls: type[Plugin]) -> dict[str, Any]:
+        """A plugin that the language cannot call keeps its place, with the reason why."""
+        namespace = self._namespace(cls.__fq_plugin_name__.rpartition("::")[0])
+        file, line = _source(cls.__function__)
+        entry: dict[str, Any] = {
+            "name": cls.__fq_plugin_name__,
+            "params": [],
+            "returns": "any",
+            "allow_unknown": bool(cls.opts["allow_unknown"]),
+            "deprecated": (cls.replaced_by or "") if cls.deprecated else None,
+            "context": False,
+            "file": file,
+            "line": line,
+            "problem": None,
+        }
+        try:
+            plugin = cls(namespace)
+            params = self._params(plugin)
+            returns = self.annotations.read(plugin.return_type.type_expression)
+        except CompilerException as error:
+            self.plugins.append(HostedPlugin(_Unusable(cls, error), [], Node("any", "any")))
+            return {**entry, "problem": error.get_message()}
+        self.plugins.append(HostedPlugin(plugin, params, returns))
+        entry["params"] = [_param(argument, kind, node) for argument, kind, node in params]
+        entry["returns"] = returns.text
+        entry["context"] = plugin.context_name is not None
+        return entry
+
+    def _params(self, plugin: Plugin) -> list[tuple[PluginArgument, str, Node]]:
+        listed = [(argument, "normal") for argument in plugin.args]
+        if plugin.var_args is not None:
+            listed.append((plugin.var_args, "varargs"))
+        listed += [(argument, "keyword") for argument in plugin.kwargs.values()]
+        if plugin.var_kwargs is not None:
+            listed.append((plugin.var_kwargs, "varkwargs"))
+        return [(argument, kind, self.annotations.read(argument.arg_type)) for argument, kind in listed]
+
+    # Resources
+
+    def _resource(self, name: str, cls: type[Resource]) -> dict[str, Any]:
+        _, options = resource.get_class(name)
+        assert options is not None
+        found = ResourceClass(name, cls, options["agent"], options["name"])
+        self.resources.append(found)
+        problem = None
+        try:
+            resource.validate_class(cls)
+        except Exception as error:
+            problem = error.get_message() if isinstance(error, CompilerException) else str(error)
+        fields = [field for field in getattr(cls, "fields", ()) if field not in _COLLECTED]
+        flags = [field for field in fields if _is_base_getter(cls, field)]
+        candidates = fields if found.id in fields else [*fields, found.id]
+        getters = [field for field in candidates if field not in flags and _has_getter(cls, field)]
+        return {
+            "entity": name,
+            "agent": found.agent,
+            "id": found.id,
+            "fields": list(getattr(cls, "fields", ())),
+            "getters": getters,
+            "flags": flags,
+            "problem": problem,
+        }
+
+    # Dataclasses
+
+    def _dataclasses(self) -> list[dict[str, Any]]:
+        entries = []
+        for namespace in sorted(self._entities):
+            module = sys.modules.get("inmanta_plugins." + namespace.replace("::", "."))
+            if module is None:
+                continue
+            for name in sorted(self._entities[namespace]):
+                cls = vars(module).get(name)
+                if isinstance(cls, type):
+                    entries.append(self._dataclass(f"{namespace}::{name}", cls))
+        return entries
+
+    def _dataclass(self, entity: str, cls: type[Any]) -> dict[str, Any]:
+        file, line = _source(cls)
+        entry: dict[str, Any] = {
+            "entity": entity,
+            "fields": [],
+            "problem": None,
+            "file": file,
+            "line": line,
+        }
+        if not dataclasses.is_dataclass(cls):
+            return {**entry, "problem": "is not a dataclass"}
+        if not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            return {**entry, "problem": "is not frozen"}
+        try:
+            hints = typing.get_type_hints(cls, include_extras=True)
+        except Exception as error:
+            return {**entry, "problem": f"has annotations that mean nothing: {error}"}
+        entry["fields"] = [
+            [field.name, self._field_type(hints.get(field.name, field.type))]
+            for field in dataclasses.fields(cls)
+        ]
+        self.dataclasses[entity] = cls
+        return entry
+
+    def _field_type(self, annotation: object) -> str | None:
+        """The type of an attribute: that it may be a reference goes without saying."""
+        try:
+            node = Annotations(self._is_entity, lambda _: None).read(annotation)
+        except CompilerException:
+            return None
+        if node.kind == "union" and len(node.inner) == 2:
+            first, second = sorted(node.inner, key=lambda inner: inner.kind != "reference")
+            if first.kind == "reference" and first.inner[0].text == second.text:
+                return second.text
+        if node.kind == "dict" and node.inner[0].kind == "any":
+            return "dict"
+        if node.kind == "list" and node.inner[0].kind == "any":
+            return "list"
+        return node.text
+
+    def type_text(self, annotation: object, where: str) -> str | None:
+        """How a model writes a Python type; None, and a line in the log, if it cannot."""
+        try:
+            return Annotations(self._is_entity, lambda _: None).read(annotation).text
+        except CompilerException as error:
+            LOGGER.debug("the type of %s cannot be written in a model: %s", where, error)
+            return None
+
+
+class _Unusable(Plugin):
+    """Stands in the place of a plugin that the language cannot call."""
+
+    __fq_plugin_name__ = ""
+    __function_name__ = ""
+    opts: typing.ClassVar[dict[str, Any]] = {"bin": None, "emits_statements": False, "allow_unknown": False}
+
+    def __init__(self, cls: type[Plugin], error: CompilerException) -> None:
+        self._context = -1
+        self.context_name = None
+        self._name = cls.__fq_plugin_name__
+        self._error = error
+
+    def get_full_name(self) -> str:
+        return self._name
+
+    def call(self, *args: object, **kwargs: object) -> object:
+        raise self._error
+
+
+def _param(argument: PluginArgument, kind: str, node: Node) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": argument.arg_name, "type": node.text, "kind": kind}
+    if argument.has_default_value():
+        default = argument.default_value
+        entry["default"] = {"value": default} if _is_plain(default) else {}
+    return entry
+
+
+def _is_plain(value: object) -> bool:
+    if value is None or type(value) in (str, bool):
+        return True
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is float:
+        return value - value == 0
+    if type(value) is list:
+        return all(_is_plain(item) for item in value)
+    return False
+
+
+def _has_getter(cls: type[Resource], field: str) -> bool:
+    return hasattr(cls, f"get_{field}") or field in getattr(cls, "map", {})
+
+
+def _is_base_getter(cls: type[Resource], field: str) -> bool:
+    base = _FLAGS.get(field)
+    if base is None or not hasattr(cls, f"get_{field}"):
+        return False
+    return getattr(cls, f"get_{field}") is getattr(base, f"get_{field}")
+
+
+def _handlers() -> list[str]:
+    """The resource types that have a handler here."""
+    handler = sys.modules.get("inmanta.agent.handler")
+    if handler is None:
+        return []
+    return sorted(handler.Commander._providers)
+
+
+def _source(item: Any) -> tuple[str | None, int | None]:
+    """The file and line where a function or class begins."""
+    if isinstance(item, type):
+        try:
+            return inspect.getsourcefile(item), inspect.getsourcelines(item)[1]
+        except (OSError, TypeError):
+            return None, None
+    code = getattr(inspect.unwrap(item), "__code__", None)
+    # The first line of a function is that of its decorator.
+    return (None, None) if code is None else (code.co_filename, code.co_firstlineno + 1)
+

@@ -1,0 +1,1 @@
+"""The role `handlers`: runs operations on resources, one thread for each agent."""

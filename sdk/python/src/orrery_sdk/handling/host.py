@@ -1,0 +1,304 @@
+"""The role `handlers`: reads what the core sends, and gives each agent a thread.
+
+Threads: this one reads and answers pings, so that the core can tell a busy host from a dead one; the clock sends log
+lines that have waited long enough and notices deadlines; each agent has its worker.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from inmanta import references
+from inmanta.agent.handler import Commander
+from inmanta.config import Config
+from orrery_sdk import server
+from orrery_sdk.handling.operation import Operation, current
+from orrery_sdk.handling.worker import Worker
+from orrery_sdk.session import Session
+from orrery_sdk.wire import Closed, Message, Wire, WireError
+
+IDLE_S = 60.0
+
+# How long running operations may take to notice that the core is gone.
+_FAREWELL_S = 2.0
+
+
+class HandlerHost:
+    """One host process in this role."""
+
+    def __init__(self, wire: Wire, session: Session) -> None:
+        self._wire = wire
+        self._session = session
+        self._idle_s = float(Config.get("handlers", "retire_after", IDLE_S))
+        self._guard = threading.Lock()
+        self._workers: dict[str, Worker] = {}
+        self._leaving: dict[str, threading.Thread] = {}
+        self._operations: dict[int, Operation] = {}
+        self._calls: dict[int, _Pending] = {}
+        self._next_call = 0
+        self._closing = False
+        self._lost = False
+        self._clock = _Clock(self)
+
+    def run(self) -> int:
+        """Serves until the core says that it is enough, or is gone."""
+        server.use_carrier(self._call_core)
+        references._on_resolved = self._remember_secret
+        problems = self._session.load()
+        self._wire.send(
+            {
+                "k": "loaded",
+                "problems": problems,
+                "handlers": sorted(Commander.get_handlers()),
+                "references": sorted(name for name, _cls in references.reference.get_references()),
+                "mutators": sorted(name for name, _cls in references.mutator.get_mutators()),
+            }
+        )
+        try:
+            while True:
+                self._dispatch(self._wire.receive())
+        except Closed:
+            self._say_farewell()
+            return 0
+
+    def _dispatch(self, message: Message) -> None:
+        kind = message["k"]
+        if kind == "op":
+            self._start(message)
+        elif kind == "cancel":
+            with self._guard:
+                operation = self._operations.get(message.get("c", -1))
+            if operation is not None:
+                operation.cancel("cancel")
+        elif kind == "retire":
+            with self._guard:
+                worker = self._workers.get(message.get("agent", ""))
+                if worker is not None:
+                    worker.inbox.put(None)
+        elif kind == "reply":
+            with self._guard:
+                pending = self._calls.pop(message.get("q", -1), None)
+            if pending is not None:
+                pending.answer(int(message.get("code", 500)), message.get("result"))
+        elif kind == "ping":
+            self._wire.send({"k": "pong", "n": message.get("n")})
+        elif kind == "pong":
+            pass
+        elif kind == "shutdown":
+            self._shut_down()
+        else:
+            raise WireError(f"a message of the unknown kind `{kind}`")
+
+    # Operations.
+
+    def _start(self, message: Message) -> None:
+        if not isinstance(message.get("c"), int) or not isinstance(message.get("resource"), dict):
+            raise WireError("an `op` has to have a number `c` and an object `resource`")
+        operation = Operation(message, self._wire.send_bytes, self._clock.wake)
+        with self._guard:
+            self._operations[operation.number] = operation
+            worker = self._workers.get(operation.agent)
+            if worker is None:
+                worker = Worker(
+                    operation.agent,
+                    self._session.environment,
+                    self._idle_s,
+                    self._may_leave,
+                    self._finished,
+                    self._leaving.pop(operation.agent, None),
+                )
+                self._workers[operation.agent] = worker
+                worker.thread.start()
+            worker.inbox.put(operation)
+
+    def _may_leave(self, worker: Worker) -> bool:
+        with self._guard:
+            if not worker.inbox.empty():
+                return False
+            if self._workers.get(worker.name) is worker:
+                del self._workers[worker.name]
+                self._leaving[worker.name] = worker.thread
+                for name in [name for name, thread in self._leaving.items() if not thread.is_alive()]:
+                    del self._leaving[name]
+            return True
+
+    def _finished(self, operation: Operation) -> None:
+        with self._guard:
+            self._operations.pop(operation.number, None)
+
+    def active(self) -> list[Operation]:
+        """The operations that run or wait."""
+        with self._guard:
+            return list(self._operations.values())
+
+    def _remember_secret(self, value: object) -> None:
+        operation = current.get()
+        # In a thread of a handler's own it is not known whose value it is.
+        for found in self.active() if operation is None else [operation]:
+            found.secrets.add(value)
+
+    # Calls of the core.
+
+    def _call_core(self, method: str, arguments: dict[str, Any]) -> tuple[int, Any]:
+        operation = current.get()
+        pending = _Pending()
+        with self._guard:
+            if self._lost:
+                raise ConnectionRefusedError(f"the core is gone; {method} cannot be called")
+            self._next_call += 1
+            number = self._next_call
+            self._calls[number] = pending
+        message: Message = {"k": "server", "q": number, "method": method, "args": arguments}
+        if operation is not None:
+            message["c"] = operation.number
+        try:
+            self._wire.send(message)
+            while not pending.wait(0.2):
+                if operation is not None:
+                    operation.checkpoint()
+        finally:
+            with self._guard:
+                self._calls.pop(number, None)
+        return pending.result()
+
+    # The end.
+
+    def _shut_down(self) -> None:
+        with self._guard:
+            if self._closing:
+                return
+            self._closing = True
+            for worker in self._workers.values():
+                worker.inbox.put(None)
+        # This thread goes on reading: operations that finish may still call the core.
+        threading.Thread(target=self._leave, name="shutdown", daemon=True).start()
+
+    def _leave(self) -> None:
+        while threads := self._threads():
+            for thread in threads:
+                thread.join()
+        end_process(0)
+
+    def _threads(self) -> list[threading.Thread]:
+        with self._guard:
+            threads = [worker.thread for worker in self._workers.values()]
+            threads.extend(self._leaving.values())
+        return [thread for thread in threads if thread.is_alive()]
+
+    def _say_farewell(self) -> None:
+        """The core is gone: connections are closed if that is quick, and nothing more is begun."""
+        with self._guard:
+            self._lost = True
+            calls = list(self._calls.values())
+            operations = list(self._operations.values())
+            for worker in self._workers.values():
+                worker.inbox.put(None)
+        for operation in operations:
+            operation.cancel("cancel")
+        for call in calls:
+            call.fail()
+        end = time.monotonic() + _FAREWELL_S
+        for thread in self._threads():
+            thread.join(max(0.0, end - time.monotonic()))
+
+
+class _Pending:
+    """A call of the core that waits for its answer."""
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self._answer: tuple[int, Any] | None = None
+
+    def wait(self, timeout: float) -> bool:
+        return self._done.wait(timeout)
+
+    def answer(self, code: int, result: Any) -> None:
+        self._answer = (code, result)
+        self._done.set()
+
+    def fail(self) -> None:
+        self._done.set()
+
+    def result(self) -> tuple[int, Any]:
+        if self._answer is None:
+            raise ConnectionResetError("the core went away before it answered")
+        return self._answer
+
+
+class _Clock:
+    """Sends lines that have waited long enough, and cancels operations whose time is over."""
+
+    def __init__(self, host: HandlerHost) -> None:
+        self._host = host
+        self._changed = threading.Condition()
+        self._next = float("inf")
+        self._thread: threading.Thread | None = None
+
+    def wake(self, _operation: Operation, moment: float) -> None:
+        """Something is due at a moment."""
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
+                self._thread.start()
+            if moment < self._next:
+                self._next = moment
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while (left := self._next - time.monotonic()) > 0:
+                    self._changed.wait(None if left == float("inf") else left)
+                self._next = float("inf")
+            try:
+                soonest = self._look()
+            except Closed:
+                return
+            with self._changed:
+                self._next = min(self._next, soonest)
+
+    def _look(self) -> float:
+        now = time.monotonic()
+        soonest = float("inf")
+        for operation in self._host.active():
+            if operation.ends_at is not None:
+                if operation.ends_at <= now:
+                    operation.cancel("deadline")
+                    operation.ends_at = None
+                else:
+                    soonest = min(soonest, operation.ends_at)
+            due = operation.flush_due
+            if due is not None:
+                if due <= now:
+                    operation.flush()
+                else:
+                    soonest = min(soonest, due)
+        return soonest
+
+
+def end_process(status: int) -> None:
+    """Ends the process without asking what else runs in it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+    os._exit(status)
+
+
+def run(wire: Wire, session: Session) -> int:
+    """Plays the role until the core ends it."""
+    faulthandler.enable()
+    for stream in (sys.stdout, sys.stderr):
+        # What handlers print is logged as it comes, and never fails for want of a letter.
+        stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
+    # An interrupt at the terminal is for the core; it decides what becomes of its hosts. A function that does
+    # nothing, and not "ignore", which programs that handlers start would inherit.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    return HandlerHost(wire, session).run()

@@ -1,0 +1,226 @@
+"""One operation on one resource: what it logs and reports, and how it is cancelled."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from inmanta import const, data
+from inmanta.agent.handler import HandlerContext
+from orrery_sdk.handling.plain import clip, plain
+from orrery_sdk.handling.redact import Redactor
+from orrery_sdk.wire import LINE_MAX, Message
+
+if TYPE_CHECKING:
+    from inmanta.resources import Resource
+
+LINES_MAX = 64
+LINES_WAIT_S = 0.1
+DEBUG_LINES_MAX = 10_000
+
+# Far below what a message may have, so that lines and reports always fit.
+_FRAME_BYTES = 1024 * 1024
+_LINE_BYTES = LINE_MAX // 4
+
+# Lines that handlers can read back through `ctx.logs`.
+_KEPT_LINES = 1000
+
+_LEVELS = {
+    "trace": const.LOG_LEVEL_TRACE,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+
+# The operation that the running code belongs to; coroutines that it starts inherit it.
+current: ContextVar[Operation | None] = ContextVar("current_operation", default=None)
+
+
+class OperationCancelled(BaseException):
+    """Ends the code of a handler. Not an Exception, so that handlers do not take it for one of theirs."""
+
+
+def level_name(level: int) -> str:
+    """The word of the protocol for a level."""
+    for name in ("critical", "error", "warning", "info"):
+        if level >= _LEVELS[name]:
+            return name
+    return "debug"
+
+
+class Operation:
+    """What the core asked for, and what goes back to it.
+
+    :param send: sends lines that are ready; blocks while the core does not read.
+    :param wake: called when lines begin to wait, with the moment at which they have to be sent.
+    """
+
+    def __init__(
+        self, message: Message, send: Callable[[bytes], None], wake: Callable[[Operation, float], None]
+    ) -> None:
+        self.number: int = message["c"]
+        self.kind: str = message.get("op", "deploy")
+        self.agent: str = message.get("agent", "")
+        self.uri: str = message.get("uri") or "local:"
+        self.resource: dict[str, Any] = message["resource"]
+        self.requires: dict[str, str] = message.get("requires") or {}
+        self.changed: list[str] = message.get("changed") or []
+        self.deadline: float | None = message.get("deadline")
+        self.secrets = Redactor()
+        self.cancelled: str | None = None
+        self.flush_due: float | None = None
+        self.ends_at: float | None = None
+        self._level = _LEVELS.get(str(message.get("level", "debug")).lower(), logging.DEBUG)
+        self._send = send
+        self._wake = wake
+        self._lock = threading.RLock()
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._lines = 0
+        self._debug_lines = 0
+        self._dropped = 0
+        self._reported = False
+
+    def begin(self) -> None:
+        """The deadline counts from now on."""
+        if self.deadline is not None:
+            self.ends_at = time.monotonic() + float(self.deadline)
+            self._wake(self, self.ends_at)
+
+    def cancel(self, why: str) -> None:
+        """Lets the handler be cut short the next time it talks to its context; the first reason counts."""
+        if self.cancelled is None:
+            self.cancelled = why
+
+    def checkpoint(self) -> None:
+        """Raises if the operation is to end."""
+        if self.cancelled is not None:
+            raise OperationCancelled(self.cancelled)
+
+    def log(self, level: int, text: str, values: dict[str, Any], moment: float) -> None:
+        """Logs one line, sooner or later. Too many DEBUG lines are only counted."""
+        if level < self._level:
+            return
+        with self._lock:
+            if self._reported:
+                # A thread that the handler left behind; nobody listens any more.
+                return
+            if level <= logging.DEBUG:
+                self._debug_lines += 1
+                if self._debug_lines > DEBUG_LINES_MAX:
+                    self._dropped += 1
+                    return
+            self._add_line(level, text, values, moment)
+            if len(self._waiting) >= LINES_MAX or self._waiting_bytes >= _FRAME_BYTES:
+                self.flush()
+            elif self.flush_due is None:
+                self.flush_due = time.monotonic() + LINES_WAIT_S
+                self._wake(self, self.flush_due)
+
+    def _add_line(self, level: int, text: str, values: dict[str, Any], moment: float) -> None:
+        self._lines += 1
+        clean = self.secrets.value(plain(values))
+        head = [self._lines, round(moment, 6), level_name(level), self.secrets.text(clip(text))]
+        line = _encode([*head, clean])
+        if len(line) > _LINE_BYTES:
+            line = _encode([*head, {"left_out": f"the values of this line have {len(line)} bytes"}])
+        self._waiting.append(line)
+        self._waiting_bytes += len(line)
+
+    def flush(self) -> None:
+        """Sends what waits."""
+        with self._lock:
+            self.flush_due = None
+            if not self._waiting:
+                return
+            lines = b",".join(self._waiting)
+            self._waiting = []
+            self._waiting_bytes = 0
+            self._send(b'{"k":"log","c":%d,"lines":[%s]}\n' % (self.number, lines))
+
+    def report(
+        self, state: str, change: str, changes: dict[str, dict[str, Any]], facts: list[tuple[str, Any, bool]]
+    ) -> None:
+        """The end: sends what waits, then what came of it."""
+        with self._lock:
+            if self._reported:
+                return
+            if self._dropped:
+                text = (
+                    f"{self._dropped} more lines of level DEBUG were left out: {DEBUG_LINES_MAX} is the limit"
+                )
+                self._add_line(logging.WARNING, text, {"count": self._dropped}, time.time())
+            self.flush()
+            message: Message = {
+                "k": "report",
+                "c": self.number,
+                "state": state,
+                "change": change,
+                "changes": self.secrets.value(plain(changes)),
+                "facts": [
+                    [self.secrets.text(clip(str(name))), self.secrets.value(plain(value)), bool(expires)]
+                    for name, value, expires in facts
+                ],
+                "lines": self._lines,
+            }
+            self._send(self._fitting(message))
+            self._reported = True
+
+    def _fitting(self, message: Message) -> bytes:
+        """The report as a line; what is too large for one is left out, and says so."""
+        encoded = _encode(message) + b"\n"
+        for member in ("changes", "facts"):
+            if len(encoded) <= LINE_MAX:
+                break
+            note = f"left out: this report has {len(encoded)} bytes"
+            empty: Any = []
+            if member == "changes":
+                empty = {name: {"current": None, "desired": note} for name in list(message[member])[:1000]}
+            encoded = _encode({**message, member: empty}) + b"\n"
+            message = {**message, member: empty}
+        return encoded
+
+
+def _encode(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+class OperationContext(HandlerContext):
+    """The context that handlers get here: it sends its lines, and ends them when the operation is cancelled."""
+
+    def __init__(self, operation: Operation, resource: Resource) -> None:
+        super().__init__(resource, dry_run=operation.kind == "dryrun")
+        self._operation = operation
+        self._changed_requires = operation.changed
+        self._logs = deque(maxlen=_KEPT_LINES)  # type: ignore[assignment]
+
+    @property
+    def logs(self) -> list[data.LogLine]:
+        """The last lines that were logged."""
+        return list(self._logs)
+
+    def _checkpoint(self) -> None:
+        self._operation.checkpoint()
+
+    def _emit(self, level: int, text: str, values: dict[str, Any], moment: float, exc_info: bool) -> None:
+        self._operation.log(level, text, values, moment)
+        self._logs.append(
+            data.LogLine(
+                level=(
+                    const.LogLevel(level) if level in const.INTEGER_AS_LOG_LEVEL else const.LogLevel.INFO
+                ).name,
+                msg=text,
+                args=[],
+                kwargs=values,
+                timestamp=datetime.datetime.fromtimestamp(moment).astimezone(),
+            )
+        )

@@ -1,0 +1,120 @@
+"""Keeps the values of references out of what is sent.
+
+Each operation remembers what its references resolved to. Everything that leaves the process because of it passes
+here first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+PLACEHOLDER = "***"
+
+# Shorter values turn up everywhere by chance; they are replaced only where they are all there is.
+_SUBSTRING_MIN = 4
+# Parts of a secret of several lines (a key) are secret, too, unless they are as short as a closing brace.
+_LINE_MIN = 12
+
+
+class Redactor:
+    """The secrets of one operation."""
+
+    def __init__(self) -> None:
+        self._whole: set[Any] = set()
+        self._parts: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+        self._guard = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._whole)
+
+    def add(self, value: object) -> None:
+        """Remembers a value, and all that it contains."""
+        for leaf in _leaves(value, 0):
+            self._add_leaf(leaf)
+
+    def _add_leaf(self, leaf: str | int | float) -> None:
+        text = str(leaf)
+        if not text:
+            return
+        with self._guard:
+            self._whole.add(leaf)
+            self._whole.add(text)
+            for form in _forms(text):
+                if len(form) >= _SUBSTRING_MIN:
+                    self._parts.add(form)
+                else:
+                    self._whole.add(form)
+            self._pattern = None
+
+    def text(self, text: str) -> str:
+        """A text without secrets."""
+        if not self._whole:
+            return text
+        if text in self._whole:
+            return PLACEHOLDER
+        with self._guard:
+            if self._pattern is None and self._parts:
+                longest_first = sorted(self._parts, key=len, reverse=True)
+                self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+            pattern = self._pattern
+        return text if pattern is None else pattern.sub(PLACEHOLDER, text)
+
+    def value(self, value: Any) -> Any:
+        """Plain JSON without secrets, in keys or values."""
+        if not self._whole:
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, bool) or value is None:
+            return value
+        if isinstance(value, int | float):
+            return PLACEHOLDER if value in self._whole else value
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if isinstance(value, dict):
+            return {self.text(key): self.value(item) for key, item in value.items()}
+        return value
+
+
+def _leaves(value: object, depth: int) -> Iterator[str | int | float]:
+    """The texts and numbers in a value. Truths and null are no secrets: they would blank out everything."""
+    if value is None or isinstance(value, bool) or depth > 32:
+        return
+    if isinstance(value, str | int | float):
+        yield value
+    elif isinstance(value, bytes | bytearray):
+        yield bytes(value).decode("utf-8", "replace")
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _leaves(item, depth + 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _leaves(item, depth + 1)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _leaves(getattr(value, field.name), depth + 1)
+    elif callable(getattr(value, "get_secret_value", None)):
+        yield from _leaves(value.get_secret_value(), depth + 1)  # type: ignore[attr-defined]
+    elif callable(getattr(value, "model_dump", None)):
+        yield from _leaves(value.model_dump(), depth + 1)  # type: ignore[attr-defined]
+
+
+def _forms(text: str) -> Iterator[str]:
+    """The ways in which a text turns up in others: as it is, quoted by Python or JSON, in an address, in parts."""
+    from urllib.parse import quote
+
+    yield text
+    yield text.strip() or text
+    yield repr(text)[1:-1]
+    yield json.dumps(text)[1:-1]
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield quote(text, safe="")
+    for line in text.splitlines():
+        if len(line.strip()) >= _LINE_MIN:
+            yield line.strip()

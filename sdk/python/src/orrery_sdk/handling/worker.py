@@ -1,0 +1,98 @@
+"""The thread of one agent: its operations, one after the other, and its cache."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+from inmanta.agent.cache import AgentCache
+from orrery_sdk.handling.execute import HostedAgent, run_operation
+from orrery_sdk.handling.operation import Operation
+from orrery_sdk.wire import Closed
+
+# Longer pauses are not slept in one go: clocks of caches and of the queue may differ.
+_NAP_MAX_S = 60.0
+
+
+class Worker:
+    """Runs what is put into its queue until it is retired or idle for too long.
+
+    :param may_leave: asked, when there is nothing to do, whether the worker may go; who answers yes forgets it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        environment: str | None,
+        idle_s: float,
+        may_leave: Callable[[Worker], bool],
+        finished: Callable[[Operation], None],
+        predecessor: threading.Thread | None,
+    ) -> None:
+        self.name = name
+        self._environment = environment
+        self._idle_s = idle_s
+        self._may_leave = may_leave
+        self._finished = finished
+        self._predecessor = predecessor
+        self._agent = HostedAgent(name, "local:", environment)
+        self._cache = AgentCache(self._agent)
+        self.inbox: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._run, name=f"agent-{name}", daemon=True)
+
+    def _run(self) -> None:
+        if self._predecessor is not None:
+            # The same agent has just been retired: its connections are closed before new ones are made.
+            self._predecessor.join()
+        try:
+            self._serve()
+        except Closed:
+            pass
+        finally:
+            self._agent.stopped = True
+            self._quietly(self._cache.close)
+
+    def _serve(self) -> None:
+        idle_since = time.monotonic()
+        while True:
+            try:
+                operation = self.inbox.get(timeout=self._nap(idle_since))
+            except queue.Empty:
+                self._quietly(self._cache.clean_stale_entries)
+                if time.monotonic() - idle_since >= self._idle_s and self._may_leave(self):
+                    return
+                continue
+            if operation is None:
+                # Retired. If something was put behind that, it is still done.
+                if self._may_leave(self):
+                    return
+                continue
+            self._agent.uri = operation.uri
+            try:
+                run_operation(operation, self._agent, self._cache)
+            except Closed:
+                raise
+            except BaseException:
+                # Not a failure of the handler, which would have been reported; but the agent goes on.
+                traceback.print_exc(file=sys.stderr)
+                operation.report("failed", "nochange", {}, [])
+            finally:
+                self._finished(operation)
+            idle_since = time.monotonic()
+
+    def _nap(self, idle_since: float) -> float:
+        left = max(0.0, self._idle_s - (time.monotonic() - idle_since))
+        stale_in = self._cache.next_expiry()
+        # A moment later than the expiry, so that waking up finds it expired.
+        return min(left if stale_in is None else min(left, stale_in + 0.05), _NAP_MAX_S)
+
+    def _quietly(self, function: Callable[[], None]) -> None:
+        """Callbacks of handlers run in here; whatever they raise is only logged."""
+        try:
+            function()
+        except BaseException:
+            traceback.print_exc(file=sys.stderr)

@@ -1,0 +1,50 @@
+"""One event loop for code that wants to await something, in a thread of its own that starts when it is needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+
+_guard = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The loop; started by who asks first."""
+    global _loop
+    import asyncio
+
+    with _guard:
+        if _loop is None or _loop.is_closed():
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=_run, args=(loop,), name="event-loop", daemon=True).start()
+            _loop = loop
+        return _loop
+
+
+def _run(loop: Any) -> None:
+    import asyncio
+
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+
+
+def run_and_wait(function: Callable[[], Awaitable[T]], timeout: float | None = None) -> T:
+    """What a coroutine function gives. Raises TimeoutError if that takes too long."""
+    import asyncio
+
+    async def call() -> T:
+        return await function()
+
+    future = asyncio.run_coroutine_threadsafe(call(), running_loop())
+    try:
+        return future.result(timeout)
+    except TimeoutError:
+        future.cancel()
+        raise
