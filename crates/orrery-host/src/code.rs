@@ -15,6 +15,8 @@ use crate::session::ModuleCode;
 
 /// What describes a set, in its directory. It is written last: where it is, all is.
 const DESCRIPTION: &str = "set.json";
+/// Holds the name of the set that is used.
+const CURRENT: &str = "current";
 /// Its time says when the set was last used.
 const USED: &str = "used";
 /// Bytes of the hash that are kept.
@@ -114,6 +116,37 @@ impl CodeStore {
         // Only for cleaning up; a store that cannot be written to can be read.
         let _ = touch(&path.join(USED));
         Ok(set)
+    }
+
+    /// Says which set is used from now on where nobody names one; `None` if there is no code.
+    ///
+    /// # Errors
+    /// If it cannot be written down.
+    pub fn set_current(&self, hash: Option<&str>) -> Result<(), CodeError> {
+        let path = self.dir.join(CURRENT);
+        let failed = |cause| CodeError::Write { path: path.clone(), cause };
+        let Some(hash) = hash else {
+            return match std::fs::remove_file(&path) {
+                Err(error) if !is_missing(&error) => Err(failed(error)),
+                _ => Ok(()),
+            };
+        };
+        let fresh = self.dir.join(format!(".{CURRENT}.{}", std::process::id()));
+        std::fs::write(&fresh, hash).map_err(failed)?;
+        std::fs::rename(&fresh, &path).map_err(failed)
+    }
+
+    /// The set that is used where nobody names one.
+    ///
+    /// # Errors
+    /// If it cannot be read which.
+    pub fn current(&self) -> Result<Option<String>, CodeError> {
+        let path = self.dir.join(CURRENT);
+        match std::fs::read_to_string(&path) {
+            Ok(hash) => Ok(Some(hash.trim().to_owned())),
+            Err(error) if is_missing(&error) => Ok(None),
+            Err(error) => Err(CodeError::Missing { path, reason: error.to_string() }),
+        }
     }
 
     /// Removes sets that no kept version needs and that were not used for a while. Gives how many.
@@ -266,6 +299,10 @@ fn digest(set: &CodeSet, sources: &[Source]) -> Result<(String, Vec<Vec<u8>>), C
     Ok((digits, contents))
 }
 
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
 /// Gives a file the present time.
 pub(crate) fn touch(path: &Path) -> io::Result<()> {
     let file = File::create(path)?;
@@ -376,6 +413,11 @@ mod tests {
         assert_eq!(store.clean(&none, day, now + day / 2).unwrap(), 0);
         assert_eq!(store.clean(&BTreeSet::from([hash.clone()]), day, now + 2 * day).unwrap(), 0);
         assert_eq!(store.clean(&none, day, now + 2 * day).unwrap(), 1);
+        store.set_current(Some(&hash)).unwrap();
+        assert_eq!(store.current().unwrap(), Some(hash.clone()));
+        store.set_current(None).unwrap();
+        store.set_current(None).unwrap();
+        assert_eq!(store.current().unwrap(), None);
         let error = store.open(&hash).unwrap_err().to_string();
         assert!(error.contains("deploy it again"), "{error}");
         assert!(matches!(store.open("../x"), Err(CodeError::Missing { .. })));
