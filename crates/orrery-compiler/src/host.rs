@@ -123,10 +123,20 @@ pub struct Finalized {
 /// Why a host could not load the code of modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
-    /// Files of a module that do not load, one text for each.
-    Code { module: String, problems: Vec<String> },
+    /// Files of a module that do not load, one text for each, and the place of the first.
+    Code { module: String, problems: Vec<String>, place: Option<Place> },
     /// A plugin that the language cannot call, such as one without types.
     Plugin(String),
+}
+
+impl LoadError {
+    /// Where the error is, if it is at one place.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            LoadError::Code { place, .. } => place.as_ref(),
+            LoadError::Plugin(_) => None,
+        }
+    }
 }
 
 /// A plugin as the language sees it.

@@ -47,7 +47,7 @@ use crate::define::Builder;
 use crate::error::CompileError;
 use crate::eval::Machine;
 use crate::files::Files;
-use crate::host::{Host, Manifest, NativeHost};
+use crate::host::{Host, Manifest, NativeHost, Place};
 use crate::load::{Loader, Module, Origin};
 use crate::project::Options;
 use crate::report::Model;
@@ -138,7 +138,7 @@ pub fn compile_with(files: &dyn Files, options: &Options, host: &mut dyn Host) -
         Ok(loader) => loader,
         Err(error) => return Compiled::failed(error),
     };
-    if let Some((loader, manifest)) = load(loader, host, &mut compiled) {
+    if let Some((loader, manifest)) = load(files, options, loader, host, &mut compiled) {
         evaluate(files, options, host, loader, manifest, &mut compiled);
         finalize(host, &mut compiled);
     }
@@ -152,6 +152,8 @@ fn warning((class, message, loc): (&'static str, String, Option<Loc>)) -> Warnin
 
 /// Reads the sources, and has the host load the code of their modules.
 fn load<'f>(
+    files: &dyn Files,
+    options: &Options,
     mut loader: Loader<'f>,
     host: &mut dyn Host,
     compiled: &mut Compiled,
@@ -180,8 +182,16 @@ fn load<'f>(
             Some((loader, manifest))
         }
         Err(error) => {
+            let place = error.place().cloned();
+            let mut error = error.into_error();
+            if let Some(Place { file, line }) = place {
+                let text = files.read(&file).ok().and_then(|text| String::from_utf8(text).ok());
+                let text = text.unwrap_or_default();
+                let loc = loader.sources.add_line(load::shown(options, &file), text, line);
+                error = error.at(loc);
+            }
             compiled.sources = loader.sources;
-            compiled.outcome = Err(error.into_error());
+            compiled.outcome = Err(error);
             None
         }
     }
@@ -245,7 +255,7 @@ fn finalize(host: &mut dyn Host, compiled: &mut Compiled) {
     compiled.output.push_str(&ended.output);
     let mut warn = |text| compiled.warnings.push(warning(("", text, None)));
     ended.warnings.into_iter().for_each(&mut warn);
-    let mut errors = ended.errors.into_iter();
+    let mut errors = ended.errors.into_iter().map(|text| format!("Finalizer failed: {text}"));
     if compiled.outcome.is_ok()
         && let Some(first) = errors.next()
     {

@@ -227,13 +227,16 @@ impl Machine<'_> {
                 let error = CompileError::new("WrappingRuntimeException", text).caused_by(cause);
                 self.blame_expr(error, expr)
             }
-            Failure::Optional { relation, instance } => {
+            Failure::Optional { relation, instance, placed } => {
                 let text = format!("Exception in plugin {name}");
                 let cause = format!(
                     "Optional variable accessed that has no value (attribute `{relation}` of `{}`)",
                     self.str(Value::Instance(instance))
                 );
-                let cause = CompileError::new("OptionalValueException", cause);
+                let mut cause = CompileError::new("OptionalValueException", cause);
+                if placed {
+                    cause = self.blame_expr(cause, expr);
+                }
                 self.blame_expr(CompileError::new("WrappingRuntimeException", text), expr)
                     .caused_by(cause)
             }

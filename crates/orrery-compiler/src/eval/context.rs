@@ -32,7 +32,7 @@ impl CallContext<'_, '_> {
             let entity = self.machine.program.entity(attribute.entity);
             let relation =
                 format!("{}.{}", self.machine.text(entity.name), self.machine.text(attribute.name));
-            return Err(Failure::Optional { relation, instance });
+            return Err(Failure::Optional { relation, instance, placed: false });
         }
         match self.machine.cells[cell as usize].value {
             unknown @ Value::Unknown(_) => Err(Failure::Unknown(unknown)),
@@ -146,6 +146,9 @@ impl Context for CallContext<'_, '_> {
                 format!("@{}", self.machine.repr(value))
             }
             Value::Null => "None".into(),
+            Value::Other(id) if self.machine.heap.get_other(id).is_behind_proxy() => {
+                format!("@{}", self.machine.repr(value))
+            }
             other => self.machine.str(other),
         }
     }

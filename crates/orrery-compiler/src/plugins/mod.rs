@@ -39,7 +39,12 @@ pub enum Failure {
     /// The plugin read an unknown: it is the result of the call.
     Unknown(Value),
     /// An optional relation without a value was read: `(entity.relation, instance)`.
-    Optional { relation: String, instance: InstanceId },
+    Optional {
+        relation: String,
+        instance: InstanceId,
+        /// The error is placed at the call.
+        placed: bool,
+    },
     /// The plugin's own complaint (the reference's `PluginException`).
     Plugin(String),
     /// An error of the compiler itself with this message (the reference's `RuntimeException`), to be

@@ -201,7 +201,7 @@ impl CompileHost {
                 json!({"k": "unknown", "u": {"$": ["u", id.0]}})
             }
             Err(Failure::Unknown(_)) => error("runtime", "", "an unknown that is none"),
-            Err(Failure::Optional { relation, instance }) => {
+            Err(Failure::Optional { relation, instance, .. }) => {
                 let name = relation.rsplit('.').next().unwrap_or_default();
                 json!({"k": "optional", "i": instance.0, "name": name})
             }

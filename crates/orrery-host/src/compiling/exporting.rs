@@ -71,6 +71,7 @@ impl CompileHost {
         view: &dyn View,
         resources: &[Required<'_>],
     ) -> Result<Result<Vec<(usize, Vec<String>)>, CodeError>, String> {
+        self.send_types(view)?;
         let mut rest = resources;
         loop {
             let mut sent = 0;

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use orrery_compiler::export::ResourceClass;
 use orrery_compiler::host::{
-    Call, Finalized, Host, HostContext, LoadError, Manifest, Signature, View,
+    Call, Finalized, Host, HostContext, LoadError, Manifest, Place, Signature, View,
 };
 use orrery_compiler::load::Module;
 use orrery_compiler::plugins::{CellId, Failure, Outcome};
@@ -27,7 +27,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use crate::process::{HostCommand, HostProcess};
-use crate::session::{Init, Lost, ModuleCode, Role, Session};
+use crate::session::{Init, Lost, ModuleCode, ModuleProblem, Role, Session};
 use crate::wire::{Reader, WireError, Writer, kind, parse};
 
 use manifest::Loaded;
@@ -282,7 +282,7 @@ impl CompileHost {
                     Some(instance) => {
                         let entity = context.program().entity(context.entity_of(instance)).name;
                         let relation = format!("{}.{name}", context.program().text(entity));
-                        Err(Failure::Optional { relation, instance })
+                        Err(Failure::Optional { relation, instance, placed: true })
                     }
                     None => Err(Failure::Runtime("the host named an instance that is none".into())),
                 }
@@ -313,7 +313,7 @@ impl Host for CompileHost {
     fn load(&mut self, modules: &[Module]) -> Result<Manifest, LoadError> {
         let all = || modules.first().map(|module| module.name.clone()).unwrap_or_default();
         self.try_load(modules).unwrap_or_else(|problem| {
-            Err(LoadError::Code { module: all(), problems: vec![problem] })
+            Err(LoadError::Code { module: all(), problems: vec![problem], place: None })
         })
     }
 
@@ -356,8 +356,9 @@ impl CompileHost {
         let line = self.until("loaded", &mut answers::Asked::Nothing, LOAD_LIMIT)?;
         let mut loaded: Loaded = parse(&line).map_err(|error| error.to_string())?;
         if let Some(problem) = loaded.problems.into_iter().next() {
-            let (module, problems) = (problem.module, problem.problems);
-            return Ok(Err(LoadError::Code { module, problems }));
+            let ModuleProblem { module, mut problems } = problem;
+            let place = problems.last_mut().and_then(split_place);
+            return Ok(Err(LoadError::Code { module, problems, place }));
         }
         loaded.problems = Vec::new();
         if let Some(problem) = loaded.plugin_problem() {
@@ -427,6 +428,16 @@ fn code_of(module: &Module) -> Option<ModuleCode> {
         root: module.dir.clone(),
         version: module.version.clone().unwrap_or_default(),
     })
+}
+
+/// Takes the place from the end of a problem's text: `… (/path/of/file.py:12)`.
+fn split_place(problem: &mut String) -> Option<Place> {
+    let (text, place) = problem.strip_suffix(')')?.rsplit_once(" (")?;
+    let (file, line) = place.rsplit_once(':')?;
+    let place = Place { file: PathBuf::from(file), line: line.parse().ok()? };
+    let kept = text.len();
+    problem.truncate(kept);
+    Some(place)
 }
 
 /// The number of an unknown that a host names.

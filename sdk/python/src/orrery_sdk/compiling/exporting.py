@@ -56,6 +56,8 @@ class Exporting:
 
     def __init__(self, host: CompileHost) -> None:
         self._host = host
+        # Resources whose requirements are to be managed, as far as they have come.
+        self._managed: list[list[Any]] = []
 
     def serialize(self, message: Message) -> Message:
         return {"k": "serialized", "r": [self._resource(item) for item in message.get("r") or ()]}
@@ -113,8 +115,12 @@ class Exporting:
 
     # Requirements
 
-    def requires(self, message: Message) -> Message:
-        resources = self._resources(message.get("r") or [])
+    def requires(self, message: Message) -> Message | None:
+        self._managed.extend(message.get("r") or [])
+        if message.get("more"):
+            return None
+        items, self._managed = self._managed, []
+        resources = self._resources(items)
         before = [{str(entry) for entry in resource.requires} for resource in resources]
         by_id: ResourceDict = {resource.id: resource for resource in resources}
         exporter = self._host.exporter
@@ -134,10 +140,11 @@ class Exporting:
     def _resources(self, items: list[list[Any]]) -> list[Resource]:
         made: list[Resource] = []
         for position, number, fields, _ in items:
-            found = self._class(position)
-            resource = found.cls(Id.parse_id(fields["id"]))
+            # What the core exports by itself has no class here: its fields are plain attributes.
+            cls = Resource if position is None else self._class(position).cls
+            resource = cls(Id.parse_id(fields["id"]))
             for name, value in fields.items():
-                if name in found.cls.fields:
+                if name != "id" and (position is None or name in cls.fields):
                     setattr(resource, name, value)
             resource.model = DynamicProxy.return_value(self._host.instance(number))
             made.append(resource)
