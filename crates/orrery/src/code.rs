@@ -53,7 +53,9 @@ impl Work {
             let module = entity.split("::").next().unwrap_or(entity);
             !OWN_MODULES.contains(&module) || registry.declaration(entity).is_none()
         });
-        Some(export_with(model, sources, registry.declarations(), &mut self.host))
+        let exported = export_with(model, sources, registry.declarations(), &mut self.host);
+        self.compiled.output.push_str(&self.host.take_output());
+        Some(exported)
     }
 }
 
@@ -72,6 +74,7 @@ fn host(options: &Options, origin: Option<Origin>) -> CompileHost {
         data: project.join("data"),
         files: project.join(state::DIRECTORY).join("files"),
         project,
+        project_given: options.project_dir.clone(),
         ..Setting::default()
     };
     CompileHost::new(origin, setting, Box::new(not_offered))

@@ -13,7 +13,7 @@ mod values;
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orrery_compiler::export::ResourceClass;
@@ -54,7 +54,10 @@ pub enum Origin {
 /// What a compile tells its host.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
+    /// Where the project is, from the root.
     pub project: PathBuf,
+    /// The same as the compiler knows it.
+    pub project_given: PathBuf,
     pub environment: Option<String>,
     pub data: PathBuf,
     pub files: PathBuf,
@@ -339,7 +342,7 @@ impl CompileHost {
     fn try_load(&mut self, modules: &[Module]) -> Result<Result<Manifest, LoadError>, String> {
         self.connect()?;
         self.modules = modules.iter().filter_map(code_of).collect();
-        let Setting { project, environment, data, files, tests, path, config } =
+        let Setting { project, environment, data, files, tests, path, config, .. } =
             self.setting.clone();
         let init = Init {
             role: Role::Compile,
@@ -357,14 +360,17 @@ impl CompileHost {
         let mut loaded: Loaded = parse(&line).map_err(|error| error.to_string())?;
         if let Some(problem) = loaded.problems.into_iter().next() {
             let ModuleProblem { module, mut problems } = problem;
-            let place = problems.last_mut().and_then(split_place);
+            let place = problems.last_mut().and_then(split_place).map(|place| self.as_given(place));
             return Ok(Err(LoadError::Code { module, problems, place }));
         }
         loaded.problems = Vec::new();
         if let Some(problem) = loaded.plugin_problem() {
             return Ok(Err(LoadError::Plugin(problem)));
         }
-        let (plugins, _): (Vec<Signature>, Vec<bool>) = loaded.take_plugins();
+        let (mut plugins, _): (Vec<Signature>, Vec<bool>) = loaded.take_plugins();
+        for plugin in &mut plugins {
+            plugin.place = plugin.place.take().map(|place| self.as_given(place));
+        }
         let dataclasses = loaded.take_dataclasses();
         self.classes = loaded.take_resources();
         self.handlers = loaded.handlers;
@@ -380,6 +386,19 @@ impl CompileHost {
         let mut warnings = loaded.warnings;
         warnings.extend(self.warnings.take());
         Ok(Ok(Manifest { plugins, dataclasses, warnings, output: self.output.take() }))
+    }
+
+    /// A place in the project by the path that the compiler has for it.
+    fn as_given(&self, place: Place) -> Place {
+        match place.file.strip_prefix(&self.setting.project) {
+            Ok(inside) => Place { file: self.setting.project_given.join(inside), ..place },
+            Err(_) => place,
+        }
+    }
+
+    /// What code printed since it was last asked for, outside of calls.
+    pub fn take_output(&self) -> String {
+        self.output.take()
     }
 
     /// Waits for a message of a kind, and answers what is asked before it comes.
@@ -421,11 +440,12 @@ impl CompileHost {
 }
 
 fn code_of(module: &Module) -> Option<ModuleCode> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     Some(ModuleCode {
         name: module.name.clone(),
         package: format!("{PACKAGE}.{}", module.name),
-        code: module.code.clone()?,
-        root: module.dir.clone(),
+        code: absolute(module.code.as_deref()?),
+        root: absolute(&module.dir),
         version: module.version.clone().unwrap_or_default(),
     })
 }

@@ -84,8 +84,9 @@ fn compare_resources(expected: &Value, actual: &Value, found: &mut String) {
         if let Some(Value::Array(requires)) = resource.get_mut("requires") {
             requires.sort_by_key(ToString::to_string);
         }
-        resource.sort_keys();
-        format!("{}\n", serde_json::to_string_pretty(&resource).unwrap_or_default())
+        let mut resource = Value::Object(resource);
+        resource.sort_all_objects();
+        format!("{resource:#}\n")
     };
     let all = |resources: &Value| {
         let mut texts: Vec<String> =

@@ -34,8 +34,6 @@ use own_outcomes::OwnOutcomes;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_orrery");
 
-/// Begins the reason of a listed case whose model compiles: what it is about comes after that.
-
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// What the recorder sets as well, so that models can read something from the environment.
