@@ -19,7 +19,8 @@ use orrery_syntax::ast::Loc;
 
 use crate::load::Module;
 use crate::plugins::{
-    CellId, Context, Failure, NativePlugin, Outcome, Param, ParamDefault, ParamKind, native_plugins,
+    CellId, Context, Failure, NativePlugin, Outcome, Param, ParamDefault, ParamKind,
+    native_plugins, yields,
 };
 use crate::program::{EntityId, Program};
 use crate::source::Sources;
@@ -41,6 +42,20 @@ pub trait Host {
     /// Makes a call. The arguments fit their types. A plugin may call others through the context,
     /// so a host can be called while it is busy with a call; the calls end in the opposite order.
     fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome;
+
+    /// Names modules whose code is not worth loading for itself, but may be loaded when a call needs it.
+    fn reserve(&mut self, _modules: &[Module]) {}
+
+    /// Calls a plugin for another host that has one of that name and cannot do what is asked; `None` if there is
+    /// none here either.
+    fn call_instead(
+        &self,
+        _signature: &Signature,
+        _call: &Call<'_>,
+        _context: &mut dyn HostContext,
+    ) -> Option<Outcome> {
+        None
+    }
 
     /// Runs what code wants run at the end of each compile, whether it went well or not.
     fn finalize(&mut self, _succeeded: bool) -> Finalized {
@@ -215,6 +230,19 @@ impl<H: Host + ?Sized> Host for &mut H {
         (**self).call(call, context)
     }
 
+    fn reserve(&mut self, modules: &[Module]) {
+        (**self).reserve(modules);
+    }
+
+    fn call_instead(
+        &self,
+        signature: &Signature,
+        call: &Call<'_>,
+        context: &mut dyn HostContext,
+    ) -> Option<Outcome> {
+        (**self).call_instead(signature, call, context)
+    }
+
     fn finalize(&mut self, succeeded: bool) -> Finalized {
         (**self).finalize(succeeded)
     }
@@ -245,13 +273,13 @@ impl Host for NativeHost {
 pub struct Layered<A, B> {
     first: A,
     second: B,
-    /// How many plugins the first one has.
-    first_plugins: u32,
+    /// The plugins of the first one.
+    first_plugins: Vec<Signature>,
 }
 
 impl<A: Host, B: Host> Layered<A, B> {
     pub fn new(first: A, second: B) -> Self {
-        Layered { first, second, first_plugins: 0 }
+        Layered { first, second, first_plugins: Vec::new() }
     }
 }
 
@@ -264,7 +292,7 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
         let (for_first, rest): (Vec<Module>, Vec<Module>) =
             modules.iter().cloned().partition(|module| self.first.can_load(module));
         let mut manifest = self.first.load(&for_first)?;
-        self.first_plugins = u32::try_from(manifest.plugins.len()).expect("invariant: few plugins");
+        self.first_plugins.clone_from(&manifest.plugins);
         if !rest.is_empty() {
             let more = self.second.load(&rest)?;
             manifest.plugins.extend(more.plugins);
@@ -276,10 +304,27 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
     }
 
     fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
-        match call.plugin.checked_sub(self.first_plugins) {
-            None => self.first.call(call, context),
-            Some(plugin) => self.second.call(&Call { plugin, ..*call }, context),
+        let Some(signature) = self.first_plugins.get(call.plugin as usize) else {
+            let plugin = call.plugin - self.first_plugins.len() as u32;
+            return self.second.call(&Call { plugin, ..*call }, context);
+        };
+        if yields(&signature.name)
+            && let Some(outcome) = self.second.call_instead(signature, call, context)
+        {
+            return outcome;
         }
+        match self.first.call(call, context) {
+            Err(Failure::NotHere(failure)) => self
+                .second
+                .call_instead(signature, call, context)
+                .unwrap_or(Err(Failure::NotHere(failure))),
+            outcome => outcome,
+        }
+    }
+
+    fn reserve(&mut self, modules: &[Module]) {
+        self.first.reserve(modules);
+        self.second.reserve(modules);
     }
 
     fn finalize(&mut self, succeeded: bool) -> Finalized {

@@ -174,6 +174,9 @@ fn load<'f>(
         let module = name.split("::").next().unwrap_or(name);
         file.foreign_plugins &= loadable.iter().all(|other| other.name != module);
     }
+    if loadable.is_empty() {
+        host.reserve(&with_code(&compiled.modules, host));
+    }
     match host.load(&loadable) {
         Ok(mut manifest) => {
             compiled.output = std::mem::take(&mut manifest.output);
@@ -267,11 +270,16 @@ fn finalize(host: &mut dyn Host, compiled: &mut Compiled) {
     errors.for_each(warn);
 }
 
-/// The modules whose code a host can load. Code of the program's own modules is for others that need it: alone
-/// it is not worth starting a host for.
+/// The modules whose code a host can load.
+fn with_code(modules: &[Module], host: &dyn Host) -> Vec<Module> {
+    let found = modules.iter().filter(|module| module.code.is_some() && host.can_load(module));
+    found.cloned().collect()
+}
+
+/// Those that it has to load. Code of the program's own modules is for others that need it: alone it is not worth
+/// starting a host for.
 fn loadable(modules: &[Module], host: &dyn Host) -> Vec<Module> {
-    let with_code = modules.iter().filter(|module| module.code.is_some() && host.can_load(module));
-    let found: Vec<Module> = with_code.cloned().collect();
+    let found = with_code(modules, host);
     if found.iter().all(|module| module.origin == Origin::Builtin) {
         return Vec::new();
     }

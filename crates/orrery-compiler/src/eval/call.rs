@@ -197,6 +197,7 @@ impl Machine<'_> {
 
     fn plugin_failed(&self, name: &str, failure: Failure, expr: ExprId) -> Box<CompileError> {
         match failure {
+            Failure::NotHere(failure) => self.plugin_failed(name, *failure, expr),
             Failure::Plugin(message) => {
                 let text = format!("PluginException in plugin {name}\n{message}");
                 self.blame_expr(CompileError::new("ExplicitPluginException", text), expr)

@@ -5,7 +5,7 @@ use orrery_syntax::ast::Loc;
 
 use crate::host::{HostContext, Slot, View};
 use crate::ir::{ExprId, ExprKind, Var};
-use crate::plugins::{CellId, Context, Failure, FileKind, Outcome};
+use crate::plugins::{CellId, Context, Facts, Failure, FileKind, Outcome};
 use crate::program::{Definition, EntityId, Program, Type};
 use crate::render::Instances;
 use crate::source::Sources;
@@ -211,6 +211,10 @@ impl Context for CallContext<'_, '_> {
 
     fn environment_variable(&self, name: &str) -> Option<String> {
         self.machine.world.environment_variable(name)
+    }
+
+    fn facts(&self) -> Option<&dyn Facts> {
+        self.machine.world.facts()
     }
 
     fn now(&self) -> f64 {

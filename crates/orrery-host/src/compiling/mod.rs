@@ -77,6 +77,10 @@ pub struct CompileHost {
     types_sent: Cell<bool>,
     /// Why there is no host any more.
     lost: RefCell<Option<String>>,
+    /// The plugins that the host has, by number.
+    plugins: RefCell<Vec<Signature>>,
+    /// Modules whose code is loaded when a call needs it.
+    reserved: RefCell<Vec<ModuleCode>>,
     classes: Vec<ResourceClass>,
     handlers: Vec<String>,
     exporters: Vec<String>,
@@ -107,6 +111,8 @@ impl CompileHost {
             shared: RefCell::default(),
             types_sent: Cell::new(false),
             lost: RefCell::new(None),
+            plugins: RefCell::default(),
+            reserved: RefCell::default(),
             classes: Vec::new(),
             handlers: Vec::new(),
             exporters: Vec::new(),
@@ -145,7 +151,7 @@ impl CompileHost {
         self.handlers.retain(|entity| keep(entity));
     }
 
-    fn connect(&mut self) -> Result<(), String> {
+    fn connect(&self) -> Result<(), String> {
         let connection = match &self.origin {
             Origin::Process(command) => {
                 let Session { process, reader, writer, .. } =
@@ -324,6 +330,27 @@ impl Host for CompileHost {
         self.try_call(call, context).unwrap_or_else(|problem| Err(Failure::Runtime(problem)))
     }
 
+    fn reserve(&mut self, modules: &[Module]) {
+        *self.reserved.get_mut() = modules.iter().filter_map(code_of).collect();
+    }
+
+    fn call_instead(
+        &self,
+        signature: &Signature,
+        call: &Call<'_>,
+        context: &mut dyn HostContext,
+    ) -> Option<Outcome> {
+        let late = self.reserved.take();
+        if !late.is_empty()
+            && let Err(problem) = self.load_late(late)
+        {
+            return Some(Err(Failure::Runtime(problem)));
+        }
+        let bound = self.bind_again(signature, call)?;
+        let call = Call { plugin: bound.plugin, args: &bound.args, omitted: &bound.omitted };
+        Some(self.call(&call, context))
+    }
+
     fn finalize(&mut self, succeeded: bool) -> Finalized {
         if !self.is_running() {
             return Finalized::default();
@@ -339,25 +366,49 @@ impl Host for CompileHost {
 }
 
 impl CompileHost {
-    fn try_load(&mut self, modules: &[Module]) -> Result<Result<Manifest, LoadError>, String> {
+    /// Starts the host, and has it load the code of modules.
+    fn start(&self, modules: Vec<ModuleCode>) -> Result<Loaded, String> {
         self.connect()?;
-        self.modules = modules.iter().filter_map(code_of).collect();
         let Setting { project, environment, data, files, tests, path, config, .. } =
             self.setting.clone();
-        let init = Init {
-            role: Role::Compile,
-            project,
-            environment,
-            data,
-            files,
-            tests,
-            path,
-            config,
-            modules: self.modules.clone(),
-        };
+        let role = Role::Compile;
+        let init = Init { role, project, environment, data, files, tests, path, config, modules };
         self.on_wire(|connection| connection.writer.send(&init))?;
         let line = self.until("loaded", &mut answers::Asked::Nothing, LOAD_LIMIT)?;
-        let mut loaded: Loaded = parse(&line).map_err(|error| error.to_string())?;
+        parse(&line).map_err(|error| error.to_string())
+    }
+
+    /// Loads code that is needed for a call.
+    fn load_late(&self, modules: Vec<ModuleCode>) -> Result<(), String> {
+        let mut loaded = self.start(modules)?;
+        if let Some(problem) = loaded.problems.first() {
+            return Err(problem.problems.join("\n"));
+        }
+        *self.plugins.borrow_mut() = loaded.take_plugins().0;
+        Ok(())
+    }
+
+    /// Arguments for a plugin of another host as those of the plugin of that name here.
+    fn bind_again(&self, signature: &Signature, call: &Call<'_>) -> Option<BoundAgain> {
+        let plugins = self.plugins.borrow();
+        let plugin = plugins.iter().position(|plugin| plugin.name == signature.name)?;
+        let mut bound = BoundAgain { plugin: plugin as u32, args: Vec::new(), omitted: Vec::new() };
+        for (at, parameter) in plugins[plugin].params.iter().enumerate() {
+            let given = signature.params.iter().position(|of| of.name == parameter.name);
+            match given.filter(|given| !call.omitted.contains(given)) {
+                Some(given) => bound.args.push(call.args[given]),
+                None => {
+                    bound.args.push(Value::Null);
+                    bound.omitted.push(at);
+                }
+            }
+        }
+        Some(bound)
+    }
+
+    fn try_load(&mut self, modules: &[Module]) -> Result<Result<Manifest, LoadError>, String> {
+        self.modules = modules.iter().filter_map(code_of).collect();
+        let mut loaded = self.start(self.modules.clone())?;
         if let Some(problem) = loaded.problems.into_iter().next() {
             let ModuleProblem { module, mut problems } = problem;
             let place = problems.last_mut().and_then(split_place).map(|place| self.as_given(place));
@@ -371,6 +422,7 @@ impl CompileHost {
         for plugin in &mut plugins {
             plugin.place = plugin.place.take().map(|place| self.as_given(place));
         }
+        self.plugins.get_mut().clone_from(&plugins);
         let dataclasses = loaded.take_dataclasses();
         self.classes = loaded.take_resources();
         self.handlers = loaded.handlers;
@@ -437,6 +489,13 @@ impl CompileHost {
         };
         Ok(answer.errors.into_iter().map(text).collect())
     }
+}
+
+/// A call for a plugin of this host.
+struct BoundAgain {
+    plugin: u32,
+    args: Vec<Value>,
+    omitted: Vec<usize>,
 }
 
 fn code_of(module: &Module) -> Option<ModuleCode> {

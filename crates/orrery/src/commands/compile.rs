@@ -14,6 +14,7 @@ use crate::cli::{Compile, ProjectOptions};
 use crate::cli_deploy::LimitOptions;
 use crate::code::Work;
 use crate::render::Shown;
+use crate::state::StateOptions;
 use crate::{Exit, output, projects, style};
 
 use super::report;
@@ -24,7 +25,7 @@ pub(super) const QUIET_WARNING: &str = "legacy-module";
 
 pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     let started = Instant::now();
-    let mut work = compile(&options.project, &options.limits);
+    let mut work = compile(&options.project, &options.limits, None);
     let exported = options.resources.then(|| work.export(&Registry::native())).flatten();
     let Work { project, mut compiled, host } = work;
     let exported = match exported.transpose() {
@@ -53,12 +54,22 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     exit
 }
 
-pub(super) fn compile(given: &ProjectOptions, limits: &LimitOptions) -> Work {
-    compile_from(given, limits, None)
+/// `state`: where facts about what is deployed are found.
+pub(super) fn compile(
+    given: &ProjectOptions,
+    limits: &LimitOptions,
+    state: Option<&StateOptions>,
+) -> Work {
+    compile_from(given, limits, state, None)
 }
 
 /// The same with a host that is there already.
-fn compile_from(given: &ProjectOptions, limits: &LimitOptions, origin: Option<Origin>) -> Work {
+fn compile_from(
+    given: &ProjectOptions,
+    limits: &LimitOptions,
+    state: Option<&StateOptions>,
+    origin: Option<Origin>,
+) -> Work {
     let mut project_options = match projects::options(given) {
         Ok(found) => found,
         Err(error) => return Work::failed(error),
@@ -69,6 +80,7 @@ fn compile_from(given: &ProjectOptions, limits: &LimitOptions, origin: Option<Or
         memory_bytes: limits.max_memory.saturating_mul(1 << 20),
         text_bytes: limits.max_text.saturating_mul(1 << 20),
     };
+    project_options.facts = state.map(|state| state.facts(&project_options.project_dir));
     Work::compile(&project_options, origin)
 }
 
