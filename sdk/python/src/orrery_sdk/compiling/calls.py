@@ -67,7 +67,10 @@ class Calls:
         except BaseException as error:
             if isinstance(error, WireError) or type(error).__module__ == "orrery_sdk.wire":
                 raise
-            return failures.answer(error, self._host.values)
+            answer = failures.answer(error, self._host.values)
+            if answer["k"] == "error":
+                self._host.raised.append(error)
+            return answer
 
     def _arguments(
         self, hosted: HostedPlugin, message: Message

@@ -96,6 +96,7 @@ class Exporting:
         except (Closed, WireError, KeyboardInterrupt):
             raise
         except BaseException as error:
+            self._host.raised.append(error)
             return {"error": _field_error(error, field)}
 
     def _identify(self, found: ResourceClass, proxy: DynamicProxy) -> str:
@@ -120,11 +121,12 @@ class Exporting:
         exporter = self._host.exporter
         exporter.resources = by_id
         try:
-            exporter.run_dependency_managers(self._host.all_types(), by_id)
+            exporter.run_dependency_managers(self._host.manifest.managers, self._host.all_types(), by_id)
             after = [_required(resource) for resource in resources]
         except (Closed, WireError, KeyboardInterrupt):
             raise
         except BaseException as error:
+            self._host.raised.append(error)
             return {"k": "required", "r": [], "error": failures.describe(error)}
         changed = [
             [position, ids] for position, ids in enumerate(after) if set(ids) != before[position]
@@ -162,7 +164,7 @@ class Exporting:
         return {"k": "exported", "error": None}
 
     def finalize(self, message: Message) -> Message:
-        errors = [str(error) for error in Finalizers.run()]
+        errors = [str(error) for error in Finalizers.run(self._host.manifest.finalizers)]
         unknowns = [
             {
                 "resource": str(item.get("resource", "")),

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from inmanta.ast import CompilerException
-from inmanta.compiler import Finalizers
-from inmanta.export import Exporter
+from inmanta.compiler import Finalizers, Function
+from inmanta.export import Exporter, Manager
 from inmanta.plugins import Plugin, PluginArgument, PluginMeta
 from inmanta.references import mutator, reference
 from inmanta.resources import ManagedResource, Resource, resource
@@ -58,13 +58,17 @@ class Manifest:
         self.plugins: list[HostedPlugin] = []
         self.resources: list[ResourceClass] = []
         self.dataclasses: dict[str, type[object]] = {}
+        self.managers: list[Manager] = []
+        self.finalizers: list[Function] = []
         self.warnings: list[str] = []
         self._modules = modules
         self._namespace = namespace
         self._entities: dict[str, set[str]] = {}
+        self._declared_dataclasses: set[str] = set()
         for module in modules:
             for name, found in entities_of(module).items():
                 self._entities.setdefault(name, set()).update(found)
+                self._declared_dataclasses |= {f"{name}::{one}" for one, is_data in found.items() if is_data}
         self.annotations = Annotations(self._is_entity, self._warn)
 
     def _warn(self, text: str) -> None:
@@ -90,6 +94,11 @@ class Manifest:
             if self._belongs(cls.__module__)
         ]
         classes = self._dataclasses()
+        self.managers = [one for one in Exporter.dependency_managers() if self._belongs(one.__module__)]
+        self.finalizers = [one for one in Finalizers.functions() if self._belongs(one.__module__)]
+        exporters = [
+            name for name, one in Exporter.export_functions().items() if self._belongs(one.__module__)
+        ]
         return {
             "k": "loaded",
             "problems": problems,
@@ -100,9 +109,9 @@ class Manifest:
             "references": [name for name, _ in reference.get_references()],
             "mutators": [name for name, _ in mutator.get_mutators()],
             "dataclasses": classes,
-            "managers": Exporter.count_dependency_managers(),
-            "finalizers": Finalizers.count(),
-            "exporters": Exporter.names(),
+            "managers": len(self.managers),
+            "finalizers": len(self.finalizers),
+            "exporters": exporters,
         }
 
     # Plugins
@@ -180,7 +189,8 @@ class Manifest:
                 continue
             for name in sorted(self._entities[namespace]):
                 cls = vars(module).get(name)
-                if isinstance(cls, type):
+                wanted = f"{namespace}::{name}" in self._declared_dataclasses
+                if isinstance(cls, type) and (wanted or dataclasses.is_dataclass(cls)):
                     entries.append(self._dataclass(f"{namespace}::{name}", cls))
         return entries
 
