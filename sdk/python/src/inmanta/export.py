@@ -156,7 +156,7 @@ class Exporter:
         return str(Config.get("config", "environment", None))
 
 
-class dependency_manager:  # noqa: N801 - modules import it under this name
+class dependency_manager:
     """Has a function add to what resources require: `@dependency_manager def f(model, resources)`."""
 
     def __init__(self, function: Manager) -> None:
@@ -167,14 +167,14 @@ class dependency_manager:  # noqa: N801 - modules import it under this name
         return self.function(*args, **kwargs)
 
 
-class code_manager:  # noqa: N801 - modules import it under this name
+class code_manager:
     """Kept for the API: which code goes where is not for modules to decide."""
 
     def __init__(self, function: Callable[[], None]) -> None:
         self.function = function
 
 
-class export:  # noqa: N801 - modules import it under this name
+class export:
     """Makes a function an export function: `@export("name", "m::Type", ...)`."""
 
     def __init__(self, name: str, *args: str) -> None:

@@ -128,9 +128,7 @@ class Exporting:
         except BaseException as error:
             self._host.raised.append(error)
             return {"k": "required", "r": [], "error": failures.describe(error)}
-        changed = [
-            [position, ids] for position, ids in enumerate(after) if set(ids) != before[position]
-        ]
+        changed = [[position, ids] for position, ids in enumerate(after) if set(ids) != before[position]]
         return {"k": "required", "r": changed, "error": None}
 
     def _resources(self, items: list[list[Any]]) -> list[Resource]:

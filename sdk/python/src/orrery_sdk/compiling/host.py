@@ -50,9 +50,7 @@ def run(wire: Wire, session: Session) -> int:
 class CompileHost:
     """One compile. Works in any process: that of a host, or that of a test."""
 
-    def __init__(
-        self, wire: Wire, session: Session, refs: Mapping[object, object] | None = None
-    ) -> None:
+    def __init__(self, wire: Wire, session: Session, refs: Mapping[object, object] | None = None) -> None:
         self.session = session
         self.conversation = Conversation(wire, self._answer)
         # What is not there yet may be there in the next call; within one, nothing changes.

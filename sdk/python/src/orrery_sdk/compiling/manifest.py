@@ -312,4 +312,3 @@ def _source(item: Any) -> tuple[str | None, int | None]:
     code = getattr(inspect.unwrap(item), "__code__", None)
     # The first line of a function is that of its decorator.
     return (None, None) if code is None else (code.co_filename, code.co_firstlineno + 1)
-

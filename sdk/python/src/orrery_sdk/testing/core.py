@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from orrery_sdk import PROTOCOL_VERSION
 from orrery_sdk.compiling.host import CompileHost
@@ -51,7 +50,7 @@ class Core:
     def __init__(self, project: str, refs: Mapping[object, object], options: list[str]) -> None:
         mine, theirs = socket.socketpair()
         # Not a pipe: nobody would read it while the compiler waits for its host.
-        self._output = tempfile.TemporaryFile()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         command = [
             find_binary(), "compile", "--project", project, "--resources", "--python-env", sys.prefix,
             "--serve-host", str(theirs.fileno()), *options,

@@ -51,7 +51,12 @@ def _make(cls: type[ast.CompilerException], message: str, text: str) -> ast.Comp
     def whole_text(self: ast.CompilerException, *_: object, **__: object) -> str:
         return text
 
-    members = {"get_message": get_message, "format": whole_text, "format_trace": whole_text, "__str__": whole_text}
+    members = {
+        "get_message": get_message,
+        "format": whole_text,
+        "format_trace": whole_text,
+        "__str__": whole_text,
+    }
     made = type(cls.__name__, (cls,), {"__module__": cls.__module__, **members})
     exception = made.__new__(made, message)
     ast.CompilerException.__init__(exception, message)
@@ -68,7 +73,7 @@ def _cause(error: dict[str, Any], text: str, raised: Sequence[BaseException]) ->
             if said and said in _said(one):
                 return one
         return _exception(causes[0], raised)
-    head, found, below = text.partition("\ncaused by:\n")
+    _, found, below = text.partition("\ncaused by:\n")
     if not found:
         return None
     for one in reversed(raised):

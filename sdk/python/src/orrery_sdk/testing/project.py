@@ -58,7 +58,10 @@ class Project:
         self._write("project.yml", _PROJECT.format(modulepath="[libs]"))
         self._write("main.cf", "")
         self.create_module(
-            "unittest", initcf=unittest_module.MODEL, initpy=unittest_module.CODE, metadata=unittest_module.METADATA
+            "unittest",
+            initcf=unittest_module.MODEL,
+            initpy=unittest_module.CODE,
+            metadata=unittest_module.METADATA,
         )
 
     def _write(self, name: str, content: str | bytes) -> None:
@@ -72,12 +75,17 @@ class Project:
     def data_dir(self) -> str:
         return os.path.join(self._test_project_dir, "data")
 
-    def create_module(self, name: str, initcf: str = "", initpy: str = "", metadata: str | None = None) -> None:
+    def create_module(
+        self, name: str, initcf: str = "", initpy: str = "", metadata: str | None = None
+    ) -> None:
         """Writes a module into the project."""
         base = os.path.join("libs", name)
         for directory in ("model", "plugins", "files", "templates"):
             os.makedirs(os.path.join(self._test_project_dir, base, directory), exist_ok=True)
-        self._write(os.path.join(base, "module.yml"), metadata or f"name: {name}\nversion: 0.1.0\nlicense: Test License\n")
+        self._write(
+            os.path.join(base, "module.yml"),
+            metadata or f"name: {name}\nversion: 0.1.0\nlicense: Test License\n",
+        )
         self._write(os.path.join(base, "model", "_init.cf"), initcf)
         self._write(os.path.join(base, "plugins", "__init__.py"), initpy)
 

@@ -13,7 +13,9 @@ from inmanta.resources import Resource
 
 def _story(ctx: HandlerContext) -> str:
     """The log of an operation, for the message of a test that fails."""
-    return "\n".join(f"  {line.log_level.name}: {line.msg} {line.kwargs.get('traceback', '')}" for line in ctx.logs)
+    return "\n".join(
+        f"  {line.log_level.name}: {line.msg} {line.kwargs.get('traceback', '')}" for line in ctx.logs
+    )
 
 
 class DeployResult:
@@ -43,15 +45,21 @@ class DeployResult:
     def assert_status(
         self, status: const.ResourceState = const.ResourceState.deployed, change: const.Change | None = None
     ) -> DeployResult:
-        assert self.ctx.status == status, f"{self.resource.id} is {self.ctx.status}, not {status}\n{_story(self.ctx)}"
+        assert self.ctx.status == status, (
+            f"{self.resource.id} is {self.ctx.status}, not {status}\n{_story(self.ctx)}"
+        )
         if change is not None:
-            assert self.ctx.change == change, f"{self.resource.id}: {self.ctx.change}, not {change}\n{_story(self.ctx)}"
+            assert self.ctx.change == change, (
+                f"{self.resource.id}: {self.ctx.change}, not {change}\n{_story(self.ctx)}"
+            )
         return self
 
     def assert_has_logline(self, pattern: str) -> bool:
         """That a line of the log has this in it, which is a regular expression."""
         lines = [line.msg for line in self.ctx.logs]
-        assert any(re.search(pattern, line) for line in lines), f"no line has {pattern!r}:\n{_story(self.ctx)}"
+        assert any(re.search(pattern, line) for line in lines), (
+            f"no line has {pattern!r}:\n{_story(self.ctx)}"
+        )
         return True
 
 
@@ -87,7 +95,9 @@ class Result:
         return self
 
     def get_contexts_for(self, resource_type: str, **filter_args: object) -> set[HandlerContext]:
-        return {ctx for resource, ctx in self.results.items() if matches(resource, resource_type, filter_args)}
+        return {
+            ctx for resource, ctx in self.results.items() if matches(resource, resource_type, filter_args)
+        }
 
     def get_context_for(self, resource_type: str, **filter_args: object) -> HandlerContext:
         found = self.get_contexts_for(resource_type, **filter_args)

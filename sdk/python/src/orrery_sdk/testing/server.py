@@ -28,7 +28,10 @@ class StandInServer:
             "get_facts": self._get_facts,
             "resource_did_dependency_change": lambda _: (200, {"data": False}),
             "discovered_resource_create_batch": self._take_discovered,
-            "get_environment": lambda arguments: (200, {"environment": {"id": arguments.get("id"), "name": "test"}}),
+            "get_environment": lambda arguments: (
+                200,
+                {"environment": {"id": arguments.get("id"), "name": "test"}},
+            ),
         }
 
     def call(self, method: str, arguments: dict[str, Any]) -> tuple[int, Any]:
@@ -53,7 +56,10 @@ class StandInServer:
 
     def _get_facts(self, arguments: dict[str, Any]) -> tuple[int, Any]:
         known = self._facts.get(str(arguments.get("rid")), {})
-        facts = [{"name": name, "value": value, "resource_id": arguments.get("rid")} for name, value in known.items()]
+        facts = [
+            {"name": name, "value": value, "resource_id": arguments.get("rid")}
+            for name, value in known.items()
+        ]
         return 200, {"data": facts}
 
     def _take_discovered(self, arguments: dict[str, Any]) -> tuple[int, Any]:
