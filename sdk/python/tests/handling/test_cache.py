@@ -53,7 +53,12 @@ class Counting(CRUDHandler[Any]):
     def by_time(self, ctx: Any, a: Any) -> int:
         return self._new()
 
-    @cache(ignore=["ctx"], timeout=120, for_version=True, call_on_delete=lambda value: Counting.closed.append(value))
+    @cache(
+        ignore=["ctx"],
+        timeout=120,
+        for_version=True,
+        call_on_delete=lambda value: Counting.closed.append(value),
+    )
     def by_version(self, ctx: Any, a: Any, version: int) -> int:
         return self._new()
 
@@ -268,7 +273,9 @@ def test_one_thread_at_a_time_makes_a_value() -> None:
         return len(made)
 
     results: list[int] = []
-    threads = [threading.Thread(target=lambda: results.append(kept.get_or_make("f", make, {}))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: results.append(kept.get_or_make("f", make, {}))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     begun.wait(10)

@@ -55,7 +55,9 @@ def thing() -> type[Resource]:
 
 def desired(**fields: Any) -> Any:
     base = {"id": "t::R[ag,name=x],v=3", "name": "x", "value": 1, "free": None, "purged": False}
-    return Resource.deserialize({**base, "purge_on_delete": False, "send_event": True, "requires": [], **fields})
+    return Resource.deserialize(
+        {**base, "purge_on_delete": False, "send_event": True, "requires": [], **fields}
+    )
 
 
 class Recorder(CRUDHandler[Any]):
@@ -112,11 +114,16 @@ TRUTH: dict[tuple[bool, bool, bool, bool], tuple[list[str], dict[str, Any], Stat
     (True, True, True, False): (["delete"], {**PURGE, **VALUE}, State.deployed, "purged"),
     (True, False, False, False): ([], {}, State.deployed, "nochange"),
     (True, False, True, False): ([], {}, State.deployed, "nochange"),
-    **{(*case, True): ([], {}, State.failed, "nochange") for case in itertools.product((False, True), repeat=3)},
+    **{
+        (*case, True): ([], {}, State.failed, "nochange")
+        for case in itertools.product((False, True), repeat=3)
+    },
 }
 
 
-@pytest.mark.parametrize(("purged", "exists", "differs", "fails"), list(itertools.product((False, True), repeat=4)))
+@pytest.mark.parametrize(
+    ("purged", "exists", "differs", "fails"), list(itertools.product((False, True), repeat=4))
+)
 @pytest.mark.parametrize("mode", ["real", "dry", "report"])
 def test_crud(purged: bool, exists: bool, differs: bool, fails: bool, mode: str) -> None:
     calls, changes, state, change = TRUTH[purged, exists, differs, fails]
@@ -227,7 +234,10 @@ REQUIRES = [
 def test_requirements_come_first(required: str, state: State, level: str | None) -> None:
     wanted = desired()
     ctx = HandlerContext(wanted)
-    requires: Any = {"t::R[ag,name=y]": const.ResourceState[required], "t::R[ag,name=z]": const.ResourceState.deployed}
+    requires: Any = {
+        "t::R[ag,name=y]": const.ResourceState[required],
+        "t::R[ag,name=z]": const.ResourceState.deployed,
+    }
     Recorder().deploy(ctx, wanted, requires)
     assert ctx.resource_state is state
     if level is not None:
@@ -250,7 +260,13 @@ class Reloading(Recorder):
 
 @pytest.mark.parametrize(
     ("value", "changed", "switch", "reloads"),
-    [(1, ["a"], None, True), (1, [], None, False), (2, ["a"], None, False), (2, ["a"], "true", True), (2, [], "true", False)],
+    [
+        (1, ["a"], None, True),
+        (1, [], None, False),
+        (2, ["a"], None, False),
+        (2, ["a"], "true", True),
+        (2, [], "true", False),
+    ],
 )
 def test_reload(value: int, changed: list[str], switch: str | None, reloads: bool) -> None:
     if switch is not None:
@@ -277,7 +293,9 @@ def test_whether_to_reload_is_asked_if_nobody_said(monkeypatch: pytest.MonkeyPat
     handler = Reloading()
     handler.deploy(HandlerContext(desired()), desired(), {})
     assert handler.asked[-1] == "reload"
-    assert asked == [("resource_did_dependency_change", {"tid": str(AGENT.environment), "rvid": "t::R[ag,name=x],v=3"})]
+    assert asked == [
+        ("resource_did_dependency_change", {"tid": str(AGENT.environment), "rvid": "t::R[ag,name=x],v=3"})
+    ]
 
 
 def test_facts() -> None:
@@ -334,7 +352,9 @@ def test_the_last_handler_wins_unless_they_say_which_are_available() -> None:
 
 
 def test_without_a_handler() -> None:
-    with pytest.raises(HandlerNotAvailableException, match="No resource handler registered for resource of type t::R"):
+    with pytest.raises(
+        HandlerNotAvailableException, match="No resource handler registered for resource of type t::R"
+    ):
         Commander.get_provider(AGENT, desired())
 
 
@@ -368,7 +388,9 @@ def test_discovery(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("x").resource_state is State.deployed
     found = calls[0][1]["discovered_resources"]
     assert calls[0][0] == "discovered_resource_create_batch"
-    assert [(item["discovered_resource_id"], item["values"]) for item in found] == [("t::R[ag,name=found]", {"a": 1})]
+    assert [(item["discovered_resource_id"], item["values"]) for item in found] == [
+        ("t::R[ag,name=found]", {"a": 1})
+    ]
     assert found[0]["discovery_resource_id"] == "t::D[ag,name=x]"
 
 

@@ -51,7 +51,9 @@ def test_reading_anything_gives_an_id_or_a_value_error() -> None:
         text = list(str(Id(*parts(source))))
         for _ in range(source.randint(1, 3)):
             place = source.randrange(len(text))
-            text[place : place + source.randint(0, 2)] = source.choice(["", ",", "]", "[", "=", ":", "v", "\n"])
+            text[place : place + source.randint(0, 2)] = source.choice(
+                ["", ",", "]", "[", "=", ":", "v", "\n"]
+            )
             text = text or ["x"]
         try:
             read = Id.parse_id("".join(text))
@@ -71,13 +73,17 @@ def test_reading_anything_gives_an_id_or_a_value_error() -> None:
         (("t::R", "a", "n", "v]"), "Invalid attribute value 'v]': cannot contain ']'."),
     ],
 )
-def test_characters_that_would_make_an_id_unreadable_are_refused(arguments: tuple[str, ...], message: str) -> None:
+def test_characters_that_would_make_an_id_unreadable_are_refused(
+    arguments: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(ValueError) as caught:
         Id(*arguments)  # type: ignore[arg-type]
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("text", ["nope", "R[a,b=c]", "t::R[a,b=]", "t::R[,b=c]", "t::R[a,b=c]d]", "t::R[a,b=c]x", ""])
+@pytest.mark.parametrize(
+    "text", ["nope", "R[a,b=c]", "t::R[a,b=]", "t::R[,b=c]", "t::R[a,b=c]d]", "t::R[a,b=c]x", ""]
+)
 def test_other_texts_are_no_ids(text: str) -> None:
     with pytest.raises(ValueError, match="Invalid id for resource"):
         Id.parse_id(text)
@@ -105,7 +111,11 @@ def test_parts_and_instance() -> None:
     identifier = Id.parse_id("mod::sub::R[a,n=v],v=2")
     assert identifier.get_inmanta_module() == "mod"
     assert (identifier.get_entity_type(), identifier.get_agent_name()) == ("mod::sub::R", "a")
-    assert (identifier.get_attribute(), identifier.get_attribute_value(), identifier.get_version()) == ("n", "v", 2)
+    assert (identifier.get_attribute(), identifier.get_attribute_value(), identifier.get_version()) == (
+        "n",
+        "v",
+        2,
+    )
     assert identifier.get_instance() is None
 
     @resource("mod::sub::R", agent="a", id_attribute="n")

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 from handler_host import HandlerHost, HostGone, resource
 
 ROOT = Path(__file__).resolve().parents[4]

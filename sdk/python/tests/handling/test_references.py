@@ -187,12 +187,20 @@ def collect(secret: type[Resource], **fields: Any) -> dict[str, Any]:
 
 
 def test_a_resource_with_references(secret: type[Resource]) -> None:
-    written = collect(secret, val=Environment("q"), lst={"a": [Environment("q"), 1], "b'c": Environment(Environment("z"))})
+    written = collect(
+        secret, val=Environment("q"), lst={"a": [Environment("q"), 1], "b'c": Environment(Environment("z"))}
+    )
     assert (written["val"], written["lst"]) == (None, {"a": [None, 1], "b'c": None})
-    assert [item["id"] for item in written["references"]] == sorted(item["id"] for item in written["references"])
+    assert [item["id"] for item in written["references"]] == sorted(
+        item["id"] for item in written["references"]
+    )
     assert len(written["references"]) == 3
     assert {item["args"][2]["value"] for item in written["mutators"]} == {"val", "lst.'a'[0]", "lst.'b\\'c'"}
-    assert written["mutators"][0]["args"][0] == {"type": "resource", "name": "resource", "id": "t::R[ag,name=x]"}
+    assert written["mutators"][0]["args"][0] == {
+        "type": "resource",
+        "name": "resource",
+        "id": "t::R[ag,name=x]",
+    }
 
     read = Resource.deserialize(written)
     read.resolve_all_references(LOGGER)
@@ -269,7 +277,9 @@ def test_every_key_can_be_a_destination(key: str) -> None:
     assert root == {"lst": {key: 1}}
 
 
-@pytest.mark.parametrize("path", ["", "[0]", "a.b", "a[x]", "a[", "a.'b", "nope", "lst[9]", "lst.'k'", "val.'x'", "lst[0]x"])
+@pytest.mark.parametrize(
+    "path", ["", "[0]", "a.b", "a[x]", "a[", "a.'b", "nope", "lst[9]", "lst.'k'", "val.'x'", "lst[0]x"]
+)
 def test_bad_destinations_are_errors(path: str) -> None:
     with pytest.raises(destination.BadDestination):
         destination.assign({"val": 3, "lst": [1]}, path, 1)

@@ -46,7 +46,18 @@ def test_fields_has_to_be_a_tuple_or_a_list(fields: Any) -> None:
 def test_classes_that_cannot_be_used_are_found_before_the_export() -> None:
     with pytest.raises(ResourceException, match="has to be a string"):
         resource("t::R", agent=3, id_attribute="n")  # type: ignore[arg-type]
-    for name in ("_a", "id", "version", "model", "requires", "unknowns", "set_version", "clone", "is_type", "serialize"):
+    for name in (
+        "_a",
+        "id",
+        "version",
+        "model",
+        "requires",
+        "unknowns",
+        "set_version",
+        "clone",
+        "is_type",
+        "serialize",
+    ):
         bad = type("Bad", (Resource,), {"fields": (name,)})
         resource("t::Bad", "n", "a")(bad)
         with pytest.raises(ResourceException, match="reported in Bad"):
@@ -56,7 +67,9 @@ def test_classes_that_cannot_be_used_are_found_before_the_export() -> None:
         fields = ("a",)
 
     resource("t::Bad", agent="a", id_attribute="n")(Slip)
-    with pytest.raises(ast.RuntimeException, match="inheriting from the inmanta.resources.resource decorator"):
+    with pytest.raises(
+        ast.RuntimeException, match="inheriting from the inmanta.resources.resource decorator"
+    ):
         resource.validate()
 
 
@@ -142,7 +155,11 @@ def test_three_attributes_need_not_be_there() -> None:
     values = [field(name, empty) for name in ("send_event", "receive_events", "report_only")]
     assert values == [False, True, False]
     other = SimpleNamespace(send_event=True, receive_events=False, report_only=True)
-    assert [field(name, other) for name in ("send_event", "receive_events", "report_only")] == [True, False, True]
+    assert [field(name, other) for name in ("send_event", "receive_events", "report_only")] == [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_what_is_not_managed_is_ignored() -> None:
@@ -188,7 +205,13 @@ def pair() -> type[Resource]:
 
 
 def exported(**fields: Any) -> dict[str, Any]:
-    base = {"id": "t::P[a,name=x],v=3", "name": "x", "value": {"k": [1]}, "purged": False, "purge_on_delete": False}
+    base = {
+        "id": "t::P[a,name=x],v=3",
+        "name": "x",
+        "value": {"k": [1]},
+        "purged": False,
+        "purge_on_delete": False,
+    }
     return {**base, "send_event": True, "requires": ["t::P[a,name=y],v=3"], **fields}
 
 
@@ -196,7 +219,12 @@ def test_json_there_and_back(pair: type[Resource]) -> None:
     read = Resource.deserialize(exported(version=7))
     assert isinstance(read, pair)
     assert read.requires == {Id.parse_id("t::P[a,name=y],v=3")}
-    assert (read["receive_events"], read["report_only"], read["references"], read["mutators"]) == (True, False, [], [])
+    assert (read["receive_events"], read["report_only"], read["references"], read["mutators"]) == (
+        True,
+        False,
+        [],
+        [],
+    )
     assert Resource.deserialize(read.serialize()).serialize() == read.serialize()
     assert list(read.serialize())[-2:] == ["requires", "id"]
     lacking = exported()
