@@ -334,7 +334,7 @@ class IteratorProxy(DynamicProxy, Iterator):  # type: ignore[type-arg]
 def _prefetch(values: object) -> None:
     """Who loops over instances will read them: they are asked for together."""
     if isinstance(values, list) and len(values) > 1:
-        strangers = [value for value in values if isinstance(value, Instance) and value._told is None]
+        strangers = [value for value in values if isinstance(value, Instance) and not value.is_told()]
         if len(strangers) > 1:
             strangers[0]._source.fetch(strangers)
 

@@ -160,29 +160,24 @@ class CompileHost:
     # Instances
 
     def instance(self, number: int) -> Instance:
-        """The instance of a number. What is not known of it is asked for."""
+        """The instance of a number. What is not known of it is asked for when somebody looks."""
         known = self._instances.get(number)
-        if known is not None:
-            return known
-        got = self.conversation.ask({"k": "get", "i": [number]}, "got")
-        self.tell_instances(got.get("x"))
-        try:
-            return self._instances[number]
-        except KeyError:
-            raise WireError(f"the core says nothing of the instance {number}") from None
+        if known is None:
+            known = Instance(number, self)
+            self._instances[number] = known
+        return known
 
     def tell_instances(self, told: Any) -> None:
         """Takes what the core says about instances."""
         for number, entity, values in told or ():
-            known = self._instances.get(number)
-            if known is None:
-                known = Instance(number, self.types.entity(entity), self)
-                self._instances[number] = known
-            known.tell(values)
+            self.instance(number).tell(self.types.entity(entity), values)
 
     def fetch(self, instances: Sequence[Instance]) -> None:
         got = self.conversation.ask({"k": "get", "i": [one.number for one in instances]}, "got")
         self.tell_instances(got.get("x"))
+        for one in instances:
+            if not one.is_told():
+                raise WireError(f"the core says nothing of the instance {one.number}")
 
     def decode(self, value: Any) -> Any:
         return self.values.decode(value)
@@ -194,12 +189,11 @@ class CompileHost:
     def instances_of(self, entity: Entity | None) -> list[Instance]:
         name = None if entity is None else entity.get_full_name()
         reply = self.conversation.ask({"k": "instances", "type": name}, "instances")
-        numbers = reply.get("i") or []
-        strangers = [number for number in numbers if number not in self._instances]
+        instances = [self.instance(number) for number in reply.get("i") or []]
+        strangers = [one for one in instances if not one.is_told()]
         if strangers:
-            got = self.conversation.ask({"k": "get", "i": strangers}, "got")
-            self.tell_instances(got.get("x"))
-        return [self.instance(number) for number in numbers]
+            self.fetch(strangers)
+        return instances
 
     # What code may ask
 

@@ -81,6 +81,9 @@ class Manifest:
         return cls.__name__ in self._entities.get(cls.__module__.partition(".")[2].replace(".", "::"), ())
 
     def _belongs(self, module: str) -> bool:
+        """Whether code is of this compile: not that of a module which only an earlier one in this process used."""
+        if not module.startswith("inmanta_plugins."):
+            return True
         return any(module == one.package or module.startswith(f"{one.package}.") for one in self._modules)
 
     def collect(self, problems: list[Problem]) -> dict[str, Any]:
