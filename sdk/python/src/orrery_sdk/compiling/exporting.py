@@ -98,6 +98,7 @@ class Exporting:
         except (Closed, WireError, KeyboardInterrupt):
             raise
         except BaseException as error:
+            self._host.raised.append(error)
             return {"error": _field_error(error, field)}
 
     def _identify(self, found: ResourceClass, proxy: DynamicProxy) -> str:
@@ -126,15 +127,14 @@ class Exporting:
         exporter = self._host.exporter
         exporter.resources = by_id
         try:
-            exporter.run_dependency_managers(self._host.all_types(), by_id)
+            exporter.run_dependency_managers(self._host.manifest.managers, self._host.all_types(), by_id)
             after = [_required(resource) for resource in resources]
         except (Closed, WireError, KeyboardInterrupt):
             raise
         except BaseException as error:
+            self._host.raised.append(error)
             return {"k": "required", "r": [], "error": failures.describe(error)}
-        changed = [
-            [position, ids] for position, ids in enumerate(after) if set(ids) != before[position]
-        ]
+        changed = [[position, ids] for position, ids in enumerate(after) if set(ids) != before[position]]
         return {"k": "required", "r": changed, "error": None}
 
     def _resources(self, items: list[list[Any]]) -> list[Resource]:
@@ -169,7 +169,7 @@ class Exporting:
         return {"k": "exported", "error": None}
 
     def finalize(self, message: Message) -> Message:
-        errors = [str(error) for error in Finalizers.run()]
+        errors = [str(error) for error in Finalizers.run(self._host.manifest.finalizers)]
         unknowns = [
             {
                 "resource": str(item.get("resource", "")),
