@@ -13,6 +13,7 @@
 //! compiler keeps the arguments, waits, and makes the same call again, from scratch.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use orrery_syntax::ast::Loc;
@@ -42,6 +43,11 @@ pub trait Host {
     /// Makes a call. The arguments fit their types. A plugin may call others through the context,
     /// so a host can be called while it is busy with a call; the calls end in the opposite order.
     fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome;
+
+    /// Whether it wants to load the code of modules that the program has itself, also if there is no other.
+    fn loads_own_modules(&self) -> bool {
+        false
+    }
 
     /// Names modules whose code is not worth loading for itself, but may be loaded when a call needs it.
     fn reserve(&mut self, _modules: &[Module]) {}
@@ -230,6 +236,10 @@ impl<H: Host + ?Sized> Host for &mut H {
         (**self).call(call, context)
     }
 
+    fn loads_own_modules(&self) -> bool {
+        (**self).loads_own_modules()
+    }
+
     fn reserve(&mut self, modules: &[Module]) {
         (**self).reserve(modules);
     }
@@ -275,11 +285,19 @@ pub struct Layered<A, B> {
     second: B,
     /// The plugins of the first one.
     first_plugins: Vec<Signature>,
+    /// The second one goes before the first where both have a plugin.
+    second_goes_first: bool,
 }
 
 impl<A: Host, B: Host> Layered<A, B> {
     pub fn new(first: A, second: B) -> Self {
-        Layered { first, second, first_plugins: Vec::new() }
+        Layered { first, second, first_plugins: Vec::new(), second_goes_first: false }
+    }
+
+    /// The same, but the plugins of the second go before those of the first that have the same name.
+    #[must_use]
+    pub fn second_goes_first(self) -> Self {
+        Layered { second_goes_first: true, ..self }
     }
 }
 
@@ -295,6 +313,15 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
         self.first_plugins.clone_from(&manifest.plugins);
         if !rest.is_empty() {
             let more = self.second.load(&rest)?;
+            if self.second_goes_first {
+                let names: HashSet<&str> = more.plugins.iter().map(|of| &*of.name).collect();
+                for plugin in &mut manifest.plugins {
+                    if names.contains(&*plugin.name) {
+                        // It keeps its number, but nobody can call it by this name.
+                        plugin.name = format!("{} (replaced)", plugin.name).into();
+                    }
+                }
+            }
             manifest.plugins.extend(more.plugins);
             manifest.dataclasses.extend(more.dataclasses);
             manifest.warnings.extend(more.warnings);
@@ -320,6 +347,10 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
                 .unwrap_or(Err(Failure::NotHere(failure))),
             outcome => outcome,
         }
+    }
+
+    fn loads_own_modules(&self) -> bool {
+        self.first.loads_own_modules() || self.second.loads_own_modules()
     }
 
     fn reserve(&mut self, modules: &[Module]) {

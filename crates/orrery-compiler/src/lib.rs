@@ -280,7 +280,8 @@ fn with_code(modules: &[Module], host: &dyn Host) -> Vec<Module> {
 /// starting a host for.
 fn loadable(modules: &[Module], host: &dyn Host) -> Vec<Module> {
     let found = with_code(modules, host);
-    if found.iter().all(|module| module.origin == Origin::Builtin) {
+    let only_own = found.iter().all(|module| module.origin == Origin::Builtin);
+    if only_own && !host.loads_own_modules() {
         return Vec::new();
     }
     found

@@ -36,10 +36,25 @@ impl Work {
     }
 
     pub(crate) fn compile(options: &Options, origin: Option<Origin>) -> Self {
+        let served = matches!(origin, Some(Origin::Socket(_)));
         let mut host = host(options, origin);
         let mut layered = Layered::new(NativeHost, &mut host);
+        if served {
+            // Whoever tests code wants that code to run.
+            layered = layered.second_goes_first();
+        }
         let compiled = orrery_compiler::compile_with(&Disk, options, &mut layered);
         Work { project: options.project_dir.clone(), compiled, host }
+    }
+
+    /// Makes resources of the instances by the classes of code wherever there are any.
+    pub(crate) fn export_by_code(&mut self) -> Option<Result<Exported, CodeError>> {
+        let registry = Registry::native();
+        let model = self.compiled.model.as_ref()?;
+        let sources = &self.compiled.sources;
+        let exported = export_with(model, sources, registry.declarations(), &mut self.host);
+        self.compiled.output.push_str(&self.host.take_output());
+        Some(exported)
     }
 
     /// Makes resources of the instances, if the model compiled.

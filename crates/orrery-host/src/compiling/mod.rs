@@ -330,6 +330,10 @@ impl Host for CompileHost {
         self.try_call(call, context).unwrap_or_else(|problem| Err(Failure::Runtime(problem)))
     }
 
+    fn loads_own_modules(&self) -> bool {
+        matches!(self.origin, Origin::Socket(_))
+    }
+
     fn reserve(&mut self, modules: &[Module]) {
         *self.reserved.get_mut() = modules.iter().filter_map(code_of).collect();
     }
