@@ -13,13 +13,15 @@
 //! compiler keeps the arguments, waits, and makes the same call again, from scratch.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use orrery_syntax::ast::Loc;
 
 use crate::load::Module;
 use crate::plugins::{
-    CellId, Context, Failure, NativePlugin, Outcome, Param, ParamDefault, ParamKind, native_plugins,
+    CellId, Context, Failure, NativePlugin, Outcome, Param, ParamDefault, ParamKind,
+    native_plugins, yields,
 };
 use crate::program::{EntityId, Program};
 use crate::source::Sources;
@@ -41,6 +43,25 @@ pub trait Host {
     /// Makes a call. The arguments fit their types. A plugin may call others through the context,
     /// so a host can be called while it is busy with a call; the calls end in the opposite order.
     fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome;
+
+    /// Whether it wants to load the code of modules that the program has itself, also if there is no other.
+    fn loads_own_modules(&self) -> bool {
+        false
+    }
+
+    /// Names modules whose code is not worth loading for itself, but may be loaded when a call needs it.
+    fn reserve(&mut self, _modules: &[Module]) {}
+
+    /// Calls a plugin for another host that has one of that name and cannot do what is asked; `None` if there is
+    /// none here either.
+    fn call_instead(
+        &self,
+        _signature: &Signature,
+        _call: &Call<'_>,
+        _context: &mut dyn HostContext,
+    ) -> Option<Outcome> {
+        None
+    }
 
     /// Runs what code wants run at the end of each compile, whether it went well or not.
     fn finalize(&mut self, _succeeded: bool) -> Finalized {
@@ -123,10 +144,20 @@ pub struct Finalized {
 /// Why a host could not load the code of modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
-    /// Files of a module that do not load, one text for each.
-    Code { module: String, problems: Vec<String> },
+    /// Files of a module that do not load, one text for each, and the place of the first.
+    Code { module: String, problems: Vec<String>, place: Option<Place> },
     /// A plugin that the language cannot call, such as one without types.
     Plugin(String),
+}
+
+impl LoadError {
+    /// Where the error is, if it is at one place.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            LoadError::Code { place, .. } => place.as_ref(),
+            LoadError::Plugin(_) => None,
+        }
+    }
 }
 
 /// A plugin as the language sees it.
@@ -205,6 +236,23 @@ impl<H: Host + ?Sized> Host for &mut H {
         (**self).call(call, context)
     }
 
+    fn loads_own_modules(&self) -> bool {
+        (**self).loads_own_modules()
+    }
+
+    fn reserve(&mut self, modules: &[Module]) {
+        (**self).reserve(modules);
+    }
+
+    fn call_instead(
+        &self,
+        signature: &Signature,
+        call: &Call<'_>,
+        context: &mut dyn HostContext,
+    ) -> Option<Outcome> {
+        (**self).call_instead(signature, call, context)
+    }
+
     fn finalize(&mut self, succeeded: bool) -> Finalized {
         (**self).finalize(succeeded)
     }
@@ -235,13 +283,21 @@ impl Host for NativeHost {
 pub struct Layered<A, B> {
     first: A,
     second: B,
-    /// How many plugins the first one has.
-    first_plugins: u32,
+    /// The plugins of the first one.
+    first_plugins: Vec<Signature>,
+    /// The second one goes before the first where both have a plugin.
+    second_goes_first: bool,
 }
 
 impl<A: Host, B: Host> Layered<A, B> {
     pub fn new(first: A, second: B) -> Self {
-        Layered { first, second, first_plugins: 0 }
+        Layered { first, second, first_plugins: Vec::new(), second_goes_first: false }
+    }
+
+    /// The same, but the plugins of the second go before those of the first that have the same name.
+    #[must_use]
+    pub fn second_goes_first(self) -> Self {
+        Layered { second_goes_first: true, ..self }
     }
 }
 
@@ -254,9 +310,18 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
         let (for_first, rest): (Vec<Module>, Vec<Module>) =
             modules.iter().cloned().partition(|module| self.first.can_load(module));
         let mut manifest = self.first.load(&for_first)?;
-        self.first_plugins = u32::try_from(manifest.plugins.len()).expect("invariant: few plugins");
+        self.first_plugins.clone_from(&manifest.plugins);
         if !rest.is_empty() {
             let more = self.second.load(&rest)?;
+            if self.second_goes_first {
+                let names: HashSet<&str> = more.plugins.iter().map(|of| &*of.name).collect();
+                for plugin in &mut manifest.plugins {
+                    if names.contains(&*plugin.name) {
+                        // It keeps its number, but nobody can call it by this name.
+                        plugin.name = format!("{} (replaced)", plugin.name).into();
+                    }
+                }
+            }
             manifest.plugins.extend(more.plugins);
             manifest.dataclasses.extend(more.dataclasses);
             manifest.warnings.extend(more.warnings);
@@ -266,10 +331,31 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
     }
 
     fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
-        match call.plugin.checked_sub(self.first_plugins) {
-            None => self.first.call(call, context),
-            Some(plugin) => self.second.call(&Call { plugin, ..*call }, context),
+        let Some(signature) = self.first_plugins.get(call.plugin as usize) else {
+            let plugin = call.plugin - self.first_plugins.len() as u32;
+            return self.second.call(&Call { plugin, ..*call }, context);
+        };
+        if yields(&signature.name)
+            && let Some(outcome) = self.second.call_instead(signature, call, context)
+        {
+            return outcome;
         }
+        match self.first.call(call, context) {
+            Err(Failure::NotHere(failure)) => self
+                .second
+                .call_instead(signature, call, context)
+                .unwrap_or(Err(Failure::NotHere(failure))),
+            outcome => outcome,
+        }
+    }
+
+    fn loads_own_modules(&self) -> bool {
+        self.first.loads_own_modules() || self.second.loads_own_modules()
+    }
+
+    fn reserve(&mut self, modules: &[Module]) {
+        self.first.reserve(modules);
+        self.second.reserve(modules);
     }
 
     fn finalize(&mut self, succeeded: bool) -> Finalized {

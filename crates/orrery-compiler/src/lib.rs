@@ -47,7 +47,7 @@ use crate::define::Builder;
 use crate::error::CompileError;
 use crate::eval::Machine;
 use crate::files::Files;
-use crate::host::{Host, Manifest, NativeHost};
+use crate::host::{Host, Manifest, NativeHost, Place};
 use crate::load::{Loader, Module, Origin};
 use crate::project::Options;
 use crate::report::Model;
@@ -138,7 +138,7 @@ pub fn compile_with(files: &dyn Files, options: &Options, host: &mut dyn Host) -
         Ok(loader) => loader,
         Err(error) => return Compiled::failed(error),
     };
-    if let Some((loader, manifest)) = load(loader, host, &mut compiled) {
+    if let Some((loader, manifest)) = load(files, options, loader, host, &mut compiled) {
         evaluate(files, options, host, loader, manifest, &mut compiled);
         finalize(host, &mut compiled);
     }
@@ -152,6 +152,8 @@ fn warning((class, message, loc): (&'static str, String, Option<Loc>)) -> Warnin
 
 /// Reads the sources, and has the host load the code of their modules.
 fn load<'f>(
+    files: &dyn Files,
+    options: &Options,
     mut loader: Loader<'f>,
     host: &mut dyn Host,
     compiled: &mut Compiled,
@@ -172,6 +174,9 @@ fn load<'f>(
         let module = name.split("::").next().unwrap_or(name);
         file.foreign_plugins &= loadable.iter().all(|other| other.name != module);
     }
+    if loadable.is_empty() {
+        host.reserve(&with_code(&compiled.modules, host));
+    }
     match host.load(&loadable) {
         Ok(mut manifest) => {
             compiled.output = std::mem::take(&mut manifest.output);
@@ -180,8 +185,16 @@ fn load<'f>(
             Some((loader, manifest))
         }
         Err(error) => {
+            let place = error.place().cloned();
+            let mut error = error.into_error();
+            if let Some(Place { file, line }) = place {
+                let text = files.read(&file).ok().and_then(|text| String::from_utf8(text).ok());
+                let text = text.unwrap_or_default();
+                let loc = loader.sources.add_line(load::shown(options, &file), text, line);
+                error = error.at(loc);
+            }
             compiled.sources = loader.sources;
-            compiled.outcome = Err(error.into_error());
+            compiled.outcome = Err(error);
             None
         }
     }
@@ -245,7 +258,7 @@ fn finalize(host: &mut dyn Host, compiled: &mut Compiled) {
     compiled.output.push_str(&ended.output);
     let mut warn = |text| compiled.warnings.push(warning(("", text, None)));
     ended.warnings.into_iter().for_each(&mut warn);
-    let mut errors = ended.errors.into_iter();
+    let mut errors = ended.errors.into_iter().map(|text| format!("Finalizer failed: {text}"));
     if compiled.outcome.is_ok()
         && let Some(first) = errors.next()
     {
@@ -257,12 +270,18 @@ fn finalize(host: &mut dyn Host, compiled: &mut Compiled) {
     errors.for_each(warn);
 }
 
-/// The modules whose code a host can load. Code of the program's own modules is for others that need it: alone
-/// it is not worth starting a host for.
+/// The modules whose code a host can load.
+fn with_code(modules: &[Module], host: &dyn Host) -> Vec<Module> {
+    let found = modules.iter().filter(|module| module.code.is_some() && host.can_load(module));
+    found.cloned().collect()
+}
+
+/// Those that it has to load. Code of the program's own modules is for others that need it: alone it is not worth
+/// starting a host for.
 fn loadable(modules: &[Module], host: &dyn Host) -> Vec<Module> {
-    let with_code = modules.iter().filter(|module| module.code.is_some() && host.can_load(module));
-    let found: Vec<Module> = with_code.cloned().collect();
-    if found.iter().all(|module| module.origin == Origin::Builtin) {
+    let found = with_code(modules, host);
+    let only_own = found.iter().all(|module| module.origin == Origin::Builtin);
+    if only_own && !host.loads_own_modules() {
         return Vec::new();
     }
     found

@@ -63,6 +63,13 @@ pub struct Other {
     pub owned: Option<Owned>,
 }
 
+impl Other {
+    /// Whether Python code sees it through a proxy: all but tuples and references.
+    pub fn is_behind_proxy(&self) -> bool {
+        self.owned.is_some() && self.reference.is_none() && self.class != "tuple"
+    }
+}
+
 /// A value that lives in a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owned {

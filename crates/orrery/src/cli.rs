@@ -106,6 +106,9 @@ pub(crate) struct Compile {
     /// Make resources of the instances too; the JSON report has them
     #[arg(long)]
     pub(crate) resources: bool,
+    /// Run the code of modules in the process at the other end of standard input, and answer it afterwards
+    #[arg(long, hide = true)]
+    pub(crate) serve_host: bool,
     #[command(flatten)]
     pub(crate) report: ReportOptions,
     #[command(flatten)]

@@ -41,9 +41,14 @@ impl Work {
     }
 
     pub(crate) fn compile(options: &Options, origin: Option<Origin>) -> Self {
+        let served = matches!(origin, Some(Origin::Socket(_)));
         let python = Arc::default();
         let mut host = host(options, origin, &python);
         let mut layered = Layered::new(NativeHost, &mut host);
+        if served {
+            // Whoever tests code wants that code to run.
+            layered = layered.second_goes_first();
+        }
         let compiled = orrery_compiler::compile_with(&Disk, options, &mut layered);
         Work { project: options.project_dir.clone(), compiled, host, python }
     }
@@ -61,6 +66,16 @@ impl Work {
         })
     }
 
+    /// Makes resources of the instances by the classes of code wherever there are any.
+    pub(crate) fn export_by_code(&mut self) -> Option<Result<Exported, CodeError>> {
+        let registry = Registry::native();
+        let model = self.compiled.model.as_ref()?;
+        let sources = &self.compiled.sources;
+        let exported = export_with(model, sources, registry.declarations(), &mut self.host);
+        self.compiled.output.push_str(&self.host.take_output());
+        Some(exported)
+    }
+
     /// Makes resources of the instances, if the model compiled.
     pub(crate) fn export(&mut self, registry: &Registry) -> Option<Result<Exported, CodeError>> {
         let model = self.compiled.model.as_ref()?;
@@ -72,7 +87,9 @@ impl Work {
             let module = entity.split("::").next().unwrap_or(entity);
             !OWN_MODULES.contains(&module) || registry.declaration(entity).is_none()
         });
-        Some(export_with(model, sources, registry.declarations(), &mut self.host))
+        let exported = export_with(model, sources, registry.declarations(), &mut self.host);
+        self.compiled.output.push_str(&self.host.take_output());
+        Some(exported)
     }
 }
 
@@ -97,6 +114,7 @@ fn host(
         data: project.join("data"),
         files: project.join(state::DIRECTORY).join("files"),
         project,
+        project_given: options.project_dir.clone(),
         ..Setting::default()
     };
     CompileHost::new(origin, setting, Box::new(not_offered))

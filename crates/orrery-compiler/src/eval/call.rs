@@ -197,6 +197,7 @@ impl Machine<'_> {
 
     fn plugin_failed(&self, name: &str, failure: Failure, expr: ExprId) -> Box<CompileError> {
         match failure {
+            Failure::NotHere(failure) => self.plugin_failed(name, *failure, expr),
             Failure::Plugin(message) => {
                 let text = format!("PluginException in plugin {name}\n{message}");
                 self.blame_expr(CompileError::new("ExplicitPluginException", text), expr)
@@ -227,13 +228,16 @@ impl Machine<'_> {
                 let error = CompileError::new("WrappingRuntimeException", text).caused_by(cause);
                 self.blame_expr(error, expr)
             }
-            Failure::Optional { relation, instance } => {
+            Failure::Optional { relation, instance, placed } => {
                 let text = format!("Exception in plugin {name}");
                 let cause = format!(
                     "Optional variable accessed that has no value (attribute `{relation}` of `{}`)",
                     self.str(Value::Instance(instance))
                 );
-                let cause = CompileError::new("OptionalValueException", cause);
+                let mut cause = CompileError::new("OptionalValueException", cause);
+                if placed {
+                    cause = self.blame_expr(cause, expr);
+                }
                 self.blame_expr(CompileError::new("WrappingRuntimeException", text), expr)
                     .caused_by(cause)
             }

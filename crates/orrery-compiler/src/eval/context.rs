@@ -5,7 +5,7 @@ use orrery_syntax::ast::Loc;
 
 use crate::host::{HostContext, Slot, View};
 use crate::ir::{ExprId, ExprKind, Var};
-use crate::plugins::{CellId, Context, Failure, FileKind, Outcome};
+use crate::plugins::{CellId, Context, Facts, Failure, FileKind, Outcome};
 use crate::program::{Definition, EntityId, Program, Type};
 use crate::render::Instances;
 use crate::source::Sources;
@@ -32,7 +32,7 @@ impl CallContext<'_, '_> {
             let entity = self.machine.program.entity(attribute.entity);
             let relation =
                 format!("{}.{}", self.machine.text(entity.name), self.machine.text(attribute.name));
-            return Err(Failure::Optional { relation, instance });
+            return Err(Failure::Optional { relation, instance, placed: false });
         }
         match self.machine.cells[cell as usize].value {
             unknown @ Value::Unknown(_) => Err(Failure::Unknown(unknown)),
@@ -146,6 +146,9 @@ impl Context for CallContext<'_, '_> {
                 format!("@{}", self.machine.repr(value))
             }
             Value::Null => "None".into(),
+            Value::Other(id) if self.machine.heap.get_other(id).is_behind_proxy() => {
+                format!("@{}", self.machine.repr(value))
+            }
             other => self.machine.str(other),
         }
     }
@@ -208,6 +211,10 @@ impl Context for CallContext<'_, '_> {
 
     fn environment_variable(&self, name: &str) -> Option<String> {
         self.machine.world.environment_variable(name)
+    }
+
+    fn facts(&self) -> Option<&dyn Facts> {
+        self.machine.world.facts()
     }
 
     fn now(&self) -> f64 {

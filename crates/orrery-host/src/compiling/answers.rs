@@ -182,6 +182,10 @@ impl CompileHost {
         view: &dyn View,
     ) -> Result<(), String> {
         use orrery_compiler::plugins::Failure;
+        let outcome = outcome.map_err(|failure| match failure {
+            Failure::NotHere(failure) => *failure,
+            other => other,
+        });
         let message = match outcome {
             Ok(value) => {
                 return self.send(|out| {
@@ -201,10 +205,11 @@ impl CompileHost {
                 json!({"k": "unknown", "u": {"$": ["u", id.0]}})
             }
             Err(Failure::Unknown(_)) => error("runtime", "", "an unknown that is none"),
-            Err(Failure::Optional { relation, instance }) => {
+            Err(Failure::Optional { relation, instance, .. }) => {
                 let name = relation.rsplit('.').next().unwrap_or_default();
                 json!({"k": "optional", "i": instance.0, "name": name})
             }
+            Err(Failure::NotHere(_)) => error("runtime", "", "it cannot be done"),
             Err(Failure::Plugin(text)) => error("plugin", "inmanta.ast.PluginException", &text),
             Err(Failure::Runtime(text)) => error("runtime", "", &text),
             Err(Failure::Python(of)) => error("other", of.kind, &of.message),

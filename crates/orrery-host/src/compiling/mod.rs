@@ -13,12 +13,12 @@ mod values;
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orrery_compiler::export::ResourceClass;
 use orrery_compiler::host::{
-    Call, Finalized, Host, HostContext, LoadError, Manifest, Signature, View,
+    Call, Finalized, Host, HostContext, LoadError, Manifest, Place, Signature, View,
 };
 use orrery_compiler::load::Module;
 use orrery_compiler::plugins::{CellId, Failure, Outcome};
@@ -27,7 +27,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use crate::process::{HostCommand, HostProcess};
-use crate::session::{Init, Lost, ModuleCode, Role, Session};
+use crate::session::{Init, Lost, ModuleCode, ModuleProblem, Role, Session};
 use crate::wire::{Reader, WireError, Writer, kind, parse};
 
 use manifest::Loaded;
@@ -54,7 +54,10 @@ pub enum Origin {
 /// What a compile tells its host.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
+    /// Where the project is, from the root.
     pub project: PathBuf,
+    /// The same as the compiler knows it.
+    pub project_given: PathBuf,
     pub environment: Option<String>,
     pub data: PathBuf,
     pub files: PathBuf,
@@ -74,6 +77,10 @@ pub struct CompileHost {
     types_sent: Cell<bool>,
     /// Why there is no host any more.
     lost: RefCell<Option<String>>,
+    /// The plugins that the host has, by number.
+    plugins: RefCell<Vec<Signature>>,
+    /// Modules whose code is loaded when a call needs it.
+    reserved: RefCell<Vec<ModuleCode>>,
     classes: Vec<ResourceClass>,
     handlers: Vec<String>,
     exporters: Vec<String>,
@@ -104,6 +111,8 @@ impl CompileHost {
             shared: RefCell::default(),
             types_sent: Cell::new(false),
             lost: RefCell::new(None),
+            plugins: RefCell::default(),
+            reserved: RefCell::default(),
             classes: Vec::new(),
             handlers: Vec::new(),
             exporters: Vec::new(),
@@ -142,7 +151,7 @@ impl CompileHost {
         self.handlers.retain(|entity| keep(entity));
     }
 
-    fn connect(&mut self) -> Result<(), String> {
+    fn connect(&self) -> Result<(), String> {
         let connection = match &self.origin {
             Origin::Process(command) => {
                 let Session { process, reader, writer, .. } =
@@ -282,7 +291,7 @@ impl CompileHost {
                     Some(instance) => {
                         let entity = context.program().entity(context.entity_of(instance)).name;
                         let relation = format!("{}.{name}", context.program().text(entity));
-                        Err(Failure::Optional { relation, instance })
+                        Err(Failure::Optional { relation, instance, placed: true })
                     }
                     None => Err(Failure::Runtime("the host named an instance that is none".into())),
                 }
@@ -313,12 +322,37 @@ impl Host for CompileHost {
     fn load(&mut self, modules: &[Module]) -> Result<Manifest, LoadError> {
         let all = || modules.first().map(|module| module.name.clone()).unwrap_or_default();
         self.try_load(modules).unwrap_or_else(|problem| {
-            Err(LoadError::Code { module: all(), problems: vec![problem] })
+            Err(LoadError::Code { module: all(), problems: vec![problem], place: None })
         })
     }
 
     fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
         self.try_call(call, context).unwrap_or_else(|problem| Err(Failure::Runtime(problem)))
+    }
+
+    fn loads_own_modules(&self) -> bool {
+        matches!(self.origin, Origin::Socket(_))
+    }
+
+    fn reserve(&mut self, modules: &[Module]) {
+        *self.reserved.get_mut() = modules.iter().filter_map(code_of).collect();
+    }
+
+    fn call_instead(
+        &self,
+        signature: &Signature,
+        call: &Call<'_>,
+        context: &mut dyn HostContext,
+    ) -> Option<Outcome> {
+        let late = self.reserved.take();
+        if !late.is_empty()
+            && let Err(problem) = self.load_late(late)
+        {
+            return Some(Err(Failure::Runtime(problem)));
+        }
+        let bound = self.bind_again(signature, call)?;
+        let call = Call { plugin: bound.plugin, args: &bound.args, omitted: &bound.omitted };
+        Some(self.call(&call, context))
     }
 
     fn finalize(&mut self, succeeded: bool) -> Finalized {
@@ -336,34 +370,63 @@ impl Host for CompileHost {
 }
 
 impl CompileHost {
-    fn try_load(&mut self, modules: &[Module]) -> Result<Result<Manifest, LoadError>, String> {
+    /// Starts the host, and has it load the code of modules.
+    fn start(&self, modules: Vec<ModuleCode>) -> Result<Loaded, String> {
         self.connect()?;
-        self.modules = modules.iter().filter_map(code_of).collect();
-        let Setting { project, environment, data, files, tests, path, config } =
+        let Setting { project, environment, data, files, tests, path, config, .. } =
             self.setting.clone();
-        let init = Init {
-            role: Role::Compile,
-            project,
-            environment,
-            data,
-            files,
-            tests,
-            path,
-            config,
-            modules: self.modules.clone(),
-        };
+        let role = Role::Compile;
+        let init = Init { role, project, environment, data, files, tests, path, config, modules };
         self.on_wire(|connection| connection.writer.send(&init))?;
         let line = self.until("loaded", &mut answers::Asked::Nothing, LOAD_LIMIT)?;
-        let mut loaded: Loaded = parse(&line).map_err(|error| error.to_string())?;
+        parse(&line).map_err(|error| error.to_string())
+    }
+
+    /// Loads code that is needed for a call.
+    fn load_late(&self, modules: Vec<ModuleCode>) -> Result<(), String> {
+        let mut loaded = self.start(modules)?;
+        if let Some(problem) = loaded.problems.first() {
+            return Err(problem.problems.join("\n"));
+        }
+        *self.plugins.borrow_mut() = loaded.take_plugins().0;
+        Ok(())
+    }
+
+    /// Arguments for a plugin of another host as those of the plugin of that name here.
+    fn bind_again(&self, signature: &Signature, call: &Call<'_>) -> Option<BoundAgain> {
+        let plugins = self.plugins.borrow();
+        let plugin = plugins.iter().position(|plugin| plugin.name == signature.name)?;
+        let mut bound = BoundAgain { plugin: plugin as u32, args: Vec::new(), omitted: Vec::new() };
+        for (at, parameter) in plugins[plugin].params.iter().enumerate() {
+            let given = signature.params.iter().position(|of| of.name == parameter.name);
+            match given.filter(|given| !call.omitted.contains(given)) {
+                Some(given) => bound.args.push(call.args[given]),
+                None => {
+                    bound.args.push(Value::Null);
+                    bound.omitted.push(at);
+                }
+            }
+        }
+        Some(bound)
+    }
+
+    fn try_load(&mut self, modules: &[Module]) -> Result<Result<Manifest, LoadError>, String> {
+        self.modules = modules.iter().filter_map(code_of).collect();
+        let mut loaded = self.start(self.modules.clone())?;
         if let Some(problem) = loaded.problems.into_iter().next() {
-            let (module, problems) = (problem.module, problem.problems);
-            return Ok(Err(LoadError::Code { module, problems }));
+            let ModuleProblem { module, mut problems } = problem;
+            let place = problems.last_mut().and_then(split_place).map(|place| self.as_given(place));
+            return Ok(Err(LoadError::Code { module, problems, place }));
         }
         loaded.problems = Vec::new();
         if let Some(problem) = loaded.plugin_problem() {
             return Ok(Err(LoadError::Plugin(problem)));
         }
-        let (plugins, _): (Vec<Signature>, Vec<bool>) = loaded.take_plugins();
+        let (mut plugins, _): (Vec<Signature>, Vec<bool>) = loaded.take_plugins();
+        for plugin in &mut plugins {
+            plugin.place = plugin.place.take().map(|place| self.as_given(place));
+        }
+        self.plugins.get_mut().clone_from(&plugins);
         let dataclasses = loaded.take_dataclasses();
         self.classes = loaded.take_resources();
         self.handlers = loaded.handlers;
@@ -379,6 +442,19 @@ impl CompileHost {
         let mut warnings = loaded.warnings;
         warnings.extend(self.warnings.take());
         Ok(Ok(Manifest { plugins, dataclasses, warnings, output: self.output.take() }))
+    }
+
+    /// A place in the project by the path that the compiler has for it.
+    fn as_given(&self, place: Place) -> Place {
+        match place.file.strip_prefix(&self.setting.project) {
+            Ok(inside) => Place { file: self.setting.project_given.join(inside), ..place },
+            Err(_) => place,
+        }
+    }
+
+    /// What code printed since it was last asked for, outside of calls.
+    pub fn take_output(&self) -> String {
+        self.output.take()
     }
 
     /// Waits for a message of a kind, and answers what is asked before it comes.
@@ -419,14 +495,32 @@ impl CompileHost {
     }
 }
 
+/// A call for a plugin of this host.
+struct BoundAgain {
+    plugin: u32,
+    args: Vec<Value>,
+    omitted: Vec<usize>,
+}
+
 fn code_of(module: &Module) -> Option<ModuleCode> {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     Some(ModuleCode {
         name: module.name.clone(),
         package: format!("{PACKAGE}.{}", module.name),
-        code: module.code.clone()?,
-        root: module.dir.clone(),
+        code: absolute(module.code.as_deref()?),
+        root: absolute(&module.dir),
         version: module.version.clone().unwrap_or_default(),
     })
+}
+
+/// Takes the place from the end of a problem's text: `… (/path/of/file.py:12)`.
+fn split_place(problem: &mut String) -> Option<Place> {
+    let (text, place) = problem.strip_suffix(')')?.rsplit_once(" (")?;
+    let (file, line) = place.rsplit_once(':')?;
+    let place = Place { file: PathBuf::from(file), line: line.parse().ok()? };
+    let kept = text.len();
+    problem.truncate(kept);
+    Some(place)
 }
 
 /// The number of an unknown that a host names.

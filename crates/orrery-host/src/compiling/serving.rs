@@ -15,6 +15,10 @@ impl CompileHost {
     /// # Errors
     /// If it is gone.
     pub fn report(&self, message: &Json) -> Result<(), String> {
+        if !self.is_running() && self.lost.borrow().is_none() {
+            // Nothing of the model needed it so far.
+            self.connect()?;
+        }
         self.send_json(message)
     }
 

@@ -77,7 +77,7 @@ fn good_handlers() -> Result<()> {
     project.expect(2, &["plan"])?.shows(&["~ rogue::Thing[agent0,name=good0]", "drift"])?;
     project.expect(2, &["deploy"])?.says(&["updated rogue::Thing[agent0,name=good0] (text)"])?;
     ensure!(project.read("good0")? == "good");
-    let log = project.expect(0, &["log", "good0"])?;
+    let log = project.expect(0, &["log", "good0", "-v"])?;
     log.shows(&["begins good", "Calling update_resource"])
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from inmanta.ast import CompilerException, MultiException
@@ -27,14 +27,20 @@ class Finalizers:
         cls.__finalizers.append(fnc)
 
     @classmethod
-    def count(cls) -> int:
-        return len(cls.__finalizers)
+    def functions(cls) -> list[Function]:
+        """All, in the order in which they were defined."""
+        return list(cls.__finalizers)
 
     @classmethod
-    def run(cls) -> list[Exception]:
-        """Runs all, in the order in which they were defined; gives what they raised."""
+    def forget(cls, is_gone: Callable[[str], bool]) -> None:
+        """Forgets the functions of modules that are gone."""
+        cls.__finalizers = [one for one in cls.__finalizers if not is_gone(one.__module__)]
+
+    @staticmethod
+    def run(functions: Iterable[Function]) -> list[Exception]:
+        """Runs some; gives what they raised."""
         errors: list[Exception] = []
-        for function in list(cls.__finalizers):
+        for function in functions:
             try:
                 function()
             except Exception as error:
@@ -44,7 +50,7 @@ class Finalizers:
     @classmethod
     def call_finalizers(cls, should_log: bool = False) -> None:
         """Runs all. Errors are logged, or raised when all have run."""
-        errors = [CompilerException(f"Finalizer failed: {error}") for error in cls.run()]
+        errors = [CompilerException(f"Finalizer failed: {error}") for error in cls.run(cls.functions())]
         if should_log:
             for error in errors:
                 LOGGER.error(error.msg)

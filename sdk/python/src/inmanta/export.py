@@ -86,19 +86,29 @@ class Exporter:
             cls.__dep_manager.append(function)
 
     @classmethod
-    def count_dependency_managers(cls) -> int:
-        return len(cls.__dep_manager)
+    def dependency_managers(cls) -> list[Manager]:
+        return list(cls.__dep_manager)
 
     @classmethod
-    def names(cls) -> list[str]:
-        """The names of the export functions."""
-        return list(cls.__export_functions)
+    def export_functions(cls) -> dict[str, Callable[..., None]]:
+        """The export functions by name."""
+        return {name: function for name, (_, function) in cls.__export_functions.items()}
+
+    @classmethod
+    def forget(cls, is_gone: Callable[[str], bool]) -> None:
+        """Forgets the functions of modules that are gone."""
+        cls.__dep_manager = [one for one in cls.__dep_manager if not is_gone(one.__module__)]
+        cls.__export_functions = {
+            name: found for name, found in cls.__export_functions.items() if not is_gone(found[1].__module__)
+        }
 
     # What the host does with that
 
-    def run_dependency_managers(self, types: Mapping[str, Any], resources: ResourceDict) -> None:
+    def run_dependency_managers(
+        self, managers: Sequence[Manager], types: Mapping[str, Any], resources: ResourceDict
+    ) -> None:
         """Lets code add to what resources require. What it does not know yet it may leave for another time."""
-        for function in self.__dep_manager:
+        for function in managers:
             try:
                 function(types, resources)  # type: ignore[arg-type]
             except UnknownException:
@@ -146,7 +156,7 @@ class Exporter:
         return str(Config.get("config", "environment", None))
 
 
-class dependency_manager:  # noqa: N801 - modules import it under this name
+class dependency_manager:
     """Has a function add to what resources require: `@dependency_manager def f(model, resources)`."""
 
     def __init__(self, function: Manager) -> None:
@@ -157,14 +167,14 @@ class dependency_manager:  # noqa: N801 - modules import it under this name
         return self.function(*args, **kwargs)
 
 
-class code_manager:  # noqa: N801 - modules import it under this name
+class code_manager:
     """Kept for the API: which code goes where is not for modules to decide."""
 
     def __init__(self, function: Callable[[], None]) -> None:
         self.function = function
 
 
-class export:  # noqa: N801 - modules import it under this name
+class export:
     """Makes a function an export function: `@export("name", "m::Type", ...)`."""
 
     def __init__(self, name: str, *args: str) -> None:

@@ -149,7 +149,7 @@ class Context:
         return SyncClient("compiler")
 
     def run_sync(self, function: Callable[[], Awaitable[T]], timeout: int = 5) -> T:
-        """Runs something asynchronous to its end. Takes as long as `timeout` seconds, then the server counts as gone."""
+        """Runs something asynchronous to its end. After `timeout` seconds the server counts as gone."""
         import asyncio
 
         async def bounded() -> T:

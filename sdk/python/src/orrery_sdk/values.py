@@ -33,6 +33,8 @@ class Handles:
     def __init__(self) -> None:
         self._objects: list[object] = []
         self._numbers: dict[int, int] = {}
+        # Of each class, the first of all objects that are equal.
+        self._firsts: dict[type[object], list[int]] = {}
 
     def number(self, item: object) -> tuple[int, bool]:
         """The number of an object, and whether it has just got it."""
@@ -43,6 +45,22 @@ class Handles:
         self._objects.append(item)
         self._numbers[id(item)] = len(self._objects) - 1
         return len(self._objects) - 1, True
+
+    def equality(self, number: int) -> int:
+        """The number of the first object that a new one is equal to: its own, if there is none."""
+        item = self._objects[number]
+        if type(item).__eq__ is object.__eq__:
+            return number
+        firsts = self._firsts.setdefault(type(item), [])
+        for first in firsts:
+            try:
+                if item == self._objects[first]:
+                    return first
+            except Exception:
+                # Objects that cannot be compared are not the same.
+                continue
+        firsts.append(number)
+        return number
 
     def object(self, number: int) -> object:
         """The object of a number."""
@@ -197,7 +215,11 @@ class Values:
         number, new = self.handles.number(value)
         if not new:
             return {_TAG: ["o", number]}
-        return {_TAG: ["o", number, {"class": class_name(type(value)), "repr": _safe_repr(value), **more}]}
+        about = {"class": class_name(type(value)), "repr": _safe_repr(value), **more}
+        equal = self.handles.equality(number)
+        if equal != number:
+            about["eq"] = equal
+        return {_TAG: ["o", number, about]}
 
     def _encode_reference(self, value: Reference[Any], resolves_to: str | None = None) -> Any:
         target = type(value).get_reference_type()

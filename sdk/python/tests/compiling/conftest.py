@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from compiling.fake_core import FakeCore
 
+from compiling.fake_core import FakeCore
 from inmanta import references, resources
 from inmanta.compiler import Finalizers
 from inmanta.export import Exporter

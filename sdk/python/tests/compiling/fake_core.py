@@ -17,7 +17,9 @@ from orrery_sdk.wire import Closed, Wire
 ENTITY = {"name": "std::Entity", "parents": [], "slots": ["requires", "provides"], "attributes": []}
 
 
-def relation(name: str, target: str, low: int = 0, high: int | None = None, end: str | None = None) -> dict[str, Any]:
+def relation(
+    name: str, target: str, low: int = 0, high: int | None = None, end: str | None = None
+) -> dict[str, Any]:
     return {"name": name, "type": target, "low": low, "high": high, "end": end, "relation": True, "line": 1}
 
 
@@ -25,7 +27,9 @@ def attribute(name: str, kind: str) -> dict[str, Any]:
     return {"name": name, "type": kind, "relation": False, "line": 1}
 
 
-def entity(name: str, *attributes: dict[str, Any], parents: tuple[int, ...] = (0,), **more: Any) -> dict[str, Any]:
+def entity(
+    name: str, *attributes: dict[str, Any], parents: tuple[int, ...] = (0,), **more: Any
+) -> dict[str, Any]:
     """An entity as `types` lists it. All parents in these tests have the slots of std::Entity only."""
     return {
         "name": name,
@@ -69,7 +73,12 @@ class FakeCore:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(textwrap.dedent(text))
         self.modules.append(
-            {"name": name, "package": f"inmanta_plugins.{name}", "code": str(root / "plugins"), "root": str(root)}
+            {
+                "name": name,
+                "package": f"inmanta_plugins.{name}",
+                "code": str(root / "plugins"),
+                "root": str(root),
+            }
         )
 
     def start(self, **init: Any) -> dict[str, Any]:
@@ -102,7 +111,9 @@ class FakeCore:
             self._host_wire.close()
 
     def types(self, *entities: dict[str, Any], typedefs: tuple[dict[str, Any], ...] = ()) -> None:
-        self.send({"k": "types", "entities": [ENTITY, *entities], "typedefs": list(typedefs), "namespaces": ["m"]})
+        self.send(
+            {"k": "types", "entities": [ENTITY, *entities], "typedefs": list(typedefs), "namespaces": ["m"]}
+        )
 
     def send(self, message: dict[str, Any]) -> None:
         self.wire.send(message)
@@ -134,7 +145,14 @@ class FakeCore:
             self.send(answer(reply) if callable(answer) else answer)
 
     def call(self, position: int, *arguments: Any, **more: Any) -> dict[str, Any]:
-        message = {"k": "call", "p": position, "a": list(arguments), "ns": "__config__", "at": ["/p/main.cf", 3], **more}
+        message = {
+            "k": "call",
+            "p": position,
+            "a": list(arguments),
+            "ns": "__config__",
+            "at": ["/p/main.cf", 3],
+            **more,
+        }
         return self.request(message, "result", "results", "unset", "unknown", "optional", "error")
 
     def close(self) -> None:

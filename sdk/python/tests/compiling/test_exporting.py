@@ -79,7 +79,9 @@ def resource(name: object, content: object = "text", tags: object = ()) -> list[
     return [[], [], name, "ag", content, list(tags) if isinstance(tags, tuple) else tags, {"$": ["n"]}]
 
 
-def serialize(core: FakeCore, values: list[object], fields: list[str], wants_id: bool = False) -> dict[str, object]:
+def serialize(
+    core: FakeCore, values: list[object], fields: list[str], wants_id: bool = False
+) -> dict[str, object]:
     message = {"k": "serialize", "r": [[0, 1, fields, wants_id]], "x": [[1, 1, values]]}
     reply = core.request(message, "serialized")
     return reply["r"][0]
@@ -132,7 +134,12 @@ def test_errors_of_fields(core: FakeCore) -> None:
     core.module("m", CODE)
     core.start()
     core.types(RES)
-    core.answers["where"] = {"k": "where", "file": "/m.cf", "line": 3, "text": "m::Res (instantiated at /m.cf:3)"}
+    core.answers["where"] = {
+        "k": "where",
+        "file": "/m.cf",
+        "line": 3,
+        "text": "m::Res (instantiated at /m.cf:3)",
+    }
     found = {}
     for number, name in enumerate(("plugin", "python", "optional", "instance", "attribute"), 10):
         message = {"k": "serialize", "r": [[0, number, ["own"], False]], "x": [[number, 1, resource(name)]]}
@@ -164,7 +171,9 @@ def test_references_leave_the_fields(core: FakeCore) -> None:
     assert answer["fields"] == {"content": None, "tags": [{"k": None}]}
     (model,) = answer["references"]
     assert model["type"] == "m::Secret" and model["args"][0]["value"] == "pw"
-    destinations = [arg["value"] for m in answer["mutators"] for arg in m["args"] if arg["name"] == "destination"]
+    destinations = [
+        arg["value"] for m in answer["mutators"] for arg in m["args"] if arg["name"] == "destination"
+    ]
     assert sorted(destinations) == ["content", "tags[0].'k'"]
     resources = {arg["id"] for m in answer["mutators"] for arg in m["args"] if arg["name"] == "resource"}
     assert len(resources) == 1
@@ -212,7 +221,8 @@ def test_dependency_managers(core: FakeCore) -> None:
 def test_dependency_managers_that_fail(core: FakeCore) -> None:
     core.module(
         "m",
-        CODE + "\n@dependency_manager\ndef bad(model, resources):\n    next(iter(resources.values())).requires.add(3)\n",
+        CODE
+        + "\n@dependency_manager\ndef bad(model, resources):\n    next(iter(resources.values())).requires.add(3)\n",
     )
     core.start()
     core.types(RES)
@@ -240,7 +250,10 @@ def bare(exporter):
     core.types(RES)
     core.answers["instances"] = {"k": "instances", "i": [1]}
     core.answers["get"] = {"k": "got", "x": [[1, 1, resource("a")]]}
-    assert core.request({"k": "exporters", "names": ["typed"]}, "exported") == {"k": "exported", "error": None}
+    assert core.request({"k": "exporters", "names": ["typed"]}, "exported") == {
+        "k": "exported",
+        "error": None,
+    }
     error = core.request({"k": "exporters", "names": ["bare"]}, "exported")["error"]
     assert (error["class"], error["message"]) == ("ZeroDivisionError", "division by zero")
     error = core.request({"k": "exporters", "names": ["nope"]}, "exported")["error"]
@@ -314,7 +327,9 @@ def test_a_second_compile_in_the_process_begins_afresh(core: FakeCore, tmp_path_
     assert again.call(0)["v"] == 1
     # Other code under the same name, as tests write it, replaces the first.
     other = FakeCore(tmp_path_factory.mktemp("other"))
-    other.module("m", "from inmanta.plugins import plugin\n@plugin\ndef other() -> str:\n    return 'other'\n")
+    other.module(
+        "m", "from inmanta.plugins import plugin\n@plugin\ndef other() -> str:\n    return 'other'\n"
+    )
     assert [plugin["name"] for plugin in other.start()["plugins"]] == ["m::other"]
     other.types()
     assert json.dumps(other.call(0)["v"]) == '"other"'

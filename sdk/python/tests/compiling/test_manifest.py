@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from compiling.fake_core import FakeCore, attribute, entity
 
 
@@ -73,9 +74,11 @@ def test_python_annotations_are_types_of_the_language(core: FakeCore) -> None:
         @plugin
         def unions(a: int | None, b: Optional[str], c: Union[int, str], d: int | str | None, e: list[int | str]): ...
         @plugin
-        def refs(a: Reference[str], b: str | Reference[str], c: Reference, d: SecRef | str, e: dict[str, int] | None): ...
+        def refs(a: Reference[str], b: str | Reference[str], c: Reference, d: SecRef | str, e: dict[str, int] | None):
+            ...
         @plugin
-        def words(a: Annotated[int, ModelType["std::port"]], b: Annotated[DynamicProxy, ModelType["m::Pt"]], c: "T[]?"): ...
+        def words(a: Annotated[int, ModelType["std::port"]], b: Annotated[DynamicProxy, ModelType["m::Pt"]], c: "T[]?"):
+            ...
         @plugin
         def classes(a: Pt, b: NoEntity, c: set) -> list[Pt]: ...
         """,
@@ -120,7 +123,10 @@ def test_aliases(core: FakeCore) -> None:
     ],
 )
 def test_plugins_that_the_language_cannot_call(core: FakeCore, code: str, problem: str) -> None:
-    core.module("m", f"from inmanta.plugins import plugin\n@plugin\n{code}\n@plugin\ndef good() -> int:\n    return 3\n")
+    core.module(
+        "m",
+        f"from inmanta.plugins import plugin\n@plugin\n{code}\n@plugin\ndef good() -> int:\n    return 3\n",
+    )
     loaded = core.start()
     assert [plugin["problem"] for plugin in loaded["plugins"]] == [problem, None]
     core.types()
@@ -143,10 +149,17 @@ def test_modules_that_do_not_load(core: FakeCore) -> None:
                 f"No module named 'nonexistent_zz' ({where}/bad/plugins/__init__.py:1)"
             ],
         ),
-        ("m", [f"ValueError while loading plugin module inmanta_plugins.m.sub: no ({where}/m/plugins/sub.py:2)"]),
+        (
+            "m",
+            [
+                f"ValueError while loading plugin module inmanta_plugins.m.sub: no ({where}/m/plugins/sub.py:2)"
+            ],
+        ),
         (
             "ends",
-            [f"SystemExit while loading plugin module inmanta_plugins.ends: 4 ({where}/ends/plugins/__init__.py:2)"],
+            [
+                f"SystemExit while loading plugin module inmanta_plugins.ends: 4 ({where}/ends/plugins/__init__.py:2)"
+            ],
         ),
         ("syntax", loaded["problems"][3]["problems"]),
     ]
@@ -190,7 +203,9 @@ def test_resources_and_their_getters(core: FakeCore) -> None:
     }  # fmt: skip
     assert full["getters"] == ["send_event", "name", "hash", "mapped"]
     assert full["flags"] == ["receive_events", "report_only", "managed"]
-    assert bad["problem"] == "Resource version is a reserved keyword and not a valid field name, reported in Bad"
+    assert (
+        bad["problem"] == "Resource version is a reserved keyword and not a valid field name, reported in Bad"
+    )
 
 
 def test_dataclasses_are_paired_by_name(core: FakeCore) -> None:
@@ -235,7 +250,9 @@ def test_dataclasses_are_paired_by_name(core: FakeCore) -> None:
 
 
 DATACLASS = entity("std::Dataclass")
-POINT = entity("m::Pt", attribute("x", "int"), attribute("label", "string?"), attribute("tags", "string[]"), parents=(1,))
+POINT = entity(
+    "m::Pt", attribute("x", "int"), attribute("label", "string?"), attribute("tags", "string[]"), parents=(1,)
+)
 POINT_CODE = """
 import dataclasses
 from typing import Annotated
@@ -297,7 +314,10 @@ def test_dataclasses_with_values_that_are_missing(core: FakeCore) -> None:
     core.module("m", POINT_CODE, POINT_MODEL)
     core.start()
     core.types(DATACLASS, POINT)
-    assert core.call(1, {"$": ["i", 3]}, x=[[3, 2, [[], [], {"$": ["p", 5]}, None, []]]]) == {"k": "unset", "cells": [5]}
+    assert core.call(1, {"$": ["i", 3]}, x=[[3, 2, [[], [], {"$": ["p", 5]}, None, []]]]) == {
+        "k": "unset",
+        "cells": [5],
+    }
     reply = core.call(1, {"$": ["i", 4]}, x=[[4, 2, [[], [], {"$": ["u", 5]}, None, []]]])
     assert (reply["kind"], reply["message"]) == (
         "runtime",

@@ -70,8 +70,9 @@ pub(super) fn prepare(
     given: &ProjectOptions,
     limits: &LimitOptions,
     quiet: bool,
+    state: &StateOptions,
 ) -> Result<Prepared, Exit> {
-    let mut work = super::compile::compile(given, limits);
+    let mut work = super::compile::compile(given, limits, Some(state));
     let exported = work.export(&Registry::native());
     let code = work.code();
     let Work { project, compiled, host, .. } = work;
@@ -169,7 +170,7 @@ pub(super) fn prepare_and_open(
             // Without a thread, it is opened later.
             std::thread::Builder::new().name("opener".to_owned()).spawn_scoped(scope, read).ok()
         });
-        let prepared = prepare(given, limits, quiet);
+        let prepared = prepare(given, limits, quiet, state);
         let opened = opening.and_then(|thread| thread.join().ok());
         Ok((prepared?, opened))
     })

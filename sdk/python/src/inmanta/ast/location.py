@@ -35,7 +35,7 @@ class Location:
 class Range(Location):
     """A part of a file: from a column of one line to a column of the same or a later one."""
 
-    __slots__ = ("start_char", "end_lnr", "end_char")
+    __slots__ = ("end_char", "end_lnr", "start_char")
 
     def __init__(self, file: str, start_lnr: int, start_char: int, end_lnr: int, end_char: int) -> None:
         super().__init__(file, start_lnr)

@@ -91,7 +91,7 @@ class ProxyContext:
     :param allow_reference_values: the code has said what it wants; None if it has not.
     """
 
-    __slots__ = ("path", "validated", "allow_reference_values")
+    __slots__ = ("allow_reference_values", "path", "validated")
 
     def __init__(
         self, *, path: str, validated: bool = True, allow_reference_values: bool | None = None
@@ -272,7 +272,7 @@ class SequenceProxy(DynamicProxy, JSONSerializable):
         return IteratorProxy(enumerate(self._get_instance()), context=self._get_context(), sequence=True)
 
     def json_serialization_step(self) -> list[Any]:
-        return [item for item in self]
+        return list(self)
 
 
 class DictProxy(DynamicProxy, Mapping, JSONSerializable):  # type: ignore[type-arg]
@@ -334,7 +334,7 @@ class IteratorProxy(DynamicProxy, Iterator):  # type: ignore[type-arg]
 def _prefetch(values: object) -> None:
     """Who loops over instances will read them: they are asked for together."""
     if isinstance(values, list) and len(values) > 1:
-        strangers = [value for value in values if isinstance(value, Instance) and value._told is None]
+        strangers = [value for value in values if isinstance(value, Instance) and not value.is_told()]
         if len(strangers) > 1:
             strangers[0]._source.fetch(strangers)
 

@@ -146,9 +146,9 @@ class AttributeVariable(ResultVariable):
 class Instance(Locatable):
     """An instance of an entity. There is one object for each instance, so identity is equality."""
 
-    def __init__(self, number: int, entity: Entity, source: Source) -> None:
+    def __init__(self, number: int, source: Source) -> None:
         self.number = number
-        self.type = entity
+        self._entity: Entity | None = None
         # The Python object that a dataclass instance was made of, if it was.
         self.made_of: object | None = None
         self._source = source
@@ -157,10 +157,23 @@ class Instance(Locatable):
         self._values: dict[str, object] = {}
         self._where: tuple[Location, str] | None = None
 
-    def tell(self, values: list[Any]) -> None:
+    @property
+    def type(self) -> Entity:
+        """Its entity. An instance that was only mentioned is asked for."""
+        if self._entity is None:
+            self._source.fetch([self])
+        assert self._entity is not None
+        return self._entity
+
+    def tell(self, entity: Entity, values: list[Any]) -> None:
         """Takes what the core says about the slots, in the order of the entity's slots."""
+        self._entity = entity
         self._told = values
         self._told_in = self._source.epoch
+
+    def is_told(self) -> bool:
+        """Whether the core has said anything about it."""
+        return self._told is not None
 
     def slot(self, name: str) -> object:
         """What is known about a slot now: its value, Pending or NoValue. The core is asked if need be."""

@@ -52,9 +52,14 @@ class _Call:
 
     async def _run(self) -> Result:
         import asyncio
+        import contextvars
 
+        # The thread that makes the call has to know for which operation it does.
+        context = contextvars.copy_context()
         loop = asyncio.get_running_loop()
-        code, result = await loop.run_in_executor(None, server.call, self._method, self._arguments)
+        code, result = await loop.run_in_executor(
+            None, context.run, server.call, self._method, self._arguments
+        )
         return Result(code, result)
 
     async def value(self) -> Any:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from inmanta.ast import Location, Locatable, Namespace, Range, RuntimeException
+from inmanta.ast import Locatable, Location, Namespace, Range, RuntimeException
 from inmanta.ast.entity import Entity
 from inmanta.execute.proxy import DynamicProxy, ProxyContext
 from inmanta.execute.runtime import Instance, QueueScheduler, Resolver, ResultVariable
@@ -67,14 +67,17 @@ class Calls:
         except BaseException as error:
             if isinstance(error, WireError) or type(error).__module__ == "orrery_sdk.wire":
                 raise
-            return failures.answer(error, self._host.values)
+            answer = failures.answer(error, self._host.values)
+            if answer["k"] == "error":
+                self._host.raised.append(error)
+            return answer
 
-    def _arguments(
-        self, hosted: HostedPlugin, message: Message
-    ) -> tuple[list[object], dict[str, object]]:
+    def _arguments(self, hosted: HostedPlugin, message: Message) -> tuple[list[object], dict[str, object]]:
         given = message.get("a") or []
         if len(given) != len(hosted.params):
-            raise WireError(f"{hosted.plugin.get_full_name()} has {len(hosted.params)} parameters, got {len(given)}")
+            raise WireError(
+                f"{hosted.plugin.get_full_name()} has {len(hosted.params)} parameters, got {len(given)}"
+            )
         omitted = set(message.get("o") or ())
         decode = self._host.values.decode
         args: list[object] = []

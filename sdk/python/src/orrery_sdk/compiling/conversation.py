@@ -6,6 +6,7 @@ While the host answers a request it may ask things itself; what the core needs f
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ class Conversation:
     def __init__(self, wire: Wire, answer: Handler) -> None:
         self._wire = wire
         self._answer = answer
+        # Plugins may use threads. Only one question is open at a time, whoever asks.
+        self._asking = threading.RLock()
         self.output = Output(self)
 
     def tell(self, message: Message) -> None:
@@ -29,12 +32,13 @@ class Conversation:
 
     def ask(self, message: Message, *kinds: str) -> Message:
         """Sends a request and gives its answer, which has to be of one of these kinds."""
-        self.tell(message)
-        while True:
-            reply = self._wire.receive()
-            if reply["k"] in kinds:
-                return reply
-            self._serve(reply)
+        with self._asking:
+            self.tell(message)
+            while True:
+                reply = self._wire.receive()
+                if reply["k"] in kinds:
+                    return reply
+                self._serve(reply)
 
     def serve_until(self, stop: Callable[[], bool]) -> None:
         """Answers requests until this holds after one of them."""

@@ -56,6 +56,8 @@ class Exporting:
 
     def __init__(self, host: CompileHost) -> None:
         self._host = host
+        # Resources whose requirements are to be managed, as far as they have come.
+        self._managed: list[list[Any]] = []
 
     def serialize(self, message: Message) -> Message:
         return {"k": "serialized", "r": [self._resource(item) for item in message.get("r") or ()]}
@@ -96,6 +98,7 @@ class Exporting:
         except (Closed, WireError, KeyboardInterrupt):
             raise
         except BaseException as error:
+            self._host.raised.append(error)
             return {"error": _field_error(error, field)}
 
     def _identify(self, found: ResourceClass, proxy: DynamicProxy) -> str:
@@ -113,31 +116,35 @@ class Exporting:
 
     # Requirements
 
-    def requires(self, message: Message) -> Message:
-        resources = self._resources(message.get("r") or [])
+    def requires(self, message: Message) -> Message | None:
+        self._managed.extend(message.get("r") or [])
+        if message.get("more"):
+            return None
+        items, self._managed = self._managed, []
+        resources = self._resources(items)
         before = [{str(entry) for entry in resource.requires} for resource in resources]
         by_id: ResourceDict = {resource.id: resource for resource in resources}
         exporter = self._host.exporter
         exporter.resources = by_id
         try:
-            exporter.run_dependency_managers(self._host.all_types(), by_id)
+            exporter.run_dependency_managers(self._host.manifest.managers, self._host.all_types(), by_id)
             after = [_required(resource) for resource in resources]
         except (Closed, WireError, KeyboardInterrupt):
             raise
         except BaseException as error:
+            self._host.raised.append(error)
             return {"k": "required", "r": [], "error": failures.describe(error)}
-        changed = [
-            [position, ids] for position, ids in enumerate(after) if set(ids) != before[position]
-        ]
+        changed = [[position, ids] for position, ids in enumerate(after) if set(ids) != before[position]]
         return {"k": "required", "r": changed, "error": None}
 
     def _resources(self, items: list[list[Any]]) -> list[Resource]:
         made: list[Resource] = []
         for position, number, fields, _ in items:
-            found = self._class(position)
-            resource = found.cls(Id.parse_id(fields["id"]))
+            # What the core exports by itself has no class here: its fields are plain attributes.
+            cls = Resource if position is None else self._class(position).cls
+            resource = cls(Id.parse_id(fields["id"]))
             for name, value in fields.items():
-                if name in found.cls.fields:
+                if name != "id" and (position is None or name in cls.fields):
                     setattr(resource, name, value)
             resource.model = DynamicProxy.return_value(self._host.instance(number))
             made.append(resource)
@@ -162,7 +169,7 @@ class Exporting:
         return {"k": "exported", "error": None}
 
     def finalize(self, message: Message) -> Message:
-        errors = [str(error) for error in Finalizers.run()]
+        errors = [str(error) for error in Finalizers.run(self._host.manifest.finalizers)]
         unknowns = [
             {
                 "resource": str(item.get("resource", "")),

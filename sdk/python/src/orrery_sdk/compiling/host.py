@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -49,9 +50,7 @@ def run(wire: Wire, session: Session) -> int:
 class CompileHost:
     """One compile. Works in any process: that of a host, or that of a test."""
 
-    def __init__(
-        self, wire: Wire, session: Session, refs: Mapping[object, object] | None = None
-    ) -> None:
+    def __init__(self, wire: Wire, session: Session, refs: Mapping[object, object] | None = None) -> None:
         self.session = session
         self.conversation = Conversation(wire, self._answer)
         # What is not there yet may be there in the next call; within one, nothing changes.
@@ -59,7 +58,7 @@ class CompileHost:
         self._depth = 0
         self._surrounded = False
         self._instances: dict[int, Instance] = {}
-        self.types = TypeTable(self._instances_of, self._fits)
+        self.types = TypeTable(self.instances_of, self._fits)
         self.manifest = Manifest([], self.types.namespace)
         self.values = Values(self.instance, lambda kind, where: self.manifest.type_text(kind, where))
         self.compiler = HostedCompiler(self, refs)
@@ -75,7 +74,11 @@ class CompileHost:
             "requires": self.exporting.requires,
             "exporters": self.exporting.exporters,
             "finalize": self.exporting.finalize,
+            "compiled": self._take_outcome,
         }
+        # What came of the compile, if this process is a test; and what code of modules has raised in it.
+        self.compiled: Message | None = None
+        self.raised: deque[BaseException] = deque(maxlen=20)
 
     # The course of a compile
 
@@ -97,6 +100,15 @@ class CompileHost:
     def serve(self) -> None:
         """Answers the core until it closes the connection, which raises wire.Closed."""
         self.conversation.serve()
+
+    def serve_compile(self) -> Message:
+        """Answers the core until it says what came of the compile. It can be asked about the model afterwards."""
+        self.conversation.serve_until(lambda: self.compiled is not None)
+        assert self.compiled is not None
+        return self.compiled
+
+    def _take_outcome(self, message: Message) -> None:
+        self.compiled = message
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
@@ -148,29 +160,24 @@ class CompileHost:
     # Instances
 
     def instance(self, number: int) -> Instance:
-        """The instance of a number. What is not known of it is asked for."""
+        """The instance of a number. What is not known of it is asked for when somebody looks."""
         known = self._instances.get(number)
-        if known is not None:
-            return known
-        got = self.conversation.ask({"k": "get", "i": [number]}, "got")
-        self.tell_instances(got.get("x"))
-        try:
-            return self._instances[number]
-        except KeyError:
-            raise WireError(f"the core says nothing of the instance {number}") from None
+        if known is None:
+            known = Instance(number, self)
+            self._instances[number] = known
+        return known
 
     def tell_instances(self, told: Any) -> None:
         """Takes what the core says about instances."""
         for number, entity, values in told or ():
-            known = self._instances.get(number)
-            if known is None:
-                known = Instance(number, self.types.entity(entity), self)
-                self._instances[number] = known
-            known.tell(values)
+            self.instance(number).tell(self.types.entity(entity), values)
 
     def fetch(self, instances: Sequence[Instance]) -> None:
         got = self.conversation.ask({"k": "get", "i": [one.number for one in instances]}, "got")
         self.tell_instances(got.get("x"))
+        for one in instances:
+            if not one.is_told():
+                raise WireError(f"the core says nothing of the instance {one.number}")
 
     def decode(self, value: Any) -> Any:
         return self.values.decode(value)
@@ -179,21 +186,23 @@ class CompileHost:
         reply = self.conversation.ask({"k": "where", "i": instance.number}, "where")
         return Location(reply.get("file") or "", reply.get("line") or 0), reply.get("text") or ""
 
-    def _instances_of(self, entity: Entity | None) -> list[Instance]:
+    def instances_of(self, entity: Entity | None) -> list[Instance]:
         name = None if entity is None else entity.get_full_name()
         reply = self.conversation.ask({"k": "instances", "type": name}, "instances")
-        numbers = reply.get("i") or []
-        strangers = [number for number in numbers if number not in self._instances]
+        instances = [self.instance(number) for number in reply.get("i") or []]
+        strangers = [one for one in instances if not one.is_told()]
         if strangers:
-            got = self.conversation.ask({"k": "get", "i": strangers}, "got")
-            self.tell_instances(got.get("x"))
-        return [self.instance(number) for number in numbers]
+            self.fetch(strangers)
+        return instances
 
     # What code may ask
 
-    def lookup(self, name: str) -> ResultVariable:
-        """A variable as the caller sees it; raises NotFoundException if it sees none."""
-        reply = self.conversation.ask({"k": "lookup", "name": name}, "found", "absent")
+    def lookup(self, name: str, namespace: str | None = None) -> ResultVariable:
+        """A variable as the caller sees it, or one of a namespace; raises NotFoundException if there is none."""
+        request = {"k": "lookup", "name": name}
+        if namespace is not None:
+            request["ns"] = namespace
+        reply = self.conversation.ask(request, "found", "absent")
         if reply["k"] == "absent":
             raise NotFoundException(None, name, f"variable {name.rpartition('::')[2]} not found")
         self.tell_instances(reply.get("x"))

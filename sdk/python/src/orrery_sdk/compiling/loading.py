@@ -10,10 +10,13 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from inmanta.compiler import Finalizers
+from inmanta.export import Exporter
+from inmanta.plugins import PluginMeta
 from orrery_sdk.loading import HostedModule, Problem, module_files
 
 _RESET_HOOK = "inmanta_reset_state"
-_ENTITY = re.compile(r"^\s*entity\s+([\w-]+)", re.MULTILINE)
+_ENTITY = re.compile(r"^\s*entity\s+([\w-]+)([^:]*(?:::[^:]*)*):(?!:)", re.MULTILINE)
 
 
 def load(modules: Sequence[HostedModule], guard: Callable[[Callable[[], Any]], Any]) -> list[Problem]:
@@ -70,11 +73,15 @@ def forget_moved(modules: Sequence[HostedModule]) -> None:
 
 def unload(package: str) -> None:
     """Forgets a package and everything that its code has registered."""
-    from inmanta.plugins import PluginMeta
-
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         del sys.modules[name]
     PluginMeta.clear(package.partition(".")[2].replace(".", "::"))
+
+    def is_gone(module: str) -> bool:
+        return module == package or module.startswith(f"{package}.")
+
+    Exporter.forget(is_gone)
+    Finalizers.forget(is_gone)
     importlib.invalidate_caches()
 
 
@@ -88,13 +95,13 @@ def reset_state(modules: Iterable[HostedModule]) -> None:
                     value()
 
 
-def entities_of(module: HostedModule) -> dict[str, set[str]]:
-    """The names of the entities that the model of a module declares, by namespace.
+def entities_of(module: HostedModule) -> dict[str, dict[str, bool]]:
+    """The names of the entities that the model of a module declares, by namespace, and whether each says `Dataclass`.
 
     Classes are counterparts of entities by name. Whether there is such an entity has to be known before the core
     has read the model, so this looks at the text; a name too many does no harm.
     """
-    found: dict[str, set[str]] = {}
+    found: dict[str, dict[str, bool]] = {}
     root = os.path.join(module.root, "model")
     for directory, folders, files in os.walk(root):
         folders.sort()
@@ -106,9 +113,9 @@ def entities_of(module: HostedModule) -> dict[str, set[str]]:
                 parts.pop()
             try:
                 with open(os.path.join(directory, file), encoding="utf-8", errors="replace") as stream:
-                    names = set(_ENTITY.findall(stream.read()))
+                    names = {name: "Dataclass" in parents for name, parents in _ENTITY.findall(stream.read())}
             except OSError:
                 continue
             if names:
-                found.setdefault("::".join([module.name, *parts]), set()).update(names)
+                found.setdefault("::".join([module.name, *parts]), {}).update(names)
     return found

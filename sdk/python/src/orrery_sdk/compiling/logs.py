@@ -19,7 +19,12 @@ class _ToCore(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._conversation.tell(
-            {"k": "warn", "text": record.getMessage(), "level": record.levelname.lower(), "logger": record.name}
+            {
+                "k": "warn",
+                "text": record.getMessage(),
+                "level": record.levelname.lower(),
+                "logger": record.name,
+            }
         )
 
 
@@ -33,7 +38,12 @@ def logs_to_core(conversation: Conversation) -> Iterator[None]:
 
     def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
         conversation.tell(
-            {"k": "warn", "text": f"{category.__name__}: {message}", "level": "warning", "logger": "py.warnings"}
+            {
+                "k": "warn",
+                "text": f"{category.__name__}: {message}",
+                "level": "warning",
+                "logger": "py.warnings",
+            }
         )
 
     warnings.showwarning = show

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from inmanta.ast import CompilerException
-from inmanta.compiler import Finalizers
-from inmanta.export import Exporter
+from inmanta.compiler import Finalizers, Function
+from inmanta.export import Exporter, Manager
 from inmanta.plugins import Plugin, PluginArgument, PluginMeta
 from inmanta.references import mutator, reference
 from inmanta.resources import ManagedResource, Resource, resource
@@ -58,13 +58,17 @@ class Manifest:
         self.plugins: list[HostedPlugin] = []
         self.resources: list[ResourceClass] = []
         self.dataclasses: dict[str, type[object]] = {}
+        self.managers: list[Manager] = []
+        self.finalizers: list[Function] = []
         self.warnings: list[str] = []
         self._modules = modules
         self._namespace = namespace
         self._entities: dict[str, set[str]] = {}
+        self._declared_dataclasses: set[str] = set()
         for module in modules:
             for name, found in entities_of(module).items():
                 self._entities.setdefault(name, set()).update(found)
+                self._declared_dataclasses |= {f"{name}::{one}" for one, is_data in found.items() if is_data}
         self.annotations = Annotations(self._is_entity, self._warn)
 
     def _warn(self, text: str) -> None:
@@ -77,6 +81,9 @@ class Manifest:
         return cls.__name__ in self._entities.get(cls.__module__.partition(".")[2].replace(".", "::"), ())
 
     def _belongs(self, module: str) -> bool:
+        """Whether code is of this compile: not that of a module which only an earlier one in this process used."""
+        if not module.startswith("inmanta_plugins."):
+            return True
         return any(module == one.package or module.startswith(f"{one.package}.") for one in self._modules)
 
     def collect(self, problems: list[Problem]) -> dict[str, Any]:
@@ -90,6 +97,11 @@ class Manifest:
             if self._belongs(cls.__module__)
         ]
         classes = self._dataclasses()
+        self.managers = [one for one in Exporter.dependency_managers() if self._belongs(one.__module__)]
+        self.finalizers = [one for one in Finalizers.functions() if self._belongs(one.__module__)]
+        exporters = [
+            name for name, one in Exporter.export_functions().items() if self._belongs(one.__module__)
+        ]
         return {
             "k": "loaded",
             "problems": problems,
@@ -100,9 +112,9 @@ class Manifest:
             "references": [name for name, _ in reference.get_references()],
             "mutators": [name for name, _ in mutator.get_mutators()],
             "dataclasses": classes,
-            "managers": Exporter.count_dependency_managers(),
-            "finalizers": Finalizers.count(),
-            "exporters": Exporter.names(),
+            "managers": len(self.managers),
+            "finalizers": len(self.finalizers),
+            "exporters": exporters,
         }
 
     # Plugins
@@ -180,7 +192,8 @@ class Manifest:
                 continue
             for name in sorted(self._entities[namespace]):
                 cls = vars(module).get(name)
-                if isinstance(cls, type):
+                wanted = f"{namespace}::{name}" in self._declared_dataclasses
+                if isinstance(cls, type) and (wanted or dataclasses.is_dataclass(cls)):
                     entries.append(self._dataclass(f"{namespace}::{name}", cls))
         return entries
 
@@ -302,4 +315,3 @@ def _source(item: Any) -> tuple[str | None, int | None]:
     code = getattr(inspect.unwrap(item), "__code__", None)
     # The first line of a function is that of its decorator.
     return (None, None) if code is None else (code.co_filename, code.co_firstlineno + 1)
-

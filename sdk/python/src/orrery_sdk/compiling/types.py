@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from inmanta.ast import Location, Namespace
 from inmanta.ast.attribute import Attribute, RelationAttribute
 from inmanta.ast.entity import Entity, EntityData
-from inmanta.ast.type import ConstraintType, Type, parse_type
 from inmanta.ast.type import Any as AnyValue
+from inmanta.ast.type import ConstraintType, Type, parse_type
 from orrery_sdk.wire import Message, WireError
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-
 from handler_host import HandlerHost, HostGone, resource
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PROBES = Path(os.environ.get("ORRERY_PROBES", ROOT.parent / "shared" / "spec" / "cases" / "probes"))
 
 pytestmark = pytest.mark.skipif(

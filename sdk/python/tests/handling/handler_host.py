@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-SOURCE = Path(__file__).resolve().parent.parent / "src"
+SOURCE = Path(__file__).resolve().parent.parent.parent / "src"
 PATIENCE_S = 30.0
 
 Message = dict[str, Any]

@@ -1,0 +1,85 @@
+"""The pytest plugin: the fixture `project`, with which modules are tested.
+
+The program `orrery` is looked for in PATH, or ORRERY_BIN has its path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from orrery_sdk.testing.project import Project
+
+# Options that suites of modules bring with them; what they ask for goes without saying here.
+_ACCEPTED = (
+    "--use-module-in-place",
+    "--no-load-plugins",
+    "--no-strict-deps-check",
+    "--pip-pre",
+)
+_ACCEPTED_WITH_VALUE = ("--venv", "--module_repo", "--install_mode", "--pip-index-url")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("orrery", "testing modules with orrery")
+    for name in _ACCEPTED:
+        group.addoption(name, action="store_true", default=False, help="accepted, without effect")
+    for name in _ACCEPTED_WITH_VALUE:
+        group.addoption(name, action="append", default=[], help="accepted, without effect")
+
+
+@pytest.fixture
+def project_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Project]]:
+    """Makes projects."""
+    import inmanta
+    from orrery_sdk.testing.project import Project
+
+    before = inmanta.RUNNING_TESTS
+    inmanta.RUNNING_TESTS = True
+    made: list[Project] = []
+
+    def make() -> Project:
+        made.append(Project(str(tmp_path_factory.mktemp("project"))))
+        return made[-1]
+
+    yield make
+    for project in made:
+        project.clean()
+    inmanta.RUNNING_TESTS = before
+
+
+@pytest.fixture
+def project(project_factory: Callable[[], Project]) -> Project:
+    """A project of the test's own, with the module `unittest` and nothing else in it."""
+    return project_factory()
+
+
+@pytest.fixture
+def project_no_plugins(project_factory: Callable[[], Project]) -> Project:
+    """The same as `project`: code is loaded when a model needs it, not before."""
+    return project_factory()
+
+
+@pytest.fixture
+def inmanta_state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A directory for what agents keep."""
+    from inmanta.config import Config
+
+    directory = tmp_path / "state"
+    directory.mkdir()
+    Config.set("config", "state-dir", str(directory))
+    return str(directory)
+
+
+@pytest.fixture
+def set_cwd(project: Project) -> Iterator[None]:
+    """The test runs in the directory of its project."""
+    before = os.getcwd()
+    os.chdir(project._test_project_dir)
+    yield
+    os.chdir(before)
