@@ -151,7 +151,8 @@ impl Place<'_> {
             config: serde_json::Map::new(),
             modules: set.modules.clone(),
         };
-        let memory_max = (self.run.host_memory > 0).then(|| self.run.host_memory << 20);
+        let memory = self.run.host_memory.saturating_mul(1 << 20);
+        let memory_max = (memory > 0).then_some(memory);
         let limits = Limits { memory_max, ..Limits::default() };
         let command = python::host_command(&program, "python")?;
         let hosts = HandlerHosts::new(command, init, services, limits).with_uris(uris(resources));
