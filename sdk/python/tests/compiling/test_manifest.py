@@ -289,6 +289,9 @@ def ref() -> Reference[Pt]:
 @plugin
 def either(p: Reference[Pt] | Pt) -> str:
     return type(p).__name__
+@plugin
+def shapes(p: Pt | list[Pt] | dict[str, Pt] | None) -> str:
+    return type(p).__name__
 """
 POINT_MODEL = "entity Pt extends std::Dataclass:\nend\n"
 
@@ -308,6 +311,8 @@ def test_dataclasses_are_converted(core: FakeCore) -> None:
     both = "[[Pt(x=1, label=None, tags=['t'])], [Pt(x=4, label='l', tags=[])]]"
     assert core.call(3, [made], [written])["v"] == both
     assert core.call(4, made, made)["v"] == "DynamicProxyDynamicProxy"
+    shapes = [core.call(7, value)["v"] for value in (made, [made], {"a": made}, None)]
+    assert shapes == ["Pt", "list", "dict", "NoneType"]
 
 
 def test_dataclasses_with_values_that_are_missing(core: FakeCore) -> None:

@@ -21,6 +21,7 @@ from inmanta.resources import (
     Resource,
     ResourceException,
 )
+from inmanta.resources import resource as registered
 from inmanta.util import internal_json_encoder
 from orrery_sdk.compiling import failures
 from orrery_sdk.compiling.manifest import ResourceClass
@@ -134,10 +135,16 @@ class Exporting:
     def _resources(self, items: list[list[Any]]) -> list[Resource]:
         made: list[Resource] = []
         for position, number, fields, _ in items:
-            found = self._class(position)
-            resource = found.cls(Id.parse_id(fields["id"]))
+            identifier = Id.parse_id(fields["id"])
+            # What the core exports by itself has no class in the manifest.
+            known = (
+                registered.get_class(identifier.entity_type)[0]
+                if position is None
+                else self._class(position).cls
+            )
+            resource = (known or Resource)(identifier)
             for name, value in fields.items():
-                if name in found.cls.fields:
+                if name in type(resource).fields or (known is None and name not in ("id", "requires")):
                     setattr(resource, name, value)
             resource.model = DynamicProxy.return_value(self._host.instance(number))
             made.append(resource)
