@@ -338,7 +338,7 @@ def test_a_reference_to_a_dataclass_is_an_instance_of_references(core: FakeCore)
     word, name, fields, handle = core.call(5)["v"]["$"]
     assert (word, name) == ("c", "m::Pt")
     assert {key: value["$"][2]["ref"] for key, value in fields.items()} == {
-        "x": "int", "label": "string?", "tags": "string[]",
+        "x": "int", "label": "string", "tags": "string[]",
     }  # fmt: skip
     told = [[1, 2, [[], [], fields["x"], fields["label"], fields["tags"]]]]
     assert core.call(6, {"$": ["c", 1, handle]}, x=told)["v"] == "PtRef"

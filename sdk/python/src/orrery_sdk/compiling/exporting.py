@@ -57,6 +57,8 @@ class Exporting:
 
     def __init__(self, host: CompileHost) -> None:
         self._host = host
+        # What has come so far of a list that is sent in several messages.
+        self._listed: list[list[Any]] = []
 
     def serialize(self, message: Message) -> Message:
         return {"k": "serialized", "r": [self._resource(item) for item in message.get("r") or ()]}
@@ -115,8 +117,12 @@ class Exporting:
 
     # Requirements
 
-    def requires(self, message: Message) -> Message:
-        resources = self._resources(message.get("r") or [])
+    def requires(self, message: Message) -> Message | None:
+        self._listed += message.get("r") or []
+        if message.get("more"):
+            return None
+        listed, self._listed = self._listed, []
+        resources = self._resources(listed)
         before = [{str(entry) for entry in resource.requires} for resource in resources]
         by_id: ResourceDict = {resource.id: resource for resource in resources}
         exporter = self._host.exporter

@@ -69,7 +69,6 @@ class CompileHost:
             "types": self._take_types,
             "call": self.calls.one,
             "calls": self._many,
-            "equal": self._equal,
             "serialize": self.exporting.serialize,
             "requires": self.exporting.requires,
             "exporters": self.exporting.exporters,
@@ -149,13 +148,6 @@ class CompileHost:
 
     def _many(self, message: Message) -> Message:
         return {"k": "results", "r": [self.calls.one(call) for call in message.get("c") or ()]}
-
-    def _equal(self, message: Message) -> Message:
-        handles = self.values.handles
-        return {
-            "k": "equal",
-            "v": [_equal(handles.object(one), handles.object(other)) for one, other in message["pairs"]],
-        }
 
     # Instances
 
@@ -260,14 +252,6 @@ def plugin_result(reply: Message, name: str, host: CompileHost) -> object:
     if reply.get("kind") == "runtime":
         raise RuntimeException(None, message)
     raise Exception(f"{reply.get('class')}: {message}")
-
-
-def _equal(one: object, other: object) -> bool:
-    try:
-        return bool(one == other)
-    except Exception:
-        # Objects that cannot be compared are not the same.
-        return one is other
 
 
 class HostedCompiler(Compiler):
