@@ -84,8 +84,11 @@ fn host(options: &Options, origin: Option<Origin>) -> CompileHost {
         }))
     });
     let project = absolute(&options.project_dir);
+    let tests = matches!(origin, Origin::Socket(_));
     let setting = Setting {
-        environment: Some(environment_id(&project)),
+        tests,
+        // Tests say themselves whether there is one.
+        environment: (!tests).then(|| environment_id(&project)),
         data: project.join("data"),
         files: project.join(state::DIRECTORY).join("files"),
         project,
