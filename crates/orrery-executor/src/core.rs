@@ -315,6 +315,7 @@ impl Core {
             agent: start.agent,
             stop,
             started: now,
+            version: self.desired.version,
             reason: start.reason,
             skip,
             deployed_before,

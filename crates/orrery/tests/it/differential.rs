@@ -21,6 +21,7 @@ mod crashes;
 mod deploys;
 mod documents;
 mod failures;
+mod hosts;
 mod inspection;
 mod models;
 mod own_outcomes;
@@ -72,6 +73,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(deploys::trials());
     trials.extend(failures::trials());
     trials.extend(crashes::trials());
+    trials.extend(hosts::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     lists.own.write(|id| lists.differs.names(id))?;
     eprintln!("{compared} cases are to agree with the reference, {differing} differ on purpose\n");
