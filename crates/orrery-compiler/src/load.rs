@@ -266,7 +266,7 @@ fn bare(class: &'static str, text: impl Into<String>) -> Box<CompileError> {
 }
 
 /// Requirements are not acted on here, but have to be well-formed.
-fn check_requirements(requirements: &[String]) -> Result<()> {
+pub(crate) fn check_requirements(requirements: &[String]) -> Result<()> {
     let help = "this is one of the requirements in project.yml or module.yml";
     requirements.iter().try_for_each(|requirement| {
         versions::check_requirement(requirement).map_err(|text| {
