@@ -143,7 +143,11 @@ impl<'f> Loader<'f> {
                  `inmanta module add --v2` and to install all the project's dependencies with \
                  `inmanta project install`."
             );
-            let error = CompileError::new("ModuleNotFoundException", text).help(self.searched());
+            let help = format!(
+                "{}; if it is a published one, `orrery modules add {name}` installs it",
+                self.searched()
+            );
+            let error = CompileError::new("ModuleNotFoundException", text).help(help);
             return Err(LoadFailure::Module(error));
         };
         let warnings = located.warnings.into_iter().map(|(class, text)| (class, text, None));
@@ -164,7 +168,7 @@ impl<'f> Loader<'f> {
             Some(environment) => {
                 format!("{} (which is no Python environment)", environment.dir.display())
             }
-            None => "no Python environment (activate one, or name it with --python-env)".into(),
+            None => "no Python environment".into(),
         });
         format!("it was looked for in {}", places.join("; "))
     }

@@ -137,7 +137,14 @@ pub(crate) struct NewModule {
 }
 
 /// The Python SDK that modules import
+///
+/// Compiling, deploying and `orrery modules install` bring it themselves; these commands are for other
+/// tools and environments.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  pip install \"$(orrery sdk wheel)\"              into an environment of your own
+  PYTHONPATH=\"$(orrery sdk path)\" mypy plugins   without installing it")]
 pub(crate) struct Sdk {
     #[command(subcommand)]
     pub(crate) action: SdkAction,
@@ -145,6 +152,12 @@ pub(crate) struct Sdk {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SdkAction {
-    /// Print the directory of the SDK, for `pip install $(orrery sdk path)`
+    /// Print the directory that holds its packages
     Path,
+    /// Write it as a wheel, and print the path
+    Wheel {
+        /// Where the wheel is to be
+        #[arg(default_value = "dist", value_hint = ValueHint::DirPath)]
+        directory: PathBuf,
+    },
 }

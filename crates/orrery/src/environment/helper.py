@@ -47,42 +47,37 @@ def write_wheel(directory: str, name: str, version: str, files: dict[str, bytes]
     return str(target)
 
 
-def stand_in(directory: str, name: str, version: str) -> dict:
-    """A package that is nothing but its name: what depends on it can be installed, and gets no code."""
-    summary = f"Summary: Stands for {name} in environments that Orrery runs; it holds no code"
-    return {"file": write_wheel(directory, name, version, {}, [summary])}
+def stand_ins(directory: str, names_and_versions: list[str]) -> dict:
+    """Packages that are nothing but names: what depends on them can be installed, and gets no code."""
+    written = []
+    for name, version in zip(names_and_versions[::2], names_and_versions[1::2], strict=True):
+        summary = f"Summary: Stands for {name} in environments that Orrery runs; it holds no code"
+        written.append(write_wheel(directory, name, version, {}, [summary]))
+    return {"files": written}
 
 
-def sdk_wheel(source: str, directory: str) -> dict:
+def sdk_wheel(source: str, version: str, directory: str) -> dict:
     """The SDK as a wheel. The version tells its content, so that the installer sees when it changed."""
-    import tomllib
-
     root = pathlib.Path(source)
-    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
-    packages = root / "src"
     files = {}
-    for path in sorted(packages.rglob("*")):
-        inside = path.relative_to(packages)
-        hidden = any(part == "__pycache__" or part.endswith(".egg-info") for part in inside.parts)
-        if path.is_file() and not hidden:
+    for path in sorted(root.rglob("*")):
+        inside = path.relative_to(root)
+        made = any(part == "__pycache__" or part.endswith(".egg-info") for part in inside.parts)
+        if path.is_file() and not made:
             files[inside.as_posix()] = path.read_bytes()
     digest = hashlib.sha256()
     for name, data in files.items():
         digest.update(f"{name}\0{len(data)}\0".encode())
         digest.update(data)
-    lines = []
-    for group, entries in project.get("entry-points", {}).items():
-        lines.append(f"[{group}]")
-        lines.extend(f"{name} = {target}" for name, target in entries.items())
-    if lines:
-        files["entry_points.txt"] = ("\n".join(lines) + "\n").encode()
-        digest.update(files["entry_points.txt"])
-    version = f"{project['version']}+{digest.hexdigest()[:12]}"
-    metadata = [f"Summary: {project.get('description', 'The Python SDK of Orrery')}"]
-    if "requires-python" in project:
-        metadata.append(f"Requires-Python: {project['requires-python']}")
-    metadata.extend(f"Requires-Dist: {wanted}" for wanted in project.get("dependencies", []))
-    return {"name": project["name"], "version": version, "file": write_wheel(directory, project["name"], version, files, metadata)}
+    if any(name.startswith(("orrery_sdk/pytest_plugin.", "orrery_sdk/pytest_plugin/")) for name in files):
+        files["entry_points.txt"] = b"[pytest11]\norrery = orrery_sdk.pytest_plugin\n"
+    name, version = "orrery-sdk", f"{version}+{digest.hexdigest()[:12]}"
+    metadata = [
+        "Summary: What Orrery runs the Python code of modules with, and their tests",
+        "License: Apache-2.0",
+        "Requires-Python: >=3.11",
+    ]
+    return {"name": name, "version": version, "file": write_wheel(directory, name, version, files, metadata)}
 
 
 def top_level(distribution: importlib.metadata.Distribution) -> list[str]:
@@ -126,10 +121,10 @@ def choose(specifiers: str, versions: list[str]) -> dict:
 
 def main(arguments: list[str]) -> None:
     match arguments:
-        case ["stand-in", directory, name, version]:
-            answer = stand_in(directory, name, version)
-        case ["sdk-wheel", source, directory]:
-            answer = sdk_wheel(source, directory)
+        case ["stand-ins", directory, *names_and_versions]:
+            answer = stand_ins(directory, names_and_versions)
+        case ["sdk-wheel", source, version, directory]:
+            answer = sdk_wheel(source, version, directory)
         case ["inspect"]:
             answer = inspect()
         case ["choose", specifiers, *versions]:

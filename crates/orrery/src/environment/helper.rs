@@ -1,6 +1,6 @@
 //! Runs `helper.py` in an environment.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde::Deserialize;
@@ -32,6 +32,7 @@ pub(crate) struct Package {
 pub(super) struct Wheel {
     pub(super) name: String,
     pub(super) version: String,
+    pub(super) file: PathBuf,
 }
 
 #[derive(Debug, Deserialize)]
@@ -43,19 +44,21 @@ pub(super) fn inspect(environment: &Path) -> Result<Contents, Error> {
     ask(environment, &["inspect".into()])
 }
 
-/// Writes the wheel of the SDK into a directory.
-pub(super) fn sdk_wheel(environment: &Path, sdk: &Path, into: &Path) -> Result<Wheel, Error> {
-    ask(environment, &["sdk-wheel".into(), sdk.display().to_string(), into.display().to_string()])
+/// Writes the wheel of the SDK into a directory; any interpreter can.
+pub(super) fn sdk_wheel(python: &Path, sdk: &Path, into: &Path) -> Result<Wheel, Error> {
+    let paths = [sdk, into].map(|path| path.display().to_string());
+    let [sdk, into] = paths;
+    run(python, &["sdk-wheel".into(), sdk, env!("CARGO_PKG_VERSION").into(), into])
 }
 
-/// Writes a wheel that is nothing but a name and a version.
-pub(super) fn stand_in(
+/// Writes wheels that are nothing but a name and a version.
+pub(super) fn stand_ins(
     environment: &Path,
     into: &Path,
-    name: &str,
-    version: &str,
+    names_and_versions: impl Iterator<Item = (&'static str, String)>,
 ) -> Result<(), Error> {
-    let arguments = ["stand-in".into(), into.display().to_string(), name.into(), version.into()];
+    let mut arguments = vec!["stand-ins".to_owned(), into.display().to_string()];
+    arguments.extend(names_and_versions.flat_map(|(name, version)| [name.to_owned(), version]));
     ask::<serde_json::Value>(environment, &arguments).map(drop)
 }
 
@@ -71,12 +74,16 @@ pub(super) fn choose(
 }
 
 fn ask<T: DeserializeOwned>(environment: &Path, arguments: &[String]) -> Result<T, Error> {
-    let output = Command::new(python_of(environment))
+    run(&python_of(environment), arguments)
+}
+
+fn run<T: DeserializeOwned>(python: &Path, arguments: &[String]) -> Result<T, Error> {
+    let output = Command::new(python)
         .args(["-I", "-c", HELPER])
         .args(arguments)
         .stdin(Stdio::null())
         .output()
-        .map_err(Error::system(format!("run {}", python_of(environment).display())))?;
+        .map_err(Error::system(format!("run {}", python.display())))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it failed");

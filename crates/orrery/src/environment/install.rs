@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use orrery_compiler::project::PipSettings;
 
+use super::error::python_of;
 use super::helper::{self, Contents, Package};
 use super::interpreters::{Interpreter, Places};
 use super::note::{self, Note};
@@ -94,7 +95,7 @@ pub(crate) fn install(request: &Request, listener: Listener<'_>) -> Result<Outco
             opened.restore();
         }
         let outcome = filled?;
-        finish(&place, &place, &inputs, made)?;
+        finish(&place, &place, &inputs, &outcome.packages, made)?;
         return Ok(outcome);
     }
     let interpreter = Places::of_this_machine().find(request.python.as_deref())?;
@@ -122,7 +123,7 @@ fn build(
     }
     let built = swap::make(interpreter, &new)
         .and_then(|()| fill(request, &new, listener))
-        .and_then(|outcome| finish(&new, place, inputs, true).map(|()| outcome))
+        .and_then(|outcome| finish(&new, place, inputs, &outcome.packages, true).map(|()| outcome))
         .and_then(|outcome| swap::into_place(&new, place).map(|()| outcome));
     match built {
         Ok(outcome) => Ok(Outcome { environment: place.to_owned(), created: true, ..outcome }),
@@ -255,7 +256,7 @@ impl<'r> Prepared<'r> {
             }
         }
         if let Some(dir) = &request.sdk {
-            let wheel = helper::sdk_wheel(self.environment, dir, &self.wheels)?;
+            let wheel = helper::sdk_wheel(&python_of(self.environment), dir, &self.wheels)?;
             self.wanted.push(format!("{}=={}", wheel.name, wheel.version));
         }
         Ok(())
@@ -274,7 +275,8 @@ impl<'r> Prepared<'r> {
         }
         listener(Event::Step("working out what to install".into()));
         let keep = self.request.upgrade == Upgrade::Nothing;
-        let mut chosen = if keep { StandIns::installed(before) } else { StandIns::newest() };
+        let mut chosen =
+            if keep { StandIns::installed(&before.packages) } else { StandIns::newest() };
         // Twice: what one conflict names may hide what another one would.
         for _ in 0..2 {
             match self.plan_with(&chosen, pip, listener) {
@@ -345,10 +347,11 @@ fn finish(
     environment: &Path,
     place: &Path,
     inputs: &serde_json::Value,
+    packages: &[Package],
     made: bool,
 ) -> Result<(), Error> {
     if made {
-        let constraints = StandIns::installed(&helper::inspect(environment)?).constraints();
+        let constraints = StandIns::installed(packages).constraints();
         let file = stand_ins::kept_in(environment).join("constraints.txt");
         pip::write_lines(&file, &constraints)?;
         let kept = stand_ins::kept_in(place).display().to_string();

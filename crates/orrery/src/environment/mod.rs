@@ -19,7 +19,7 @@ mod swap;
 pub(crate) use error::Error;
 pub(crate) use install::{Outcome, Request, Upgrade, install, note_again};
 pub(crate) use pip::{Event, normal_name};
-pub(crate) use sdk::directory as sdk_directory;
+pub(crate) use sdk::{directory as sdk_directory, write_wheel as write_sdk_wheel};
 
 use std::path::{Path, PathBuf};
 

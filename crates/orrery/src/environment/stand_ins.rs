@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::helper::{self, Contents};
+use super::helper;
 use super::pip::{normal_name, specifiers_in_conflict};
 use super::{Error, pip};
 
@@ -37,11 +37,10 @@ impl StandIns {
     }
 
     /// Those that an environment has already, so that what fits them stays.
-    pub(super) fn installed(contents: &Contents) -> Self {
+    pub(super) fn installed(packages: &[helper::Package]) -> Self {
         let mut all = Self::newest();
         for (name, version) in &mut all.chosen {
-            let installed =
-                contents.packages.iter().find(|package| normal_name(&package.name) == *name);
+            let installed = packages.iter().find(|package| normal_name(&package.name) == *name);
             if let Some(known) = installed.and_then(|package| package.version.strip_suffix(LABEL)) {
                 *version = known.to_owned();
             }
@@ -56,9 +55,9 @@ impl StandIns {
 
     /// Writes the wheels into a directory.
     pub(super) fn write(&self, environment: &Path, into: &Path) -> Result<(), Error> {
-        self.chosen.iter().try_for_each(|(name, version)| {
-            helper::stand_in(environment, into, name, &format!("{version}{LABEL}"))
-        })
+        let labelled =
+            self.chosen.iter().map(|(name, version)| (*name, format!("{version}{LABEL}")));
+        helper::stand_ins(environment, into, labelled)
     }
 
     /// Other versions that satisfy what a conflict of requirements names, if there are any.
@@ -166,12 +165,8 @@ mod tests {
 
     #[test]
     fn what_is_installed_stays() {
-        let contents = Contents {
-            python: "3.13.0".into(),
-            pip: None,
-            packages: vec![package("inmanta-core", "13.0.1+orrery", &[])],
-        };
-        let found = StandIns::installed(&contents).constraints();
+        let packages = [package("inmanta-core", "13.0.1+orrery", &[])];
+        let found = StandIns::installed(&packages).constraints();
         assert_eq!(found, ["inmanta-core==13.0.1+orrery", "pytest-inmanta==4.0.0+orrery"]);
     }
 

@@ -20,6 +20,7 @@ mod corpus;
 mod crashes;
 mod deploys;
 mod documents;
+mod environments;
 mod failures;
 mod inspection;
 mod models;
@@ -70,6 +71,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(bad_input::trials());
     trials.extend(inspection::trials());
     trials.extend(deploys::trials());
+    trials.extend(environments::trials());
     trials.extend(failures::trials());
     trials.extend(crashes::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
