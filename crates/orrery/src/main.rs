@@ -7,8 +7,8 @@
 mod cli;
 mod cli_deploy;
 mod cli_inspect;
-mod code;
 mod cli_modules;
+mod code;
 mod commands;
 mod environment;
 mod excerpt;

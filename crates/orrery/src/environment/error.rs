@@ -31,6 +31,8 @@ pub(crate) enum Error {
     System { what: String, error: io::Error },
     #[error("could not look into the environment: {0}")]
     Helper(String),
+    #[error("{0}")]
+    Sdk(String),
     #[error("{text}")]
     Requirement { text: String },
 }
@@ -90,6 +92,7 @@ impl Error {
             Error::Pip { .. } => "pip-failed",
             Error::System { .. } => "system",
             Error::Helper(_) => "environment",
+            Error::Sdk(_) => "no-sdk",
             Error::Requirement { .. } => "invalid-requirement",
         }
     }

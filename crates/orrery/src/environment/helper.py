@@ -47,12 +47,14 @@ def write_wheel(directory: str, name: str, version: str, files: dict[str, bytes]
     return str(target)
 
 
-def stand_ins(directory: str, names_and_versions: list[str]) -> dict:
-    """Packages that are nothing but names: what depends on them can be installed, and gets no code."""
+def stand_ins(directory: str, packages: list[dict]) -> dict:
+    """Packages that hold no code: what depends on them can be installed, and gets what they bring along."""
     written = []
-    for name, version in zip(names_and_versions[::2], names_and_versions[1::2], strict=True):
-        summary = f"Summary: Stands for {name} in environments that Orrery runs; it holds no code"
-        written.append(write_wheel(directory, name, version, {}, [summary]))
+    for package in packages:
+        name = package["name"]
+        metadata = [f"Summary: Stands for {name} in environments that Orrery runs; it holds no code"]
+        metadata += [f"Requires-Dist: {wanted}" for wanted in package["requires"]]
+        written.append(write_wheel(directory, name, package["version"], {}, metadata))
     return {"files": written}
 
 
@@ -121,8 +123,8 @@ def choose(specifiers: str, versions: list[str]) -> dict:
 
 def main(arguments: list[str]) -> None:
     match arguments:
-        case ["stand-ins", directory, *names_and_versions]:
-            answer = stand_ins(directory, names_and_versions)
+        case ["stand-ins", directory, packages]:
+            answer = stand_ins(directory, json.loads(packages))
         case ["sdk-wheel", source, version, directory]:
             answer = sdk_wheel(source, version, directory)
         case ["inspect"]:

@@ -51,14 +51,13 @@ pub(super) fn sdk_wheel(python: &Path, sdk: &Path, into: &Path) -> Result<Wheel,
     run(python, &["sdk-wheel".into(), sdk, env!("CARGO_PKG_VERSION").into(), into])
 }
 
-/// Writes wheels that are nothing but a name and a version.
+/// Writes wheels without code; each is described by `name`, `version` and `requires`.
 pub(super) fn stand_ins(
     environment: &Path,
     into: &Path,
-    names_and_versions: impl Iterator<Item = (&'static str, String)>,
+    packages: &serde_json::Value,
 ) -> Result<(), Error> {
-    let mut arguments = vec!["stand-ins".to_owned(), into.display().to_string()];
-    arguments.extend(names_and_versions.flat_map(|(name, version)| [name.to_owned(), version]));
+    let arguments = ["stand-ins".to_owned(), into.display().to_string(), packages.to_string()];
     ask::<serde_json::Value>(environment, &arguments).map(drop)
 }
 

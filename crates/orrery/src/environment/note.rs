@@ -9,7 +9,7 @@ use super::{Error, Request, requirements, sdk};
 
 pub(super) const FILE: &str = "orrery.json";
 /// Counts changes of what this program puts into environments.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// All that the contents of an environment depend on.
 pub(super) fn inputs(request: &Request) -> Value {

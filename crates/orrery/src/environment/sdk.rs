@@ -12,13 +12,14 @@ use super::{Error, helper};
 /// The name of its package.
 pub(super) const PACKAGE: &str = "orrery-sdk";
 
-/// The directory that holds the packages of the SDK: that of the environment variable `ORRERY_SDK`, for people who work on it.
-pub(crate) fn directory() -> Option<PathBuf> {
-    std::env::var_os("ORRERY_SDK").filter(|dir| !dir.is_empty()).map(PathBuf::from)
+/// The directory that holds the packages of the SDK.
+pub(crate) fn directory() -> Result<PathBuf, Error> {
+    orrery_host::sdk::directory().map_err(|error| Error::Sdk(error.to_string()))
 }
 
 /// Writes the SDK into a directory as a wheel, for people who call pip themselves.
 pub(crate) fn write_wheel(sdk: &Path, into: &Path) -> Result<PathBuf, Error> {
+    std::fs::create_dir_all(into).map_err(Error::system(format!("make {}", into.display())))?;
     let interpreter = Places::of_this_machine().find(None)?;
     Ok(helper::sdk_wheel(&interpreter.path, sdk, into)?.file)
 }

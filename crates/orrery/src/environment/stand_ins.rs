@@ -1,24 +1,48 @@
 //! The packages that Orrery stands for. Modules depend on them by name; installed for real they would
 //! bring another implementation of what modules import. So pip is offered wheels of the same names that
-//! hold nothing, and is told to take no others.
+//! hold no code, and is told to take no others.
 
 use std::path::{Path, PathBuf};
+
+use serde_json::json;
 
 use super::helper;
 use super::pip::{normal_name, specifiers_in_conflict};
 use super::{Error, pip};
 
-/// Names, and versions to choose from, the preferred first: one for each generation that modules ask for.
-const PACKAGES: [(&str, &[&str]); 2] = [
-    (
-        "inmanta-core",
-        &[
+struct StandIn {
+    name: &'static str,
+    /// To choose from, the preferred first: one for each generation that modules ask for.
+    versions: &'static [&'static str],
+    /// What the real one brings along, and modules use without asking for it.
+    brings: &'static [&'static str],
+}
+
+const PACKAGES: [StandIn; 2] = [
+    StandIn {
+        name: "inmanta-core",
+        versions: &[
             "20.1.0", "19.1.0", "18.0.1", "17.0.0", "16.0.0", "15.1.0", "15.0.0", "14.0.0",
             "13.0.1", "12.1.0", "11.5.5", "10.0.0", "9.3.0", "8.7.6", "7.1.0", "6.4.2", "5.1.1",
             "4.4.6",
         ],
-    ),
-    ("pytest-inmanta", &["4.0.0", "3.2.0", "2.10.0", "1.6.2"]),
+        brings: &[
+            "click",
+            "email-validator",
+            "Jinja2",
+            "pydantic",
+            "python-dateutil",
+            "PyYAML",
+            "requests",
+            "texttable",
+            "typing-inspect",
+        ],
+    },
+    StandIn {
+        name: "pytest-inmanta",
+        versions: &["4.0.0", "3.2.0", "2.10.0", "1.6.2"],
+        brings: &["pytest"],
+    },
 ];
 
 /// Marks the versions that are Orrery's own.
@@ -32,7 +56,7 @@ pub(super) struct StandIns {
 
 impl StandIns {
     pub(super) fn newest() -> Self {
-        let newest = |&(name, versions): &(&'static str, &[&str])| (name, versions[0].to_owned());
+        let newest = |package: &StandIn| (package.name, package.versions[0].to_owned());
         StandIns { chosen: PACKAGES.iter().map(newest).collect() }
     }
 
@@ -55,9 +79,10 @@ impl StandIns {
 
     /// Writes the wheels into a directory.
     pub(super) fn write(&self, environment: &Path, into: &Path) -> Result<(), Error> {
-        let labelled =
-            self.chosen.iter().map(|(name, version)| (*name, format!("{version}{LABEL}")));
-        helper::stand_ins(environment, into, labelled)
+        let described = self.chosen.iter().zip(&PACKAGES).map(|((name, version), package)| {
+            json!({ "name": name, "version": format!("{version}{LABEL}"), "requires": package.brings })
+        });
+        helper::stand_ins(environment, into, &described.collect())
     }
 
     /// Other versions that satisfy what a conflict of requirements names, if there are any.
@@ -67,12 +92,13 @@ impl StandIns {
         said: &str,
     ) -> Result<Option<Self>, Error> {
         let mut other = self.clone();
-        for ((name, version), (_, known)) in other.chosen.iter_mut().zip(&PACKAGES) {
+        for ((name, version), package) in other.chosen.iter_mut().zip(&PACKAGES) {
             let specifiers = specifiers_in_conflict(said, name);
             if specifiers.is_empty() {
                 continue;
             }
-            let mut versions: Vec<String> = known.iter().map(|&one| one.to_owned()).collect();
+            let mut versions: Vec<String> =
+                package.versions.iter().map(|&one| one.to_owned()).collect();
             versions.extend(specifiers.iter().filter_map(|one| number_in(one)));
             if let Some(found) = helper::choose(environment, &specifiers, &versions)? {
                 *version = found;
@@ -94,7 +120,7 @@ fn number_in(specifier: &str) -> Option<String> {
 pub(super) fn real_core(packages: &[helper::Package]) -> Option<String> {
     let is_real = |package: &&helper::Package| {
         let name = normal_name(&package.name);
-        let stands_for = PACKAGES.iter().any(|(known, _)| *known == name);
+        let stands_for = PACKAGES.iter().any(|known| known.name == name);
         let own = name == super::sdk::PACKAGE;
         stands_for && !package.version.ends_with(LABEL)
             || !own && package.top_level.iter().any(|top| top == "inmanta")

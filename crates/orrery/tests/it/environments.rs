@@ -54,6 +54,19 @@ with zipfile.ZipFile(pathlib.Path(directory) / f"{stem}-py3-none-any.whl", "w") 
         archive.writestr(path, text)
 "#;
 
+/// What modules take for granted, because the package that Orrery stands for brings it along.
+const BROUGHT_ALONG: [&str; 9] = [
+    "click",
+    "email-validator",
+    "Jinja2",
+    "pydantic",
+    "python-dateutil",
+    "PyYAML",
+    "requests",
+    "texttable",
+    "typing-inspect",
+];
+
 /// A machine of its own: packages, an SDK, and a project.
 struct World {
     scratch: tempfile::TempDir,
@@ -78,6 +91,9 @@ impl World {
         ];
         for (name, version, requires, packages) in wheels {
             world.write_wheel(name, version, requires, packages)?;
+        }
+        for name in BROUGHT_ALONG {
+            world.write_wheel(name, "1.0", "", &name.to_lowercase().replace('-', "_"))?;
         }
         Ok(world)
     }
@@ -172,6 +188,7 @@ fn a_project_gets_what_it_asks_for(world: &World) -> Result<()> {
     assert_eq!(first.change("inmanta-module-toy"), Some("1.0.0"));
     assert_eq!(first.change("inmanta-module-messy"), Some("1.0.0"));
     assert_eq!(first.change("inmanta-core"), Some("20.1.0+orrery"));
+    assert_eq!(first.change("PyYAML"), Some("1.0"));
     assert_eq!(first.report["missing"], serde_json::json!(["absent"]));
     let warning = first.report["warnings"][0].as_str().unwrap_or_default();
     assert!(warning.starts_with("inmanta-module-messy 1.0.0 brings"), "{warning}");

@@ -9,42 +9,46 @@ use orrery_compiler::modules::wanted::{package_of, split_requirement};
 use serde_json::{Value, json};
 
 use super::list::refuse;
-use super::target::{REQUIREMENTS, Target};
+use super::target::{REQUIREMENTS, Target, absolute};
 use crate::cli_modules::{AddModules, InstallModules, InstallOptions, UpdateModules};
 use crate::environment::{self, Error, Event, Outcome, Upgrade, normal_name, requirements};
 use crate::{Exit, output, style};
 
 pub(super) fn install(options: &InstallModules, verbose: bool) -> Exit {
-    let mut target = match Target::of(&options.options) {
-        Ok(target) => target,
-        Err(error) => return refuse(&error),
-    };
-    target.request.rebuild = options.rebuild;
-    let display = Display::new(&options.options, verbose);
-    let done = display.watch(&target);
-    display.conclude(&target, done)
+    run(&options.options, verbose, |target, display| {
+        target.request.rebuild = options.rebuild;
+        display.watch(target)
+    })
 }
 
 pub(super) fn update(options: &UpdateModules, verbose: bool) -> Exit {
-    let mut target = match Target::of(&options.options) {
-        Ok(target) => target,
-        Err(error) => return refuse(&error),
-    };
-    let packages = options.modules.iter().map(|name| package_of(name)).collect::<Vec<_>>();
-    target.request.upgrade =
-        if packages.is_empty() { Upgrade::All } else { Upgrade::Only(packages) };
-    let display = Display::new(&options.options, verbose);
-    let done = display.watch(&target);
-    display.conclude(&target, done)
+    let packages: Vec<String> = options.modules.iter().map(|name| package_of(name)).collect();
+    run(&options.options, verbose, |target, display| {
+        target.request.upgrade =
+            if packages.is_empty() { Upgrade::All } else { Upgrade::Only(packages) };
+        display.watch(target)
+    })
 }
 
 pub(super) fn add(options: &AddModules, verbose: bool) -> Exit {
-    let mut target = match Target::of(&options.options) {
+    run(&options.options, verbose, |target, display| add_to(target, &options.modules, display))
+}
+
+/// Finds out what to install for, does it, and tells what came of it.
+fn run(
+    options: &InstallOptions,
+    verbose: bool,
+    work: impl FnOnce(&mut Target, &Display) -> Result<Outcome, Error>,
+) -> Exit {
+    let mut target = match Target::of(options) {
         Ok(target) => target,
         Err(error) => return refuse(&error),
     };
-    let display = Display::new(&options.options, verbose);
-    let done = add_to(&mut target, &options.modules, &display);
+    let display = Display::new(options, verbose);
+    let done = environment::sdk_directory().and_then(|sdk| {
+        target.request.sdk = Some(absolute(&sdk));
+        work(&mut target, &display)
+    });
     display.conclude(&target, done)
 }
 

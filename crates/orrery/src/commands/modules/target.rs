@@ -70,7 +70,6 @@ impl Target {
             directory: directory.to_owned(),
             environment: environment::place(directory, given.python_env.as_deref()),
             python: given.python.clone(),
-            sdk: environment::sdk_directory().map(|dir| absolute(&dir)),
             ..Request::default()
         }
     }
@@ -88,7 +87,7 @@ impl Target {
 }
 
 /// Paths reach pip, which runs in the project's directory.
-fn absolute(path: &Path) -> PathBuf {
+pub(super) fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
