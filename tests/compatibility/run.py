@@ -64,7 +64,7 @@ class Machine:
     def environment(self) -> dict[str, str]:
         variables = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
         variables["PATH"] = f"{self.orrery.parent}{os.pathsep}{variables.get('PATH', '')}"
-        variables["ORRERY"] = str(self.orrery)
+        variables["ORRERY_BIN"] = str(self.orrery)
         return variables
 
     def project(self, group: published.Group) -> pathlib.Path:

@@ -48,6 +48,13 @@ const PACKAGES: [StandIn; 2] = [
 /// Marks the versions that are Orrery's own.
 const LABEL: &str = "+orrery";
 
+/// Counts changes of what stands for a version, so that older ones are replaced.
+const REVISION: &str = "1";
+
+fn labelled(version: &str) -> String {
+    format!("{version}{LABEL}.{REVISION}")
+}
+
 /// One chosen version for each name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StandIns {
@@ -65,7 +72,9 @@ impl StandIns {
         let mut all = Self::newest();
         for (name, version) in &mut all.chosen {
             let installed = packages.iter().find(|package| normal_name(&package.name) == *name);
-            if let Some(known) = installed.and_then(|package| package.version.strip_suffix(LABEL)) {
+            if let Some((known, _)) =
+                installed.and_then(|package| package.version.split_once(LABEL))
+            {
                 *version = known.to_owned();
             }
         }
@@ -74,13 +83,13 @@ impl StandIns {
 
     /// `inmanta-core==20.1.0+orrery`, for each.
     pub(super) fn constraints(&self) -> Vec<String> {
-        self.chosen.iter().map(|(name, version)| format!("{name}=={version}{LABEL}")).collect()
+        self.chosen.iter().map(|(name, version)| format!("{name}=={}", labelled(version))).collect()
     }
 
     /// Writes the wheels into a directory.
     pub(super) fn write(&self, environment: &Path, into: &Path) -> Result<(), Error> {
         let described = self.chosen.iter().zip(&PACKAGES).map(|((name, version), package)| {
-            json!({ "name": name, "version": format!("{version}{LABEL}"), "requires": package.brings })
+            json!({ "name": name, "version": labelled(version), "requires": package.brings })
         });
         helper::stand_ins(environment, into, &described.collect())
     }
@@ -122,7 +131,7 @@ pub(super) fn real_core(packages: &[helper::Package]) -> Option<String> {
         let name = normal_name(&package.name);
         let stands_for = PACKAGES.iter().any(|known| known.name == name);
         let own = name == super::sdk::PACKAGE;
-        stands_for && !package.version.ends_with(LABEL)
+        stands_for && !package.version.contains(LABEL)
             || !own && package.top_level.iter().any(|top| top == "inmanta")
     };
     packages.iter().find(is_real).map(|package| format!("{} {}", package.name, package.version))
@@ -193,7 +202,7 @@ mod tests {
     fn what_is_installed_stays() {
         let packages = [package("inmanta-core", "13.0.1+orrery", &[])];
         let found = StandIns::installed(&packages).constraints();
-        assert_eq!(found, ["inmanta-core==13.0.1+orrery", "pytest-inmanta==4.0.0+orrery"]);
+        assert_eq!(found, ["inmanta-core==13.0.1+orrery.1", "pytest-inmanta==4.0.0+orrery.1"]);
     }
 
     #[test]

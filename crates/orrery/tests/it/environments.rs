@@ -187,7 +187,7 @@ fn a_project_gets_what_it_asks_for(world: &World) -> Result<()> {
     assert_eq!(first.report["created"], true);
     assert_eq!(first.change("inmanta-module-toy"), Some("1.0.0"));
     assert_eq!(first.change("inmanta-module-messy"), Some("1.0.0"));
-    assert_eq!(first.change("inmanta-core"), Some("20.1.0+orrery"));
+    assert_eq!(first.change("inmanta-core"), Some("20.1.0+orrery.1"));
     assert_eq!(first.change("PyYAML"), Some("1.0"));
     assert_eq!(first.report["missing"], serde_json::json!(["absent"]));
     let warning = first.report["warnings"][0].as_str().unwrap_or_default();
@@ -228,7 +228,7 @@ fn a_project_gets_what_it_asks_for(world: &World) -> Result<()> {
         .args(["--upgrade", "inmanta-core"])
         .env_remove("PIP_CONFIG_FILE")
         .output()?;
-    assert_eq!(installed(&environment, "inmanta-core")?, "20.1.0+orrery", "{upgraded:?}");
+    assert_eq!(installed(&environment, "inmanta-core")?, "20.1.0+orrery.1", "{upgraded:?}");
     Ok(())
 }
 
@@ -266,7 +266,7 @@ fn nothing_changes_when_something_is_wrong(world: &World) -> Result<()> {
 fn an_older_generation_gets_an_older_stand_in(world: &World) -> Result<()> {
     world.project("project.yml", "name: p\nrequires: [old]\n")?;
     let done = world.run("project", &["modules", "install", "--python", "python3"])?.done()?;
-    assert_eq!(done.change("inmanta-core"), Some("13.0.1+orrery"));
+    assert_eq!(done.change("inmanta-core"), Some("13.0.1+orrery.1"));
     let again = world.run("project", &["modules", "update"])?.done()?;
     assert_eq!(again.changed(), 0);
     Ok(())
