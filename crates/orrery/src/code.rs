@@ -89,6 +89,7 @@ impl Work {
         });
         let exported = export_with(model, sources, registry.declarations(), &mut self.host);
         self.compiled.output.push_str(&self.host.take_output());
+        tracing::debug!(messages = self.host.messages(), "the code of modules has done its part");
         Some(exported)
     }
 }
