@@ -78,6 +78,8 @@ pub trait View {
     fn entity_of(&self, instance: InstanceId) -> EntityId;
     /// What stands in a slot of an instance.
     fn slot(&self, instance: InstanceId, slot: u32) -> Slot;
+    /// What a variable at the top of a file holds, by its cell.
+    fn global(&self, cell: u32) -> Slot;
     fn constructed_at(&self, instance: InstanceId) -> Loc;
     /// As messages name it.
     fn described(&self, instance: InstanceId) -> String;
@@ -91,6 +93,8 @@ pub trait HostContext: Context + View {
     fn write_output(&mut self, text: &str);
     /// What the variable of a name holds, as the calling statement sees it.
     fn variable_slot(&self, name: &str) -> Option<Slot>;
+    /// If the variable of a name is an attribute of an instance: that instance, and its slot.
+    fn variable_owner(&self, name: &str) -> Option<(InstanceId, u32)>;
     /// Makes an instance of an entity that is only data.
     fn construct(
         &mut self,

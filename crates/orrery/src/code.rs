@@ -89,6 +89,7 @@ impl Work {
         });
         let exported = export_with(model, sources, registry.declarations(), &mut self.host);
         self.compiled.output.push_str(&self.host.take_output());
+        tracing::debug!(messages = self.host.messages(), "the code of modules has done its part");
         Some(exported)
     }
 }
@@ -109,8 +110,11 @@ fn host(
         }))
     });
     let project = absolute(&options.project_dir);
+    let tests = matches!(origin, Origin::Socket(_));
     let setting = Setting {
-        environment: Some(environment_id(&project)),
+        tests,
+        // Tests say themselves whether there is one.
+        environment: (!tests).then(|| environment_id(&project)),
         data: project.join("data"),
         files: project.join(state::DIRECTORY).join("files"),
         project,

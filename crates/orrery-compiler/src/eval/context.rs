@@ -251,6 +251,10 @@ impl View for CallContext<'_, '_> {
         self.slot_of_cell(self.machine.slot_cell(instance, slot))
     }
 
+    fn global(&self, cell: u32) -> Slot {
+        self.slot_of_cell(cell)
+    }
+
     fn constructed_at(&self, instance: InstanceId) -> Loc {
         let constructor = self.machine.instances[instance.index()].constructor;
         self.machine.program.expr(constructor).loc
@@ -279,6 +283,14 @@ impl HostContext for CallContext<'_, '_> {
             Place::Value(value) => Slot::Value(value),
             Place::Cell(cell) => self.slot_of_cell(cell),
         })
+    }
+
+    fn variable_owner(&self, name: &str) -> Option<(InstanceId, u32)> {
+        let symbol = self.machine.program.interner.get(name)?;
+        match self.find_variable(symbol)? {
+            Place::Value(_) => None,
+            Place::Cell(cell) => self.machine.owner_of(cell),
+        }
     }
 
     fn construct(

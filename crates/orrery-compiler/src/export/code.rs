@@ -153,6 +153,10 @@ impl View for Frozen<'_> {
         self.model.graph.slot_value(instance, slot).map_or(Slot::Empty, Slot::Value)
     }
 
+    fn global(&self, cell: u32) -> Slot {
+        self.model.graph.cell_value(cell).map_or(Slot::Empty, Slot::Value)
+    }
+
     fn constructed_at(&self, instance: InstanceId) -> Loc {
         self.model.graph.constructed_at(&self.model.program, instance)
     }

@@ -1,6 +1,6 @@
 //! What a host asks while it works, and the answers.
 
-use orrery_compiler::host::{HostContext, View};
+use orrery_compiler::host::{HostContext, Slot, View};
 use orrery_compiler::program::{Definition, Type};
 use orrery_compiler::value::{InstanceId, Value};
 use serde_json::{Value as Json, json};
@@ -31,6 +31,8 @@ impl Asked<'_> {
     }
 }
 
+/// The namespace of the file that a compile starts from.
+const MAIN_NAMESPACE: &str = "__config__";
 const ABSENT: &[u8] = b"{\"k\":\"absent\"}";
 
 impl CompileHost {
@@ -54,26 +56,7 @@ impl CompileHost {
                     out.push(b'}');
                 })
             }
-            "lookup" => {
-                let Asked::Call(context) = asked else { return self.send_raw(ABSENT) };
-                match context.variable_slot(text("name")) {
-                    None => self.send_raw(ABSENT),
-                    Some(slot) => self.send(|out| {
-                        let shared = &mut *self.shared.borrow_mut();
-                        out.extend_from_slice(b"{\"k\":\"found\",\"v\":");
-                        encode_slot(context.values(), shared, slot, out);
-                        out.extend_from_slice(b",\"x\":");
-                        let inside = match slot {
-                            orrery_compiler::host::Slot::Value(value) => {
-                                instances_in(context.values(), &[value])
-                            }
-                            _ => Vec::new(),
-                        };
-                        encode_blocks(&**context, shared, inside, out);
-                        out.push(b'}');
-                    }),
-                }
-            }
+            "lookup" => self.look_up(text("name"), json["ns"].as_str(), asked),
             "plugin" => self.call_another(&json, asked),
             "is_type" => match self.is_type(&json, asked) {
                 Some(is) => self.send_json(&json!({"k": "is", "v": is})),
@@ -141,6 +124,39 @@ impl CompileHost {
             "pong" => Ok(()),
             other => Err(self.give_up(&format!("it sent {other:?}, which nobody waits for"))),
         }
+    }
+
+    /// A variable as the caller sees it, or one at the top of a namespace.
+    fn look_up(
+        &self,
+        name: &str,
+        namespace: Option<&str>,
+        asked: &Asked<'_>,
+    ) -> Result<(), String> {
+        let Some(view) = asked.view() else { return self.send_raw(ABSENT) };
+        let (slot, owner) = match (namespace, asked) {
+            (None, Asked::Call(context)) => {
+                (context.variable_slot(name), context.variable_owner(name))
+            }
+            (namespace, _) => (global(view, namespace.unwrap_or(MAIN_NAMESPACE), name), None),
+        };
+        let Some(slot) = slot else { return self.send_raw(ABSENT) };
+        self.send(|out| {
+            let shared = &mut *self.shared.borrow_mut();
+            out.extend_from_slice(b"{\"k\":\"found\",\"v\":");
+            encode_slot(view.values(), shared, slot, out);
+            if let (Slot::Empty, Some((instance, _))) = (slot, owner) {
+                out.extend_from_slice(b",\"i\":");
+                out.extend_from_slice(instance.0.to_string().as_bytes());
+            }
+            out.extend_from_slice(b",\"x\":");
+            let inside = match slot {
+                Slot::Value(value) => instances_in(view.values(), &[value]),
+                Slot::Pending(_) | Slot::Empty => Vec::new(),
+            };
+            encode_blocks(view, shared, inside, out);
+            out.push(b'}');
+        })
     }
 
     fn send_raw(&self, message: &[u8]) -> Result<(), String> {
@@ -249,6 +265,15 @@ impl CompileHost {
             },
         }
     }
+}
+
+/// What a variable at the top of a namespace's file holds.
+fn global(view: &dyn View, namespace: &str, name: &str) -> Option<Slot> {
+    let program = view.program();
+    let symbol = |text: &str| program.interner.get(text);
+    let namespace = program.namespace_of.get(&symbol(namespace)?)?;
+    let cell = program.namespaces[namespace.index()].variables.get(&symbol(name)?)?;
+    Some(view.global(*cell))
 }
 
 fn instance(json: &Json) -> Option<InstanceId> {

@@ -20,6 +20,7 @@ mod corpus;
 mod crashes;
 mod deploys;
 mod documents;
+mod environments;
 mod failures;
 mod hosts;
 mod inspection;
@@ -71,6 +72,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(bad_input::trials());
     trials.extend(inspection::trials());
     trials.extend(deploys::trials());
+    trials.extend(environments::trials());
     trials.extend(failures::trials());
     trials.extend(crashes::trials());
     trials.extend(hosts::trials());

@@ -33,8 +33,9 @@ class Handles:
     def __init__(self) -> None:
         self._objects: list[object] = []
         self._numbers: dict[int, int] = {}
-        # Of each class, the first of all objects that are equal.
-        self._firsts: dict[type[object], list[int]] = {}
+        # Numbers of objects that may equal another: by what they are made of, or else by their class.
+        self._by_value: dict[object, int] = {}
+        self._by_class: dict[type[object], list[int]] = {}
 
     def number(self, item: object) -> tuple[int, bool]:
         """The number of an object, and whether it has just got it."""
@@ -46,20 +47,16 @@ class Handles:
         self._numbers[id(item)] = len(self._objects) - 1
         return len(self._objects) - 1, True
 
-    def equality(self, number: int) -> int:
-        """The number of the first object that a new one is equal to: its own, if there is none."""
-        item = self._objects[number]
-        if type(item).__eq__ is object.__eq__:
-            return number
-        firsts = self._firsts.setdefault(type(item), [])
-        for first in firsts:
-            try:
-                if item == self._objects[first]:
-                    return first
-            except Exception:
-                # Objects that cannot be compared are not the same.
-                continue
-        firsts.append(number)
+    def equality(self, item: object, number: int) -> int:
+        """A number that all objects share which are equal to this one: that of the first of them."""
+        key = _value_key(item)
+        if key is not None:
+            return self._by_value.setdefault(key, number)
+        alike = self._by_class.setdefault(type(item), [])
+        for other in alike:
+            if _equal(self._objects[other], item):
+                return other
+        alike.append(number)
         return number
 
     def object(self, number: int) -> object:
@@ -68,6 +65,29 @@ class Handles:
             return self._objects[number]
         except (IndexError, TypeError):
             raise WireError(f"there is no object {number}") from None
+
+
+def _value_key(item: object) -> object | None:
+    """What tells an object apart from others of its class, if that can be told without comparing; else None."""
+    if isinstance(item, Reference) and type(item).__eq__ is Reference.__eq__:
+        key: object = (type(item), tuple(sorted(item.arguments.items())))
+    elif isinstance(item, (tuple, frozenset)):
+        key = (type(item), item)
+    else:
+        return None
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _equal(one: object, other: object) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:
+        # Objects that cannot be compared are not the same.
+        return one is other
 
 
 def class_name(cls: type[object]) -> str:
@@ -126,7 +146,7 @@ class Values:
         if word == "u":
             return self.unknown(tag[1])
         if word == "o":
-            return self.handles.object(tag[1])
+            return _foreign(tag[2]) if tag[1] is None else self.handles.object(tag[1])
         if word == "s":
             return self.handles.object(tag[2])
         if word == "c":
@@ -215,13 +235,17 @@ class Values:
         number, new = self.handles.number(value)
         if not new:
             return {_TAG: ["o", number]}
-        about = {"class": class_name(type(value)), "repr": _safe_repr(value), **more}
-        equal = self.handles.equality(number)
-        if equal != number:
-            about["eq"] = equal
+        about = {
+            "class": class_name(type(value)),
+            "repr": _safe_repr(value),
+            "eq": self.handles.equality(value, number),
+            **more,
+        }
         return {_TAG: ["o", number, about]}
 
     def _encode_reference(self, value: Reference[Any], resolves_to: str | None = None) -> Any:
+        if isinstance(value, ForeignReference):
+            resolves_to = value.resolves_to
         target = type(value).get_reference_type()
         if resolves_to is None and target is not None:
             entity = paired_entities.get(target)
@@ -242,8 +266,38 @@ class Values:
         for field in dataclasses.fields(target):
             attribute = entity.get_attribute(field.name)
             text = None if attribute is None else str(attribute.type)
-            fields[field.name] = self._encode_reference(AttributeReference(value, field.name), text or "any")
+            # Null or not, a reference resolves to a value.
+            text = (text or "any").removesuffix("?")
+            fields[field.name] = self._encode_reference(AttributeReference(value, field.name), text)
         return {_TAG: ["c", entity.get_full_name(), fields, self.handles.number(value)[0]]}
+
+
+class ForeignObject:
+    """A value that belongs to the core, of which only its looks are known here."""
+
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
+
+    def __repr__(self) -> str:
+        return self._shown
+
+
+class ForeignReference(Reference[Any]):
+    """A reference that the core has made. It can be handed on, and that is all."""
+
+    def __init__(self, shown: str, resolves_to: str) -> None:
+        super().__init__()
+        self._shown = shown
+        self.resolves_to = resolves_to
+
+    def __repr__(self) -> str:
+        return self._shown
+
+
+def _foreign(about: dict[str, Any]) -> object:
+    shown = str(about.get("repr") or "")
+    resolves_to = about.get("ref")
+    return ForeignObject(shown) if resolves_to is None else ForeignReference(shown, str(resolves_to))
 
 
 def _odd_float(value: float) -> str:

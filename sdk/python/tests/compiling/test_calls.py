@@ -253,14 +253,67 @@ def test_objects_of_python_come_back_as_they_were(core: FakeCore) -> None:
     core.start()
     core.types()
     first, marked, third, again = core.call(0)["v"]
-    assert first["$"][0] == "o" and first["$"][2] == {"class": "tuple", "repr": "(1, 2)"}
+    number = first["$"][1]
+    assert first["$"][0] == "o" and first["$"][2] == {"class": "tuple", "repr": "(1, 2)", "eq": number}
     assert again == {"$": ["o", first["$"][1]]}
     assert third["$"][2]["repr"] == "{1}"
     assert marked["$"][:2] == ["s", "text"]
     assert core.call(1, again)["v"] is True
     assert core.call(2, marked)["v"] == [5, True]
-    core.send({"k": "equal", "pairs": [[first["$"][1], again["$"][1]], [first["$"][1], third["$"][1]]]})
-    assert core.receive() == {"k": "equal", "v": [True, False]}
+
+
+def test_objects_that_are_equal_say_so(core: FakeCore) -> None:
+    core.module(
+        "m",
+        """
+        from inmanta.plugins import plugin
+        from inmanta.references import Reference, reference
+        @reference("m::Secret")
+        class Secret(Reference[str]):
+            def __init__(self, name):
+                super().__init__()
+                self.name = name
+        @reference("m::Odd")
+        class Odd(Secret):
+            def __eq__(self, other):
+                return isinstance(other, Odd) and other.name[0] == self.name[0]
+        class Broken:
+            def __eq__(self, other):
+                raise ValueError()
+        @plugin
+        def make() -> "any":
+            return [Secret("a"), Secret("b"), Secret("a"), Secret(["l"]), Secret(["l"]),
+                    Odd("ax"), Odd("ay"), Odd("b"), tuple([1]), tuple([1]), {2}, {2}, Broken(), Broken()]
+        """,
+    )
+    core.start()
+    core.types()
+    made = core.call(0)["v"]
+    first = {value["$"][1]: index for index, value in enumerate(made)}
+    assert [first[value["$"][2]["eq"]] for value in made] == [0, 1, 0, 3, 3, 5, 5, 7, 8, 8, 10, 10, 12, 13]
+
+
+def test_what_the_core_made_can_be_handed_on(core: FakeCore) -> None:
+    core.module(
+        "m",
+        """
+        from inmanta.plugins import plugin
+        from inmanta.references import Reference
+        @plugin
+        def same(x: "any") -> "any":
+            return [isinstance(x, Reference), repr(x), x]
+        """,
+    )
+    core.start()
+    core.types()
+    is_reference, shown, back = core.call(
+        0, {"$": ["o", None, {"class": "a.B", "repr": "<b>", "ref": "string"}]}
+    )["v"]
+    assert (is_reference, shown, back["$"][2]["ref"]) == (True, "<b>", "string")
+    assert core.call(0, {"$": ["o", None, {"class": "a.B", "repr": "<b>", "ref": None}]})["v"][:2] == [
+        False,
+        "@<b>",
+    ]
 
 
 def test_the_context_and_what_it_leads_to(core: FakeCore) -> None:

@@ -209,13 +209,32 @@ def test_dependency_managers(core: FakeCore) -> None:
     core.module("m", CODE + MANAGERS)
     assert core.start()["managers"] == 2
     core.types(RES)
-    reply = core.request(some_resources(), "required")
+    whole = some_resources()
+    # The list may come in parts, of which only the last is answered.
+    core.send({"k": "requires", "r": whole["r"][:1], "more": True, "x": whole["x"]})
+    reply = core.request({"k": "requires", "r": whole["r"][1:], "more": False}, "required")
     assert reply == {
         "k": "required",
         "r": [[0, ["m::Other[ag,name=x]"]], [2, ["m::Res[ag,name=a]", "m::Res[ag,name=b]"]]],
         "error": None,
     }
     assert core.printed == "['m::Res[ag,name=a]', 'm::Res[ag,name=b]', 'm::Res[ag,name=c]'] m::Res\n"
+
+
+def test_resources_of_the_core_itself(core: FakeCore) -> None:
+    code = """
+from inmanta.export import dependency_manager
+@dependency_manager
+def show(model, resources):
+    print([(type(one).__name__, one.value) for one in resources.values()])
+"""
+    core.module("m", code)
+    core.start()
+    core.types(RES)
+    fields = {"id": "core::Own[ag,name=x]", "value": 5, "requires": []}
+    message = {"k": "requires", "r": [[None, 1, fields, []]], "x": [[1, 1, resource("x")]]}
+    assert core.request(message, "required") == {"k": "required", "r": [], "error": None}
+    assert core.printed == "[('Resource', 5)]\n"
 
 
 def test_dependency_managers_that_fail(core: FakeCore) -> None:

@@ -289,6 +289,9 @@ def ref() -> Reference[Pt]:
 @plugin
 def either(p: Reference[Pt] | Pt) -> str:
     return type(p).__name__
+@plugin
+def shapes(p: Pt | list[Pt] | dict[str, Pt] | None) -> str:
+    return type(p).__name__
 """
 POINT_MODEL = "entity Pt extends std::Dataclass:\nend\n"
 
@@ -308,6 +311,8 @@ def test_dataclasses_are_converted(core: FakeCore) -> None:
     both = "[[Pt(x=1, label=None, tags=['t'])], [Pt(x=4, label='l', tags=[])]]"
     assert core.call(3, [made], [written])["v"] == both
     assert core.call(4, made, made)["v"] == "DynamicProxyDynamicProxy"
+    shapes = [core.call(7, value)["v"] for value in (made, [made], {"a": made}, None)]
+    assert shapes == ["Pt", "list", "dict", "NoneType"]
 
 
 def test_dataclasses_with_values_that_are_missing(core: FakeCore) -> None:
@@ -333,7 +338,7 @@ def test_a_reference_to_a_dataclass_is_an_instance_of_references(core: FakeCore)
     word, name, fields, handle = core.call(5)["v"]["$"]
     assert (word, name) == ("c", "m::Pt")
     assert {key: value["$"][2]["ref"] for key, value in fields.items()} == {
-        "x": "int", "label": "string?", "tags": "string[]",
+        "x": "int", "label": "string", "tags": "string[]",
     }  # fmt: skip
     told = [[1, 2, [[], [], fields["x"], fields["label"], fields["tags"]]]]
     assert core.call(6, {"$": ["c", 1, handle]}, x=told)["v"] == "PtRef"

@@ -134,8 +134,20 @@ class Calls:
             return lambda value, path: _each_of_list(value, path, convert)
         if node.kind == "dict":
             return lambda value, path: _each_of_dict(value, path, convert)
-        # In a union, each kind of value has one option that fits it.
-        return convert
+        if len(wanted) == 1:
+            return convert
+        # The core has checked that one of the options fits; the shape of the value says which.
+        lists = [c for c, one in zip(inner, node.inner, strict=True) if c is not None and _is_list(one)]
+        dicts = [c for c, one in zip(inner, node.inner, strict=True) if c is not None and one.kind == "dict"]
+
+        def choose(value: object, path: str) -> object:
+            if isinstance(value, list) and lists:
+                return lists[0](value, path)
+            if isinstance(value, dict) and dicts:
+                return dicts[0](value, path)
+            return self._to_dataclass(value, path)
+
+        return choose
 
     def _text_converter(self, text: str, namespace: str) -> Callable[[object, str], object] | None:
         if text.endswith("?"):
@@ -192,6 +204,10 @@ class CallerScope(Resolver):
 
     def lookup(self, name: str, root: object = None) -> ResultVariable:
         return self._host.lookup(name)
+
+
+def _is_list(node: Node) -> bool:
+    return node.kind == "list" or (node.kind == "text" and node.text.rstrip("?").endswith("[]"))
 
 
 def _each_of_list(value: object, path: str, convert: Callable[[object, str], object]) -> object:

@@ -21,6 +21,7 @@ from inmanta.resources import (
     Resource,
     ResourceException,
 )
+from inmanta.resources import resource as registered
 from inmanta.util import internal_json_encoder
 from orrery_sdk.compiling import failures
 from orrery_sdk.compiling.manifest import ResourceClass
@@ -56,8 +57,8 @@ class Exporting:
 
     def __init__(self, host: CompileHost) -> None:
         self._host = host
-        # Resources whose requirements are to be managed, as far as they have come.
-        self._managed: list[list[Any]] = []
+        # What has come so far of a list that is sent in several messages.
+        self._listed: list[list[Any]] = []
 
     def serialize(self, message: Message) -> Message:
         return {"k": "serialized", "r": [self._resource(item) for item in message.get("r") or ()]}
@@ -117,11 +118,11 @@ class Exporting:
     # Requirements
 
     def requires(self, message: Message) -> Message | None:
-        self._managed.extend(message.get("r") or [])
+        self._listed += message.get("r") or []
         if message.get("more"):
             return None
-        items, self._managed = self._managed, []
-        resources = self._resources(items)
+        listed, self._listed = self._listed, []
+        resources = self._resources(listed)
         before = [{str(entry) for entry in resource.requires} for resource in resources]
         by_id: ResourceDict = {resource.id: resource for resource in resources}
         exporter = self._host.exporter
@@ -140,11 +141,16 @@ class Exporting:
     def _resources(self, items: list[list[Any]]) -> list[Resource]:
         made: list[Resource] = []
         for position, number, fields, _ in items:
-            # What the core exports by itself has no class here: its fields are plain attributes.
-            cls = Resource if position is None else self._class(position).cls
-            resource = cls(Id.parse_id(fields["id"]))
+            identifier = Id.parse_id(fields["id"])
+            # What the core exports by itself has no class in the manifest.
+            known = (
+                registered.get_class(identifier.entity_type)[0]
+                if position is None
+                else self._class(position).cls
+            )
+            resource = (known or Resource)(identifier)
             for name, value in fields.items():
-                if name != "id" and (position is None or name in cls.fields):
+                if name in type(resource).fields or (known is None and name not in ("id", "requires")):
                     setattr(resource, name, value)
             resource.model = DynamicProxy.return_value(self._host.instance(number))
             made.append(resource)

@@ -48,7 +48,7 @@ def describe(error: BaseException) -> dict[str, Any]:
     """The members `kind`, `class`, `message` and `traceback`."""
     name = class_name(type(error))
     if isinstance(error, PluginException):
-        kind, message = "plugin", str(error.message)
+        kind, message = "plugin", str(getattr(error, "message", error))
     elif isinstance(error, CompilerException):
         kind, message = "runtime", error.get_message()
         name = type(error).__name__

@@ -15,8 +15,10 @@ from inmanta.ast.type import ConstraintType, Type
 from inmanta.compiler import Compiler
 from inmanta.execute.proxy import DynamicProxy, paired_entities
 from inmanta.execute.runtime import (
+    AttributeVariable,
     ConstantVariable,
     Instance,
+    NoValue,
     Pending,
     PendingVariable,
     ResultVariable,
@@ -69,7 +71,6 @@ class CompileHost:
             "types": self._take_types,
             "call": self.calls.one,
             "calls": self._many,
-            "equal": self._equal,
             "serialize": self.exporting.serialize,
             "requires": self.exporting.requires,
             "exporters": self.exporting.exporters,
@@ -150,13 +151,6 @@ class CompileHost:
     def _many(self, message: Message) -> Message:
         return {"k": "results", "r": [self.calls.one(call) for call in message.get("c") or ()]}
 
-    def _equal(self, message: Message) -> Message:
-        handles = self.values.handles
-        return {
-            "k": "equal",
-            "v": [_equal(handles.object(one), handles.object(other)) for one, other in message["pairs"]],
-        }
-
     # Instances
 
     def instance(self, number: int) -> Instance:
@@ -207,6 +201,9 @@ class CompileHost:
             raise NotFoundException(None, name, f"variable {name.rpartition('::')[2]} not found")
         self.tell_instances(reply.get("x"))
         value = self.values.decode(reply.get("v"))
+        if isinstance(value, NoValue) and reply.get("i") is not None:
+            # An optional attribute of the instance whose implementation is the caller.
+            return AttributeVariable(self.instance(reply["i"]), name)
         return PendingVariable(value.cell) if isinstance(value, Pending) else ConstantVariable(value)
 
     def _fits(self, typedef: ConstraintType, value: object) -> bool:
@@ -260,14 +257,6 @@ def plugin_result(reply: Message, name: str, host: CompileHost) -> object:
     if reply.get("kind") == "runtime":
         raise RuntimeException(None, message)
     raise Exception(f"{reply.get('class')}: {message}")
-
-
-def _equal(one: object, other: object) -> bool:
-    try:
-        return bool(one == other)
-    except Exception:
-        # Objects that cannot be compared are not the same.
-        return one is other
 
 
 class HostedCompiler(Compiler):

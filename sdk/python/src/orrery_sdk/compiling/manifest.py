@@ -305,13 +305,13 @@ def _handlers() -> list[str]:
     return sorted(handler.Commander._providers)
 
 
-def _source(item: Any) -> tuple[str | None, int | None]:
-    """The file and line where a function or class begins."""
+def _source(item: Any) -> tuple[str | None, int]:
+    """The file and line where a function or class begins; line 0 if that is not known."""
     if isinstance(item, type):
         try:
             return inspect.getsourcefile(item), inspect.getsourcelines(item)[1]
         except (OSError, TypeError):
-            return None, None
+            return None, 0
     code = getattr(inspect.unwrap(item), "__code__", None)
     # The first line of a function is that of its decorator.
-    return (None, None) if code is None else (code.co_filename, code.co_firstlineno + 1)
+    return (None, 0) if code is None else (code.co_filename, code.co_firstlineno + 1)
