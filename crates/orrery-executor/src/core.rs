@@ -62,7 +62,7 @@ pub(crate) struct Core {
     discard: bool,
     pub(crate) writes: Vec<Write>,
     /// Among them is more than that something was found as it was.
-    pub(crate) pressing: bool,
+    pressing: bool,
     pub(crate) writer: WriterState,
     pub(crate) dry_run: DryRun,
     pub(crate) wake_at: Option<Timestamp>,
@@ -229,7 +229,6 @@ impl Core {
         match self.writer {
             WriterState::Waits => !self.writes.is_empty() && (self.pressing || enough),
             WriterState::Gathers => enough,
-            WriterState::GathersQuietly => self.pressing || enough,
             WriterState::Writes => false,
         }
     }
