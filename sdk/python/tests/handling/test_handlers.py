@@ -408,3 +408,23 @@ def test_names_that_modules_import() -> None:
     assert handlers.HandlerABC is handlers.HandlerAPI
     for name in ("HandlerContext", "LoggerABC", "PythonLogger", "InvalidOperation", "SkipResource"):
         assert getattr(handlers, name).__module__ == "inmanta.agent.handler"
+
+
+def test_private_names_of_handlers_are_theirs() -> None:
+    """Handlers have helpers with names like these; the base classes must not call them."""
+
+    def own(*_: Any, **__: Any) -> None:
+        raise AssertionError("a method of the handler's own was called")
+
+    names = ("_execute", "_finish", "_reload", "_report", "_call", "_cache", "_run", "_read", "_should_reload")
+    helpers: dict[str, Any] = dict.fromkeys(names, own)
+    private: Any = type("Private", (Reloading,), helpers)
+    wanted = desired()
+    ctx = HandlerContext(wanted)
+    ctx._changed_requires = ["x"]
+    handler = private()
+    handler.deploy(ctx, wanted, {})
+    assert handler.asked == ["pre", "read", "post", "reload"]
+    public = {name for cls in DiscoveryHandler.__mro__ + CRUDHandler.__mro__ for name in vars(cls)}
+    ours = {name for name in public if name.startswith("_") and not name.startswith(("__", "_sdk_", "_abc_"))}
+    assert ours <= {"_diff", "_is_protocol"}, "new private names have to begin with _sdk_"

@@ -179,7 +179,8 @@ class Handler(CRUDHandler):
 
     def do_files(self, ctx, resource):
         self.upload_file("some-id", b"content")
-        ctx.info("%(a)s %(b)s %(c)s", a=self.get_file("some-id"), b=self.get_file("0" * 40), c=self.stat_file("some-id"))
+        missing = self.get_file("0" * 40)
+        ctx.info("%(a)s %(b)s %(c)s", a=self.get_file("some-id"), b=missing, c=self.stat_file("some-id"))
 
     def do_late_thread(self, ctx, resource):
         def late():
@@ -350,7 +351,7 @@ def test_closing_all_descriptors_ends_the_host_and_writes_into_no_file(
     host: HandlerHost, tmp_path: Path
 ) -> None:
     number = host.start(thing("close_all", path=str(tmp_path / "file")))
-    with pytest.raises(HostGone, match="status 70.*closed by code that runs in this process"):
+    with pytest.raises(HostGone, match=r"status 70.*closed by code that runs in this process"):
         host.wait(number)
     assert all(path.stat().st_size == 0 for path in tmp_path.glob("file[0-9]*"))
 
@@ -588,7 +589,7 @@ def test_the_end_of_the_stream_ends_the_host(host: HandlerHost, tmp_path: Path) 
 
 def test_a_broken_rule_ends_the_host(host: HandlerHost) -> None:
     host.send({"k": "nonsense"})
-    with pytest.raises(HostGone, match="status 76.*unknown kind `nonsense`"):
+    with pytest.raises(HostGone, match=r"status 76.*unknown kind `nonsense`"):
         host.receive()
 
 
