@@ -16,8 +16,10 @@ pub(crate) type ShowFile<'f> = &'f dyn Fn(&Path) -> (String, String);
 impl LoadError {
     /// As the reference reports it.
     pub(crate) fn into_error(self) -> Box<CompileError> {
+        let mut placed = false;
         let (class, text) = match self {
-            LoadError::Code { module, problems } => {
+            LoadError::Code { module, problems, place } => {
+                placed = place.is_some();
                 let mut text = format!("Unable to load all plug-ins for module {module}:");
                 for problem in problems {
                     text.push_str("\n\t");
@@ -28,7 +30,7 @@ impl LoadError {
             LoadError::Plugin(text) => ("RuntimeException", text),
         };
         let mut error = CompileError::new(class, text);
-        error.bare = true;
+        error.bare = !placed;
         error
     }
 }
@@ -96,6 +98,10 @@ impl Builder {
             texts.push(plugin.signature.returns.to_string());
             let mut types = Vec::with_capacity(texts.len());
             for text in texts {
+                if place.is_some() && mentions(&text, "number") {
+                    let warning = "Type 'number' is deprecated, use 'float' or 'int' instead";
+                    self.warnings.push(("TypeDeprecationWarning", warning.to_owned(), None));
+                }
                 types.push(match (self.annotation(&text, namespace), &place) {
                     (Ok(found), _) => found,
                     // A plugin of the program itself, whose module is not loaded.
@@ -132,8 +138,8 @@ impl Builder {
             "list" => Type::AnyList,
             "dict" => Type::AnyDict,
             "null" => Type::Null,
-            _ if text.contains(" | ") || text.contains("Reference[") => {
-                // References are not checked yet; all unions that are written so have them.
+            _ if text.contains(" | ") => {
+                // The program's own plugins, which take references to anything.
                 if !(text.starts_with('(') && text.ends_with(")[]")) {
                     return Ok((None, shown));
                 }
@@ -159,6 +165,13 @@ impl Builder {
                     let (inner, of) = self.annotation(inner, namespace)?;
                     shown = format!("dict[string, {of}]");
                     inner.map_or(Type::AnyDict, Type::DictOf)
+                } else if let Some(inner) = within(text, "Reference[", "]") {
+                    let (inner, of) = self.annotation(inner, namespace)?;
+                    shown = format!("Reference[{of}]");
+                    match inner {
+                        Some(inner) => Type::Reference(inner),
+                        None => Type::Reference(self.program.intern_type(Type::Any)),
+                    }
                 } else if let Some(inner) = within(text, "Union[", "]") {
                     let mut members = Vec::new();
                     let mut names = Vec::new();
@@ -208,12 +221,14 @@ impl Builder {
     /// The line of a plugin's definition.
     fn plugin_loc(&mut self, place: &Place, column: bool, show: ShowFile<'_>) -> Loc {
         let (name, text) = show(&place.file);
-        let line = place.line.saturating_sub(1) as usize;
-        let start: usize = text.split_inclusive('\n').take(line).map(str::len).sum();
-        let length = text[start..].lines().next().map_or(0, str::len);
-        let file = self.program.sources.add(name, text);
-        Loc { file, start: start as u32, end: (start + length) as u32, column }
+        Loc { column, ..self.program.sources.add_line(name, text, place.line) }
     }
+}
+
+/// Whether a type is made with the type of a name.
+fn mentions(text: &str, name: &str) -> bool {
+    text.split(|char: char| !char.is_alphanumeric() && !"_:".contains(char))
+        .any(|word| word == name)
 }
 
 /// What stands between a beginning and an end.

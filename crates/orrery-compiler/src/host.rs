@@ -13,13 +13,19 @@
 //! compiler keeps the arguments, waits, and makes the same call again, from scratch.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::PathBuf;
+
+use orrery_syntax::ast::Loc;
 
 use crate::load::Module;
 use crate::plugins::{
-    Context, NativePlugin, Outcome, Param, ParamDefault, ParamKind, native_plugins,
+    CellId, Context, Failure, NativePlugin, Outcome, Param, ParamDefault, ParamKind,
+    native_plugins, yields,
 };
-use crate::value::Value;
+use crate::program::{EntityId, Program};
+use crate::source::Sources;
+use crate::value::{Heap, InstanceId, Value};
 
 /// A text that is part of the program, or that a host has brought.
 pub type Text = Cow<'static, str>;
@@ -36,23 +42,126 @@ pub trait Host {
 
     /// Makes a call. The arguments fit their types. A plugin may call others through the context,
     /// so a host can be called while it is busy with a call; the calls end in the opposite order.
-    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome;
+    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome;
+
+    /// Whether it wants to load the code of modules that the program has itself, also if there is no other.
+    fn loads_own_modules(&self) -> bool {
+        false
+    }
+
+    /// Names modules whose code is not worth loading for itself, but may be loaded when a call needs it.
+    fn reserve(&mut self, _modules: &[Module]) {}
+
+    /// Calls a plugin for another host that has one of that name and cannot do what is asked; `None` if there is
+    /// none here either.
+    fn call_instead(
+        &self,
+        _signature: &Signature,
+        _call: &Call<'_>,
+        _context: &mut dyn HostContext,
+    ) -> Option<Outcome> {
+        None
+    }
+
+    /// Runs what code wants run at the end of each compile, whether it went well or not.
+    fn finalize(&mut self, _succeeded: bool) -> Finalized {
+        Finalized::default()
+    }
+}
+
+/// What is known of instances, now or at the end.
+pub trait View {
+    fn program(&self) -> &Program;
+    fn sources(&self) -> &Sources;
+    fn values(&self) -> &Heap;
+    fn instance_count(&self) -> usize;
+    fn entity_of(&self, instance: InstanceId) -> EntityId;
+    /// What stands in a slot of an instance.
+    fn slot(&self, instance: InstanceId, slot: u32) -> Slot;
+    /// What a variable at the top of a file holds, by its cell.
+    fn global(&self, cell: u32) -> Slot;
+    fn constructed_at(&self, instance: InstanceId) -> Loc;
+    /// As messages name it.
+    fn described(&self, instance: InstanceId) -> String;
+}
+
+/// What a host may ask while it makes a call.
+pub trait HostContext: Context + View {
+    /// The place of the call.
+    fn called_at(&self) -> Loc;
+    /// Adds to the model's output, as it is.
+    fn write_output(&mut self, text: &str);
+    /// What the variable of a name holds, as the calling statement sees it.
+    fn variable_slot(&self, name: &str) -> Option<Slot>;
+    /// If the variable of a name is an attribute of an instance: that instance, and its slot.
+    fn variable_owner(&self, name: &str) -> Option<(InstanceId, u32)>;
+    /// Makes an instance of an entity that is only data.
+    fn construct(
+        &mut self,
+        entity: EntityId,
+        attributes: &[(u32, Value)],
+    ) -> Result<InstanceId, Failure>;
+}
+
+/// What a cell holds.
+#[derive(Clone, Copy, Debug)]
+pub enum Slot {
+    Value(Value),
+    /// Nothing yet.
+    Pending(CellId),
+    /// Nothing for ever: an optional relation.
+    Empty,
 }
 
 /// What a host has found in the modules that it was asked to load.
 #[derive(Clone, Debug, Default)]
 pub struct Manifest {
     pub plugins: Vec<Signature>,
+    pub dataclasses: Vec<Dataclass>,
     pub warnings: Vec<String>,
+    /// What the code printed when it was loaded.
+    pub output: String,
+}
+
+/// A class that stands for an entity that is only data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dataclass {
+    /// Full name of the entity.
+    pub entity: String,
+    /// Name and type of each field, the type as a model writes it; `None` for one that no model has
+    /// a word for.
+    pub fields: Vec<(String, Option<String>)>,
+    /// Why it cannot stand for an entity at all.
+    pub problem: Option<String>,
+    pub place: Option<Place>,
+}
+
+/// What came of the code that runs at the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Finalized {
+    pub output: String,
+    pub warnings: Vec<String>,
+    /// One text for each that failed.
+    pub errors: Vec<String>,
 }
 
 /// Why a host could not load the code of modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
-    /// Files of a module that do not load, one text for each.
-    Code { module: String, problems: Vec<String> },
+    /// Files of a module that do not load, one text for each, and the place of the first.
+    Code { module: String, problems: Vec<String>, place: Option<Place> },
     /// A plugin that the language cannot call, such as one without types.
     Plugin(String),
+}
+
+impl LoadError {
+    /// Where the error is, if it is at one place.
+    pub fn place(&self) -> Option<&Place> {
+        match self {
+            LoadError::Code { place, .. } => place.as_ref(),
+            LoadError::Plugin(_) => None,
+        }
+    }
 }
 
 /// A plugin as the language sees it.
@@ -127,8 +236,29 @@ impl<H: Host + ?Sized> Host for &mut H {
         (**self).load(modules)
     }
 
-    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome {
+    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
         (**self).call(call, context)
+    }
+
+    fn loads_own_modules(&self) -> bool {
+        (**self).loads_own_modules()
+    }
+
+    fn reserve(&mut self, modules: &[Module]) {
+        (**self).reserve(modules);
+    }
+
+    fn call_instead(
+        &self,
+        signature: &Signature,
+        call: &Call<'_>,
+        context: &mut dyn HostContext,
+    ) -> Option<Outcome> {
+        (**self).call_instead(signature, call, context)
+    }
+
+    fn finalize(&mut self, succeeded: bool) -> Finalized {
+        (**self).finalize(succeeded)
     }
 }
 
@@ -143,10 +273,10 @@ impl Host for NativeHost {
 
     fn load(&mut self, _: &[Module]) -> Result<Manifest, LoadError> {
         let plugins = native_plugins().iter().map(Signature::from).collect();
-        Ok(Manifest { plugins, warnings: Vec::new() })
+        Ok(Manifest { plugins, ..Manifest::default() })
     }
 
-    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome {
+    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
         (native_plugins()[call.plugin as usize].run)(context, call.args)
     }
 }
@@ -157,13 +287,21 @@ impl Host for NativeHost {
 pub struct Layered<A, B> {
     first: A,
     second: B,
-    /// How many plugins the first one has.
-    first_plugins: u32,
+    /// The plugins of the first one.
+    first_plugins: Vec<Signature>,
+    /// The second one goes before the first where both have a plugin.
+    second_goes_first: bool,
 }
 
 impl<A: Host, B: Host> Layered<A, B> {
     pub fn new(first: A, second: B) -> Self {
-        Layered { first, second, first_plugins: 0 }
+        Layered { first, second, first_plugins: Vec::new(), second_goes_first: false }
+    }
+
+    /// The same, but the plugins of the second go before those of the first that have the same name.
+    #[must_use]
+    pub fn second_goes_first(self) -> Self {
+        Layered { second_goes_first: true, ..self }
     }
 }
 
@@ -176,20 +314,61 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
         let (for_first, rest): (Vec<Module>, Vec<Module>) =
             modules.iter().cloned().partition(|module| self.first.can_load(module));
         let mut manifest = self.first.load(&for_first)?;
-        self.first_plugins = u32::try_from(manifest.plugins.len()).expect("invariant: few plugins");
+        self.first_plugins.clone_from(&manifest.plugins);
         if !rest.is_empty() {
             let more = self.second.load(&rest)?;
+            if self.second_goes_first {
+                let names: HashSet<&str> = more.plugins.iter().map(|of| &*of.name).collect();
+                for plugin in &mut manifest.plugins {
+                    if names.contains(&*plugin.name) {
+                        // It keeps its number, but nobody can call it by this name.
+                        plugin.name = format!("{} (replaced)", plugin.name).into();
+                    }
+                }
+            }
             manifest.plugins.extend(more.plugins);
+            manifest.dataclasses.extend(more.dataclasses);
             manifest.warnings.extend(more.warnings);
+            manifest.output.push_str(&more.output);
         }
         Ok(manifest)
     }
 
-    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome {
-        match call.plugin.checked_sub(self.first_plugins) {
-            None => self.first.call(call, context),
-            Some(plugin) => self.second.call(&Call { plugin, ..*call }, context),
+    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
+        let Some(signature) = self.first_plugins.get(call.plugin as usize) else {
+            let plugin = call.plugin - self.first_plugins.len() as u32;
+            return self.second.call(&Call { plugin, ..*call }, context);
+        };
+        if yields(&signature.name)
+            && let Some(outcome) = self.second.call_instead(signature, call, context)
+        {
+            return outcome;
         }
+        match self.first.call(call, context) {
+            Err(Failure::NotHere(failure)) => self
+                .second
+                .call_instead(signature, call, context)
+                .unwrap_or(Err(Failure::NotHere(failure))),
+            outcome => outcome,
+        }
+    }
+
+    fn loads_own_modules(&self) -> bool {
+        self.first.loads_own_modules() || self.second.loads_own_modules()
+    }
+
+    fn reserve(&mut self, modules: &[Module]) {
+        self.first.reserve(modules);
+        self.second.reserve(modules);
+    }
+
+    fn finalize(&mut self, succeeded: bool) -> Finalized {
+        let mut all = self.first.finalize(succeeded);
+        let more = self.second.finalize(succeeded);
+        all.output.push_str(&more.output);
+        all.warnings.extend(more.warnings);
+        all.errors.extend(more.errors);
+        all
     }
 }
 

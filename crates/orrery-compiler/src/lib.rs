@@ -7,6 +7,7 @@
 
 pub mod builtin;
 mod define;
+mod define_dataclasses;
 mod define_entities;
 mod define_plugins;
 pub mod diagnostic;
@@ -46,8 +47,8 @@ use crate::define::Builder;
 use crate::error::CompileError;
 use crate::eval::Machine;
 use crate::files::Files;
-use crate::host::{Host, Manifest, NativeHost};
-use crate::load::{Loader, Module};
+use crate::host::{Host, Manifest, NativeHost, Place};
+use crate::load::{Loader, Module, Origin};
 use crate::project::Options;
 use crate::report::Model;
 use crate::source::Sources;
@@ -133,23 +134,39 @@ pub fn compile(files: &dyn Files, options: &Options) -> Compiled {
 /// Compiles a project with the plugins of a host.
 pub fn compile_with(files: &dyn Files, options: &Options, host: &mut dyn Host) -> Compiled {
     let mut compiled = Compiled::new();
-    let mut loader = match Loader::new(files, options) {
+    let loader = match Loader::new(files, options) {
         Ok(loader) => loader,
-        Err(error) => {
-            compiled.outcome = Err(error);
-            return compiled;
-        }
+        Err(error) => return Compiled::failed(error),
     };
+    if let Some((loader, manifest)) = load(files, options, loader, host, &mut compiled) {
+        evaluate(files, options, host, loader, manifest, &mut compiled);
+        finalize(host, &mut compiled);
+    }
+    compiled.forget_repeated_warnings();
+    compiled
+}
+
+fn warning((class, message, loc): (&'static str, String, Option<Loc>)) -> Warning {
+    Warning { class, message, loc }
+}
+
+/// Reads the sources, and has the host load the code of their modules.
+fn load<'f>(
+    files: &dyn Files,
+    options: &Options,
+    mut loader: Loader<'f>,
+    host: &mut dyn Host,
+    compiled: &mut Compiled,
+) -> Option<(Loader<'f>, Manifest)> {
     let loaded = loader.load_all();
     tracing::debug!(files = loader.loaded.len(), "loaded");
-    let warn = |(class, message, loc)| Warning { class, message, loc };
-    compiled.warnings.extend(std::mem::take(&mut loader.warnings).into_iter().map(warn));
-    compiled.modules = loader.modules;
-    compiled.syntax_errors = loader.syntax_errors;
+    compiled.warnings.extend(std::mem::take(&mut loader.warnings).into_iter().map(warning));
+    compiled.modules = std::mem::take(&mut loader.modules);
+    compiled.syntax_errors = std::mem::take(&mut loader.syntax_errors);
     if let Err(error) = loaded {
         compiled.sources = loader.sources;
         compiled.outcome = Err(error);
-        return compiled;
+        return None;
     }
     let loadable = loadable(&compiled.modules, host);
     for file in &mut loader.loaded {
@@ -157,27 +174,59 @@ pub fn compile_with(files: &dyn Files, options: &Options, host: &mut dyn Host) -
         let module = name.split("::").next().unwrap_or(name);
         file.foreign_plugins &= loadable.iter().all(|other| other.name != module);
     }
-    let Manifest { plugins, warnings } = match host.load(&loadable) {
-        Ok(manifest) => manifest,
-        Err(error) => {
-            compiled.sources = loader.sources;
-            compiled.outcome = Err(error.into_error());
-            return compiled;
+    if loadable.is_empty() {
+        host.reserve(&with_code(&compiled.modules, host));
+    }
+    match host.load(&loadable) {
+        Ok(mut manifest) => {
+            compiled.output = std::mem::take(&mut manifest.output);
+            let warnings = std::mem::take(&mut manifest.warnings);
+            compiled.warnings.extend(warnings.into_iter().map(|text| warning(("", text, None))));
+            Some((loader, manifest))
         }
-    };
-    compiled.warnings.extend(warnings.into_iter().map(|text| warn(("", text, None))));
+        Err(error) => {
+            let place = error.place().cloned();
+            let mut error = error.into_error();
+            if let Some(Place { file, line }) = place {
+                let text = files.read(&file).ok().and_then(|text| String::from_utf8(text).ok());
+                let text = text.unwrap_or_default();
+                let loc = loader.sources.add_line(load::shown(options, &file), text, line);
+                error = error.at(loc);
+            }
+            compiled.sources = loader.sources;
+            compiled.outcome = Err(error);
+            None
+        }
+    }
+}
+
+/// Defines what the sources define, and runs them.
+fn evaluate(
+    files: &dyn Files,
+    options: &Options,
+    host: &mut dyn Host,
+    loader: Loader<'_>,
+    manifest: Manifest,
+    compiled: &mut Compiled,
+) {
+    let loaded: Vec<String> =
+        loadable(&compiled.modules, host).into_iter().map(|module| module.name).collect();
+    let Manifest { plugins, dataclasses, .. } = manifest;
     let asts = loader.loaded;
     let mut builder = Builder::new(loader.interner, loader.sources, loader.project.precedence);
     let show = |path: &Path| {
         let text = files.read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         (load::shown(options, path), text.unwrap_or_default())
     };
-    let built = builder.define(&asts, plugins, &show).and_then(|()| builder.lower(&asts));
-    compiled.warnings.extend(std::mem::take(&mut builder.warnings).into_iter().map(warn));
+    let built = builder
+        .define(&asts, plugins, &show)
+        .and_then(|()| builder.lower(&asts))
+        .and_then(|()| builder.dataclasses(&dataclasses, &loaded));
+    compiled.warnings.extend(std::mem::take(&mut builder.warnings).into_iter().map(warning));
     if let Err(error) = built {
         compiled.sources = builder.program.sources;
         compiled.outcome = Err(error);
-        return compiled;
+        return;
     }
     tracing::debug!(
         entities = builder.program.entities.len(),
@@ -190,8 +239,8 @@ pub fn compile_with(files: &dyn Files, options: &Options, host: &mut dyn Host) -
     let mut machine = Machine::new(&builder.program, builder.heap, &world, host, options.limits);
     let outcome = machine.check_defaults().and_then(|()| machine.run());
     tracing::debug!(instances = machine.instance_count(), "evaluated");
-    compiled.output = std::mem::take(&mut machine.output);
-    compiled.warnings.extend(std::mem::take(&mut machine.warnings).into_iter().map(warn));
+    compiled.output.push_str(&std::mem::take(&mut machine.output));
+    compiled.warnings.extend(std::mem::take(&mut machine.warnings).into_iter().map(warning));
     compiled.outcome =
         outcome.map(|()| Summary { instances: machine.instance_count(), files: count });
     let graph = machine.into_graph();
@@ -200,15 +249,40 @@ pub fn compile_with(files: &dyn Files, options: &Options, host: &mut dyn Host) -
     if compiled.outcome.is_ok() {
         compiled.model = Some(Model { program, graph });
     }
-    compiled.forget_repeated_warnings();
-    compiled
+}
+
+/// Has the host run what it runs at the end of each compile. What fails there fails a compile that
+/// went well, and is only told of one that did not.
+fn finalize(host: &mut dyn Host, compiled: &mut Compiled) {
+    let ended = host.finalize(compiled.outcome.is_ok());
+    compiled.output.push_str(&ended.output);
+    let mut warn = |text| compiled.warnings.push(warning(("", text, None)));
+    ended.warnings.into_iter().for_each(&mut warn);
+    let mut errors = ended.errors.into_iter().map(|text| format!("Finalizer failed: {text}"));
+    if compiled.outcome.is_ok()
+        && let Some(first) = errors.next()
+    {
+        let mut error = CompileError::new("CompilerException", first);
+        error.bare = true;
+        compiled.outcome = Err(error);
+        compiled.model = None;
+    }
+    errors.for_each(warn);
 }
 
 /// The modules whose code a host can load.
+fn with_code(modules: &[Module], host: &dyn Host) -> Vec<Module> {
+    let found = modules.iter().filter(|module| module.code.is_some() && host.can_load(module));
+    found.cloned().collect()
+}
+
+/// Those that it has to load. Code of the program's own modules is for others that need it: alone it is not worth
+/// starting a host for.
 fn loadable(modules: &[Module], host: &dyn Host) -> Vec<Module> {
-    modules
-        .iter()
-        .filter(|module| module.code.is_some() && host.can_load(module))
-        .cloned()
-        .collect()
+    let found = with_code(modules, host);
+    let only_own = found.iter().all(|module| module.origin == Origin::Builtin);
+    if only_own && !host.loads_own_modules() {
+        return Vec::new();
+    }
+    found
 }

@@ -63,6 +63,8 @@ pub enum Type {
     DictOf(TypeId),
     /// A plugin's choice between types
     Union(Box<[TypeId]>),
+    /// A plugin's `Reference[T]`
+    Reference(TypeId),
     Nullable(TypeId),
     Typedef(u32),
     Entity(EntityId),
@@ -273,6 +275,7 @@ impl Program {
                 let members: Vec<String> = members.iter().map(|&ty| self.type_name(ty)).collect();
                 format!("Union[{}]", members.join(","))
             }
+            Type::Reference(inner) => format!("Reference[{}]", self.type_name(*inner)),
             Type::Nullable(inner) => format!("{}?", self.type_name(*inner)),
             Type::Typedef(typedef) => {
                 let typedef = &self.typedefs[*typedef as usize];

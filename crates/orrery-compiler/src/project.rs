@@ -1,6 +1,7 @@
 //! The project's own description, `project.yml`, and where its modules are looked for.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -9,6 +10,7 @@ use crate::error::Result;
 use crate::files::Files;
 use crate::metadata::{self, Checks};
 use crate::modules::join_plainly;
+use crate::plugins::Facts;
 use crate::value::WRITTEN_BYTES_MAX;
 use crate::yaml::Yaml;
 
@@ -24,6 +26,8 @@ pub struct Options {
     pub python_environment: Option<PathBuf>,
     /// The time that models are told, in seconds since 1970: one for the whole compile.
     pub now: f64,
+    /// What is known about deployed resources; `None` if nothing is ever deployed.
+    pub facts: Option<Arc<dyn Facts>>,
     pub limits: Limits,
 }
 
@@ -58,6 +62,7 @@ impl Options {
             implicit_std: true,
             python_environment: None,
             now: 0.0,
+            facts: None,
             limits: Limits::default(),
         }
     }
@@ -384,4 +389,9 @@ mod tests {
         let error = Project::load(&files, Path::new("p")).unwrap_err();
         assert!(error.text.contains("it is a directory"), "{}", error.text);
     }
+}
+
+/// The Python environment of a project: the one that was asked for, or the one that lies in it.
+pub fn python_environment(files: &dyn Files, options: &Options) -> Option<PathBuf> {
+    crate::modules::environment(files, options)
 }

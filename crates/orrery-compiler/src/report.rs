@@ -10,6 +10,7 @@ use crate::Compiled;
 use crate::Warning;
 use crate::error::CompileError;
 use crate::eval::Graph;
+use crate::export::Exported;
 use crate::program::Program;
 use crate::source::Sources;
 use crate::value::{InstanceId, StrId, Value};
@@ -26,13 +27,55 @@ pub struct Model {
 /// # Errors
 /// Whatever writing to `out` gives.
 pub fn write(compiled: &Compiled, out: &mut dyn Write) -> io::Result<()> {
+    write_with(compiled, None, out)
+}
+
+/// The same with what was exported.
+///
+/// # Errors
+/// Whatever writing to `out` gives.
+pub fn write_with(
+    compiled: &Compiled,
+    exported: Option<&Exported>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let error = compiled.outcome.as_ref().err().map(|error| error_json(&compiled.sources, error));
     write_head(out, &compiled.output, error.as_ref(), &compiled.warnings)?;
     if let Some(model) = &compiled.model {
         out.write_all(b",\"model\":")?;
         model.write(out)?;
     }
+    if let Some(exported) = exported {
+        write_resources(exported, out)?;
+    }
     out.write_all(b"}\n")
+}
+
+fn write_resources(exported: &Exported, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(b",\"resources\":[")?;
+    for (number, resource) in exported.resources.iter().enumerate() {
+        separate(out, number)?;
+        let set = resource.set.as_deref();
+        let about = json!({"id": resource.id.as_str(), "requires": resource.requires, "set": set});
+        let about = about.to_string();
+        out.write_all(&about.as_bytes()[..about.len() - 1])?;
+        let attributes = resource.attributes.as_str();
+        if attributes.len() > "{}".len() {
+            out.write_all(b",")?;
+        }
+        out.write_all(&attributes.as_bytes()[1..])?;
+    }
+    out.write_all(b"],\"problems\":[")?;
+    for (number, problem) in exported.problems.iter().enumerate() {
+        separate(out, number)?;
+        text(out, &problem.to_string())?;
+    }
+    out.write_all(b"],\"notes\":[")?;
+    for (number, note) in exported.notes.iter().enumerate() {
+        separate(out, number)?;
+        text(out, &note.to_string())?;
+    }
+    out.write_all(b"]")
 }
 
 /// Everything but the model and the closing brace.

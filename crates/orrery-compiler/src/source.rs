@@ -19,6 +19,15 @@ pub struct Sources {
 }
 
 impl Sources {
+    /// Adds a file, and gives the place of one of its lines, counted from 1.
+    pub fn add_line(&mut self, name: String, text: String, line: u32) -> Loc {
+        let before = line.saturating_sub(1) as usize;
+        let start: usize = text.split_inclusive('\n').take(before).map(str::len).sum();
+        let length = text[start..].lines().next().map_or(0, str::len);
+        let file = self.add(name, text);
+        Loc { file, start: start as u32, end: (start + length) as u32, column: false }
+    }
+
     pub fn add(&mut self, name: String, text: String) -> FileId {
         let id = u32::try_from(self.files.len()).expect("invariant: fewer than 2^32 files");
         self.files.push(SourceFile { name, text, lines: OnceCell::new() });

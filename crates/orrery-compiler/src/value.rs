@@ -53,10 +53,30 @@ impl Value {
 pub type Dict = IndexMap<StrId, Value, FxBuildHasher>;
 
 /// A carried value: what Python's `repr` and `str` would say, and its class name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Other {
     pub class: String,
     pub repr: String,
+    /// It is a reference: the type of what it resolves to, as a model writes it.
+    pub reference: Option<Box<str>>,
+    /// The host owns it.
+    pub owned: Option<Owned>,
+}
+
+impl Other {
+    /// Whether Python code sees it through a proxy: all but tuples and references.
+    pub fn is_behind_proxy(&self) -> bool {
+        self.owned.is_some() && self.reference.is_none() && self.class != "tuple"
+    }
+}
+
+/// A value that lives in a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// What the host knows it by.
+    pub handle: u32,
+    /// Values that the host takes for equal have the same number here.
+    pub equality: u32,
 }
 
 /// Interned texts in large chunks: one allocation for thousands of short strings.
@@ -310,6 +330,11 @@ impl Heap {
         Value::Unknown(id)
     }
 
+    /// Whether there is an unknown of this number.
+    pub fn has_unknown(&self, id: UnknownId) -> bool {
+        id.index() < self.unknowns.len()
+    }
+
     /// The instance whose fact an unknown waits for, if any.
     pub fn unknown_source(&self, id: UnknownId) -> Option<InstanceId> {
         self.unknowns[id.index()]
@@ -343,7 +368,11 @@ impl Heap {
             (Value::Unknown(a), Value::Unknown(b)) => a == b,
             (Value::Other(a), Value::Other(b)) => {
                 let (a, b) = (self.get_other(a), self.get_other(b));
-                a.class == b.class && a.repr == b.repr
+                match (a.owned, b.owned) {
+                    (Some(a), Some(b)) => a.equality == b.equality,
+                    (None, None) => a.class == b.class && a.repr == b.repr,
+                    _ => false,
+                }
             }
             (Value::List(a), Value::List(b)) if a == b => true,
             (Value::Dict(a), Value::Dict(b)) if a == b => true,

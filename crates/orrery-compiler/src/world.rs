@@ -1,12 +1,13 @@
 //! What plugins see of the outside: the project's files, the environment, time and randomness.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::builtin;
 use crate::eval::World;
 use crate::files::Files;
 use crate::load::{Module, Origin};
-use crate::plugins::FileKind;
+use crate::plugins::{Facts, FileKind};
 use crate::project::Options;
 
 pub(crate) struct FileWorld<'f> {
@@ -14,6 +15,7 @@ pub(crate) struct FileWorld<'f> {
     project_dir: PathBuf,
     modules: Vec<Module>,
     now: f64,
+    facts: Option<Arc<dyn Facts>>,
 }
 
 impl<'f> FileWorld<'f> {
@@ -23,6 +25,7 @@ impl<'f> FileWorld<'f> {
             project_dir: options.project_dir.clone(),
             modules: modules.to_vec(),
             now: options.now,
+            facts: options.facts.clone(),
         }
     }
 
@@ -75,6 +78,10 @@ impl World for FileWorld<'_> {
 
     fn environment_variable(&self, name: &str) -> Option<String> {
         std::env::var(name).ok()
+    }
+
+    fn facts(&self) -> Option<&dyn Facts> {
+        self.facts.as_deref()
     }
 
     fn now(&self) -> f64 {

@@ -103,6 +103,12 @@ Exit codes: 0 done, 1 error.")]
 pub(crate) struct Compile {
     #[command(flatten)]
     pub(crate) project: ProjectOptions,
+    /// Make resources of the instances too; the JSON report has them
+    #[arg(long)]
+    pub(crate) resources: bool,
+    /// Run the code of modules in the process at the other end of standard input, and answer it afterwards
+    #[arg(long, hide = true)]
+    pub(crate) serve_host: bool,
     #[command(flatten)]
     pub(crate) report: ReportOptions,
     #[command(flatten)]

@@ -7,6 +7,7 @@
 mod cli;
 mod cli_deploy;
 mod cli_inspect;
+mod code;
 mod commands;
 mod excerpt;
 mod guard;

@@ -1,13 +1,17 @@
 //! Where a project keeps what was deployed, and how commands get at it.
 
+use std::cell::OnceCell;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, ValueHint};
+use orrery_compiler::plugins::Facts;
 use orrery_model::Timestamp;
-use orrery_store::{Holder, SqliteStore, StoreError};
+use orrery_store::{Holder, SqliteStore, Store as _, StoreError};
 
 /// Below the project's directory.
-const DIRECTORY: &str = "data/deploy";
+pub(crate) const DIRECTORY: &str = "data/deploy";
 const FILE: &str = "state.db";
 
 #[derive(Debug, Args)]
@@ -31,9 +35,39 @@ impl StateOptions {
         SqliteStore::open(self.file(project), &holder)
     }
 
+    /// The facts about what is deployed, which are read when a model asks for one.
+    pub(crate) fn facts(&self, project: &Path) -> Arc<dyn Facts> {
+        Arc::new(StoredFacts { file: self.file(project), store: OnceCell::new() })
+    }
+
     /// Opens the state for a command that only looks, also while another one changes it.
     pub(crate) fn look(&self, project: &Path) -> Result<SqliteStore, StoreError> {
         SqliteStore::open_read_only(self.file(project))
+    }
+}
+
+/// Facts in the state of a project. Without a state there are none yet.
+struct StoredFacts {
+    file: PathBuf,
+    store: OnceCell<Option<SqliteStore>>,
+}
+
+impl fmt::Debug for StoredFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredFacts").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl Facts for StoredFacts {
+    fn fact(&self, id: &str, name: &str) -> Option<String> {
+        let open = || {
+            let opened = self.file.exists().then(|| SqliteStore::open_read_only(&self.file))?;
+            opened.inspect_err(|error| tracing::warn!(%error, "facts cannot be read")).ok()
+        };
+        let store = self.store.get_or_init(open).as_ref()?;
+        let known = store.default_environment().and_then(|of| store.facts(of, id));
+        let known = known.inspect_err(|error| tracing::warn!(%error, "facts cannot be read"));
+        known.ok()?.into_iter().find(|fact| fact.name == name).map(|fact| fact.value)
     }
 }
 

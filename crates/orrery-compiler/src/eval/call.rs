@@ -1,7 +1,7 @@
 //! Plugin calls: arguments to parameters as Python does it, validation, the call, and what comes back.
 
 use crate::error::{CompileError, Result};
-use crate::host::{self, DefaultValue, Signature};
+use crate::host::{self, DefaultValue, Parameter, Signature};
 use crate::ir::{Call, Callee, ExprId, ExprKind};
 use crate::plugins::{Failure, ParamKind};
 use crate::program::{Definition, Plugin};
@@ -197,6 +197,7 @@ impl Machine<'_> {
 
     fn plugin_failed(&self, name: &str, failure: Failure, expr: ExprId) -> Box<CompileError> {
         match failure {
+            Failure::NotHere(failure) => self.plugin_failed(name, *failure, expr),
             Failure::Plugin(message) => {
                 let text = format!("PluginException in plugin {name}\n{message}");
                 self.blame_expr(CompileError::new("ExplicitPluginException", text), expr)
@@ -227,13 +228,16 @@ impl Machine<'_> {
                 let error = CompileError::new("WrappingRuntimeException", text).caused_by(cause);
                 self.blame_expr(error, expr)
             }
-            Failure::Optional { relation, instance } => {
+            Failure::Optional { relation, instance, placed } => {
                 let text = format!("Exception in plugin {name}");
                 let cause = format!(
                     "Optional variable accessed that has no value (attribute `{relation}` of `{}`)",
                     self.str(Value::Instance(instance))
                 );
-                let cause = CompileError::new("OptionalValueException", cause);
+                let mut cause = CompileError::new("OptionalValueException", cause);
+                if placed {
+                    cause = self.blame_expr(cause, expr);
+                }
                 self.blame_expr(CompileError::new("WrappingRuntimeException", text), expr)
                     .caused_by(cause)
             }
@@ -369,6 +373,7 @@ impl Machine<'_> {
     ) -> Result<()> {
         let plugin = &self.program.plugins[number as usize];
         for (at, (param, &value)) in plugin.signature.params.iter().zip(args).enumerate() {
+            self.refuse_reference(&plugin.signature.name, param, value, expr)?;
             let Some(ty) = plugin.param_types[at].filter(|_| !omitted.contains(&at)) else {
                 continue;
             };
@@ -398,6 +403,36 @@ impl Machine<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Plugins see references only where they say that they expect them.
+    fn refuse_reference(
+        &self,
+        plugin: &str,
+        param: &Parameter,
+        value: Value,
+        expr: ExprId,
+    ) -> Result<()> {
+        let Value::Other(id) = value else { return Ok(()) };
+        if self.heap.get_other(id).reference.is_none() || param.ty.contains("Reference") {
+            return Ok(());
+        }
+        let text = format!(
+            "Value {} for argument {} of plugin {plugin} is a reference. To allow references, use `| Reference[...]` in your type annotation.",
+            self.repr(value),
+            param.name,
+        );
+        let cause = if param.ty == "any" {
+            "References are not allowed for values of type `object`. While the `object` Python type is technically compatible with any value, references are considered special DSL values and are therefore guarded so that they don't accidentally show up where they are not expected. To work with references, explicitly declare support with a `object | Reference` annotation.".to_owned()
+        } else {
+            format!(
+                "References are not allowed for values of type `{}`. To work with references, explicitly declare support with a `... | Reference[...]` annotation.",
+                param.ty
+            )
+        };
+        let cause = self.blame_expr(CompileError::new("RuntimeException", cause), expr);
+        let error = CompileError::new("PluginTypeException", text).caused_by(cause);
+        Err(self.blame_expr(error, expr))
     }
 
     /// A value that a plugin does not take or may not give; the cause is blamed on the call.

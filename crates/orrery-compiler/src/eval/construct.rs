@@ -141,6 +141,14 @@ impl Machine<'_> {
         direct: &[(u32, Value)],
         frame: u32,
     ) -> Result<InstanceId> {
+        if let Some(&(slot, value)) = direct.iter().find(|(_, value)| self.is_reference(*value)) {
+            let text = format!(
+                "Invalid value `{}` in index for attribute {}: references can not be used in indexes.",
+                self.repr(value),
+                self.text(self.program.slot(entity, slot).name)
+            );
+            return self.fail("TypingException", text);
+        }
         let creator = self.frame_instance(frame);
         let depth = creator.map_or(0, |creator| self.instances[creator.index()].depth + 1);
         let instance = InstanceId(self.instances.len() as u32);
@@ -165,6 +173,24 @@ impl Machine<'_> {
         if !direct.is_empty() {
             self.register(instance, direct, id)?;
         }
+        Ok(instance)
+    }
+
+    /// Makes an instance of an entity that is only data, with all its attributes.
+    pub(super) fn construct_data(
+        &mut self,
+        id: ExprId,
+        entity: EntityId,
+        attributes: &[(u32, Value)],
+        frame: u32,
+    ) -> Result<InstanceId> {
+        let instance = self.create(id, entity, &[], frame)?;
+        let origin = encode(Origin::Expr(id));
+        for &(slot, value) in attributes {
+            self.set_slot(instance, slot, value, origin, true)
+                .map_err(|e| self.could_not_set(e, instance, slot, origin))?;
+        }
+        self.emit_implements(instance, entity)?;
         Ok(instance)
     }
 

@@ -1,14 +1,18 @@
 //! What a plugin may ask: the machine's side of `plugins::Context`.
 
 use orrery_syntax::Symbol;
+use orrery_syntax::ast::Loc;
 
+use crate::host::{HostContext, Slot, View};
 use crate::ir::{ExprId, ExprKind, Var};
-use crate::plugins::{CellId, Context, Failure, FileKind, Outcome};
-use crate::program::{Definition, Type};
+use crate::plugins::{CellId, Context, Facts, Failure, FileKind, Outcome};
+use crate::program::{Definition, EntityId, Program, Type};
+use crate::render::Instances;
+use crate::source::Sources;
 use crate::value::{Heap, InstanceId, Value};
 
 use super::emit::Place;
-use super::{EMPTY, FILE_FRAME, INSTANCE_FRAME, Machine};
+use super::{EMPTY, FILE_FRAME, INSTANCE_FRAME, Machine, READY};
 
 pub(super) struct CallContext<'m, 'p> {
     pub machine: &'m mut Machine<'p>,
@@ -28,11 +32,19 @@ impl CallContext<'_, '_> {
             let entity = self.machine.program.entity(attribute.entity);
             let relation =
                 format!("{}.{}", self.machine.text(entity.name), self.machine.text(attribute.name));
-            return Err(Failure::Optional { relation, instance });
+            return Err(Failure::Optional { relation, instance, placed: false });
         }
         match self.machine.cells[cell as usize].value {
             unknown @ Value::Unknown(_) => Err(Failure::Unknown(unknown)),
             value => Ok(value),
+        }
+    }
+
+    fn slot_of_cell(&self, cell: u32) -> Slot {
+        match self.machine.cells[cell as usize] {
+            of if of.flags & EMPTY != 0 => Slot::Empty,
+            of if of.flags & READY != 0 => Slot::Value(of.value),
+            _ => Slot::Pending(CellId(cell)),
         }
     }
 
@@ -134,17 +146,16 @@ impl Context for CallContext<'_, '_> {
                 format!("@{}", self.machine.repr(value))
             }
             Value::Null => "None".into(),
+            Value::Other(id) if self.machine.heap.get_other(id).is_behind_proxy() => {
+                format!("@{}", self.machine.repr(value))
+            }
             other => self.machine.str(other),
         }
     }
 
     fn print(&mut self, text: &str) {
-        // A part of a text is worse than none; the run ends after this call.
-        if self.machine.heap.is_too_large() {
-            return;
-        }
-        self.machine.output.push_str(text);
-        self.machine.output.push('\n');
+        self.write_output(text);
+        self.write_output("\n");
     }
 
     fn warn(&mut self, text: &str) {
@@ -202,11 +213,92 @@ impl Context for CallContext<'_, '_> {
         self.machine.world.environment_variable(name)
     }
 
+    fn facts(&self) -> Option<&dyn Facts> {
+        self.machine.world.facts()
+    }
+
     fn now(&self) -> f64 {
         self.machine.world.now()
     }
 
     fn random_bytes(&mut self, count: usize) -> Vec<u8> {
         self.machine.world.random_bytes(count)
+    }
+}
+
+impl View for CallContext<'_, '_> {
+    fn program(&self) -> &Program {
+        self.machine.program
+    }
+
+    fn sources(&self) -> &Sources {
+        &self.machine.program.sources
+    }
+
+    fn values(&self) -> &Heap {
+        &self.machine.heap
+    }
+
+    fn instance_count(&self) -> usize {
+        self.machine.instances.len()
+    }
+
+    fn entity_of(&self, instance: InstanceId) -> EntityId {
+        self.machine.instances[instance.index()].entity
+    }
+
+    fn slot(&self, instance: InstanceId, slot: u32) -> Slot {
+        self.slot_of_cell(self.machine.slot_cell(instance, slot))
+    }
+
+    fn global(&self, cell: u32) -> Slot {
+        self.slot_of_cell(cell)
+    }
+
+    fn constructed_at(&self, instance: InstanceId) -> Loc {
+        let constructor = self.machine.instances[instance.index()].constructor;
+        self.machine.program.expr(constructor).loc
+    }
+
+    fn described(&self, instance: InstanceId) -> String {
+        self.machine.described(instance)
+    }
+}
+
+impl HostContext for CallContext<'_, '_> {
+    fn called_at(&self) -> Loc {
+        self.machine.program.expr(self.expr).loc
+    }
+
+    fn write_output(&mut self, text: &str) {
+        // A part of a text is worse than none; the run ends after this call.
+        if !self.machine.heap.is_too_large() {
+            self.machine.output.push_str(text);
+        }
+    }
+
+    fn variable_slot(&self, name: &str) -> Option<Slot> {
+        let symbol = self.machine.program.interner.get(name)?;
+        Some(match self.find_variable(symbol)? {
+            Place::Value(value) => Slot::Value(value),
+            Place::Cell(cell) => self.slot_of_cell(cell),
+        })
+    }
+
+    fn variable_owner(&self, name: &str) -> Option<(InstanceId, u32)> {
+        let symbol = self.machine.program.interner.get(name)?;
+        match self.find_variable(symbol)? {
+            Place::Value(_) => None,
+            Place::Cell(cell) => self.machine.owner_of(cell),
+        }
+    }
+
+    fn construct(
+        &mut self,
+        entity: EntityId,
+        attributes: &[(u32, Value)],
+    ) -> Result<InstanceId, Failure> {
+        let made = self.machine.construct_data(self.expr, entity, attributes, self.frame);
+        made.map_err(|error| Failure::Runtime(error.text.clone()))
     }
 }

@@ -225,7 +225,8 @@ impl Machine<'_> {
                     "Invalid value `{}`: the condition for an if statement can only be a boolean expression",
                     self.str(other)
                 );
-                return Err(self.blame(CompileError::new("RuntimeException", text), unit.origin));
+                let class = self.class_of_misuse(other);
+                return Err(self.blame(CompileError::new(class, text), unit.origin));
             }
         }
         if !promises.is_empty() {

@@ -84,10 +84,12 @@ impl Machine<'_> {
             }
             ExprKind::Format(format) => {
                 let values = self.format_values(format, frame, temps)?;
+                self.refuse_references(format, &values).map_err(|e| self.blame_expr(e, id))?;
                 self.interpolate(format, &values).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::FString(format) => {
                 let values = self.format_values(format, frame, temps)?;
+                self.refuse_references(format, &values).map_err(|e| self.blame_expr(e, id))?;
                 self.fstring(format, &values).map_err(|e| self.blame_expr(e, id))
             }
             ExprKind::Construct(construct) => self.construct(id, construct, frame, temps, owner),
@@ -98,6 +100,25 @@ impl Machine<'_> {
                 Temp::Pending => Err(CompileError::new("AssertionError", "a result is not there")),
             },
         }
+    }
+
+    /// Whether a value is a reference, which only the executor can resolve.
+    pub(super) fn is_reference(&self, value: Value) -> bool {
+        matches!(value, Value::Other(id) if self.heap.get_other(id).reference.is_some())
+    }
+
+    /// The class of the error about a value that stands where only a boolean may.
+    pub(super) fn class_of_misuse(&self, value: Value) -> &'static str {
+        if self.is_reference(value) { "UnexpectedReference" } else { "RuntimeException" }
+    }
+
+    fn refuse_references(&self, format: &Format, values: &[Value]) -> Result<()> {
+        let found = values.iter().position(|&value| self.is_reference(value));
+        let Some((shown, _)) = found.and_then(|at| format.parts.get(at)) else { return Ok(()) };
+        let text = format!(
+            "Encountered reference in string format for variable `{shown}`. This is not supported."
+        );
+        self.fail("UnexpectedReference", text)
     }
 
     pub(super) fn read(&self, cell: u32) -> Result<Value> {
@@ -254,6 +275,7 @@ impl Machine<'_> {
             PowResult::Complex { real, imaginary } => Ok(self.heap.other(Other {
                 class: "complex".into(),
                 repr: orrery_python::repr_complex(real, imaginary),
+                ..Other::default()
             })),
         }
     }

@@ -32,7 +32,7 @@ use smallvec::SmallVec;
 use crate::error::{CompileError, Result};
 use crate::host::Host;
 use crate::ir::{ExprId, StmtId};
-use crate::plugins::FileKind;
+use crate::plugins::{Facts, FileKind};
 use crate::program::{AttributeId, EntityId, Program};
 use crate::project::Limits;
 use crate::render::{Instances, Renderer};
@@ -280,6 +280,7 @@ pub trait World {
     fn list_dir(&self, path: &str) -> std::result::Result<Vec<String>, String>;
     fn write_text(&self, path: &str, text: &str) -> std::result::Result<(), String>;
     fn environment_variable(&self, name: &str) -> Option<String>;
+    fn facts(&self) -> Option<&dyn Facts>;
     fn now(&self) -> f64;
     fn random_bytes(&self, count: usize) -> Vec<u8>;
 }

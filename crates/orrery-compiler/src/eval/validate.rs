@@ -28,6 +28,19 @@ impl Machine<'_> {
             return Ok(());
         }
         let program = self.program;
+        if let Value::Other(id) = value
+            && let Some(of) = self.heap.get_other(id).reference.as_deref()
+        {
+            if self.takes_reference(ty, of) {
+                return Ok(());
+            }
+            let wanted = match program.ty(ty) {
+                Type::Reference(_) => program.type_name(ty),
+                _ => format!("Reference[{}]", program.type_name(ty)),
+            };
+            let text = format!("Invalid value: {} is not a subtype of {wanted}", self.repr(value));
+            return self.fail("RuntimeException", text);
+        }
         let fits = match (program.ty(ty), value) {
             (Type::Any, _)
             | (Type::String, Value::Str(_))
@@ -106,9 +119,37 @@ impl Machine<'_> {
         self.fail("RuntimeException", text)
     }
 
+    /// Whether a value of the type may be a reference to one of the type `of`: never an instance.
+    fn takes_reference(&self, ty: TypeId, of: &str) -> bool {
+        let program = self.program;
+        match program.ty(ty) {
+            Type::Any => true,
+            Type::Nullable(inner) | Type::Reference(inner) => self.takes_reference(*inner, of),
+            Type::Union(members) => members.iter().any(|&member| self.takes_reference(member, of)),
+            Type::Typedef(typedef) => {
+                program.type_name(ty) == of
+                    || self.takes_reference(program.typedefs[*typedef as usize].base, of)
+            }
+            Type::Number => matches!(of, "int" | "float" | "bool" | "number"),
+            Type::Int => matches!(of, "int" | "bool"),
+            Type::Entity(_)
+            | Type::Null
+            | Type::String
+            | Type::Float
+            | Type::Bool
+            | Type::List
+            | Type::Dict
+            | Type::AnyList
+            | Type::AnyDict
+            | Type::ListOf(_)
+            | Type::DictOf(_) => program.type_name(ty) == of,
+        }
+    }
+
     /// Members of a `list` or `dict` attribute: anything but instances.
     fn literal(&self, value: Value) -> Result<()> {
         match value {
+            Value::Other(id) if self.heap.get_other(id).reference.is_some() => Ok(()),
             Value::Instance(_) | Value::Other(_) => {
                 let text = format!("Invalid value '{}', expected Literal", self.str(value));
                 self.fail("RuntimeException", text)

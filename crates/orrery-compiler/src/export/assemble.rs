@@ -6,11 +6,13 @@ use std::sync::Arc;
 use orrery_model::{Resource, ResourceId, ResourceType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::host::View;
 use crate::program::EntityId;
 use crate::report::Model;
 use crate::source::Sources;
 use crate::value::{InstanceId, UnknownId, Value};
 
+use super::code::{self, Answer, Answers, Code, CodeError, Item, Required, ResourceClass};
 use super::draft::{Drafted, Drafter};
 use super::edges::Edges;
 use super::plan::Plans;
@@ -68,10 +70,11 @@ impl<'m, 'd> Assembly<'m, 'd> {
         model: &'m Model,
         sources: &'m Sources,
         declarations: impl IntoIterator<Item = &'d ResourceType>,
+        classes: &'d [ResourceClass],
     ) -> Self {
         Assembly {
             drafter: Drafter::new(model, sources),
-            plans: Plans::new(model, declarations),
+            plans: Plans::new(model, declarations, classes),
             nodes: Vec::new(),
             resources: Vec::new(),
             left_out: Vec::new(),
@@ -87,7 +90,28 @@ impl<'m, 'd> Assembly<'m, 'd> {
         }
     }
 
-    pub(super) fn draft_all(&mut self) {
+    /// Has the code compute what only it can.
+    pub(super) fn ask(
+        &mut self,
+        code: &mut dyn Code,
+        view: &dyn View,
+    ) -> Result<Answers, CodeError> {
+        let model = self.drafter.model;
+        let instances = &model.graph.instances;
+        let mut wanted: Vec<(InstanceId, u32)> = Vec::new();
+        for (number, of) in instances.iter().enumerate() {
+            let instance = InstanceId(number as u32);
+            wanted.extend(self.plans.of(of.entity).map(|plan| (instance, plan)));
+        }
+        let plans = &self.plans.all;
+        let item = |(instance, plan): (InstanceId, u32)| {
+            Some((plan, code::item(model, instance, &plans[plan as usize])?))
+        };
+        let items: Vec<(u32, Item<'_>)> = wanted.into_iter().filter_map(item).collect();
+        code::ask(code, view, &items)
+    }
+
+    pub(super) fn draft_all(&mut self, mut answers: Answers) {
         let instances = &self.drafter.model.graph.instances;
         let count = instances.iter().filter(|of| !self.plans.of(of.entity).is_empty()).count();
         self.nodes.reserve_exact(count);
@@ -102,7 +126,8 @@ impl<'m, 'd> Assembly<'m, 'd> {
             }
             let mut fate = Fate::Plain;
             for plan in plans {
-                fate = self.draft(instance, plan);
+                let answer = answers.remove(&(instance, plan));
+                fate = self.draft(instance, plan, answer);
             }
             self.fates.push(fate);
         }
@@ -122,10 +147,10 @@ impl<'m, 'd> Assembly<'m, 'd> {
         self.leave_out_duplicates();
     }
 
-    fn draft(&mut self, instance: InstanceId, number: u32) -> Fate {
+    fn draft(&mut self, instance: InstanceId, number: u32, answer: Option<Answer>) -> Fate {
         let plan = &self.plans.all[number as usize];
         let node = self.nodes.len() as u32;
-        match self.drafter.draft(instance, plan) {
+        match self.drafter.draft(instance, plan, answer) {
             Drafted::Resource(resource) => {
                 let unknown = self.drafter.unknown_fields.drain(..);
                 self.unknowns.extend(unknown.map(|field| (node, field.name, field.unknown)));
@@ -219,6 +244,69 @@ impl<'m, 'd> Assembly<'m, 'd> {
                 });
             }
         }
+    }
+
+    /// Lets the code of modules change what resources require.
+    pub(super) fn add_requirements(
+        &mut self,
+        code: &mut dyn Code,
+        view: &dyn View,
+    ) -> Result<(), CodeError> {
+        let mut position = vec![u32::MAX; self.nodes.len()];
+        for (&node, at) in self.order.iter().zip(0..) {
+            position[node as usize] = at;
+        }
+        let mut resources = Vec::with_capacity(self.order.len());
+        for &node in &self.order {
+            let Some(resource) = &self.resources[node as usize] else { continue };
+            let Node { instance, plan } = self.nodes[node as usize];
+            let known = self.edges.of(node).iter().map(|&target| position[target as usize]);
+            resources.push(Required {
+                class: self.plans.all[plan as usize].class,
+                instance,
+                id: resource.id.as_str(),
+                attributes: resource.attributes.as_str(),
+                requires: known.filter(|&target| target != u32::MAX).collect(),
+            });
+        }
+        let changed = code.require(view, &resources)?;
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let by_id: FxHashMap<&str, u32> =
+            resources.iter().zip(&self.order).map(|(of, &node)| (of.id, node)).collect();
+        let mut replaced: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+        for (at, ids) in changed {
+            let Some(&node) = self.order.get(at) else { continue };
+            let targets = ids.iter().map(|id| {
+                by_id.get(id.as_str()).copied().ok_or_else(|| CodeError {
+                    class: String::new(),
+                    message: format!(
+                        "a dependency manager lets {} require {id}, which is no resource",
+                        resources[at].id
+                    ),
+                    field: None,
+                    explicit: true,
+                })
+            });
+            replaced.insert(node, targets.collect::<Result<_, _>>()?);
+        }
+        self.edges = self.edges.replaced(&replaced);
+        Ok(())
+    }
+
+    /// What is left to do once all requirements are known.
+    pub(super) fn complete(mut self) -> Exported {
+        self.leave_out_circles();
+        self.leave_out_dependents();
+        let exported = self.finish();
+        tracing::debug!(
+            resources = exported.resources.len(),
+            problems = exported.problems.len(),
+            notes = exported.notes.len(),
+            "exported"
+        );
+        exported
     }
 
     pub(super) fn leave_out_circles(&mut self) {

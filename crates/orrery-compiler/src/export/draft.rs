@@ -11,6 +11,7 @@ use crate::report::Model;
 use crate::source::Sources;
 use crate::value::{InstanceId, UnknownId, Value};
 
+use super::code::{Answer, CodeError, Computed};
 use super::json::Stop;
 use super::plan::{Field, FieldValue, Flag, Plan};
 use super::problem::{AgentNotFound, Problem, Site, Subject, Unserializable};
@@ -20,7 +21,7 @@ const UNDEFINED: &[u8] = b"\"<<undefined>>\"";
 
 pub(super) enum Drafted {
     Resource(Resource),
-    /// The model knows it without managing it.
+    /// The model knows it without managing it, or its code does not want it exported.
     Unmanaged,
     /// Its id or agent is not known yet.
     Unidentified,
@@ -72,20 +73,46 @@ impl<'m> Drafter<'m> {
         }
     }
 
-    pub(super) fn draft(&mut self, instance: InstanceId, plan: &Plan<'_>) -> Drafted {
+    /// `answer`: what the code of its module has computed for it.
+    pub(super) fn draft(
+        &mut self,
+        instance: InstanceId,
+        plan: &Plan<'_>,
+        answer: Option<Answer>,
+    ) -> Drafted {
         self.unknown_fields.clear();
         let model = self.model;
         let value = |slot| model.graph.slot_value(instance, slot);
         if let Some(Value::Bool(false)) = plan.managed.and_then(value) {
             return Drafted::Unmanaged;
         }
-        let id = match self.identify(instance, plan) {
+        let computed = match answer {
+            None => Box::default(),
+            Some(Answer::Fields(computed)) => computed,
+            Some(Answer::Ignored) => return Drafted::Unmanaged,
+            Some(Answer::Unidentified) => return Drafted::Unidentified,
+            Some(Answer::Failed(cause)) => {
+                let resource = self.subject(instance, plan, None);
+                return Drafted::Broken(Problem::Code { resource, cause }.into(), None);
+            }
+        };
+        if let Some(problem) = plan.problem {
+            let resource = self.subject(instance, plan, None);
+            let cause = CodeError {
+                class: String::new(),
+                message: problem.to_owned(),
+                field: None,
+                explicit: true,
+            };
+            return Drafted::Broken(Problem::Code { resource, cause }.into(), None);
+        }
+        let id = match self.identify(instance, plan, computed.id.as_deref()) {
             Ok(id) => id,
             Err(NoId::Unknown) => return Drafted::Unidentified,
             Err(NoId::Problem(problem)) => return Drafted::Broken(problem, None),
         };
         let mut flags = ResourceFlags::default();
-        match self.write_fields(instance, plan, &mut flags) {
+        match self.write_fields(instance, plan, &computed, &mut flags) {
             Ok(()) => {}
             Err((path, cause)) => {
                 let resource = self.subject(instance, plan, Some(id.clone()));
@@ -100,7 +127,17 @@ impl<'m> Drafter<'m> {
         Drafted::Resource(Resource { id, attributes, hash, requires, flags, set: None, source })
     }
 
-    fn identify(&mut self, instance: InstanceId, plan: &Plan<'_>) -> Result<ResourceId, NoId> {
+    fn identify(
+        &mut self,
+        instance: InstanceId,
+        plan: &Plan<'_>,
+        computed: Option<&str>,
+    ) -> Result<ResourceId, NoId> {
+        if let Some(text) = computed {
+            self.value.clear();
+            self.value.push_str(text);
+            return self.identify_by_value(instance, plan);
+        }
         let model = self.model;
         let attribute = &plan.declaration.id_attribute;
         let Some(slot) = plan.id else {
@@ -148,6 +185,16 @@ impl<'m> Drafter<'m> {
             let attribute = attribute.to_string();
             return Err(Problem::IdValue { resource, attribute, found }.into());
         }
+        self.identify_by_value(instance, plan)
+    }
+
+    /// Makes the id of the identifying text in the buffer.
+    fn identify_by_value(
+        &mut self,
+        instance: InstanceId,
+        plan: &Plan<'_>,
+    ) -> Result<ResourceId, NoId> {
+        let attribute = &plan.declaration.id_attribute;
         let agent = match self.agent(instance, plan) {
             Ok(Some(agent)) => agent,
             Ok(None) => return Err(NoId::Unknown),
@@ -214,6 +261,7 @@ impl<'m> Drafter<'m> {
         &mut self,
         instance: InstanceId,
         plan: &Plan<'_>,
+        computed: &Computed,
         flags: &mut ResourceFlags,
     ) -> Result<(), (String, Unserializable)> {
         self.out.clear();
@@ -224,7 +272,7 @@ impl<'m> Drafter<'m> {
             }
             self.out.extend_from_slice(&field.key);
             let start = self.out.len();
-            match self.write_field(instance, field, flags) {
+            match self.write_field(instance, field, computed, flags) {
                 Ok(()) => {}
                 Err(Stop::Unknown(unknown)) => {
                     self.out.truncate(start);
@@ -245,11 +293,27 @@ impl<'m> Drafter<'m> {
         &mut self,
         instance: InstanceId,
         field: &Field,
+        computed: &Computed,
         flags: &mut ResourceFlags,
     ) -> Result<(), Stop> {
         let model = self.model;
         let value = |slot| model.graph.slot_value(instance, slot);
+        if let Some(unknown) = computed.unknown_of(&field.name) {
+            return Err(Stop::Unknown(unknown));
+        }
+        if let Some(text) = computed.field(&field.name) {
+            self.out.extend_from_slice(text.as_bytes());
+            return Ok(());
+        }
         match &field.value {
+            FieldValue::Computed => {
+                Err(Stop::Refused { path: String::new(), cause: Unserializable::NotComputed })
+            }
+            FieldValue::Collected => {
+                let text = computed.collected(&field.name).unwrap_or("[]");
+                self.out.extend_from_slice(text.as_bytes());
+                Ok(())
+            }
             FieldValue::Slot(slot) => match value(*slot) {
                 Some(value) => model.write_json(value, &mut self.out),
                 None => Err(Stop::Refused { path: String::new(), cause: Unserializable::Empty }),

@@ -45,6 +45,17 @@ impl Edges {
         &self.targets[self.starts[node] as usize..self.starts[node + 1] as usize]
     }
 
+    /// The same with other targets for some nodes.
+    pub(super) fn replaced(&self, targets: &FxHashMap<u32, Vec<u32>>) -> Edges {
+        let mut edges = Edges::with_capacity(self.len());
+        for node in 0..self.len() as u32 {
+            let of = targets.get(&node).map_or_else(|| self.of(node), Vec::as_slice);
+            edges.targets.extend_from_slice(of);
+            edges.end_node();
+        }
+        edges
+    }
+
     /// Whoever requires, by what is required.
     pub(super) fn reversed(&self) -> Edges {
         let mut starts = vec![0_u32; self.len() + 1];

@@ -8,6 +8,7 @@
 //! `sets` and `edges` bring them together. Tests are in `tests/export`.
 
 mod assemble;
+mod code;
 mod draft;
 mod edges;
 mod json;
@@ -24,10 +25,12 @@ use orrery_model::{Resource, ResourceId, ResourceType};
 use crate::report::Model;
 use crate::source::Sources;
 
+pub use code::{Answer, Code, CodeError, Computed, Frozen, Item, Required, ResourceClass};
 pub use note::Note;
 pub use problem::{AgentNotFound, Edge, Problem, Site, Subject, Unserializable};
 
 use assemble::Assembly;
+use code::Answers;
 
 /// What an export came to.
 #[derive(Debug, Default)]
@@ -59,18 +62,34 @@ pub fn export<'d>(
     sources: &Sources,
     declarations: impl IntoIterator<Item = &'d ResourceType>,
 ) -> Exported {
-    let mut assembly = Assembly::new(model, sources, declarations);
-    assembly.draft_all();
+    let mut assembly = Assembly::new(model, sources, declarations, &[]);
+    assembly.draft_all(Answers::default());
     assembly.assign_sets();
     assembly.connect();
-    assembly.leave_out_circles();
-    assembly.leave_out_dependents();
-    let exported = assembly.finish();
-    tracing::debug!(
-        resources = exported.resources.len(),
-        problems = exported.problems.len(),
-        notes = exported.notes.len(),
-        "exported"
-    );
-    exported
+    assembly.complete()
+}
+
+/// The same with the code of modules, whose classes go before declarations for the same entities.
+///
+/// # Errors
+/// If the code ends, or the part of it that adds requirements fails. What it cannot do for single resources is
+/// among the problems.
+pub fn export_with<'d>(
+    model: &Model,
+    sources: &Sources,
+    declarations: impl IntoIterator<Item = &'d ResourceType>,
+    code: &mut dyn Code,
+) -> Result<Exported, CodeError> {
+    let classes = code.classes().to_vec();
+    let view = Frozen { model, sources };
+    let declarations: Vec<&ResourceType> = declarations.into_iter().collect();
+    let mut assembly = Assembly::new(model, sources, declarations, &classes);
+    let answers = assembly.ask(code, &view)?;
+    assembly.draft_all(answers);
+    assembly.assign_sets();
+    assembly.connect();
+    if code.adds_requirements() {
+        assembly.add_requirements(code, &view)?;
+    }
+    Ok(assembly.complete())
 }

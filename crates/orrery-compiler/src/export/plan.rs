@@ -13,6 +13,7 @@ use crate::program::{AttributeId, Definition, EntityId, Program};
 use crate::report::Model;
 
 use super::Note;
+use super::code::ResourceClass;
 use super::json;
 
 /// What the attributes of every resource say about it rather than about its intent.
@@ -44,7 +45,14 @@ pub(super) enum FieldValue {
     Flag(Flag, Option<u32>),
     /// A relation whose instances are written as objects with these attributes, by key.
     Part(u32, Vec<(Symbol, Vec<u8>)>),
+    /// Only the code of the module can say.
+    Computed,
+    /// What the code collects while it computes the others.
+    Collected,
 }
+
+/// Fields of everything that code exports; no attributes of the instance.
+const COLLECTED: [&str; 2] = ["mutators", "references"];
 
 #[derive(Debug)]
 pub(super) struct Field {
@@ -62,10 +70,22 @@ pub(super) struct Plan<'d> {
     pub managed: Option<u32>,
     pub requires: Option<u32>,
     pub id: Option<u32>,
+    /// The class in the code of a module that it goes by, if it is one.
+    pub class: Option<u32>,
+    pub id_is_computed: bool,
+    /// Why nothing can be exported by it.
+    pub problem: Option<&'d str>,
     /// The names on the way to the agent; what no source mentions has no symbol.
     pub agent: Vec<(&'d str, Option<Symbol>)>,
     /// Sorted by name.
     pub fields: Vec<Field>,
+}
+
+/// Who says how instances of an entity become resources.
+#[derive(Clone, Copy, Debug)]
+struct Declared<'d> {
+    declaration: &'d ResourceType,
+    class: Option<&'d ResourceClass>,
 }
 
 /// The plans of an entity, which stand side by side: one in nearly all cases.
@@ -74,7 +94,7 @@ pub(super) type PlanNumbers = Range<u32>;
 pub(super) struct Plans<'m, 'd> {
     program: &'m Program,
     requires: Option<AttributeId>,
-    declared: FxHashMap<EntityId, &'d ResourceType>,
+    declared: FxHashMap<EntityId, Declared<'d>>,
     resource: Option<EntityId>,
     of: Vec<Option<PlanNumbers>>,
     pub all: Vec<Plan<'d>>,
@@ -85,11 +105,17 @@ impl<'m, 'd> Plans<'m, 'd> {
     pub(super) fn new(
         model: &'m Model,
         declarations: impl IntoIterator<Item = &'d ResourceType>,
+        classes: &'d [ResourceClass],
     ) -> Self {
         let program = &model.program;
-        let declared = declarations
-            .into_iter()
-            .filter_map(|declared| Some((entity_of(program, &declared.entity)?, declared)))
+        let native =
+            declarations.into_iter().map(|declaration| Declared { declaration, class: None });
+        let coded = classes
+            .iter()
+            .map(|class| Declared { declaration: &class.declaration, class: Some(class) });
+        let declared = native
+            .chain(coded)
+            .filter_map(|of| Some((entity_of(program, &of.declaration.entity)?, of)))
             .collect();
         Plans {
             program,
@@ -125,7 +151,7 @@ impl<'m, 'd> Plans<'m, 'd> {
     /// The entity's own declaration, or that of the nearest declared ancestors: one that stands behind
     /// another does not count. (The reference exports such an instance once for each, and all but one
     /// without what they require: two resources that manage the same thing.)
-    fn declarations(&self, entity: EntityId) -> SmallVec<[&'d ResourceType; 1]> {
+    fn declarations(&self, entity: EntityId) -> SmallVec<[Declared<'d>; 1]> {
         let mut found: SmallVec<[EntityId; 4]> = SmallVec::new();
         let ancestors = &self.program.entity(entity).ancestors;
         for &ancestor in ancestors.iter().chain([&entity]) {
@@ -139,7 +165,8 @@ impl<'m, 'd> Plans<'m, 'd> {
         found.iter().filter(|&of| !hidden(of)).map(|of| self.declared[of]).collect()
     }
 
-    fn make(&mut self, entity: EntityId, declaration: &'d ResourceType) -> Plan<'d> {
+    fn make(&mut self, entity: EntityId, declared: Declared<'d>) -> Plan<'d> {
+        let Declared { declaration, class } = declared;
         let symbol = |name: &str| self.program.interner.get(name);
         let of = self.program.entity(entity);
         let slot = |name: &str| symbol(name).and_then(|name| of.slot_of.get(&name).copied());
@@ -153,14 +180,47 @@ impl<'m, 'd> Plans<'m, 'd> {
             managed: managed.flatten(),
             requires,
             id: slot(&declaration.id_attribute),
+            class: class.map(|class| class.number),
+            id_is_computed: class.is_some_and(|class| computes(class, &declaration.id_attribute)),
+            problem: class.and_then(|class| class.problem.as_deref()),
             agent: declaration.agent.split('.').map(|name| (name, symbol(name))).collect(),
-            fields: self.fields(entity, declaration),
+            fields: match class {
+                Some(class) => self.fields_of_class(entity, class),
+                None => self.fields(entity, declaration),
+            },
         }
     }
 
     fn descends(&self, entity: EntityId, ancestor: &str) -> bool {
         let ancestor = entity_of(self.program, ancestor);
         ancestor.is_some_and(|ancestor| self.program.is_subtype(entity, ancestor))
+    }
+
+    /// What a class of the code names; what is no attribute, only the code can say.
+    fn fields_of_class(&self, entity: EntityId, class: &ResourceClass) -> Vec<Field> {
+        let program = self.program;
+        let of = program.entity(entity);
+        let value = |name: &str| {
+            let slot = program.interner.get(name).and_then(|name| of.slot_of.get(&name).copied());
+            if computes(class, name) {
+                return FieldValue::Computed;
+            }
+            if COLLECTED.contains(&name) {
+                return FieldValue::Collected;
+            }
+            match (FLAGS.iter().find(|(flag, _)| *flag == name), slot) {
+                (Some(&(_, flag)), slot) => FieldValue::Flag(flag, slot),
+                (None, Some(slot)) => FieldValue::Slot(slot),
+                (None, None) => FieldValue::Computed,
+            }
+        };
+        let named = class.declaration.fields.iter().map(AsRef::as_ref);
+        let mut names: Vec<&str> = named.chain(COLLECTED).collect();
+        names.sort_unstable();
+        names.dedup();
+        let field =
+            |name: &str| Field { name: name.into(), key: json::key(name), value: value(name) };
+        names.into_iter().filter(|name| !RESERVED.contains(name)).map(field).collect()
     }
 
     fn fields(&mut self, entity: EntityId, declaration: &'d ResourceType) -> Vec<Field> {
@@ -223,6 +283,10 @@ impl<'m, 'd> Plans<'m, 'd> {
         );
         fields
     }
+}
+
+fn computes(class: &ResourceClass, field: &str) -> bool {
+    class.computed.iter().any(|computed| computed == field)
 }
 
 pub(super) fn entity_of(program: &Program, name: &str) -> Option<EntityId> {

@@ -8,6 +8,8 @@ use orrery_syntax::ast::Loc;
 
 use crate::diagnostic::{Diagnostic, Place, Severity};
 
+use super::code::CodeError;
+
 /// A place in the model: for people and records, and for showing the line itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
@@ -60,6 +62,8 @@ pub enum Unserializable {
     NotFinite(String),
     #[error("a value of the type {0} has no form outside of the model")]
     Foreign(String),
+    #[error("its code gave no value")]
+    NotComputed,
     #[error("it is nested more than {max} levels deep", max = super::json::DEPTH_MAX)]
     TooDeep,
 }
@@ -99,6 +103,8 @@ pub enum Problem {
         path: String,
         cause: Unserializable,
     },
+    #[error("{}{resource} cannot be exported: {cause}", field_of(cause))]
+    Code { resource: Subject, cause: CodeError },
     #[error("{resource} cannot be identified: {cause}")]
     InvalidId { resource: Subject, cause: InvalidId },
     #[error("{resource} cannot be identified: `{attribute}` is {found}, not a text or a number")]
@@ -120,6 +126,10 @@ pub enum Problem {
         /// What is wrong in the end: the same, or something that it requires near or far.
         cause: Arc<Subject>,
     },
+}
+
+fn field_of(cause: &CodeError) -> String {
+    cause.field.as_ref().map_or_else(String::new, |field| format!("`{field}` of "))
 }
 
 fn places(subjects: &[Subject]) -> String {
@@ -156,6 +166,7 @@ impl Problem {
                 edges.iter().map(|edge| &edge.from).chain(others).collect()
             }
             Problem::Field { resource, .. }
+            | Problem::Code { resource, .. }
             | Problem::InvalidId { resource, .. }
             | Problem::IdValue { resource, .. }
             | Problem::NoIdAttribute { resource, .. }
@@ -171,6 +182,7 @@ impl Problem {
             Problem::Cycle { edges, .. } => &edges[0].site,
             Problem::DuplicateId { subjects, .. } => &subjects[0].site,
             Problem::Field { resource, .. }
+            | Problem::Code { resource, .. }
             | Problem::InvalidId { resource, .. }
             | Problem::IdValue { resource, .. }
             | Problem::NoIdAttribute { resource, .. }
@@ -189,6 +201,7 @@ impl Problem {
             Problem::InvalidId { .. } | Problem::IdValue { .. } | Problem::NoIdAttribute { .. } => {
                 "invalid-resource-id"
             }
+            Problem::Code { .. } => "code-failed",
             Problem::Agent { .. } => "agent-not-found",
             Problem::SeveralSets { .. } => "several-resource-sets",
             Problem::RequiresLeftOut { .. } => "requirement-left-out",

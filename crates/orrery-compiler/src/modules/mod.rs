@@ -76,7 +76,7 @@ impl<'f> Search<'f> {
         let mut located = match (builtin, package, &in_path) {
             (_, _, Some(dir)) if !is_installed => self.in_module_path(name, dir.clone())?,
             (Some(builtin), package, _) if package.is_none() || !builtin.yields_to_installed => {
-                located_inside(builtin)
+                located_inside(builtin, package)
             }
             (_, Some(package), _) => self.installed(name, package)?,
             (_, None, _) => return Ok(None),
@@ -225,15 +225,25 @@ impl<'f> Search<'f> {
 }
 
 /// A module inside the program.
-fn located_inside(builtin: &BuiltinModule) -> Located {
+/// A module of the program. The code of an installed one of that name is for other modules that import it.
+fn located_inside(builtin: &BuiltinModule, installed: Option<Package>) -> Located {
+    let code = match installed {
+        Some(Package::Complete { code, .. }) => Some(code),
+        _ => None,
+    };
     let module = Module {
         name: builtin.name.into(),
         dir: PathBuf::from(format!("<builtin>/{}", builtin.name)),
         origin: Origin::Builtin,
         version: Some(builtin.version.into()),
-        code: None,
+        code,
     };
     Located { module, warnings: Vec::new(), requires: Vec::new() }
+}
+
+/// The Python environment in which modules are looked for, if there is anything of Python in it.
+pub(crate) fn environment(files: &dyn Files, options: &Options) -> Option<PathBuf> {
+    Environment::of(files, options).filter(Environment::exists).map(|found| found.dir)
 }
 
 /// A path as messages show it: relative to the project where it lies inside.

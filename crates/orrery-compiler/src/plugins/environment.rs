@@ -85,9 +85,10 @@ fn timestamp(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
     Ok(Value::Int(ctx.now() as i64))
 }
 
-/// Facts live on a server. Without one there is no environment to ask for them.
+/// A fact of a resource: known, or the default, or an unknown that stands for it. Where nothing is deployed there
+/// is no environment to ask.
 fn getfact(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
-    let Value::Instance(_) = args[0] else {
+    let Value::Instance(resource) = args[0] else {
         let class = match args[0] {
             Value::List(_) | Value::Dict(_) => ctx.heap().class_name(args[0]).to_owned(),
             other => super::args::class_seen(ctx, other),
@@ -95,6 +96,20 @@ fn getfact(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
         let message = format!("'{class}' object has no attribute '_type'");
         return Err(Failure::python("AttributeError", message));
     };
-    super::references::resource_id(ctx, args[0])?;
-    Err(no_environment())
+    let id = match super::references::resource_id(ctx, args[0]) {
+        // Other code may know what becomes a resource.
+        Err(Failure::Python(error)) if error.kind == "Exception" => {
+            return Err(Failure::NotHere(Box::new(error.into())));
+        }
+        id => id?,
+    };
+    let name = text(ctx, args[1])?.to_owned();
+    let Some(facts) = ctx.facts() else { return Err(no_environment()) };
+    if let Some(value) = facts.fact(&id, &name) {
+        return Ok(ctx.heap_mut().str(&value));
+    }
+    if !matches!(args[2], Value::Null) {
+        return Ok(args[2]);
+    }
+    Ok(ctx.heap_mut().unknown(Some(resource)))
 }

@@ -21,7 +21,6 @@ mod strings;
 mod template;
 mod validate;
 
-pub use references::referenced_type;
 use std::sync::LazyLock;
 
 use orrery_python::PyError;
@@ -40,9 +39,16 @@ pub enum Failure {
     /// The plugin read an unknown: it is the result of the call.
     Unknown(Value),
     /// An optional relation without a value was read: `(entity.relation, instance)`.
-    Optional { relation: String, instance: InstanceId },
+    Optional {
+        relation: String,
+        instance: InstanceId,
+        /// The error is placed at the call.
+        placed: bool,
+    },
     /// The plugin's own complaint (the reference's `PluginException`).
     Plugin(String),
+    /// Only the plugin of the same name in another language can do this; if there is none, it fails so.
+    NotHere(Box<Failure>),
     /// An error of the compiler itself with this message (the reference's `RuntimeException`), to be
     /// placed at the call.
     Runtime(String),
@@ -115,10 +121,18 @@ pub trait Context {
     fn list_dir(&self, path: &str) -> Result<Vec<String>, String>;
     fn write_text(&mut self, path: &str, text: &str) -> Result<(), String>;
     fn environment_variable(&self, name: &str) -> Option<String>;
+    /// The facts that are known about deployed resources; `None` if nothing is ever deployed.
+    fn facts(&self) -> Option<&dyn Facts>;
     /// Seconds since the epoch.
     fn now(&self) -> f64;
     /// Random bytes for generated passwords.
     fn random_bytes(&mut self, count: usize) -> Vec<u8>;
+}
+
+/// What is known about deployed resources.
+pub trait Facts: std::fmt::Debug {
+    /// A fact by the id of the resource and its name.
+    fn fact(&self, id: &str, name: &str) -> Option<String>;
 }
 
 /// What a path leads to.
@@ -177,6 +191,11 @@ pub struct NativePlugin {
     /// The name of the plugin that replaces it, if it is deprecated: `Some("")` for none.
     pub deprecated: Option<&'static str>,
     pub run: Run,
+}
+
+/// Plugins whose values only the code of the same name can make use of later on: they give way to it.
+pub(crate) fn yields(name: &str) -> bool {
+    name.starts_with("std::create_") && name.ends_with("_reference")
 }
 
 impl NativePlugin {

@@ -21,7 +21,7 @@ pub(super) const PLUGINS: &[NativePlugin] = &[
 ];
 
 /// The type of what a reference resolves to, `None` if the value is no reference.
-pub fn referenced_type(class: &str) -> Option<&'static str> {
+fn referenced_type(class: &str) -> Option<&'static str> {
     match class {
         "inmanta_plugins.std.IntReference" => Some("int"),
         "inmanta_plugins.std.EnvironmentReference" | "inmanta_plugins.std.FactReference" => {
@@ -34,7 +34,12 @@ pub fn referenced_type(class: &str) -> Option<&'static str> {
 fn reference(ctx: &mut dyn Context, class: &str, arguments: &str) -> Value {
     let number = BuildHasherDefault::<FxHasher>::default().hash_one(arguments) & 0xffff_ffff_fff0;
     let repr = format!("<{class} object at 0x7f{number:012x}>");
-    ctx.heap_mut().other(Other { class: class.to_owned(), repr })
+    carried(ctx, class.to_owned(), repr)
+}
+
+fn carried(ctx: &mut dyn Context, class: String, repr: String) -> Value {
+    let reference = referenced_type(&class).map(Box::from);
+    ctx.heap_mut().other(Other { class, repr, reference, owned: None })
 }
 
 fn create_int_reference(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
@@ -51,8 +56,7 @@ fn create_fact_reference(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     let id = resource_id(ctx, args[0])?;
     let fact = text(ctx, args[1])?;
     let repr = format!("FactReference[resource_id={id},fact_name={fact}]");
-    let class = "inmanta_plugins.std.FactReference".to_owned();
-    Ok(ctx.heap_mut().other(Other { class, repr }))
+    Ok(carried(ctx, "inmanta_plugins.std.FactReference".to_owned(), repr))
 }
 
 /// Resources that the standard module exports: entity, path to the name of the agent, identifying

@@ -1,5 +1,6 @@
 //! The export, seen through the public interface: models in memory, resources and problems out.
 
+mod code;
 mod identity;
 mod left_out;
 mod models;

@@ -32,7 +32,8 @@ fn code_that_does_not_load_ends_the_compile() {
     let mut host = nothing();
     let problem = "ModuleNotFoundError while loading plugin module inmanta_plugins.m: No module \
                    named 'nowhere' (./libs/m/plugins/__init__.py:1)";
-    host.refuses = Some(LoadError::Code { module: "m".into(), problems: vec![problem.into()] });
+    host.refuses =
+        Some(LoadError::Code { module: "m".into(), problems: vec![problem.into()], place: None });
     let compiled = host.compile("", "import m\n");
     assert_eq!(
         message(&compiled),

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 
 use orrery_compiler::files::Memory;
 use orrery_compiler::host::{
-    Call, DefaultValue, Host, Layered, LoadError, Manifest, NativeHost, Parameter, Place, Signature,
+    Call, DefaultValue, Host, HostContext, Layered, LoadError, Manifest, NativeHost, Parameter,
+    Place, Signature,
 };
 use orrery_compiler::load::Module;
 use orrery_compiler::plugins::{Context, Failure, Outcome, ParamKind};
@@ -100,10 +101,14 @@ impl Host for SmallHost {
             return Err(error.clone());
         }
         let plugins = self.plugins.iter().map(|(signature, _)| signature.clone()).collect();
-        Ok(Manifest { plugins, warnings: vec!["a warning of the host".into()] })
+        Ok(Manifest {
+            plugins,
+            warnings: vec!["a warning of the host".into()],
+            ..Manifest::default()
+        })
     }
 
-    fn call(&self, call: &Call<'_>, context: &mut dyn Context) -> Outcome {
+    fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {
         let (signature, run) = &self.plugins[call.plugin as usize];
         self.called.borrow_mut().push(signature.name.to_string());
         run(context, call)

@@ -1,6 +1,6 @@
 //! Plugins whose answers depend on the world: passwords, time, references.
 
-use orrery_compiler::plugins::{Context, Failure, native_plugins, referenced_type};
+use orrery_compiler::plugins::{Context, Failure, native_plugins};
 use orrery_compiler::value::Value;
 
 use crate::memory::{Memory, bind};
@@ -96,8 +96,7 @@ fn references_to_the_same_thing_are_equal() {
     assert!(memory.heap().equal(first, second));
     assert!(!memory.heap().equal(first, other));
     let Value::Other(id) = first else { panic!("a reference is carried") };
-    let class = memory.heap().get_other(id).class.clone();
-    assert_eq!(referenced_type(&class), Some("string"));
+    assert_eq!(memory.heap().get_other(id).reference.as_deref(), Some("string"));
     let resource = Value::Instance(memory.names["resource"]);
     let fact =
         call(&mut memory, "std::create_fact_reference", &[resource, a]).expect("a reference");

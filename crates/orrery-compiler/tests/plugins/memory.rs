@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use orrery_compiler::plugins::{CellId, Context, Failure, FileKind, Outcome, native_plugins};
+use orrery_compiler::plugins::{
+    CellId, Context, Facts, Failure, FileKind, Outcome, native_plugins,
+};
 use orrery_compiler::value::{Dict, Heap, InstanceId, Value};
 use orrery_python::{repr_float, repr_str};
 use serde_json::{Value as Json, json};
@@ -327,6 +329,10 @@ impl Context for Memory {
     fn write_text(&mut self, path: &str, text: &str) -> Result<(), String> {
         self.files.insert(path.to_owned(), text.to_owned());
         Ok(())
+    }
+
+    fn facts(&self) -> Option<&dyn Facts> {
+        None
     }
 
     fn environment_variable(&self, name: &str) -> Option<String> {

@@ -1,46 +1,91 @@
 //! `orrery compile`: compiles a project and tells how it went.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use orrery_compiler::Compiled;
 use orrery_compiler::diagnostic::Diagnostic;
-use orrery_compiler::files::Disk;
+use orrery_compiler::error::CompileError;
+use orrery_compiler::export::Exported;
 use orrery_compiler::project::Limits;
+use orrery_handlers::Registry;
+use orrery_host::compiling::Origin;
 
 use crate::cli::{Compile, ProjectOptions};
 use crate::cli_deploy::LimitOptions;
+use crate::code::Work;
 use crate::render::Shown;
+use crate::state::StateOptions;
 use crate::{Exit, output, projects, style};
 
-use super::report;
+use super::{report, serve};
 
 /// A warning about every module in the module path says nothing that its owner does not know; it is
 /// for those who want to know more.
 pub(super) const QUIET_WARNING: &str = "legacy-module";
 
 pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
+    if options.serve_host {
+        return serve::run(&options.project, &options.limits);
+    }
     let started = Instant::now();
-    let (project, compiled) = compile(&options.project, &options.limits);
-    let mut exit = if compiled.outcome.is_ok() { Exit::Done } else { Exit::Error };
+    let mut work = compile(&options.project, &options.limits, None);
+    let exported = options.resources.then(|| work.export(&Registry::native())).flatten();
+    let Work { project, mut compiled, host } = work;
+    let exported = match exported.transpose() {
+        Ok(exported) => exported,
+        Err(error) => {
+            compiled.outcome = Err(CompileError::new("CompilerException", error.to_string()));
+            None
+        }
+    };
+    let mut exit = if compiled.outcome.is_err() {
+        Exit::Error
+    } else if exported.as_ref().is_some_and(|exported| !exported.problems.is_empty()) {
+        Exit::Pending
+    } else {
+        Exit::Done
+    };
     if !options.report.json {
         if !output::print(|out| out.write_all(compiled.output.as_bytes())) {
             exit = Exit::Error;
         }
+        if let Some(exported) = &exported {
+            tell_resources(&project, &compiled, exported);
+        }
         tell(&project, &compiled, started, verbose);
     }
-    if !report::deliver(&options.report, &|out| orrery_compiler::report::write(&compiled, out)) {
+    let written = |out: &mut dyn std::io::Write| {
+        orrery_compiler::report::write_with(&compiled, exported.as_ref(), out)
+    };
+    if !report::deliver(&options.report, &written) {
         exit = Exit::Error;
     }
     // The process ends here: giving a large model's memory back piece by piece would take longer.
     std::mem::forget(compiled);
+    drop(host);
     exit
 }
 
-pub(super) fn compile(given: &ProjectOptions, limits: &LimitOptions) -> (PathBuf, Compiled) {
+/// `state`: where facts about what is deployed are found.
+pub(super) fn compile(
+    given: &ProjectOptions,
+    limits: &LimitOptions,
+    state: Option<&StateOptions>,
+) -> Work {
+    compile_from(given, limits, state, None)
+}
+
+/// The same with a host that is there already.
+pub(super) fn compile_from(
+    given: &ProjectOptions,
+    limits: &LimitOptions,
+    state: Option<&StateOptions>,
+    origin: Option<Origin>,
+) -> Work {
     let mut project_options = match projects::options(given) {
         Ok(found) => found,
-        Err(error) => return (PathBuf::from("."), Compiled::failed(error)),
+        Err(error) => return Work::failed(error),
     };
     project_options.limits = Limits {
         instances: limits.max_instances,
@@ -48,8 +93,26 @@ pub(super) fn compile(given: &ProjectOptions, limits: &LimitOptions) -> (PathBuf
         memory_bytes: limits.max_memory.saturating_mul(1 << 20),
         text_bytes: limits.max_text.saturating_mul(1 << 20),
     };
-    let compiled = orrery_compiler::compile(&Disk, &project_options);
-    (project_options.project_dir, compiled)
+    project_options.facts = state.map(|state| state.facts(&project_options.project_dir));
+    Work::compile(&project_options, origin)
+}
+
+/// What became of the resources.
+fn tell_resources(project: &Path, compiled: &Compiled, exported: &Exported) {
+    let path = |name: &str| projects::path_from_here(project, name);
+    let shown = Shown { sources: &compiled.sources, path: &path, width: output::width() };
+    for note in &exported.notes {
+        let text = style::harmless(&note.to_string());
+        output::say(&format!("{}: {text}", style::warning("warning")));
+    }
+    let problems: Vec<Diagnostic> = exported.problems.iter().map(Diagnostic::from).collect();
+    report::show_errors(&shown, &problems);
+    let exported = style::count(exported.resources.len(), "resource");
+    let left_out = match problems.len() {
+        0 => String::new(),
+        count => format!(", {} left out", style::count(count, "problem")),
+    };
+    output::say(&format!("{} {exported}{left_out}", style::good("exported")));
 }
 
 /// Warnings, errors and the closing line.

@@ -9,6 +9,7 @@ mod modules;
 mod new;
 mod parse;
 mod report;
+mod serve;
 
 use crate::Exit;
 use crate::cli::{Cli, Command};

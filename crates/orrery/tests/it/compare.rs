@@ -11,10 +11,18 @@ use similar::TextDiff;
 
 use crate::models::{RelationOrder, canonical};
 
-/// Warnings about how a module is stored, not about the model. Orrery stands by modules in the
-/// module path and does not care for a version control system, so it has nothing to warn of.
-const WARNINGS_OF_THE_REFERENCE_ONLY: [&str; 2] =
-    ["is not version controlled, we recommend you do this", "The use of V1 modules is deprecated."];
+/// Warnings about how a module is stored, not about the model: Orrery stands by modules in the
+/// module path and does not care for a version control system, so it has nothing to warn of. And
+/// what the reference says when it exports: it has a server in mind, and other words for the notes of an
+/// export.
+const WARNINGS_OF_THE_REFERENCE_ONLY: [&str; 6] = [
+    "is not version controlled, we recommend you do this",
+    "The use of V1 modules is deprecated.",
+    "The environment for this model should be set for export to server!",
+    "Compilation of model failed.",
+    "Empty deployment model.",
+    "had requirements before flattening, but not after flattening.",
+];
 
 /// Replaces what may differ between two runs of one model.
 pub(crate) fn normalise(text: &str) -> String {
@@ -58,8 +66,35 @@ pub(crate) fn differences(expected: &Value, actual: &Value) -> String {
     compare_texts("warnings", &warnings(expected), &warnings(actual), &mut found);
     if status(expected) == "ok" && status(actual) == "ok" {
         compare_models(&expected["model"], &actual["model"], &mut found);
+        if expected["resources"].is_array() {
+            compare_resources(&expected["resources"], &actual["resources"], &mut found);
+        }
     }
     found
+}
+
+fn compare_resources(expected: &Value, actual: &Value, found: &mut String) {
+    // What a resource is for the reference: without the set, which stands elsewhere, and the version.
+    let plain = |resource: &Value| {
+        let mut resource = resource.as_object().cloned().unwrap_or_default();
+        resource.remove("set");
+        let id = resource.get("id").and_then(Value::as_str).unwrap_or_default();
+        let id = id.strip_suffix(",v=0").unwrap_or(id).to_owned();
+        resource.insert("id".to_owned(), id.into());
+        if let Some(Value::Array(requires)) = resource.get_mut("requires") {
+            requires.sort_by_key(ToString::to_string);
+        }
+        let mut resource = Value::Object(resource);
+        resource.sort_all_objects();
+        format!("{resource:#}\n")
+    };
+    let all = |resources: &Value| {
+        let mut texts: Vec<String> =
+            resources.as_array().into_iter().flatten().map(plain).collect();
+        texts.sort();
+        texts.concat()
+    };
+    compare_texts("resources", &all(expected), &all(actual), found);
 }
 
 fn describe_error(label: &str, report: &Value) -> String {

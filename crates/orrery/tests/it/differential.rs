@@ -34,9 +34,6 @@ use own_outcomes::OwnOutcomes;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_orrery");
 
-/// Begins the reason of a listed case whose model compiles: what it is about comes after that.
-const COMPILES: &str = "compiles:";
-
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// What the recorder sets as well, so that models can read something from the environment.
@@ -50,7 +47,6 @@ fn main() -> Result<ExitCode> {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/language");
     let mut cases = corpus::read_directory(&corpus)?;
     let lists = Arc::new(Lists {
-        python_host: CaseList::read(&corpus.join("python-host.list"))?,
         differs: CaseList::read(&corpus.join("differs.list"))?,
         own: OwnOutcomes::read(&corpus.join("differs.expected.json"))?,
     });
@@ -63,9 +59,8 @@ fn main() -> Result<ExitCode> {
     if let Ok(wanted) = std::env::var("ORRERY_CASE") {
         cases.retain(|case| case.id().contains(&wanted));
     }
-    let listed = cases.iter().filter(|case| lists.python_host.reason(case).is_some()).count();
     let differing = cases.iter().filter(|case| lists.differs.reason(case).is_some()).count();
-    let compared = cases.len() - listed - differing;
+    let compared = cases.len() - differing;
     trials.extend(cases.into_iter().map(|case| {
         let lists = Arc::clone(&lists);
         Trial::test(case.id(), move || Ok(check(&case, &lists).map_err(|e| format!("{e:#}"))?))
@@ -79,37 +74,19 @@ fn main() -> Result<ExitCode> {
     trials.extend(crashes::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     lists.own.write(|id| lists.differs.names(id))?;
-    eprintln!(
-        "{compared} cases are to agree with the reference, {differing} differ on purpose, \
-         {listed} need the Python host\n"
-    );
+    eprintln!("{compared} cases are to agree with the reference, {differing} differ on purpose\n");
     Ok(conclusion.exit_code())
 }
 
 struct Lists {
-    python_host: CaseList,
     differs: CaseList,
     own: OwnOutcomes,
 }
 
-/// Compiles a case and compares. A case that needs the Python host has to be right or refused, unless
-/// the list says that only what follows the compile is missing; one that differs on purpose has to
-/// differ in the way that is written down.
+/// Compiles a case and compares. One that differs on purpose has to differ in the way that is written down.
 fn check(case: &Case, lists: &Lists) -> Result<()> {
     let actual = compile(case)?;
     let found = compare::differences(&case.expected, &actual);
-    if let Some(reason) = lists.python_host.reason(case) {
-        let refused = actual["status"] == "error";
-        if found.is_empty() || refused != reason.starts_with(COMPILES) {
-            return Ok(());
-        }
-        bail!(
-            "needs the Python host ({reason}), but was neither right nor what the list says\n{found}"
-        );
-    }
-    if case.has_flag("python") {
-        bail!("has the flag python but is not in python-host.list");
-    }
     match lists.differs.reason(case) {
         Some(reason) if found.is_empty() => {
             bail!("agrees, but is listed in differs.list ({reason}): remove it there")
@@ -131,17 +108,39 @@ fn compile(case: &Case) -> Result<Value> {
     let project = scratch.path().canonicalize()?.join("project");
     fs::create_dir(&project)?;
     case.write_to(&project)?;
-    compile_project(&project)
+    let environment = project.join("env");
+    if case.has_flag("python") && environment.is_dir() {
+        make_runnable(&environment)?;
+    }
+    let arguments: &[&str] = if case.has_flag("export") { &["--resources"] } else { &[] };
+    report_on(&project, arguments)
+}
+
+/// Gives an environment that has only packages the Python of this machine.
+fn make_runnable(environment: &Path) -> Result<()> {
+    let question = "import sys; print(sys.executable); print('%d.%d.%d' % sys.version_info[:3])";
+    let output = Command::new("python3").args(["-c", question]).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let (executable, version) = text.trim().split_once('\n').context("python3 does not run")?;
+    fs::create_dir_all(environment.join("bin"))?;
+    std::os::unix::fs::symlink(executable, environment.join("bin/python"))?;
+    let home = Path::new(executable).parent().unwrap_or(Path::new("/usr/bin"));
+    let config = format!("home = {}\nversion = {version}\n", home.display());
+    Ok(fs::write(environment.join("pyvenv.cfg"), config)?)
 }
 
 /// Runs the binary in a project and reads its report.
 fn compile_project(project: &Path) -> Result<Value> {
+    report_on(project, &[])
+}
+
+fn report_on(project: &Path, arguments: &[&str]) -> Result<Value> {
     let scratch = tempfile::tempdir()?;
     let report = scratch.path().join("report.json");
     let log = scratch.path().join("log");
     let log_file = fs::File::create(&log)?;
     let mut command = Command::new(BINARY);
-    command.args(["compile", "--report"]).arg(&report).current_dir(project);
+    command.arg("compile").args(arguments).arg("--report").arg(&report).current_dir(project);
     command.env_remove("NOPE").env_remove("NOPE_XX").envs(ENVIRONMENT);
     command.stdin(Stdio::null()).stdout(log_file.try_clone()?).stderr(log_file);
     let environment = project.join("env");
@@ -190,9 +189,7 @@ fn finish(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
 
 fn lists_name_existing_cases(lists: &Arc<Lists>, cases: &[Case]) -> Trial {
     let mut strays: Vec<String> = Vec::new();
-    for list in [&lists.python_host, &lists.differs] {
-        strays.extend(list.strays(cases).into_iter().map(str::to_owned));
-    }
+    strays.extend(lists.differs.strays(cases).into_iter().map(str::to_owned));
     let own = lists.own.strays(|id| lists.differs.names(id));
     strays.extend(own.into_iter().map(str::to_owned));
     Trial::test("the lists name existing cases", move || {

@@ -27,7 +27,8 @@ pub(super) fn has_filter(name: &str, ctx: &dyn Context) -> bool {
 
 /// What only Python can do.
 pub(super) fn refused(what: &str, line: usize) -> Failure {
-    Failure::Plugin(format!("this template needs the Python host: it uses {what} at line {line}"))
+    let text = format!("this template needs the Python host: it uses {what} at line {line}");
+    Failure::NotHere(Box::new(Failure::Plugin(text)))
 }
 
 struct Checker<'a> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_compiler::diagnostic::Diagnostic;
-use orrery_compiler::export::{Exported, Note, export};
+use orrery_compiler::export::{Exported, Note};
 use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup};
 use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{Contents, HandlerError, LocalTarget, Registry};
@@ -32,6 +32,7 @@ pub(super) use watch::run as watch;
 
 use crate::cli::ProjectOptions;
 use crate::cli_deploy::{LimitOptions, RunOptions, Selection};
+use crate::code::Work;
 use crate::commands::report;
 use crate::render::Shown;
 use crate::state::{StateOptions, now};
@@ -64,8 +65,12 @@ pub(super) fn prepare(
     given: &ProjectOptions,
     limits: &LimitOptions,
     quiet: bool,
+    state: &StateOptions,
 ) -> Result<Prepared, Exit> {
-    let (project, compiled) = super::compile::compile(given, limits);
+    let mut work = super::compile::compile(given, limits, Some(state));
+    let registry = Arc::new(Registry::native());
+    let exported = work.export(&registry);
+    let Work { project, compiled, host } = work;
     if !quiet && !output::print(|out| out.write_all(compiled.output.as_bytes())) {
         return Err(Exit::Error);
     }
@@ -79,13 +84,12 @@ pub(super) fn prepare(
         .collect();
     report::show_warnings(&shown, &warnings);
     report::show_errors(&shown, &compiled.errors());
-    let Some(model) = &compiled.model else {
+    let Some(exported) = exported else {
         output::say(&format!("{}: the model does not compile", style::error("error")));
         return Err(Exit::Error);
     };
-    let registry = Arc::new(Registry::native());
     let Exported { resources, unknowns, problems, notes, .. } =
-        export(model, &compiled.sources, registry.declarations());
+        exported.map_err(|error| failed(&error))?;
     for note in &notes {
         output::say(&format!(
             "{}: {}",
@@ -105,6 +109,7 @@ pub(super) fn prepare(
         .sum();
     let problems = problems.len() + without_handler;
     std::mem::forget(compiled);
+    drop(host);
     let unknown = |one: orrery_compiler::export::Unknown| Unknown {
         name: one.attribute.to_string(),
         source: if one.fact_of.is_some() { "fact" } else { "plugin" }.to_owned(),
@@ -160,7 +165,7 @@ pub(super) fn prepare_and_open(
             // Without a thread, it is opened later.
             std::thread::Builder::new().name("opener".to_owned()).spawn_scoped(scope, read).ok()
         });
-        let prepared = prepare(given, limits, quiet);
+        let prepared = prepare(given, limits, quiet, state);
         let opened = opening.and_then(|thread| thread.join().ok());
         Ok((prepared?, opened))
     })

@@ -93,7 +93,7 @@ fn cause(resource: &Resource, state: Option<&ResourceState>, change: &Change) ->
 pub(in crate::commands) fn run(options: &Plan) -> Exit {
     let options = &options.wanted;
     let Prepared { project, resources, problems, registry, .. } =
-        match prepare(&options.project, &options.limits, options.json) {
+        match prepare(&options.project, &options.limits, options.json, &options.state) {
             Ok(prepared) => prepared,
             Err(exit) => return exit,
         };

@@ -33,7 +33,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         (Err(error), _) | (_, Err(error)) => return failed(&error),
     };
     let Prepared { project, resources, unknowns, problems, registry } =
-        match prepare(&options.project, &options.limits, false) {
+        match prepare(&options.project, &options.limits, false, &options.state) {
             Ok(prepared) => prepared,
             Err(exit) => return exit,
         };

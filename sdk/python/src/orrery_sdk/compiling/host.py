@@ -15,8 +15,10 @@ from inmanta.ast.type import ConstraintType, Type
 from inmanta.compiler import Compiler
 from inmanta.execute.proxy import DynamicProxy, paired_entities
 from inmanta.execute.runtime import (
+    AttributeVariable,
     ConstantVariable,
     Instance,
+    NoValue,
     Pending,
     PendingVariable,
     ResultVariable,
@@ -201,6 +203,9 @@ class CompileHost:
             raise NotFoundException(None, name, f"variable {name.rpartition('::')[2]} not found")
         self.tell_instances(reply.get("x"))
         value = self.values.decode(reply.get("v"))
+        if isinstance(value, NoValue) and reply.get("i") is not None:
+            # An optional attribute of the instance whose implementation is the caller.
+            return AttributeVariable(self.instance(reply["i"]), name)
         return PendingVariable(value.cell) if isinstance(value, Pending) else ConstantVariable(value)
 
     def _fits(self, typedef: ConstraintType, value: object) -> bool:

@@ -53,14 +53,14 @@ class Core:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         command = [
             find_binary(), "compile", "--project", project, "--resources", "--python-env", sys.prefix,
-            "--serve-host", str(theirs.fileno()), *options,
+            "--serve-host", *options,
         ]  # fmt: skip
         with theirs:
             self._process = subprocess.Popen(
                 command,
                 cwd=project,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
+                # The conversation is on its standard input: the one descriptor that needs no number.
+                stdin=theirs,
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
             )

@@ -1,0 +1,199 @@
+//! Which Python runs a host, and the command that starts one.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::process::HostCommand;
+use crate::sdk::{self, SdkError};
+
+/// The oldest Python that the SDK runs on.
+pub const OLDEST: Version = Version(3, 11);
+/// The newest one that is looked for by name.
+const NEWEST_MINOR: u32 = 15;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32, pub u32);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+impl Version {
+    /// Of `3.13.0`, `3.13` or `3.13.0.final.0`.
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.trim().split('.');
+        Some(Version(parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    }
+}
+
+/// An interpreter that the SDK runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    pub program: PathBuf,
+    pub version: Version,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PythonError {
+    #[error(
+        "no Python was found; install Python {OLDEST} or newer, or make a virtual environment in the project"
+    )]
+    NotFound,
+    #[error("{} is Python {version}; Python {OLDEST} or newer is needed", program.display())]
+    TooOld { program: PathBuf, version: Version },
+    #[error("the virtual environment {} has no Python that runs; make it again", .0.display())]
+    BrokenEnvironment(PathBuf),
+    #[error(transparent)]
+    Sdk(#[from] SdkError),
+}
+
+impl Interpreter {
+    /// The one of a virtual environment, or else the first on the search path that is new enough.
+    ///
+    /// # Errors
+    /// If there is none, or the environment's is too old.
+    pub fn find(environment: Option<&Path>) -> Result<Self, PythonError> {
+        match environment {
+            Some(dir) => Interpreter::of_environment(dir),
+            None => Interpreter::on_path(std::env::var_os("PATH").unwrap_or_default()),
+        }
+    }
+
+    fn of_environment(dir: &Path) -> Result<Self, PythonError> {
+        let broken = || PythonError::BrokenEnvironment(dir.to_owned());
+        let programs = ["bin/python", "bin/python3"].map(|name| dir.join(name));
+        let program = programs.into_iter().find(|program| program.exists()).ok_or_else(broken)?;
+        // Asking a file is faster than asking Python.
+        let version = configured_version(dir).or_else(|| Some(ask(&program)?.version));
+        let version = version.ok_or_else(broken)?;
+        if version < OLDEST {
+            return Err(PythonError::TooOld { program, version });
+        }
+        Ok(Interpreter { program, version })
+    }
+
+    fn on_path(path: OsString) -> Result<Self, PythonError> {
+        let versioned = (OLDEST.1..=NEWEST_MINOR).rev().map(|minor| format!("python3.{minor}"));
+        let names = std::iter::once("python3".to_owned()).chain(versioned);
+        let mut too_old = None;
+        for name in names.chain(std::iter::once("python".to_owned())) {
+            let places = std::env::split_paths(&path).map(|dir| dir.join(&name));
+            for program in places.filter(|program| program.is_file()) {
+                match ask(&program) {
+                    Some(found) if found.version >= OLDEST => return Ok(found),
+                    Some(found) => too_old = too_old.or(Some(found)),
+                    None => {}
+                }
+            }
+        }
+        Err(match too_old {
+            Some(Interpreter { program, version }) => PythonError::TooOld { program, version },
+            None => PythonError::NotFound,
+        })
+    }
+
+    /// The command that starts a host of the SDK.
+    ///
+    /// # Errors
+    /// If the SDK cannot be unpacked.
+    pub fn host(&self, name: &str) -> Result<HostCommand, PythonError> {
+        let mut path = OsString::from(sdk::directory()?);
+        if let Some(more) = std::env::var_os("PYTHONPATH").filter(|more| !more.is_empty()) {
+            path.push(":");
+            path.push(more);
+        }
+        let environment = [
+            ("PYTHONPATH", path),
+            // What is printed is seen when it is printed, also if the process dies.
+            ("PYTHONUNBUFFERED", "1".into()),
+            // The same input gives the same output, also where code iterates over a set.
+            ("PYTHONHASHSEED", "0".into()),
+        ];
+        Ok(HostCommand {
+            name: name.to_owned(),
+            program: self.program.clone(),
+            // -P: what happens to lie in the working directory is not imported.
+            arguments: ["-P", "-m", "orrery_sdk"].map(OsString::from).to_vec(),
+            environment: environment.map(|(name, value)| (name.into(), value)).to_vec(),
+            directory: None,
+            memory_max: None,
+        })
+    }
+}
+
+/// The version in `pyvenv.cfg`: `version = 3.13.0`, or `version_info` if another tool made the environment.
+fn configured_version(dir: &Path) -> Option<Version> {
+    let text = std::fs::read_to_string(dir.join("pyvenv.cfg")).ok()?;
+    let value = |name: &str| {
+        text.lines().find_map(|line| {
+            let (key, value) = line.split_once('=')?;
+            (key.trim() == name).then(|| value.trim())
+        })
+    };
+    Version::parse(value("version").or_else(|| value("version_info"))?)
+}
+
+/// Asks an interpreter who it is. What lies on the search path may be a script that chooses one; what it chose
+/// is used from then on.
+fn ask(program: &Path) -> Option<Interpreter> {
+    let question = "import sys; print('%d.%d' % sys.version_info[:2]); print(sys.executable)";
+    let mut command = Command::new(program);
+    command.args(["-I", "-S", "-c", question]).stdin(Stdio::null()).stderr(Stdio::null());
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let mut lines = text.lines();
+    let version = Version::parse(lines.next()?)?;
+    let executable = lines.next().map(PathBuf::from).filter(|path| path.is_absolute());
+    Some(Interpreter { program: executable.unwrap_or_else(|| program.to_owned()), version })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A script that answers as an interpreter of this version would.
+    fn interpreter(dir: &Path, name: &str, version: &str) -> PathBuf {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let script = format!("#!/bin/sh\necho {version}\necho {}\n", path.display());
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn the_first_that_is_new_enough_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+        let path = std::env::join_paths([&one, &two]).unwrap();
+        assert!(matches!(Interpreter::on_path(path.clone()), Err(PythonError::NotFound)));
+        interpreter(&one, "python3", "3.9");
+        let error = Interpreter::on_path(path.clone()).unwrap_err();
+        assert!(error.to_string().contains("is Python 3.9; Python 3.11 or newer"), "{error}");
+        let newer = interpreter(&two, "python3.12", "3.12");
+        let found = Interpreter::on_path(path.clone()).unwrap();
+        assert_eq!((found.program, found.version), (newer, Version(3, 12)));
+        let default = interpreter(&two, "python3", "3.11");
+        assert_eq!(Interpreter::on_path(path).unwrap().program, default);
+    }
+
+    #[test]
+    fn an_environment_is_used_or_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let find = || Interpreter::find(Some(dir.path()));
+        assert!(matches!(find(), Err(PythonError::BrokenEnvironment(_))));
+        let program = interpreter(dir.path(), "bin/python", "3.13");
+        assert_eq!(find().unwrap(), Interpreter { program, version: Version(3, 13) });
+        let configure = |text| std::fs::write(dir.path().join("pyvenv.cfg"), text).unwrap();
+        configure("home = /usr/bin\nversion_info = 3.12.1.final.0\n");
+        assert_eq!(find().unwrap().version, Version(3, 12));
+        configure("version = 3.10.2\n");
+        assert!(matches!(find(), Err(PythonError::TooOld { .. })));
+    }
+}

@@ -1,0 +1,151 @@
+//! The Python files of the SDK: they are in the binary, and unpacked once for each user and content.
+
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+mod files {
+    include!(concat!(env!("OUT_DIR"), "/sdk_files.rs"));
+}
+
+/// Names a directory to be used instead, for those who work on the SDK.
+pub const OVERRIDE: &str = "ORRERY_SDK";
+
+#[derive(Debug, thiserror::Error)]
+pub enum SdkError {
+    #[error(
+        "this program was built without the Python SDK; set {OVERRIDE} to the directory that holds it"
+    )]
+    Absent,
+    #[error("{OVERRIDE} names {}, where there is no orrery_sdk", .0.display())]
+    NotThere(PathBuf),
+    #[error("the directory {} belongs to somebody else or can be written by others; set XDG_CACHE_HOME to a private one", .0.display())]
+    NotPrivate(PathBuf),
+    #[error("the Python SDK cannot be unpacked to {}: {cause}; set XDG_CACHE_HOME to a directory that can be written", path.display())]
+    Unpack { path: PathBuf, cause: io::Error },
+}
+
+/// The directory that goes first on Python's search path.
+///
+/// # Errors
+/// If the SDK cannot be unpacked.
+pub fn directory() -> Result<PathBuf, SdkError> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(given) = variable(OVERRIDE).map(PathBuf::from) {
+        return match given.join("orrery_sdk").is_dir() {
+            true => Ok(given),
+            false => Err(SdkError::NotThere(given)),
+        };
+    }
+    if files::FILES.is_empty() {
+        return Err(SdkError::Absent);
+    }
+    let absolute = |path: PathBuf| path.is_absolute().then_some(path);
+    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from).and_then(absolute).or_else(|| {
+        let home = variable("HOME").map(PathBuf::from).and_then(absolute)?;
+        // A service may have a home that is no directory, or `/`.
+        (home.is_dir() && home.parent().is_some()).then(|| home.join(".cache"))
+    });
+    match cache {
+        Some(cache) => unpack(&cache.join("orrery/sdk"), files::HASH, files::FILES),
+        None => unpack(&private_temporary()?.join("sdk"), files::HASH, files::FILES),
+    }
+}
+
+/// A directory below the one for temporary files that nobody else can write to.
+fn private_temporary() -> Result<PathBuf, SdkError> {
+    let user = rustix::process::getuid().as_raw();
+    let path = std::env::temp_dir().join(format!("orrery-{user}"));
+    let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+    let found = std::fs::symlink_metadata(&path).map_err(|cause| SdkError::Unpack {
+        path: path.clone(),
+        cause: made.err().unwrap_or(cause),
+    })?;
+    let private = found.is_dir() && found.uid() == user && found.permissions().mode() & 0o022 == 0;
+    if private { Ok(path) } else { Err(SdkError::NotPrivate(path)) }
+}
+
+/// Sees to it that the files lie in the directory `name` below `parent`, which others may be doing at the same time.
+fn unpack(parent: &Path, name: &str, files: &[(&str, &[u8])]) -> Result<PathBuf, SdkError> {
+    let path = parent.join(name);
+    if is_complete(&path, files) {
+        return Ok(path);
+    }
+    let failed = |cause| SdkError::Unpack { path: path.clone(), cause };
+    std::fs::create_dir_all(parent).map_err(failed)?;
+    let sibling = |what: &str| parent.join(format!(".{name}.{}.{what}", std::process::id()));
+    let fresh = sibling("new");
+    let _ = std::fs::remove_dir_all(&fresh);
+    write_all(&fresh, files).map_err(failed)?;
+    let mut moved = std::fs::rename(&fresh, &path);
+    if moved.is_err() && !is_complete(&path, files) {
+        // Something lies there that is not whole: a cleaner of caches was at work.
+        let old = sibling("old");
+        let _ = std::fs::rename(&path, &old);
+        moved = std::fs::rename(&fresh, &path);
+        let _ = std::fs::remove_dir_all(&old);
+    }
+    if is_complete(&path, files) {
+        let _ = std::fs::remove_dir_all(&fresh);
+        return Ok(path);
+    }
+    let _ = std::fs::remove_dir_all(&fresh);
+    Err(failed(moved.err().unwrap_or_else(|| io::Error::other("files are missing afterwards"))))
+}
+
+/// Whether all files are there in full length. Their contents never change, since the directory is named by them.
+fn is_complete(path: &Path, files: &[(&str, &[u8])]) -> bool {
+    let whole = |(name, content): &(&str, &[u8])| {
+        let found = std::fs::metadata(path.join(name));
+        found.is_ok_and(|found| found.is_file() && found.len() == content.len() as u64)
+    };
+    files.iter().all(whole)
+}
+
+fn write_all(path: &Path, files: &[(&str, &[u8])]) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o755).create(path)?;
+    for (name, content) in files {
+        let file = path.join(name);
+        if let Some(dir) = file.parent() {
+            std::fs::create_dir_all(dir)?;
+        }
+        std::fs::File::create(&file)?.write_all(content)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILES: &[(&str, &[u8])] =
+        &[("a/__init__.py", b"x = 1\n"), ("a/b/c.py", b""), ("d", b"d")];
+
+    fn entries(dir: &Path) -> usize {
+        std::fs::read_dir(dir).unwrap().count()
+    }
+
+    #[test]
+    fn files_are_unpacked_once_and_mended() {
+        let dir = tempfile::tempdir().unwrap();
+        let parent = dir.path().join("cache/sdk");
+        let path = unpack(&parent, "1f", FILES).unwrap();
+        assert_eq!(std::fs::read(path.join("a/__init__.py")).unwrap(), b"x = 1\n");
+        assert_eq!(unpack(&parent, "1f", FILES).unwrap(), path);
+        std::fs::remove_file(path.join("a/b/c.py")).unwrap();
+        std::fs::write(path.join("d"), b"dd").unwrap();
+        unpack(&parent, "1f", FILES).unwrap();
+        assert_eq!(std::fs::read(path.join("d")).unwrap(), b"d");
+        assert!(path.join("a/b/c.py").exists());
+        assert_eq!(entries(&parent), 1);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, b"").unwrap();
+        let error = unpack(&file.join("sdk"), "1f", FILES).unwrap_err();
+        assert!(error.to_string().contains("XDG_CACHE_HOME"), "{error}");
+    }
+}

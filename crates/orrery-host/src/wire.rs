@@ -1,0 +1,358 @@
+//! Lines of the protocol: framing, limits and the kind of a message. What a host sends is input like any
+//! other; nothing here trusts it.
+
+use std::borrow::Cow;
+use std::io::{self, Read, Write};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// Bytes of a line, without its end.
+pub const LINE_BYTES_MAX: usize = 16 << 20;
+/// How deep the values of a line may be nested.
+pub const DEPTH_MAX: usize = 256;
+
+/// How much is read at once.
+const CHUNK: usize = 64 << 10;
+/// A buffer that grew beyond it for one long line does not stay so large.
+const BUFFER_KEPT_MAX: usize = 1 << 20;
+
+/// Why a line cannot be read or written. All but `TimedOut` end the conversation.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    #[error("the connection was closed")]
+    Closed,
+    #[error("the connection was closed in the middle of a message")]
+    Truncated,
+    #[error("a message is longer than {LINE_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("a message is nested more than {DEPTH_MAX} deep")]
+    TooDeep,
+    #[error("a message is not valid UTF-8")]
+    NotUtf8,
+    #[error("a message is not what the protocol allows: {0}")]
+    Malformed(#[source] serde_json::Error),
+    #[error("a message of an unknown or unexpected kind: {0:?}")]
+    UnexpectedKind(String),
+    #[error("nothing could be read or written in time")]
+    TimedOut,
+    #[error("the connection failed")]
+    Io(#[source] io::Error),
+}
+
+impl From<io::Error> for WireError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => WireError::TimedOut,
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => WireError::Closed,
+            _ => WireError::Io(error),
+        }
+    }
+}
+
+impl WireError {
+    /// A kind that has no place here; however long it is, the text of the error is not.
+    pub fn unexpected(kind: &str) -> Self {
+        const SHOWN_MAX: usize = 60;
+        WireError::UnexpectedKind(kind.chars().take(SHOWN_MAX).collect())
+    }
+}
+
+/// Reads lines.
+#[derive(Debug)]
+pub struct Reader<R> {
+    from: R,
+    buffer: Vec<u8>,
+    /// Where the line that is read begins, how far it was searched, and what is filled.
+    start: usize,
+    searched: usize,
+    filled: usize,
+}
+
+impl<R: Read> Reader<R> {
+    pub fn new(from: R) -> Self {
+        Reader { from, buffer: Vec::new(), start: 0, searched: 0, filled: 0 }
+    }
+
+    /// The next line without its end: valid UTF-8 within the limits. After `TimedOut` it may be called again and
+    /// goes on where it was.
+    ///
+    /// # Errors
+    /// If the stream ends, fails, or has something that is no message.
+    pub fn read_line(&mut self) -> Result<&[u8], WireError> {
+        loop {
+            let fresh = &self.buffer[self.searched..self.filled];
+            if let Some(found) = fresh.iter().position(|byte| *byte == b'\n') {
+                let (start, end) = (self.start, self.searched + found);
+                self.start = end + 1;
+                self.searched = self.start;
+                if end - start > LINE_BYTES_MAX {
+                    return Err(WireError::TooLong);
+                }
+                let line = &self.buffer[start..end];
+                check(line)?;
+                return Ok(line);
+            }
+            self.searched = self.filled;
+            if self.filled - self.start > LINE_BYTES_MAX {
+                return Err(WireError::TooLong);
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Whether a further line can be had without waiting.
+    pub fn has_line(&self) -> bool {
+        self.buffer[self.start..self.filled].contains(&b'\n')
+    }
+
+    fn fill(&mut self) -> Result<(), WireError> {
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.filled, 0);
+            self.filled -= self.start;
+            self.searched -= self.start;
+            self.start = 0;
+        }
+        if self.buffer.len() > BUFFER_KEPT_MAX && self.filled <= CHUNK {
+            self.buffer.truncate(2 * CHUNK);
+            self.buffer.shrink_to_fit();
+        }
+        if self.buffer.len() < self.filled + CHUNK {
+            self.buffer
+                .resize((self.filled + CHUNK).next_multiple_of(CHUNK).max(2 * self.filled), 0);
+        }
+        loop {
+            match self.from.read(&mut self.buffer[self.filled..]) {
+                Ok(0) if self.filled == 0 => return Err(WireError::Closed),
+                Ok(0) => return Err(WireError::Truncated),
+                Ok(count) => {
+                    self.filled += count;
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Whether a line keeps to the limits. It needs no stack, however deep the line is.
+fn check(line: &[u8]) -> Result<(), WireError> {
+    std::str::from_utf8(line).map_err(|_| WireError::NotUtf8)?;
+    let opens = |byte: &&u8| matches!(byte, b'[' | b'{');
+    // Most lines have too few brackets to be too deep.
+    if line.iter().filter(opens).count() <= DEPTH_MAX {
+        return Ok(());
+    }
+    let (mut depth, mut in_text, mut escaped) = (0usize, false, false);
+    for byte in line {
+        if in_text {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_text = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => in_text = true,
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > DEPTH_MAX {
+                    return Err(WireError::TooDeep);
+                }
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What kind of message a line is.
+///
+/// # Errors
+/// If the line is no object with a text `k`.
+pub fn kind(line: &[u8]) -> Result<Cow<'_, str>, WireError> {
+    if let Some(kind) = first_member(line) {
+        return Ok(Cow::Borrowed(kind));
+    }
+    #[derive(Deserialize)]
+    struct Kind<'a> {
+        #[serde(borrow)]
+        k: Cow<'a, str>,
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(line);
+    deserializer.disable_recursion_limit();
+    let kind = Kind::deserialize(&mut deserializer).map_err(WireError::Malformed)?;
+    Ok(kind.k)
+}
+
+/// The kind, if it stands first, as everybody writes it.
+fn first_member(line: &[u8]) -> Option<&str> {
+    let rest = line.strip_prefix(b"{\"k\":")?;
+    let rest = rest.strip_prefix(b" ").unwrap_or(rest).strip_prefix(b"\"")?;
+    let word = rest.iter().position(|byte| !byte.is_ascii_lowercase() && *byte != b'_')?;
+    (rest[word] == b'"').then(|| std::str::from_utf8(&rest[..word]).ok())?
+}
+
+/// Reads a line that was checked as a value of some type.
+///
+/// # Errors
+/// If it is something else.
+pub fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, WireError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(line);
+    deserializer.disable_recursion_limit();
+    let value = T::deserialize(&mut deserializer).map_err(WireError::Malformed)?;
+    deserializer.end().map_err(WireError::Malformed)?;
+    Ok(value)
+}
+
+/// Writes lines.
+#[derive(Debug)]
+pub struct Writer<W> {
+    to: W,
+    buffer: Vec<u8>,
+}
+
+impl<W: Write> Writer<W> {
+    pub fn new(to: W) -> Self {
+        Writer { to, buffer: Vec::new() }
+    }
+
+    /// Writes one message, which `fill` puts as JSON at the end of the buffer.
+    ///
+    /// # Errors
+    /// If it is too long, or the stream fails. After `TimedOut` a part of the message may be written: the
+    /// conversation is over.
+    pub fn write(&mut self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<(), WireError> {
+        self.buffer.clear();
+        fill(&mut self.buffer);
+        self.flush()
+    }
+
+    /// Writes one message that can be serialized.
+    ///
+    /// # Errors
+    /// As `write`, and if it cannot be JSON; then nothing is written.
+    pub fn send(&mut self, message: &impl serde::Serialize) -> Result<(), WireError> {
+        self.buffer.clear();
+        serde_json::to_writer(&mut self.buffer, message).map_err(WireError::Malformed)?;
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), WireError> {
+        debug_assert!(!self.buffer.contains(&b'\n'), "a message is one line");
+        if self.buffer.len() > LINE_BYTES_MAX {
+            self.buffer = Vec::new();
+            return Err(WireError::TooLong);
+        }
+        self.buffer.push(b'\n');
+        let written = self.to.write_all(&self.buffer);
+        if self.buffer.len() > BUFFER_KEPT_MAX {
+            self.buffer = Vec::new();
+        }
+        Ok(written?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(input: &[u8]) -> (Vec<String>, WireError) {
+        let mut reader = Reader::new(input);
+        let mut lines = Vec::new();
+        loop {
+            match reader.read_line() {
+                Ok(line) => lines.push(String::from_utf8(line.to_vec()).unwrap()),
+                Err(error) => return (lines, error),
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_split_and_the_end_is_told_apart() {
+        let (found, end) = lines(b"{}\n{\"k\":\"a\"}\n");
+        assert_eq!(found, ["{}", "{\"k\":\"a\"}"]);
+        assert!(matches!(end, WireError::Closed));
+        let (found, end) = lines(b"{}\n{\"k\":");
+        assert_eq!(found.len(), 1);
+        assert!(matches!(end, WireError::Truncated));
+        assert!(matches!(lines(b"\xff\xfe\n").1, WireError::NotUtf8));
+    }
+
+    #[test]
+    fn a_line_may_be_as_long_as_the_limit_and_no_longer() {
+        let mut longest = vec![b' '; LINE_BYTES_MAX];
+        longest.push(b'\n');
+        assert_eq!(lines(&longest).0.len(), 1);
+        longest.insert(0, b' ');
+        assert!(matches!(lines(&longest).1, WireError::TooLong));
+        // Without an end, it is not read for ever.
+        assert!(matches!(lines(&vec![b' '; LINE_BYTES_MAX + 2 * CHUNK]).1, WireError::TooLong));
+    }
+
+    #[test]
+    fn depth_counts_outside_of_texts_only() {
+        let nested = |depth: usize| [vec![b'['; depth], vec![b']'; depth], vec![b'\n']].concat();
+        assert_eq!(lines(&nested(DEPTH_MAX)).0.len(), 1);
+        assert!(matches!(lines(&nested(DEPTH_MAX + 1)).1, WireError::TooDeep));
+        assert!(matches!(lines(&nested(1_000_000)).1, WireError::TooDeep));
+        let text = format!("\"\\\"{}\"\n", "[".repeat(1000));
+        assert_eq!(lines(text.as_bytes()).0.len(), 1);
+        let flat = "[],".repeat(1000) + "\n";
+        assert_eq!(lines(flat.as_bytes()).0.len(), 1);
+    }
+
+    #[test]
+    fn deep_lines_within_the_limit_are_parsed() {
+        let line = format!("{}{}", "[".repeat(DEPTH_MAX), "]".repeat(DEPTH_MAX));
+        assert!(parse::<serde_json::Value>(line.as_bytes()).is_ok());
+        assert!(matches!(parse::<Vec<u8>>(b"[1] 2"), Err(WireError::Malformed(_))));
+    }
+
+    #[test]
+    fn the_kind_is_found_wherever_it_stands() {
+        assert_eq!(kind(br#"{"k":"hello","x":1}"#).unwrap(), "hello");
+        assert_eq!(kind(br#"{"k": "is_type"}"#).unwrap(), "is_type");
+        assert_eq!(kind(br#"{"x":{"k":"no"},"k":"log"}"#).unwrap(), "log");
+        assert_eq!(kind(br#" {"k":"l\u006fg"}"#).unwrap(), "log");
+        for bad in [&b"[]"[..], b"{}", b"", b"{\"k\":1}", b"nonsense", b"{\"k\":\"abc"] {
+            assert!(matches!(kind(bad), Err(WireError::Malformed(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes);
+        writer.send(&serde_json::json!({"k": "ping", "n": 7, "text": "a\nb"})).unwrap();
+        writer.write(|buffer| buffer.extend_from_slice(br#"{"k":"shutdown"}"#)).unwrap();
+        let long = |buffer: &mut Vec<u8>| buffer.resize(LINE_BYTES_MAX + 1, b' ');
+        assert!(matches!(writer.write(long), Err(WireError::TooLong)));
+        let (found, _) = lines(&bytes);
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[1], r#"{"k":"shutdown"}"#);
+    }
+
+    #[test]
+    fn reading_goes_on_after_a_pause() {
+        struct Slow(Vec<io::Result<&'static [u8]>>);
+        impl Read for Slow {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                let bytes = self.0.remove(0)?;
+                buffer[..bytes.len()].copy_from_slice(bytes);
+                Ok(bytes.len())
+            }
+        }
+        let pause = || Err(io::Error::from(io::ErrorKind::WouldBlock));
+        let mut reader = Reader::new(Slow(vec![Ok(b"{\"a\""), pause(), Ok(b":1}\n{}\n")]));
+        assert!(matches!(reader.read_line(), Err(WireError::TimedOut)));
+        assert_eq!(reader.read_line().unwrap(), b"{\"a\":1}");
+        assert!(reader.has_line());
+        assert_eq!(reader.read_line().unwrap(), b"{}");
+        assert!(!reader.has_line());
+    }
+}

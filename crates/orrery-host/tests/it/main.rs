@@ -1,0 +1,3 @@
+//! Hosts as real processes: how they are started, what they are allowed, and how they end.
+
+mod processes;

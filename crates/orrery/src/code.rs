@@ -1,0 +1,118 @@
+//! The code of a project's modules: which host runs it, and what the host is told.
+
+use std::path::{Path, PathBuf};
+
+use orrery_compiler::Compiled;
+use orrery_compiler::export::{CodeError, Exported, export, export_with};
+use orrery_compiler::files::Disk;
+use orrery_compiler::host::{Layered, NativeHost};
+use orrery_compiler::project::Options;
+use orrery_handlers::Registry;
+use orrery_host::compiling::{CompileHost, Origin, Setting};
+use orrery_host::python::Interpreter;
+use serde_json::{Value as Json, json};
+
+use crate::state;
+
+/// Modules that are part of the program. What they have in Rust goes before what is installed.
+const OWN_MODULES: [&str; 1] = ["std"];
+
+/// A compile, and the host that has the code of its modules.
+pub(crate) struct Work {
+    pub(crate) project: PathBuf,
+    pub(crate) compiled: Compiled,
+    pub(crate) host: CompileHost,
+}
+
+impl Work {
+    /// A compile that could not even begin.
+    pub(crate) fn failed(error: Box<orrery_compiler::error::CompileError>) -> Self {
+        let origin = Origin::Process(Box::new(|| Err("there is no project".to_owned())));
+        Work {
+            project: PathBuf::from("."),
+            compiled: Compiled::failed(error),
+            host: CompileHost::new(origin, Setting::default(), Box::new(not_offered)),
+        }
+    }
+
+    pub(crate) fn compile(options: &Options, origin: Option<Origin>) -> Self {
+        let served = matches!(origin, Some(Origin::Socket(_)));
+        let mut host = host(options, origin);
+        let mut layered = Layered::new(NativeHost, &mut host);
+        if served {
+            // Whoever tests code wants that code to run.
+            layered = layered.second_goes_first();
+        }
+        let compiled = orrery_compiler::compile_with(&Disk, options, &mut layered);
+        Work { project: options.project_dir.clone(), compiled, host }
+    }
+
+    /// Makes resources of the instances by the classes of code wherever there are any.
+    pub(crate) fn export_by_code(&mut self) -> Option<Result<Exported, CodeError>> {
+        let registry = Registry::native();
+        let model = self.compiled.model.as_ref()?;
+        let sources = &self.compiled.sources;
+        let exported = export_with(model, sources, registry.declarations(), &mut self.host);
+        self.compiled.output.push_str(&self.host.take_output());
+        Some(exported)
+    }
+
+    /// Makes resources of the instances, if the model compiled.
+    pub(crate) fn export(&mut self, registry: &Registry) -> Option<Result<Exported, CodeError>> {
+        let model = self.compiled.model.as_ref()?;
+        let sources = &self.compiled.sources;
+        if !self.host.is_running() {
+            return Some(Ok(export(model, sources, registry.declarations())));
+        }
+        self.host.retain_classes(|entity| {
+            let module = entity.split("::").next().unwrap_or(entity);
+            !OWN_MODULES.contains(&module) || registry.declaration(entity).is_none()
+        });
+        let exported = export_with(model, sources, registry.declarations(), &mut self.host);
+        self.compiled.output.push_str(&self.host.take_output());
+        Some(exported)
+    }
+}
+
+fn host(options: &Options, origin: Option<Origin>) -> CompileHost {
+    let environment = orrery_compiler::project::python_environment(&Disk, options);
+    let search = environment.clone();
+    let origin = origin.unwrap_or_else(|| {
+        Origin::Process(Box::new(move || {
+            let found = Interpreter::find(search.as_deref());
+            found.and_then(|python| python.host("python")).map_err(|error| error.to_string())
+        }))
+    });
+    let project = absolute(&options.project_dir);
+    let tests = matches!(origin, Origin::Socket(_));
+    let setting = Setting {
+        tests,
+        // Tests say themselves whether there is one.
+        environment: (!tests).then(|| environment_id(&project)),
+        data: project.join("data"),
+        files: project.join(state::DIRECTORY).join("files"),
+        project,
+        project_given: options.project_dir.clone(),
+        ..Setting::default()
+    };
+    CompileHost::new(origin, setting, Box::new(not_offered))
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A name for the one environment of a project on this machine, in the form that code expects.
+fn environment_id(project: &Path) -> String {
+    use std::hash::{BuildHasher, BuildHasherDefault};
+    let build = BuildHasherDefault::<rustc_hash::FxHasher>::default();
+    let (high, low) = (build.hash_one(project), build.hash_one((project, "environment")));
+    let hex = format!("{high:016x}{low:016x}");
+    // Version 8 and the usual variant: an id made of what its maker likes.
+    format!("{}-{}-8{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
+}
+
+/// There is no server behind a compile on this machine.
+fn not_offered(method: &str, _: &Json) -> (u16, Json) {
+    (404, json!({"message": format!("{method} is not offered without a server")}))
+}
