@@ -54,12 +54,12 @@ def answer(message: dict[str, Any]) -> dict[str, Any] | None:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=["compile"])
-    parser.add_argument("--serve-host", type=int, required=True)
+    parser.add_argument("--serve-host", action="store_true", required=True)
     parser.add_argument("--project", type=pathlib.Path, required=True)
     parser.add_argument("--python-env")
     parser.add_argument("--resources", action="store_true", required=True)
     options = parser.parse_args()
-    wire = Wire(socket.socket(fileno=options.serve_host))
+    wire = Wire(socket.socket(fileno=sys.stdin.fileno()))
     scenario = (options.project / "main.cf").read_text().splitlines()[0].removeprefix("# ")
     assert wire.receive()["k"] == "hello"
     module = options.project / "libs" / "unittest"
