@@ -416,7 +416,17 @@ def test_private_names_of_handlers_are_theirs() -> None:
     def own(*_: Any, **__: Any) -> None:
         raise AssertionError("a method of the handler's own was called")
 
-    names = ("_execute", "_finish", "_reload", "_report", "_call", "_cache", "_run", "_read", "_should_reload")
+    names = (
+        "_execute",
+        "_finish",
+        "_reload",
+        "_report",
+        "_call",
+        "_cache",
+        "_run",
+        "_read",
+        "_should_reload",
+    )
     helpers: dict[str, Any] = dict.fromkeys(names, own)
     private: Any = type("Private", (Reloading,), helpers)
     wanted = desired()

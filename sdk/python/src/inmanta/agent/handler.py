@@ -289,7 +289,9 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
         requires: Mapping[ResourceIdStr, const.ResourceState],
     ) -> None:
         """Executes the resource if what it requires has been deployed, and reloads it if that has changed."""
-        if not getattr(resource, "report_only", False) and self._sdk_wait_for_requires(ctx, resource, requires):
+        if not getattr(resource, "report_only", False) and self._sdk_wait_for_requires(
+            ctx, resource, requires
+        ):
             return
         self.execute(ctx, resource, dry_run=False)
         ctx._checkpoint()

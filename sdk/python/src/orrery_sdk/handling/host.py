@@ -17,7 +17,7 @@ from typing import Any
 from inmanta import references
 from inmanta.agent.handler import Commander
 from inmanta.config import Config
-from orrery_sdk import server
+from orrery_sdk import loop, server
 from orrery_sdk.handling.operation import Operation, current
 from orrery_sdk.handling.worker import Worker
 from orrery_sdk.session import Session
@@ -50,6 +50,7 @@ class HandlerHost:
         """Serves until the core says that it is enough, or is gone."""
         server.use_carrier(self._call_core)
         references._on_resolved = self._remember_secret
+        loop.checkpoint = _checkpoint
         problems = self._session.load()
         self._wire.send(
             {
@@ -206,6 +207,13 @@ class HandlerHost:
         end = time.monotonic() + _FAREWELL_S
         for thread in self._threads():
             thread.join(max(0.0, end - time.monotonic()))
+
+
+def _checkpoint() -> None:
+    """Ends the operation of this thread if it is to end."""
+    operation = current.get()
+    if operation is not None:
+        operation.checkpoint()
 
 
 class _Pending:
