@@ -41,7 +41,7 @@ class HostedAgent(AgentInstance):
         self.stopped = False
 
     @property
-    def eventloop(self) -> Any:  # type: ignore[override]
+    def eventloop(self) -> Any:
         """A loop that runs; started when somebody asks for it."""
         from orrery_sdk.loop import running_loop
 
