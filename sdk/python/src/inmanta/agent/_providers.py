@@ -161,7 +161,7 @@ def cache(
             bound = signature().bind(self, *args, **kwargs)
             bound.apply_defaults()
             arguments = dict(list(bound.arguments.items())[1:])
-            return self._sdk_cache().get_or_make(
+            return self._orrery_cache_in_use().get_or_make(
                 name,
                 lambda: function(*bound.args, **bound.kwargs),
                 arguments,

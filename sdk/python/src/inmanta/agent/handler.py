@@ -72,7 +72,7 @@ class ResourcePurged(Exception):
 class HandlerAPI(abc.ABC, Generic[TResource]):
     """What an executor does with a handler. Those who write handlers derive from the classes below.
 
-    Methods that are nobody's business begin with `_sdk_`: handlers have private methods of their own, and call them
+    Methods that are nobody's business begin with `_orrery_`: handlers have private methods of their own, and call them
     `_execute` or `_call`.
     """
 
@@ -85,7 +85,7 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
         """Says where values are kept between operations."""
         self.cache = cache
 
-    def _sdk_cache(self) -> AgentCache:
+    def _orrery_cache_in_use(self) -> AgentCache:
         if not isinstance(getattr(self, "cache", None), AgentCache):
             # A handler that was made by hand, in a test.
             self.cache = AgentCache()
@@ -130,16 +130,16 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
         requires: Mapping[ResourceIdStr, const.ResourceState],
     ) -> None:
         """Executes the resource if what it requires has been deployed, and reloads it if that has changed."""
-        if not getattr(resource, "report_only", False) and self._sdk_wait_for_requires(
+        if not getattr(resource, "report_only", False) and self._orrery_wait_for_requires(
             ctx, resource, requires
         ):
             return
         self.execute(ctx, resource, dry_run=False)
         ctx._checkpoint()
-        if _state_after_execute(ctx) and self.can_reload() and self._sdk_should_reload(ctx, resource):
-            self._sdk_reload(ctx, resource)
+        if _state_after_execute(ctx) and self.can_reload() and self._orrery_should_reload(ctx, resource):
+            self._orrery_reload(ctx, resource)
 
-    def _sdk_wait_for_requires(
+    def _orrery_wait_for_requires(
         self, ctx: HandlerContext, resource: TResource, requires: Mapping[ResourceIdStr, const.ResourceState]
     ) -> bool:
         odd = {
@@ -178,14 +178,14 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
             return True
         return False
 
-    def _sdk_should_reload(self, ctx: HandlerContext, resource: TResource) -> bool:
+    def _orrery_should_reload(self, ctx: HandlerContext, resource: TResource) -> bool:
         if ctx.changed and not _reload_after_change():
             # What was changed just now has seen its requirements as they are.
             return False
         if ctx._changed_requires is not None:
             return bool(ctx._changed_requires)
         try:
-            result = self._sdk_call(
+            result = self._orrery_call(
                 "resource_did_dependency_change",
                 tid=str(self._agent.environment),
                 rvid=resource.id.resource_version_str(),
@@ -196,7 +196,7 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
             raise Exception("Failed to determine whether resource should reload")
         return bool((result.result or {}).get("data"))
 
-    def _sdk_reload(self, ctx: HandlerContext, resource: TResource) -> None:
+    def _orrery_reload(self, ctx: HandlerContext, resource: TResource) -> None:
         ctx.info(
             "Reloading %(resource_id)s, because something that it requires has changed",
             resource_id=resource.id.resource_str(),
@@ -222,7 +222,7 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
             self._client = Client("agent")
         return self._client
 
-    def _sdk_call(self, method: str, **arguments: Any) -> Any:
+    def _orrery_call(self, method: str, **arguments: Any) -> Any:
         from inmanta.protocol.endpoints import SyncClient
 
         return getattr(SyncClient("agent"), method)(**arguments)
@@ -235,7 +235,7 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
             return files.get(hash_id)
         import base64
 
-        result = self._sdk_call("get_file", id=hash_id)
+        result = self._orrery_call("get_file", id=hash_id)
         if result.code == 404:
             return None
         if result.code != 200 or not result.result:
@@ -252,7 +252,7 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
 
         if files.available():
             return files.has(hash_id)
-        return bool(self._sdk_call("stat_file", id=hash_id).code == 200)
+        return bool(self._orrery_call("stat_file", id=hash_id).code == 200)
 
     def upload_file(self, hash_id: str, content: bytes) -> None:
         """Keeps a content under an id."""
@@ -263,7 +263,7 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
             return
         import base64
 
-        result = self._sdk_call("upload_file", id=hash_id, content=base64.b64encode(content).decode("ascii"))
+        result = self._orrery_call("upload_file", id=hash_id, content=base64.b64encode(content).decode("ascii"))
         if result.code != 200:
             raise Exception("Unable to upload file to the server.")
 
@@ -349,16 +349,16 @@ class ResourceHandler(HandlerAPI[TResource]):
         try:
             self.pre(ctx, resource)
             ctx._checkpoint()
-            self._sdk_execute(ctx, resource, dry_run)
+            self._orrery_execute(ctx, resource, dry_run)
         except Exception as error:
             report_exception(ctx, resource, error)
         finally:
-            self._sdk_finish(ctx, resource)
+            self._orrery_finish(ctx, resource)
 
-    def _sdk_execute(self, ctx: HandlerContext, resource: TResource, dry_run: bool) -> None:
+    def _orrery_execute(self, ctx: HandlerContext, resource: TResource, dry_run: bool) -> None:
         changes = self.list_changes(ctx, resource)
         ctx.update_changes(changes)
-        if self._sdk_only_report(ctx, resource, dry_run):
+        if self._orrery_only_report(ctx, resource, dry_run):
             return
         if dry_run:
             ctx.set_resource_state(const.HandlerResourceState.dry)
@@ -366,7 +366,7 @@ class ResourceHandler(HandlerAPI[TResource]):
         self.do_changes(ctx, resource, changes)
         ctx.set_resource_state(const.HandlerResourceState.deployed)
 
-    def _sdk_only_report(self, ctx: HandlerContext, resource: TResource, dry_run: bool) -> bool:
+    def _orrery_only_report(self, ctx: HandlerContext, resource: TResource, dry_run: bool) -> bool:
         if dry_run or not getattr(resource, "report_only", False):
             return False
         if ctx.changes:
@@ -379,7 +379,7 @@ class ResourceHandler(HandlerAPI[TResource]):
             ctx.set_resource_state(const.HandlerResourceState.deployed)
         return True
 
-    def _sdk_finish(self, ctx: HandlerContext, resource: TResource) -> None:
+    def _orrery_finish(self, ctx: HandlerContext, resource: TResource) -> None:
         """Runs `post`. Its exceptions are logged and change nothing; a cancelled operation does not cut it short."""
         ctx._checkpoint = _nothing  # type: ignore[method-assign]
         try:
@@ -401,7 +401,7 @@ class ResourceHandler(HandlerAPI[TResource]):
             ctx._checkpoint()
             facts = self.facts(ctx, resource)
         finally:
-            self._sdk_finish(ctx, resource)
+            self._orrery_finish(ctx, resource)
         return facts
 
 
@@ -432,7 +432,7 @@ class CRUDHandler(ResourceHandler[TPurgeableResource]):
         """The fields that differ."""
         return self._diff(current, desired)
 
-    def _sdk_execute(self, ctx: HandlerContext, resource: TPurgeableResource, dry_run: bool) -> None:
+    def _orrery_execute(self, ctx: HandlerContext, resource: TPurgeableResource, dry_run: bool) -> None:
         current = resource.clone(purged=False)
         changes: dict[str, dict[str, Any]] = {}
         try:
@@ -445,7 +445,7 @@ class CRUDHandler(ResourceHandler[TPurgeableResource]):
                 changes = {"purged": {"current": True, "desired": False}}
         for name, change in changes.items():
             ctx.add_change(name, desired=change.get("desired"), current=change.get("current"))
-        if self._sdk_only_report(ctx, resource, dry_run):
+        if self._orrery_only_report(ctx, resource, dry_run):
             return
         if dry_run:
             ctx.set_resource_state(const.HandlerResourceState.dry)
@@ -490,14 +490,14 @@ class DiscoveryHandler(HandlerAPI[TDiscovery], Generic[TDiscovery, TDiscovered])
                 return
             found = self.discover_resources(ctx, resource)
             ctx._checkpoint()
-            self._sdk_report(ctx, resource, found)
+            self._orrery_report(ctx, resource, found)
             ctx.set_resource_state(const.HandlerResourceState.deployed)
         except Exception as error:
             report_exception(ctx, resource, error)
         finally:
-            ResourceHandler._sdk_finish(typing.cast(Any, self), ctx, resource)
+            ResourceHandler._orrery_finish(typing.cast(Any, self), ctx, resource)
 
-    def _sdk_report(
+    def _orrery_report(
         self, ctx: HandlerContext, resource: TDiscovery, found: Mapping[ResourceIdStr, TDiscovered]
     ) -> None:
         discovered = [
@@ -509,7 +509,7 @@ class DiscoveryHandler(HandlerAPI[TDiscovery], Generic[TDiscovery, TDiscovered])
             }
             for identifier, values in found.items()
         ]
-        result = self._sdk_call(
+        result = self._orrery_call(
             "discovered_resource_create_batch",
             tid=str(self._agent.environment),
             discovered_resources=discovered,
