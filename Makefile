@@ -16,7 +16,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ORRERY := $(TARGET_DIR)/release/orrery
 EXAMPLE := examples/hello
 
-.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests bench bench-scheduler bench-converge bench-deploy fmt docs audit clean
+.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests quick-module-tests test-modules bench bench-scheduler bench-converge bench-deploy fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ build: setup ## the release binary
 
 test: setup ## every check: format, lints, tests, documentation
 	@started=$$SECONDS; failed=; timings=; \
-	for step in check-format lint unit-tests doc-tests check-docs script-tests; do \
+	for step in check-format lint unit-tests doc-tests check-docs script-tests quick-module-tests; do \
 		step_started=$$SECONDS; \
 		printf '\n== %s\n' "$$step"; \
 		$(MAKE) "$$step" || failed+=" $$step"; \
@@ -62,6 +62,15 @@ check-docs:
 
 script-tests:
 	python3 -m unittest discover --quiet --start-directory bench/compile
+	python3 -m unittest discover --quiet --start-directory tests/compatibility
+
+# Some published modules, downloaded: see tests/compatibility.
+quick-module-tests:
+	cargo build -p orrery --quiet
+	python3 tests/compatibility/run.py --orrery $(TARGET_DIR)/debug/orrery --quick
+
+test-modules: build ## install, compile and test all published modules (many minutes); MODULES_FLAGS='--help' lists the choices
+	python3 tests/compatibility/run.py --orrery $(ORRERY) $(MODULES_FLAGS)
 
 bench: build ## compare with the reference compiler (minutes); BENCH_FLAGS='--help' lists the choices
 	python3 bench/compile/run.py --orrery $(ORRERY) $(BENCH_FLAGS)

@@ -50,7 +50,7 @@ def run_command(command: list[str], directory: Path, limit_seconds: float) -> Ou
         finally:
             os.fchdir(here)
             os.close(here)
-        alarm = threading.Timer(limit_seconds, os.kill, (child, signal.SIGKILL))
+        alarm = threading.Timer(limit_seconds, kill_tree, (child,))
         alarm.start()
         _, status, usage = os.wait4(child, 0)
         wall_seconds = time.perf_counter() - started
@@ -64,6 +64,35 @@ def run_command(command: list[str], directory: Path, limit_seconds: float) -> Ou
         exit_code=os.waitstatus_to_exitcode(status),
         output=output,
     )
+
+
+def kill_tree(process: int) -> None:
+    """Ends a process and all that it started, also what has left its group; otherwise they would go on and disturb the next run."""
+    for one in [process, *descendants(process)]:
+        try:
+            os.kill(one, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def descendants(process: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            # The name of the command stands in brackets and may hold anything.
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found = []
+    waiting = [process]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
 
 
 def own_peak_bytes() -> int:

@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -54,6 +55,23 @@ class MeasureTest(unittest.TestCase):
         result = run_command([sys.executable, "-c", "import time; time.sleep(60)"], Path("."), 0.5)
         self.assertLess(result.exit_code, 0)
         self.assertLess(result.wall_seconds, 30)
+
+    def test_what_a_killed_command_started_is_killed_too(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            # The inner one leaves the group of the outer one, as workers of some programs do.
+            script = (
+                "import subprocess, sys, time; "
+                "inner = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True); "
+                "print(inner.pid, flush=True); time.sleep(60)"
+            )
+            result = run_command([sys.executable, "-c", script], Path(directory), 5)
+            state = Path(f"/proc/{int(result.output)}/stat")
+            for _ in range(100):
+                # A zombie is dead, but nobody has asked for it.
+                if not state.exists() or ") Z " in state.read_text():
+                    return
+                time.sleep(0.1)
+            self.fail("it still runs")
 
 
 if __name__ == "__main__":

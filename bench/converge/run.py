@@ -104,6 +104,15 @@ class Bench:
                     best.add(run_command(contender.compile_command(job), job.wish, self.arguments.timeout))
                 self.note("orrery compile", count, "no-op", best)
 
+    def hopeless(self, name: str, count: int) -> str | None:
+        """Why a peer need not be tried with so many files: with fewer it took so long that even half the time would not do."""
+        tried = [row for row in self.rows if row["name"] == name and row["case"] == CASES[0] and row["count"] < count]
+        for row in tried:
+            expected = row["wall_seconds"] * count / row["count"]
+            if expected > 2 * self.arguments.timeout:
+                return f"{row['count']:,} files took {row['wall_seconds']:.0f} s, so {count:,} would take about {expected / 60:.0f} min"
+        return None
+
     def is_broken(self, name: str, count: int) -> bool:
         return any(text.startswith(f"{name}, {count} files") for text in self.broken)
 
@@ -180,6 +189,8 @@ def main() -> int:
         bench.measure(Orrery(orrery), count, arguments.repeat)
         for name in arguments.peers:
             try:
+                if reason := bench.hopeless(name, count):
+                    raise Unavailable(reason)
                 bench.measure(contenders.PEERS[name](TARGET / "bench-converge" / "peers"), count, arguments.peer_repeat)
             except Unavailable as error:
                 print(f"{count:<8,}{'':<8}{name:<16}left out: {error}", flush=True)

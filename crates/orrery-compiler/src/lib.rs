@@ -24,7 +24,7 @@ mod lower;
 mod lower_expr;
 mod lower_implements;
 mod metadata;
-mod modules;
+pub mod modules;
 pub mod plugins;
 mod policy;
 pub mod program;

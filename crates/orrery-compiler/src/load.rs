@@ -143,7 +143,11 @@ impl<'f> Loader<'f> {
                  `inmanta module add --v2` and to install all the project's dependencies with \
                  `inmanta project install`."
             );
-            let error = CompileError::new("ModuleNotFoundException", text).help(self.searched());
+            let help = format!(
+                "{}; if it is a published one, `orrery modules add {name}` installs it",
+                self.searched()
+            );
+            let error = CompileError::new("ModuleNotFoundException", text).help(help);
             return Err(LoadFailure::Module(error));
         };
         let warnings = located.warnings.into_iter().map(|(class, text)| (class, text, None));
@@ -164,7 +168,7 @@ impl<'f> Loader<'f> {
             Some(environment) => {
                 format!("{} (which is no Python environment)", environment.dir.display())
             }
-            None => "no Python environment (activate one, or name it with --python-env)".into(),
+            None => "no Python environment".into(),
         });
         format!("it was looked for in {}", places.join("; "))
     }
@@ -266,7 +270,7 @@ fn bare(class: &'static str, text: impl Into<String>) -> Box<CompileError> {
 }
 
 /// Requirements are not acted on here, but have to be well-formed.
-fn check_requirements(requirements: &[String]) -> Result<()> {
+pub(crate) fn check_requirements(requirements: &[String]) -> Result<()> {
     let help = "this is one of the requirements in project.yml or module.yml";
     requirements.iter().try_for_each(|requirement| {
         versions::check_requirement(requirement).map_err(|text| {

@@ -77,6 +77,16 @@ pub struct Project {
     pub requires: Vec<String>,
     /// What is odd about its description, as class and text.
     pub warnings: Vec<(&'static str, String)>,
+    pub pip: PipSettings,
+}
+
+/// What a project says about the installation of packages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PipSettings {
+    pub index_url: Option<String>,
+    pub extra_index_url: Vec<String>,
+    /// Whether versions count that are not released yet.
+    pub pre: bool,
 }
 
 const DESCRIPTION: &str = "project.yml";
@@ -195,26 +205,30 @@ impl Project {
             let path = format!("pip.{key}");
             let kind = value.kind();
             match (key.as_str(), value) {
-                ("index-url", Yaml::Text(_) | Yaml::Null) | ("pre", Yaml::Null) => {}
+                ("index-url", Yaml::Text(url)) => self.pip.index_url = Some(url.clone()),
+                ("index-url", Yaml::Null) | ("pre", Yaml::Null) => {}
                 ("index-url", _) => {
                     checks
                         .refuse(path, format!("Input should be a valid string, but it is {kind}"));
                 }
                 ("extra-index-url", Yaml::List(items)) => {
                     for (at, item) in items.iter().enumerate() {
-                        if !matches!(item, Yaml::Text(_)) {
+                        let Yaml::Text(url) = item else {
                             let reason = format!(
                                 "Input should be a valid string, but it is {}",
                                 item.kind()
                             );
                             checks.refuse(format!("{path}.{at}"), reason);
-                        }
+                            continue;
+                        };
+                        self.pip.extra_index_url.push(url.clone());
                     }
                 }
                 ("extra-index-url", _) => {
                     checks.refuse(path, format!("Input should be a list, but it is {kind}"));
                 }
-                ("pre" | "use-system-config", _) => {
+                ("pre", _) => self.pip.pre = checks.truth(&path, value),
+                ("use-system-config", _) => {
                     checks.truth(&path, value);
                 }
                 _ => {

@@ -62,7 +62,7 @@ pub(crate) struct Core {
     discard: bool,
     pub(crate) writes: Vec<Write>,
     /// Among them is more than that something was found as it was.
-    pressing: bool,
+    pub(crate) pressing: bool,
     pub(crate) writer: WriterState,
     pub(crate) dry_run: DryRun,
     pub(crate) wake_at: Option<Timestamp>,
@@ -229,6 +229,7 @@ impl Core {
         match self.writer {
             WriterState::Waits => !self.writes.is_empty() && (self.pressing || enough),
             WriterState::Gathers => enough,
+            WriterState::GathersQuietly => self.pressing || enough,
             WriterState::Writes => false,
         }
     }
@@ -315,6 +316,7 @@ impl Core {
             agent: start.agent,
             stop,
             started: now,
+            version: self.desired.version,
             reason: start.reason,
             skip,
             deployed_before,

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use orrery_handlers::{
-    Announcement, Contents, Context, Handler, HandlerError, Mode, Registry, Run, Session, Stop,
-    Surroundings,
+    Announcement, Contents, Context, Handler, HandlerError, Mode, Registry, Run, Session, Standing,
+    Stop, Surroundings,
 };
 use orrery_model::{
     Change, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, ResourceId, Timestamp,
@@ -29,6 +29,7 @@ pub(crate) struct Job {
     pub(crate) agent: AgentIndex,
     pub(crate) stop: Stop,
     pub(crate) started: Timestamp,
+    pub(crate) version: VersionNumber,
     pub(crate) reason: Reason,
     /// Why it must not run at all, and which resources are to blame.
     pub(crate) skip: Option<(LogLevel, SkipCause, Vec<ResourceId>)>,
@@ -128,7 +129,9 @@ pub(crate) fn perform(
     };
     let announced = Cell::new(false);
     let announce = || announce(job, workshop, &announced);
-    let mut context = Context::new(&resource.id, &surroundings, run);
+    let standing =
+        Standing { version: job.version, requires: &resource.requires, reason: &job.reason };
+    let mut context = Context::new(&resource.id, &surroundings, run).standing_at(standing);
     if job.announce.is_some() {
         context = context.announcing(Announcement(&announce));
     }

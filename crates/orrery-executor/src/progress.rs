@@ -31,6 +31,8 @@ impl Tally {
             OutcomeStatus::NonCompliant => self.non_compliant += 1,
         }
         match change {
+            // What a run did before it failed is in its log.
+            _ if status != OutcomeStatus::Deployed => {}
             ChangeKind::NoChange => {}
             ChangeKind::Created => self.created += 1,
             ChangeKind::Updated => self.updated += 1,

@@ -6,7 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use orrery_model::{
-    AttributeChange, Change, Fact, LogLevel, LogLine, Outcome, OutcomeStatus, ResourceId, Timestamp,
+    AttributeChange, Change, Fact, LogLevel, LogLine, Outcome, OutcomeStatus, ResourceId,
+    Timestamp, VersionNumber,
 };
 use serde_json::Value;
 
@@ -72,6 +73,23 @@ pub struct Run<'a> {
     pub changed_dependencies: &'a [ResourceId],
 }
 
+/// Where the resource stands among others: for handlers that run elsewhere and have to be told everything.
+#[derive(Clone, Copy)]
+pub struct Standing<'a> {
+    pub version: VersionNumber,
+    /// All that it requires. Whoever runs a handler has seen to it that they are deployed, unless the resource is
+    /// only reported on.
+    pub requires: &'a [ResourceId],
+    /// Why it is run, for people.
+    pub reason: &'a (dyn fmt::Display + 'a),
+}
+
+impl fmt::Debug for Standing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Standing({}, {})", self.version, self.reason)
+    }
+}
+
 /// Is told when a run is about to change something: the last moment at which nothing has happened yet.
 #[derive(Clone, Copy)]
 pub struct Announcement<'a>(pub &'a dyn Fn() -> Result<(), HandlerError>);
@@ -88,6 +106,7 @@ pub struct Context<'a> {
     id: &'a ResourceId,
     surroundings: &'a Surroundings<'a>,
     run: Run<'a>,
+    standing: Standing<'a>,
     announcement: Option<Announcement<'a>>,
     log: Vec<LogLine>,
     facts: Vec<Fact>,
@@ -95,7 +114,16 @@ pub struct Context<'a> {
 
 impl<'a> Context<'a> {
     pub fn new(id: &'a ResourceId, surroundings: &'a Surroundings<'a>, run: Run<'a>) -> Self {
-        Context { id, surroundings, run, announcement: None, log: Vec::new(), facts: Vec::new() }
+        let standing = Standing { version: VersionNumber(0), requires: &[], reason: &"" };
+        let (log, facts) = (Vec::new(), Vec::new());
+        Context { id, surroundings, run, standing, announcement: None, log, facts }
+    }
+
+    /// Says where the resource stands.
+    #[must_use]
+    pub fn standing_at(mut self, standing: Standing<'a>) -> Self {
+        self.standing = standing;
+        self
     }
 
     /// Has a change announced before it is made.
@@ -105,8 +133,11 @@ impl<'a> Context<'a> {
         self
     }
 
-    /// Says that something is about to be changed. It must not be, if this fails.
-    pub(crate) fn announce_change(&self) -> Result<(), HandlerError> {
+    /// Says that something is about to be changed, or may be. It must not be, if this fails.
+    ///
+    /// # Errors
+    /// If it cannot be noted.
+    pub fn announce_change(&self) -> Result<(), HandlerError> {
         self.announcement.map_or(Ok(()), |announcement| (announcement.0)())
     }
 
@@ -128,6 +159,15 @@ impl<'a> Context<'a> {
 
     pub fn mode(&self) -> Mode {
         self.run.mode
+    }
+
+    pub fn standing(&self) -> Standing<'a> {
+        self.standing
+    }
+
+    /// Lines below it are not kept.
+    pub fn log_level(&self) -> LogLevel {
+        self.surroundings.log_level
     }
 
     pub fn is_dry_run(&self) -> bool {
@@ -196,6 +236,13 @@ impl<'a> Context<'a> {
         let values = values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let message = message.into().into_owned();
         self.log.push(LogLine { at: (self.surroundings.clock)(), level, message, values });
+    }
+
+    /// Keeps a line that was written elsewhere.
+    pub fn add_line(&mut self, line: LogLine) {
+        if line.level >= self.surroundings.log_level {
+            self.log.push(line);
+        }
     }
 
     pub fn debug(&mut self, message: impl Into<Cow<'static, str>>) {

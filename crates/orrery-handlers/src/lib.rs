@@ -26,7 +26,9 @@ mod tools;
 mod web;
 mod words;
 
-pub use context::{Announcement, Contents, Context, Mode, NoContents, Run, Surroundings, changed};
+pub use context::{
+    Announcement, Contents, Context, Mode, NoContents, Run, Standing, Surroundings, changed,
+};
 pub use error::{Cause, HandlerError, Operation, TargetError};
 pub use handler::{Crud, Handler};
 pub use registry::Registry;

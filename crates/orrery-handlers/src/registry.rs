@@ -12,7 +12,14 @@ use crate::handler::Handler;
 /// All kinds of resources that can be handled, by entity.
 #[derive(Clone, Default)]
 pub struct Registry {
-    entries: BTreeMap<Cow<'static, str>, (ResourceType, Arc<dyn Handler>)>,
+    entries: BTreeMap<Cow<'static, str>, Entry>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    /// `None` if code that is not in this program says it.
+    declaration: Option<ResourceType>,
+    handler: Arc<dyn Handler>,
 }
 
 impl fmt::Debug for Registry {
@@ -35,20 +42,27 @@ impl Registry {
 
     /// Adds a kind of resource; the last one for an entity wins.
     pub fn register(&mut self, declaration: ResourceType, handler: Arc<dyn Handler>) {
-        self.entries.insert(declaration.entity.clone(), (declaration, handler));
+        let entity = declaration.entity.clone();
+        self.entries.insert(entity, Entry { declaration: Some(declaration), handler });
+    }
+
+    /// Has an entity served by a handler whose code says itself how instances become resources; it wins over one that
+    /// was registered before.
+    pub fn serve(&mut self, entity: String, handler: Arc<dyn Handler>) {
+        self.entries.insert(entity.into(), Entry { declaration: None, handler });
     }
 
     /// The handler of an entity, by its full name.
     pub fn handler(&self, entity: &str) -> Option<&Arc<dyn Handler>> {
-        self.entries.get(entity).map(|(_, handler)| handler)
+        self.entries.get(entity).map(|entry| &entry.handler)
     }
 
     pub fn declaration(&self, entity: &str) -> Option<&ResourceType> {
-        self.entries.get(entity).map(|(declaration, _)| declaration)
+        self.entries.get(entity).and_then(|entry| entry.declaration.as_ref())
     }
 
-    /// All of them, sorted by entity: what the export needs.
+    /// All that are declared here, sorted by entity: what the export needs.
     pub fn declarations(&self) -> impl Iterator<Item = &ResourceType> {
-        self.entries.values().map(|(declaration, _)| declaration)
+        self.entries.values().filter_map(|entry| entry.declaration.as_ref())
     }
 }

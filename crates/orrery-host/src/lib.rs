@@ -1,10 +1,16 @@
 //! The core's side of hosts: processes that run code which this program does not contain.
 //!
 //! `docs/reference/host-protocol.md` says what is spoken. From below: [`wire`] reads and writes lines and trusts none
-//! of them, [`process`] starts and ends a host and keeps what it printed, [`session`] is the beginning of every conversation,
-//! [`python`] finds an interpreter and [`sdk`] unpacks what it runs. It knows nothing of stores, schedulers or terminals. Tests: `tests/it`.
+//! of them, [`process`] starts and ends a host and keeps what it printed, [`session`] is the beginning of every
+//! conversation, [`python`] finds an interpreter and [`sdk`] unpacks what it runs. [`compiling`] is the conversation while a model is compiled
+//! and exported, [`handling`] runs handlers; [`code`] keeps
+//! the code that they need, and [`environments`] what that requires. It knows nothing of stores, schedulers or terminals.
+//! Tests: `tests/it`.
 
+pub mod code;
 pub mod compiling;
+pub mod environments;
+pub mod handling;
 pub mod process;
 pub mod python;
 pub mod sdk;

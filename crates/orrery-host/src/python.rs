@@ -101,28 +101,36 @@ impl Interpreter {
     /// # Errors
     /// If the SDK cannot be unpacked.
     pub fn host(&self, name: &str) -> Result<HostCommand, PythonError> {
-        let mut path = OsString::from(sdk::directory()?);
-        if let Some(more) = std::env::var_os("PYTHONPATH").filter(|more| !more.is_empty()) {
-            path.push(":");
-            path.push(more);
-        }
-        let environment = [
-            ("PYTHONPATH", path),
-            // What is printed is seen when it is printed, also if the process dies.
-            ("PYTHONUNBUFFERED", "1".into()),
-            // The same input gives the same output, also where code iterates over a set.
-            ("PYTHONHASHSEED", "0".into()),
-        ];
-        Ok(HostCommand {
-            name: name.to_owned(),
-            program: self.program.clone(),
-            // -P: what happens to lie in the working directory is not imported.
-            arguments: ["-P", "-m", "orrery_sdk"].map(OsString::from).to_vec(),
-            environment: environment.map(|(name, value)| (name.into(), value)).to_vec(),
-            directory: None,
-            memory_max: None,
-        })
+        host_command(&self.program, name)
     }
+}
+
+/// The command that starts a host of the SDK with an interpreter that is known to be new enough.
+///
+/// # Errors
+/// If the SDK cannot be unpacked.
+pub fn host_command(program: &Path, name: &str) -> Result<HostCommand, PythonError> {
+    let mut path = OsString::from(sdk::directory()?);
+    if let Some(more) = std::env::var_os("PYTHONPATH").filter(|more| !more.is_empty()) {
+        path.push(":");
+        path.push(more);
+    }
+    let environment = [
+        ("PYTHONPATH", path),
+        // What is printed is seen when it is printed, also if the process dies.
+        ("PYTHONUNBUFFERED", "1".into()),
+        // The same input gives the same output, also where code iterates over a set.
+        ("PYTHONHASHSEED", "0".into()),
+    ];
+    Ok(HostCommand {
+        name: name.to_owned(),
+        program: program.to_owned(),
+        // -P: what happens to lie in the working directory is not imported.
+        arguments: ["-P", "-m", "orrery_sdk"].map(OsString::from).to_vec(),
+        environment: environment.map(|(name, value)| (name.into(), value)).to_vec(),
+        directory: None,
+        memory_max: None,
+    })
 }
 
 /// The version in `pyvenv.cfg`: `version = 3.13.0`, or `version_info` if another tool made the environment.

@@ -47,7 +47,7 @@ pub struct Init {
 }
 
 /// A module whose code a host loads.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ModuleCode {
     pub name: String,
     /// As Python imports it.

@@ -36,6 +36,8 @@ pub enum WireError {
     UnexpectedKind(String),
     #[error("nothing could be read or written in time")]
     TimedOut,
+    #[error("it has said nothing and done nothing for {} seconds", .0.as_secs_f32())]
+    Silent(std::time::Duration),
     #[error("the connection failed")]
     Io(#[source] io::Error),
 }

@@ -116,7 +116,14 @@ fn is_type(text: &str) -> bool {
     let is_name = |name: &str| {
         !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-')
     };
-    text.contains("::") && text.split("::").all(is_name)
+    // Every second part is what is between the colons of a pair. Searching for single characters is much
+    // cheaper, and this is done for every resource there is.
+    let mut parts = 0;
+    let fits = text.split(':').all(|part| {
+        parts += 1;
+        if parts % 2 == 0 { part.is_empty() } else { is_name(part) }
+    });
+    fits && parts >= 3 && parts % 2 == 1
 }
 
 impl FromStr for ResourceId {
@@ -252,6 +259,13 @@ mod tests {
             ("std::File[a,b=c", "expected `module::Type"),
             ("File[a,b=c]", "not a resource type"),
             ("std::[a,b=c]", "not a resource type"),
+            ("::File[a,b=c]", "not a resource type"),
+            ("std:File[a,b=c]", "not a resource type"),
+            ("std:::File[a,b=c]", "not a resource type"),
+            ("std::::File[a,b=c]", "not a resource type"),
+            ("std::File:[a,b=c]", "not a resource type"),
+            ("std::x:File[a,b=c]", "not a resource type"),
+            ("std::a b[a,b=c]", "not a resource type"),
             ("std::File[,b=c]", "name of an agent"),
             ("std::File[a,=c]", "identifying attribute"),
             ("std::File[a,b=]", "`b` is empty"),

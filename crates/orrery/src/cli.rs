@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::cli_deploy::{Deploy, LimitOptions, Plan, Repair, Watch};
 use crate::cli_inspect;
+use crate::cli_modules::{Modules, Sdk};
 use crate::projects::MAIN_FILE;
 
 const EXIT_CODES: &str = "\
@@ -64,6 +65,7 @@ pub(crate) enum Command {
     Parse(Parse),
     Fmt(Fmt),
     Modules(Modules),
+    Sdk(Sdk),
     Status(cli_inspect::ShowStatus),
     Resources(cli_inspect::Resources),
     Log(cli_inspect::Log),
@@ -183,19 +185,6 @@ pub(crate) struct Fmt {
     /// Change nothing, but show what would change
     #[arg(long)]
     pub(crate) diff: bool,
-}
-
-/// List the modules that a project uses
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Example:
-  orrery modules --json | jq -r '.[].name'")]
-pub(crate) struct Modules {
-    #[command(flatten)]
-    pub(crate) project: ProjectOptions,
-    /// Write the list as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// Write a script that completes commands in a shell

@@ -46,12 +46,16 @@ pub(crate) struct Selection {
 /// How handlers are run.
 #[derive(Debug, Args)]
 pub(crate) struct RunOptions {
-    /// How many handlers may run at once; those of one agent run one after the other
-    #[arg(short, long, value_name = "N", default_value_t = 16)]
-    pub(crate) jobs: u16,
+    /// How many handlers may run at once; those of one agent run one after the other [default: 16, or 64 if there are
+    /// handlers in Python]
+    #[arg(short, long, value_name = "N")]
+    pub(crate) jobs: Option<u16>,
     /// How long one handler may take, in seconds; 0 for ever
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     pub(crate) timeout: u64,
+    /// How much memory a process that runs handlers in Python may have, in MiB; 0 for as much as there is
+    #[arg(long, value_name = "MIB", default_value_t = 4096)]
+    pub(crate) host_memory: u64,
 }
 
 /// A project, what of it is meant, and how it is to be deployed or looked at.

@@ -1,6 +1,7 @@
 //! The code of a project's modules: which host runs it, and what the host is told.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use orrery_compiler::Compiled;
 use orrery_compiler::export::{CodeError, Exported, export, export_with};
@@ -8,8 +9,9 @@ use orrery_compiler::files::Disk;
 use orrery_compiler::host::{Layered, NativeHost};
 use orrery_compiler::project::Options;
 use orrery_handlers::Registry;
+use orrery_host::code::CodeSet;
 use orrery_host::compiling::{CompileHost, Origin, Setting};
-use orrery_host::python::Interpreter;
+use orrery_host::python::{Interpreter, PythonError};
 use serde_json::{Value as Json, json};
 
 use crate::state;
@@ -22,6 +24,8 @@ pub(crate) struct Work {
     pub(crate) project: PathBuf,
     pub(crate) compiled: Compiled,
     pub(crate) host: CompileHost,
+    /// The interpreter, once one was needed.
+    python: Arc<OnceLock<Interpreter>>,
 }
 
 impl Work {
@@ -32,19 +36,34 @@ impl Work {
             project: PathBuf::from("."),
             compiled: Compiled::failed(error),
             host: CompileHost::new(origin, Setting::default(), Box::new(not_offered)),
+            python: Arc::default(),
         }
     }
 
     pub(crate) fn compile(options: &Options, origin: Option<Origin>) -> Self {
         let served = matches!(origin, Some(Origin::Socket(_)));
-        let mut host = host(options, origin);
+        let python = Arc::default();
+        let mut host = host(options, origin, &python);
         let mut layered = Layered::new(NativeHost, &mut host);
         if served {
             // Whoever tests code wants that code to run.
             layered = layered.second_goes_first();
         }
         let compiled = orrery_compiler::compile_with(&Disk, options, &mut layered);
-        Work { project: options.project_dir.clone(), compiled, host }
+        Work { project: options.project_dir.clone(), compiled, host, python }
+    }
+
+    /// What runs the handlers of modules, if there are any. To be asked after the export.
+    pub(crate) fn code(&self) -> Option<CodeSet> {
+        let python = self.python.get()?;
+        let (modules, handlers) = (self.host.modules(), self.host.handlers());
+        (!handlers.is_empty()).then(|| CodeSet {
+            modules: modules.to_vec(),
+            handlers: handlers.to_vec(),
+            program: python.program.clone(),
+            path: Vec::new(),
+            requirements: orrery_host::environments::requirements(modules),
+        })
     }
 
     /// Makes resources of the instances by the classes of code wherever there are any.
@@ -70,17 +89,24 @@ impl Work {
         });
         let exported = export_with(model, sources, registry.declarations(), &mut self.host);
         self.compiled.output.push_str(&self.host.take_output());
+        tracing::debug!(messages = self.host.messages(), "the code of modules has done its part");
         Some(exported)
     }
 }
 
-fn host(options: &Options, origin: Option<Origin>) -> CompileHost {
+fn host(
+    options: &Options,
+    origin: Option<Origin>,
+    python: &Arc<OnceLock<Interpreter>>,
+) -> CompileHost {
     let environment = orrery_compiler::project::python_environment(&Disk, options);
     let search = environment.clone();
+    let python = Arc::clone(python);
     let origin = origin.unwrap_or_else(|| {
         Origin::Process(Box::new(move || {
-            let found = Interpreter::find(search.as_deref());
-            found.and_then(|python| python.host("python")).map_err(|error| error.to_string())
+            let text = |error: PythonError| error.to_string();
+            let found = Interpreter::find(search.as_deref()).map_err(text)?;
+            python.get_or_init(|| found).host("python").map_err(text)
         }))
     });
     let project = absolute(&options.project_dir);
@@ -98,12 +124,12 @@ fn host(options: &Options, origin: Option<Origin>) -> CompileHost {
     CompileHost::new(origin, setting, Box::new(not_offered))
 }
 
-fn absolute(path: &Path) -> PathBuf {
+pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A name for the one environment of a project on this machine, in the form that code expects.
-fn environment_id(project: &Path) -> String {
+pub(crate) fn environment_id(project: &Path) -> String {
     use std::hash::{BuildHasher, BuildHasherDefault};
     let build = BuildHasherDefault::<rustc_hash::FxHasher>::default();
     let (high, low) = (build.hash_one(project), build.hash_one((project, "environment")));

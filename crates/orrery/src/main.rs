@@ -7,8 +7,10 @@
 mod cli;
 mod cli_deploy;
 mod cli_inspect;
+mod cli_modules;
 mod code;
 mod commands;
+mod environment;
 mod excerpt;
 mod guard;
 mod output;

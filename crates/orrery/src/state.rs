@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use clap::{Args, ValueHint};
 use orrery_compiler::plugins::Facts;
@@ -25,8 +26,12 @@ pub(crate) struct StateOptions {
 impl StateOptions {
     /// The file that holds the state of a project.
     pub(crate) fn file(&self, project: &Path) -> PathBuf {
-        let directory = self.data.clone().unwrap_or_else(|| project.join(DIRECTORY));
-        directory.join(FILE)
+        self.directory(project).join(FILE)
+    }
+
+    /// Where the state of a project and what belongs to it is kept.
+    pub(crate) fn directory(&self, project: &Path) -> PathBuf {
+        self.data.clone().unwrap_or_else(|| project.join(DIRECTORY))
     }
 
     /// Opens the state for a command that changes something; nobody else can at the same time.
@@ -71,7 +76,11 @@ impl Facts for StoredFacts {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the command line is where the clock is read")]
 pub(crate) fn now() -> Timestamp {
-    Timestamp::from_system(std::time::SystemTime::now())
+    Timestamp::from_system(system_now())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the command line is where the clock is read")]
+pub(crate) fn system_now() -> SystemTime {
+    SystemTime::now()
 }

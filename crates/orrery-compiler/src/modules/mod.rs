@@ -5,6 +5,7 @@ mod description;
 pub(crate) mod python;
 #[cfg(test)]
 mod tests;
+pub mod wanted;
 
 use std::path::{Component, Path, PathBuf};
 

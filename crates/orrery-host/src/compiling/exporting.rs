@@ -10,6 +10,9 @@ use super::answers::Asked;
 use super::values::{canonical, encode_blocks};
 use super::{CompileHost, LOAD_LIMIT, unknown_of};
 
+/// Resources by position, and the ids that each of them requires.
+type Requirements = Vec<(usize, Vec<String>)>;
+
 /// How much of the resources is sent in one message.
 const PART_BYTES: usize = 4 << 20;
 
@@ -70,7 +73,7 @@ impl CompileHost {
         &self,
         view: &dyn View,
         resources: &[Required<'_>],
-    ) -> Result<Result<Vec<(usize, Vec<String>)>, CodeError>, String> {
+    ) -> Result<Result<Requirements, CodeError>, String> {
         self.send_types(view)?;
         let mut rest = resources;
         loop {

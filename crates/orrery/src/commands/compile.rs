@@ -31,7 +31,7 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     let started = Instant::now();
     let mut work = compile(&options.project, &options.limits, None);
     let exported = options.resources.then(|| work.export(&Registry::native())).flatten();
-    let Work { project, mut compiled, host } = work;
+    let Work { project, mut compiled, host, .. } = work;
     let exported = match exported.transpose() {
         Ok(exported) => exported,
         Err(error) => {

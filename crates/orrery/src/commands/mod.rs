@@ -10,6 +10,7 @@ mod new;
 mod parse;
 mod report;
 mod serve;
+mod sdk;
 
 use crate::Exit;
 use crate::cli::{Cli, Command};
@@ -24,7 +25,8 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Watch(options) => deploy::watch(&options),
         Command::Parse(options) => parse::run(&options),
         Command::Fmt(options) => fmt::run(&options),
-        Command::Modules(options) => modules::run(&options),
+        Command::Modules(options) => modules::run(options, cli.global.verbose > 0),
+        Command::Sdk(options) => sdk::run(&options),
         Command::Status(options) => inspect::status(&options),
         Command::Resources(options) => inspect::resources(&options),
         Command::Log(options) => inspect::log(&options, cli.global.verbose > 0),

@@ -88,6 +88,13 @@ impl Playground {
         Ok(fs::write(self.project.join("main.cf"), format!("{PRELUDE}{model}"))?)
     }
 
+    /// Writes a file of the project.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.project.join(name);
+        fs::create_dir_all(path.parent().context("a file has a directory")?)?;
+        Ok(fs::write(path, text)?)
+    }
+
     /// Sets a variable of the environment for all commands that follow.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.environment.retain(|(other, _)| other != name);
@@ -203,6 +210,14 @@ fn reader(mut source: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
 }
 
 impl Ran {
+    /// Whether all these words are in what it wrote to standard output.
+    pub(crate) fn shows(&self, words: &[&str]) -> Result<()> {
+        for word in words {
+            ensure!(self.out.contains(word), "{word:?} is not in:\n{}{}", self.out, self.said);
+        }
+        Ok(())
+    }
+
     /// Whether all these words were said.
     pub(crate) fn says(&self, words: &[&str]) -> Result<()> {
         for word in words {

@@ -180,7 +180,7 @@ class ReferenceLike:
             raise ReferenceCycleException(self)  # type: ignore[arg-type]
         object.__setattr__(self, "_serializing", True)
         try:
-            arguments = [self._serialize_argument(name, value) for name, value in self.arguments.items()]
+            arguments = [self._orrery_serialize_argument(name, value) for name, value in self.arguments.items()]
         except ReferenceCycleException as error:
             error.add(self)  # type: ignore[arg-type]
             raise
@@ -188,7 +188,7 @@ class ReferenceLike:
             object.__setattr__(self, "_serializing", False)
         return compute_reference_or_mutator_id(self.type, arguments), arguments
 
-    def _serialize_argument(self, name: str, value: object) -> Argument:
+    def _orrery_serialize_argument(self, name: str, value: object) -> Argument:
         if value is None or isinstance(value, str | int | float | bool):
             return LiteralArgument(name=name, value=value)
         reference = unwrap_reference(value)
@@ -197,14 +197,14 @@ class ReferenceLike:
         if isinstance(value, type) and PYTHON_TYPES.get(value.__name__) is value:
             return PythonTypeArgument(name=name, value=value.__name__)
         if isinstance(value, dict | list) or _is_collection_proxy(value):
-            return self._serialize_json(name, value)
+            return self._orrery_serialize_json(name, value)
         from inmanta.resources import Resource
 
         if isinstance(value, Resource):
             return ResourceArgument(name=name, id=value.id.resource_str())
         raise TypeError(f"Unable to serialize argument `{name}` of `{self}` with value {value}")
 
-    def _serialize_json(self, name: str, value: object) -> Argument:
+    def _orrery_serialize_json(self, name: str, value: object) -> Argument:
         from inmanta.resources import ReferenceSubCollector
 
         found: dict[str, ReferenceArgument] = {}

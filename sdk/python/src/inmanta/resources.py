@@ -277,7 +277,7 @@ class Resource(metaclass=ResourceMeta):
         """The id of the resource of an instance. Raises UnknownException if it depends on something unknown."""
         from inmanta.ast import UnknownException
 
-        agent = cls._agent_of(model_object, entity_name, agent_attribute)
+        agent = cls._orrery_agent_of(model_object, entity_name, agent_attribute)
         value = cls.map_field(None, entity_name, attribute_name, model_object)
         if isinstance(value, Unknown):
             raise UnknownException(value)
@@ -289,7 +289,7 @@ class Resource(metaclass=ResourceMeta):
         return Id(entity_name, agent, attribute_name, str(value))
 
     @classmethod
-    def _agent_of(cls, model_object: DynamicProxy, entity_name: str, agent_attribute: str) -> str:
+    def _orrery_agent_of(cls, model_object: DynamicProxy, entity_name: str, agent_attribute: str) -> str:
         from inmanta import ast
         from inmanta.execute.proxy import exportcontext
 

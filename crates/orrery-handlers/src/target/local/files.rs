@@ -9,6 +9,7 @@ use rustix::fs::{self as sys, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::replace::{Place, apply_by_path, open_place};
+use super::written::Change;
 use super::{LocalTarget, failed};
 use crate::error::{Cause, Operation, TargetError};
 use crate::target::{
@@ -173,10 +174,10 @@ pub(super) fn list(path: &str) -> io::Result<Vec<String>> {
 pub(super) fn set_attributes(target: &LocalTarget, path: &str, ownership: Ownership) -> Result<()> {
     let place = open_place(Operation::SetAttributes, path)?;
     let error = |error: io::Error| failed(Operation::SetAttributes, path, error);
-    apply_by_path(target, &place, ownership)
+    let handle = apply_by_path(target, &place, ownership)
         .map_err(error)?
         .ok_or_else(|| TargetError::new(Operation::SetAttributes, path, Cause::NotARegularFile))?;
-    target.note_written(&place).map_err(error)
+    target.note(&place, Change::File(handle)).map_err(error)
 }
 
 pub(super) fn make_directory(target: &LocalTarget, path: &str, ownership: Ownership) -> Result<()> {
@@ -191,8 +192,7 @@ pub(super) fn make_directory(target: &LocalTarget, path: &str, ownership: Owners
             // It is empty, since nobody else could enter: better none than one that is not as wanted.
             let _ = sys::unlinkat(&place.directory, place.name, AtFlags::REMOVEDIR);
         }
-        done?;
-        target.note_written(&place)
+        target.note(&place, done?.map_or(Change::Name, Change::NameAndFile))
     };
     make().map_err(|error| failed(Operation::MakeDirectory, path, error))
 }
@@ -204,7 +204,7 @@ pub(super) fn remove_file(target: &LocalTarget, path: &str) -> Result<bool> {
     };
     target.step().map_err(error)?;
     match sys::unlinkat(&place.directory, place.name, AtFlags::empty()) {
-        Ok(()) => target.note_written(&place).map_err(error).map(|()| true),
+        Ok(()) => target.note(&place, Change::Name).map_err(error).map(|()| true),
         Err(found) if is_absent(found) => Ok(false),
         Err(found) => Err(error(found.into())),
     }
@@ -227,7 +227,7 @@ pub(super) fn remove_directory(target: &LocalTarget, path: &str, tree: Tree) -> 
         Tree::OnlyIfEmpty => sys::unlinkat(&place.directory, place.name, AtFlags::REMOVEDIR)
             .map_err(|found| error(found.into()))?,
     }
-    target.note_written(&place).map_err(error)?;
+    target.note(&place, Change::Name).map_err(error)?;
     Ok(true)
 }
 

@@ -6,11 +6,9 @@ mod replace;
 #[cfg(test)]
 mod tests;
 mod web;
+mod written;
 
-use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
 
 use nix::unistd;
 
@@ -26,8 +24,8 @@ use crate::error::{Cause, Operation, TargetError};
 pub enum Durability {
     /// With every file.
     Each,
-    /// When `Target::sync` is called, once for all files of a file system. What was written before that is
-    /// whole or missing afterwards, and not recorded as deployed.
+    /// When `Target::sync` is called: a few files one by one, many with all of their file system. What was
+    /// written before that is whole or missing afterwards, and not recorded as deployed.
     #[default]
     Batched,
     /// When the kernel likes.
@@ -38,8 +36,7 @@ pub enum Durability {
 #[derive(Debug, Default)]
 pub struct LocalTarget {
     durability: Durability,
-    /// A directory of each file system that was written to since the last `sync`, by device number.
-    written: Mutex<HashMap<u64, OwnedFd>>,
+    written: written::Written,
     web: web::Client,
     #[cfg(test)]
     faults: tests::Faults,
@@ -139,21 +136,15 @@ impl Target for LocalTarget {
     }
 
     fn sync(&self) -> Result<()> {
-        let written = {
-            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *written)
-        };
-        let mut devices: Vec<(u64, OwnedFd)> = written.into_iter().collect();
-        devices.sort_unstable_by_key(|(device, _)| *device);
-        for (_, directory) in devices {
-            rustix::fs::syncfs(&directory)
-                .map_err(|error| failed(Operation::Sync, "the file system", error))?;
-        }
-        Ok(())
+        let duties = self.written.take();
+        let synced = duties.iter().try_for_each(written::Duty::carry_out);
+        synced.map_err(|error| failed(Operation::Sync, "the file system", error))
     }
 
     fn run(&self, command: &CommandLine, stop: &Stop) -> Result<Output> {
-        process::run(self, command, stop)
+        let done = process::run(self, command, stop);
+        self.written.note_command();
+        done
     }
 
     fn request(&self, request: &Request, stop: &Stop) -> Result<Response> {

@@ -7,13 +7,13 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{self as sys, AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
 use super::files::to_stat;
+use super::written::{Change, Handle};
 use super::{Durability, LocalTarget, failed};
 use crate::error::{Cause, Operation, TargetError};
 use crate::target::{FileKind, Ownership, Result, Stat, split_path};
@@ -90,13 +90,14 @@ fn replace(
 ) -> io::Result<()> {
     target.step()?;
     let (mut file, temporary) = create_temporary(place)?;
-    let put = |file: &mut File| -> io::Result<()> {
+    let put = |file: &mut File| -> io::Result<Change> {
         target.step()?;
         file.write_all(content)?;
         target.step()?;
         let stat = sys::fstat(&*file)?;
-        let has = to_stat(&stat);
-        let (uid, gid) = differing_owner(has, ownership);
+        let synced_with_others = target.durability != Durability::Each;
+        let handle = synced_with_others.then(|| target.handle(file, &stat));
+        let (uid, gid) = differing_owner(to_stat(&stat), ownership);
         if uid.is_some() || gid.is_some() {
             sys::fchown(&*file, uid, gid)?;
         }
@@ -104,21 +105,23 @@ fn replace(
         if let Some(mode) = ownership.mode {
             sys::fchmod(&*file, Mode::from_raw_mode(mode))?;
         }
-        if target.durability == Durability::Each {
+        if handle.is_none() {
             file.sync_all()?;
         }
         target.step()?;
         sys::renameat(&place.directory, &*temporary, &place.directory, place.name)?;
-        Ok(())
+        Ok(handle.map_or(Change::Name, Change::NameAndFile))
     };
     let done = put(&mut file);
     if done.is_err() && !target.is_dead() {
         // If this fails too, the next write of this file removes it.
         let _ = sys::unlinkat(&place.directory, &*temporary, AtFlags::empty());
     }
-    done?;
+    let change = done?;
+    // Its lock ends here, and it can be run.
+    drop(file);
     target.step()?;
-    target.note_written(place)
+    target.note(place, change)
 }
 
 /// A new, empty file beside the place that only this user can read, and its name.
@@ -233,7 +236,7 @@ pub(super) fn symlink(target: &LocalTarget, path: &str, leads_to: &str) -> Resul
             }
             turned?;
         }
-        target.note_written(&place)
+        target.note(&place, Change::Name)
     };
     make().map_err(error)
 }
@@ -247,20 +250,22 @@ fn differing_owner(has: Stat, ownership: Ownership) -> (Option<Uid>, Option<Gid>
     )
 }
 
-/// Sets owner and permissions of a file or directory, whether or not it may be read. `None` if it is
-/// neither.
+/// Sets owner and permissions of a file or directory, whether or not it may be read, and gives it for the
+/// note of it. `None` if it is neither.
 pub(super) fn apply_by_path(
     target: &LocalTarget,
     place: &Place<'_>,
     ownership: Ownership,
-) -> io::Result<Option<()>> {
+) -> io::Result<Option<Handle>> {
     target.step()?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = sys::openat(&place.directory, place.name, flags, Mode::empty())?;
-    let has = to_stat(&sys::fstat(&file)?);
+    let stat = sys::fstat(&file)?;
+    let has = to_stat(&stat);
     if !matches!(has.kind, FileKind::File | FileKind::Directory) {
         return Ok(None);
     }
+    let handle = target.handle(&file, &stat);
     let (uid, gid) = differing_owner(has, ownership);
     let owner_changes = uid.is_some() || gid.is_some();
     if owner_changes {
@@ -272,7 +277,7 @@ pub(super) fn apply_by_path(
     if let Some(mode) = mode.filter(|&mode| owner_changes || mode != has.mode) {
         set_mode(place, &file, Mode::from_raw_mode(mode))?;
     }
-    Ok(Some(()))
+    Ok(Some(handle))
 }
 
 /// A handle that was opened as a path cannot change the mode itself, but its name in /proc leads to
@@ -286,32 +291,5 @@ fn set_mode(place: &Place<'_>, file: &OwnedFd, mode: Mode) -> io::Result<()> {
             Ok(sys::fchmod(&file, mode)?)
         }
         other => Ok(other?),
-    }
-}
-
-impl LocalTarget {
-    /// Sees to it that a change in a directory reaches the disk when the policy says so.
-    pub(super) fn note_written(&self, place: &Place<'_>) -> io::Result<()> {
-        if self.durability == Durability::None {
-            return Ok(());
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = || sys::openat(&place.directory, ".", flags, Mode::empty());
-        if self.durability == Durability::Each {
-            return match open() {
-                Ok(directory) => Ok(sys::fsync(&directory)?),
-                // One may write to a directory that one may not read.
-                Err(Errno::ACCESS) => Ok(()),
-                Err(error) => Err(error.into()),
-            };
-        }
-        let device = sys::fstat(&place.directory)?.st_dev;
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        if !written.contains_key(&device)
-            && let Ok(directory) = open()
-        {
-            written.insert(device, directory);
-        }
-        Ok(())
     }
 }

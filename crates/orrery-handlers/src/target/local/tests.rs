@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
+use super::written::{Duty, FEW};
 use super::*;
 use crate::target::FileKind;
 
@@ -323,5 +324,106 @@ fn large_and_small_contents_are_compared_to_the_last_byte() {
             assert!(!same(head));
             assert!(!same(&[head, b"y"].concat()));
         }
+    }
+}
+
+/// The inodes that the next sync would sync one by one, files before directories; `None` if it would sync
+/// the whole file system.
+fn synced_alone(target: &LocalTarget) -> Option<Vec<u64>> {
+    let duties = target.written.take();
+    duties.iter().for_each(|duty| duty.carry_out().unwrap());
+    match &duties[..] {
+        [] => Some(Vec::new()),
+        [Duty::Few(nodes)] => Some(nodes.keys().map(|node| node.inode).collect()),
+        [Duty::FileSystem(_)] => None,
+        other => panic!("everything is on one file system: {other:?}"),
+    }
+}
+
+#[test]
+fn a_few_changes_are_synced_one_by_one() {
+    let scratch = Scratch::new();
+    let target = LocalTarget::default();
+    let inode = |path: &str| fs::symlink_metadata(path).unwrap().ino();
+    let top = inode(scratch.0.path().to_str().unwrap());
+    let (file, directory, link) = (scratch.path("f"), scratch.path("d"), scratch.path("l"));
+
+    target.write_file(&file, b"x", mode(0o000)).unwrap();
+    assert_eq!(synced_alone(&target), Some(vec![inode(&file), top]), "a new file");
+    target.write_file(&file, b"y", mode(0o644)).unwrap();
+    assert_eq!(synced_alone(&target), Some(vec![inode(&file), top]), "another content");
+    target.set_attributes(&file, mode(0o600)).unwrap();
+    assert_eq!(synced_alone(&target), Some(vec![inode(&file)]), "other permissions");
+
+    target.make_directory(&directory, mode(0o755)).unwrap();
+    let mut both = vec![inode(&directory), top];
+    both.sort_unstable();
+    assert_eq!(synced_alone(&target), Some(both.clone()), "a new directory");
+    target.set_attributes(&directory, mode(0o700)).unwrap();
+    assert_eq!(synced_alone(&target), Some(vec![inode(&directory)]), "its permissions");
+
+    target.make_symlink(&link, "/old").unwrap();
+    assert_eq!(synced_alone(&target), Some(vec![top]), "a new link");
+    target.make_symlink(&link, "/new").unwrap();
+    assert_eq!(synced_alone(&target), Some(vec![top]), "a turned link");
+
+    assert!(target.remove_file(&link).unwrap());
+    assert_eq!(synced_alone(&target), Some(vec![top]), "a link that went");
+    assert!(target.remove_directory(&directory, Tree::OnlyIfEmpty).unwrap());
+    assert_eq!(synced_alone(&target), Some(vec![top]), "a directory that went");
+    assert!(!target.remove_file(&link).unwrap());
+    assert_eq!(synced_alone(&target), Some(vec![]), "nothing was done");
+}
+
+#[test]
+fn many_changes_are_synced_with_their_file_system() {
+    let scratch = Scratch::new();
+    let target = LocalTarget::default();
+    let write = |count: usize| {
+        for number in 0..count {
+            target.write_file(&scratch.path(&number.to_string()), b"x", mode(0o644)).unwrap();
+        }
+    };
+    // The directory counts, too.
+    write(FEW - 1);
+    assert_eq!(synced_alone(&target).map(|nodes| nodes.len()), Some(FEW));
+    write(FEW);
+    assert_eq!(synced_alone(&target), None);
+    write(3 * FEW);
+    assert_eq!(synced_alone(&target), None);
+    // After a sync it starts over.
+    write(1);
+    assert_eq!(synced_alone(&target).map(|nodes| nodes.len()), Some(2));
+}
+
+#[test]
+fn changes_beside_a_command_are_synced_with_their_file_system() {
+    let scratch = Scratch::new();
+    let target = LocalTarget::default();
+    for command_is_first in [true, false] {
+        let run = || target.run(&CommandLine::new(["true"]), &Stop::never()).unwrap();
+        if command_is_first {
+            run();
+        }
+        target.write_file(&scratch.path("a"), b"x", mode(0o644)).unwrap();
+        if !command_is_first {
+            run();
+        }
+        assert_eq!(synced_alone(&target), None);
+    }
+}
+
+#[test]
+fn what_waits_for_a_sync_is_not_open_for_writing() {
+    // Otherwise a program that was just put in place could not be run.
+    let scratch = Scratch::new();
+    let target = LocalTarget::default();
+    target.write_file(&scratch.path("program"), b"x", mode(0o755)).unwrap();
+    let duties = target.written.take();
+    let [Duty::Few(nodes)] = &duties[..] else { panic!("one file was written: {duties:?}") };
+    assert_eq!(nodes.len(), 2);
+    for file in nodes.values() {
+        let flags = rustix::fs::fcntl_getfl(file).unwrap();
+        assert_eq!(flags & rustix::fs::OFlags::ACCMODE, rustix::fs::OFlags::RDONLY);
     }
 }

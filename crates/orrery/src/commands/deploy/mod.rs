@@ -2,6 +2,7 @@
 //! to its resources, and from those to a running engine.
 
 mod changes;
+mod hosted;
 mod pass;
 mod plan;
 mod progress;
@@ -18,6 +19,7 @@ use orrery_compiler::export::{Exported, Note};
 use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup};
 use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{Contents, HandlerError, LocalTarget, Registry};
+use orrery_host::code::CodeSet;
 use orrery_model::{LogLevel, Resource};
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
@@ -38,6 +40,8 @@ use crate::render::Shown;
 use crate::state::{StateOptions, now};
 use crate::{Exit, output, projects, style};
 
+use hosted::{Handlers, Place};
+
 /// Says what went wrong, with all its causes, and how the command ends.
 pub(super) fn failed(error: &dyn std::error::Error) -> Exit {
     let mut text = error.to_string();
@@ -57,7 +61,8 @@ pub(super) struct Prepared {
     pub(super) unknowns: Vec<Unknown>,
     /// How many resources could not be exported, or have no handler.
     pub(super) problems: usize,
-    pub(super) registry: Arc<Registry>,
+    /// The code of modules that has handlers, if there is any.
+    pub(super) code: Option<CodeSet>,
 }
 
 /// Compiles the project and makes resources of its instances. Errors are shown.
@@ -68,9 +73,9 @@ pub(super) fn prepare(
     state: &StateOptions,
 ) -> Result<Prepared, Exit> {
     let mut work = super::compile::compile(given, limits, Some(state));
-    let registry = Arc::new(Registry::native());
-    let exported = work.export(&registry);
-    let Work { project, compiled, host } = work;
+    let exported = work.export(&Registry::native());
+    let code = work.code();
+    let Work { project, compiled, host, .. } = work;
     if !quiet && !output::print(|out| out.write_all(compiled.output.as_bytes())) {
         return Err(Exit::Error);
     }
@@ -116,7 +121,7 @@ pub(super) fn prepare(
         resource: one.fact_of,
     };
     let unknowns = unknowns.into_iter().map(unknown).collect();
-    Ok(Prepared { project, resources, unknowns, problems, registry })
+    Ok(Prepared { project, resources, unknowns, problems, code })
 }
 
 /// An open store, its only environment, and the right to write to it.
@@ -177,8 +182,12 @@ impl Opened {
         &self,
         resources: Vec<Resource>,
         unknowns: &[Unknown],
+        code: Option<&str>,
     ) -> Result<(Desired, bool), orrery_store::StoreError> {
-        let info = serde_json::json!({ "message": "orrery deploy" });
+        let mut info = serde_json::json!({ "message": "orrery deploy" });
+        if let Some(code) = code {
+            info["code"] = code.into();
+        }
         let put = self.store.put_version(
             self.environment,
             &NewVersion {
@@ -223,17 +232,17 @@ impl Contents for StoredContents {
 }
 
 /// What an engine needs, for all agents on this machine.
-pub(super) fn setup(registry: Arc<Registry>, run: &RunOptions, opened: Option<&Opened>) -> Setup {
+fn setup(handlers: &Handlers, run: &RunOptions, opened: Option<&Opened>) -> Setup {
     let contents: Arc<dyn Contents> = match opened {
         Some(opened) => Arc::new(StoredContents(Arc::clone(&opened.store))),
         None => Arc::new(orrery_handlers::NoContents),
     };
     Setup {
-        registry,
+        registry: Arc::clone(&handlers.registry),
         targets: Arc::new(LocalTargets::new(LocalTarget::default())),
         contents,
         settings: settings(run),
-        workers: run.jobs.max(1).into(),
+        workers: run.jobs.unwrap_or_else(|| handlers.workers()).max(1).into(),
         log_level: LogLevel::Debug,
         keeper: opened.map(Opened::keeper),
     }

@@ -12,7 +12,7 @@ use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
 use super::progress::{Display, follow};
-use super::{Opened, Prepared, failed, open, prepare_and_open, setup};
+use super::{Handlers, Opened, Place, Prepared, failed, open, prepare_and_open, setup};
 
 pub(in crate::commands) fn run(options: Deploy) -> Exit {
     let Deploy { wanted, dry_run } = options;
@@ -24,7 +24,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Ok(found) => found,
         Err(exit) => return exit,
     };
-    let Prepared { project, resources, unknowns, problems, registry } = prepared;
+    let Prepared { project, resources, unknowns, problems, code } = prepared;
     let opened = opened.unwrap_or_else(|| {
         let opened = open(state, &project, "deploy")?;
         let states = KnownStates::read(&*opened.store, opened.environment)?;
@@ -34,7 +34,12 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Ok(opened) => opened,
         Err(error) => return failed(&error),
     };
-    let put = opened.put(resources, &unknowns);
+    let place = Place { project: &project, state, run, opened: Some(&opened) };
+    let handlers = match Handlers::of(code, &resources, &place) {
+        Ok(handlers) => handlers,
+        Err(error) => return failed(&error),
+    };
+    let put = opened.put(resources, &unknowns, handlers.code.as_deref());
     let start = put.and_then(|(desired, created)| {
         Ok((recovery_with(&*opened.store, opened.environment, desired, states)?, created))
     });
@@ -47,7 +52,9 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         output::say(&format!("version {}: {count}", start.desired.version));
     }
     let pass = Pass { selection, run, json: *json, problems };
-    pass.go(&opened, start, registry)
+    let exit = pass.go(&opened, start, &handlers);
+    place.tidy_up(handlers.code.as_deref());
+    exit
 }
 
 /// One pass over the resources of a version.
@@ -61,12 +68,7 @@ pub(super) struct Pass<'a> {
 
 impl Pass<'_> {
     /// Verifies and mends all selected resources, waits, and tells.
-    pub(super) fn go(
-        &self,
-        opened: &Opened,
-        start: Start,
-        registry: std::sync::Arc<orrery_handlers::Registry>,
-    ) -> Exit {
+    pub(super) fn go(&self, opened: &Opened, start: Start, handlers: &Handlers) -> Exit {
         let interrupt = match Interrupt::listen() {
             Ok(interrupt) => interrupt,
             Err(error) => return failed(&error),
@@ -79,7 +81,7 @@ impl Pass<'_> {
         if !self.selection.is_all() {
             first.insert(0, Event::Cancel(others));
         }
-        let engine = match Engine::start(setup(registry, self.run, Some(opened)), start, first) {
+        let engine = match Engine::start(setup(handlers, self.run, Some(opened)), start, first) {
             Ok(engine) => engine,
             Err(error) => return failed(&error),
         };
@@ -91,7 +93,9 @@ impl Pass<'_> {
         };
         let interrupted = follow(&engine, &mut display, &interrupt, &mut collect);
         let unknown = engine.with_scheduler(blocked);
-        let tally = match engine.finish() {
+        let ended = engine.finish();
+        handlers.close();
+        let tally = match ended {
             Ok(tally) => tally,
             Err(error) => return failed(&error),
         };

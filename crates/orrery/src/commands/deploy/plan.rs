@@ -16,7 +16,7 @@ use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
 use super::progress::Display;
-use super::{Prepared, changes, failed, prepare, setup};
+use super::{Handlers, Place, Prepared, changes, failed, prepare, setup};
 
 /// Why something would be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,11 +92,16 @@ fn cause(resource: &Resource, state: Option<&ResourceState>, change: &Change) ->
 
 pub(in crate::commands) fn run(options: &Plan) -> Exit {
     let options = &options.wanted;
-    let Prepared { project, resources, problems, registry, .. } =
+    let Prepared { project, resources, problems, code, .. } =
         match prepare(&options.project, &options.limits, options.json, &options.state) {
             Ok(prepared) => prepared,
             Err(exit) => return exit,
         };
+    let place = Place { project: &project, state: &options.state, run: &options.run, opened: None };
+    let handlers = match Handlers::of(code, &resources, &place) {
+        Ok(handlers) => handlers,
+        Err(error) => return failed(&error),
+    };
     let known = match known_states(options, &project) {
         Ok(known) => known,
         Err(error) => return failed(&error),
@@ -116,11 +121,13 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         display.show(progress);
         !interrupt.is_asked()
     };
-    let answers =
-        match plan(setup(registry, &options.run, None), desired, states.clone(), &mut watch) {
-            Ok(answers) => answers,
-            Err(error) => return failed(&error),
-        };
+    let setup = setup(&handlers, &options.run, None);
+    let answers = plan(setup, desired, states.clone(), &mut watch);
+    handlers.close();
+    let answers = match answers {
+        Ok(answers) => answers,
+        Err(error) => return failed(&error),
+    };
     let mut entries = Vec::new();
     for ((resource, state), answer) in resources.iter().zip(&states).zip(&answers) {
         if options.selection.covers(resource) {

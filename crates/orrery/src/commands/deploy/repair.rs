@@ -1,17 +1,15 @@
 //! `orrery repair`: verifies and mends the newest version as it is kept.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use orrery_executor::{Desired, recovery};
-use orrery_handlers::Registry;
 use orrery_store::{Store, StoreError, load_version};
 
 use crate::cli_deploy::Repair;
 use crate::{Exit, output, projects, style};
 
 use super::pass::Pass;
-use super::{Opened, failed, open};
+use super::{Handlers, Opened, Place, failed, open};
 
 pub(in crate::commands) fn run(options: &Repair) -> Exit {
     let here = || projects::around_here().unwrap_or_else(|| PathBuf::from("."));
@@ -37,9 +35,14 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
         Ok(start) => start,
         Err(error) => return failed(&error),
     };
-    let Repair { selection, run, json, .. } = options;
+    let Repair { selection, run, json, state, .. } = options;
+    let place = Place { project: &project, state, run, opened: Some(&opened) };
+    let handlers = match Handlers::kept(&start.desired.resources, &place) {
+        Ok(handlers) => handlers,
+        Err(error) => return failed(&error),
+    };
     let pass = Pass { selection, run, json: *json, problems: 0 };
-    pass.go(&opened, start, Arc::new(Registry::native()))
+    pass.go(&opened, start, &handlers)
 }
 
 /// The newest released version, with the keys of its resources.

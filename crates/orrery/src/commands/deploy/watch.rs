@@ -17,7 +17,7 @@ use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
 use super::progress::Display;
-use super::{Prepared, failed, open, prepare, setup};
+use super::{Handlers, Place, Prepared, failed, open, prepare, setup};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Whoever writes a file often does so in several steps; it is looked at when it has been quiet for so long.
@@ -32,7 +32,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         (Ok(deploy), Ok(repair)) => (deploy, repair),
         (Err(error), _) | (_, Err(error)) => return failed(&error),
     };
-    let Prepared { project, resources, unknowns, problems, registry } =
+    let Prepared { project, resources, unknowns, problems, code } =
         match prepare(&options.project, &options.limits, false, &options.state) {
             Ok(prepared) => prepared,
             Err(exit) => return exit,
@@ -41,8 +41,18 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         Ok(opened) => opened,
         Err(error) => return failed(&error),
     };
+    let place = Place {
+        project: &project,
+        state: &options.state,
+        run: &options.run,
+        opened: Some(&opened),
+    };
+    let handlers = match Handlers::of(code, &resources, &place) {
+        Ok(handlers) => handlers,
+        Err(error) => return failed(&error),
+    };
     let start = opened
-        .put(resources, &unknowns)
+        .put(resources, &unknowns, handlers.code.as_deref())
         .and_then(|(desired, _)| recovery(&*opened.store, opened.environment, desired));
     let start = match start {
         Ok(start) => start,
@@ -52,7 +62,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         Ok(interrupt) => interrupt,
         Err(error) => return failed(&error),
     };
-    let files = match Files::watch(&start.desired.resources, &registry) {
+    let files = match Files::watch(&start.desired.resources, &handlers.registry) {
         Ok(files) => Some(files),
         Err(error) => {
             output::say(&format!(
@@ -68,7 +78,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         problems => format!(", {problems} left out"),
     };
     output::say(&format!("watching {count}{left_out}; Ctrl-C ends"));
-    let mut setup = setup(registry, &options.run, Some(&opened));
+    let mut setup = setup(&handlers, &options.run, Some(&opened));
     setup.settings.deploy_interval = deploy_interval;
     setup.settings.repair_interval = repair_interval;
     let first = vec![Event::Repair(Filter::all())];
@@ -78,6 +88,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
     };
     stay(&engine, files, &interrupt);
     let ended = engine.finish();
+    handlers.close();
     let released = orrery_store::Store::release_lease(&*opened.store, &opened.lease);
     match (ended, released) {
         (Err(error), _) => failed(&error),

@@ -1,4 +1,4 @@
-//! `orrery modules`: the modules that a project uses, and where they come from.
+//! `orrery modules list`: the modules that a project uses, and where they come from.
 
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::error::CompileError;
@@ -7,13 +7,13 @@ use orrery_compiler::load::{Loader, Module, Origin};
 use orrery_compiler::source::Sources;
 use serde_json::json;
 
-use crate::cli::Modules;
+use crate::cli_modules::ListModules;
 use crate::render::Shown;
 use crate::{Exit, output, projects, style};
 
-use super::report;
+use crate::commands::report;
 
-pub(crate) fn run(options: &Modules) -> Exit {
+pub(super) fn run(options: &ListModules) -> Exit {
     let project = match projects::options(&options.project) {
         Ok(project) => project,
         Err(error) => return refuse(&error),
@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Modules) -> Exit {
 }
 
 /// Ends with an error that has no source.
-fn refuse(error: &CompileError) -> Exit {
+pub(super) fn refuse(error: &CompileError) -> Exit {
     let sources = Sources::default();
     let path = |name: &str| name.to_owned();
     let shown = Shown { sources: &sources, path: &path, width: output::width() };

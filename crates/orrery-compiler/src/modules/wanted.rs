@@ -1,0 +1,280 @@
+//! What a project asks to be installed: its own requirements and those of the modules of the module
+//! path that it uses. It answers before anything is installed, so a module that is nowhere is no
+//! error here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use orrery_syntax::Interner;
+use orrery_syntax::ast::{FileId, Item};
+
+use super::Search;
+use crate::builtin;
+use crate::error::Result;
+use crate::project::{Options, PipSettings, Project};
+use crate::versions;
+
+/// The longest path of directories below a module's `model`.
+const DEPTH_MAX: usize = 64;
+
+/// What is to be installed for a project.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// Requirements on modules and who has them, as `name specifiers` of packages.
+    pub requirements: Vec<Requirement>,
+    /// Directories of the used modules of the module path; they may hold a `requirements.txt`.
+    pub module_dirs: Vec<PathBuf>,
+    /// Modules that are imported, but neither in the module path nor in the program.
+    pub imported: Vec<String>,
+    /// What the project says about the installer.
+    pub pip: PipSettings,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// As the installer of packages takes it: `inmanta-module-fs>=1.2`.
+    pub package: String,
+    /// The file that asks for it.
+    pub source: PathBuf,
+}
+
+/// The prefix of the packages that modules come in.
+pub const PACKAGE_PREFIX: &str = "inmanta-module-";
+
+/// The package of a module, or a package as it is.
+pub fn package_of(module: &str) -> String {
+    if module.starts_with(PACKAGE_PREFIX) {
+        return module.to_owned();
+    }
+    format!("{PACKAGE_PREFIX}{}", module.replace('_', "-"))
+}
+
+/// Splits a requirement into the name and the rest: `fs >= 1.2` is `fs` and ` >= 1.2`.
+///
+/// # Errors
+/// What is wrong with it, with the place below the text.
+pub fn split_requirement(text: &str) -> std::result::Result<(&str, &str), String> {
+    versions::check_requirement(text)?;
+    let text = text.trim();
+    let end =
+        text.find(|c: char| !c.is_ascii_alphanumeric() && !"._-".contains(c)).unwrap_or(text.len());
+    Ok(text.split_at(end))
+}
+
+/// Reads what a project asks for.
+///
+/// # Errors
+/// A diagnostic, if a description or a model cannot be read.
+pub fn wanted(files: &dyn crate::files::Files, options: &Options) -> Result<Wanted> {
+    let project = Project::load(files, &options.project_dir)?;
+    let search = Search { files, options, environment: None };
+    let mut collected = Collected { search, project: &project, wanted: Wanted::default() };
+    let description = options.project_dir.join("project.yml");
+    collected.add_requirements(&project.requires, &description)?;
+    let mut imports = BTreeSet::new();
+    let main = options.project_dir.join(&options.main_file);
+    if files.is_file(&main) {
+        collected.imports_of(&main, &mut imports);
+    }
+    // What is asked for by name is used too.
+    imports.extend(project.requires.iter().filter_map(|text| module_of(text)));
+    collected.follow(imports)?;
+    let mut wanted = collected.wanted;
+    wanted.pip.clone_from(&project.pip);
+    Ok(wanted)
+}
+
+/// Those among some modules that are nowhere: not in the module path, the program or the environment.
+///
+/// # Errors
+/// A diagnostic, if the description of the project cannot be read.
+pub fn missing(
+    files: &dyn crate::files::Files,
+    options: &Options,
+    modules: &[String],
+) -> Result<Vec<String>> {
+    let project = Project::load(files, &options.project_dir)?;
+    let search = Search::new(files, options);
+    // One that is there and broken is not missing; the compiler tells what is wrong with it.
+    let is_missing = |name: &&String| matches!(search.locate(&project, name), Ok(None));
+    Ok(modules.iter().filter(is_missing).cloned().collect())
+}
+
+/// The name of the module in a requirement that has been checked.
+fn module_of(requirement: &str) -> Option<String> {
+    let (name, _) = split_requirement(requirement).ok()?;
+    Some(name.strip_prefix(PACKAGE_PREFIX).unwrap_or(name).replace('-', "_"))
+}
+
+struct Collected<'f> {
+    search: Search<'f>,
+    project: &'f Project,
+    wanted: Wanted,
+}
+
+impl Collected<'_> {
+    /// Follows imports through the modules of the module path.
+    fn follow(&mut self, imports: BTreeSet<String>) -> Result<()> {
+        let mut pending: Vec<String> = imports.into_iter().collect();
+        let mut seen = BTreeMap::new();
+        while let Some(name) = pending.pop() {
+            if seen.insert(name.clone(), ()).is_some() {
+                continue;
+            }
+            let Some(dir) = self.in_module_path(&name) else {
+                if builtin::builtin_modules().iter().all(|module| module.name != name) {
+                    self.wanted.imported.push(name);
+                }
+                continue;
+            };
+            let located = self.search.in_module_path(&name, dir.clone())?;
+            self.add_requirements(&located.requires, &dir.join("module.yml"))?;
+            let mut more = BTreeSet::new();
+            more.extend(located.requires.iter().filter_map(|text| module_of(text)));
+            self.imports_below(&dir.join("model"), 0, &mut more);
+            self.wanted.module_dirs.push(dir);
+            pending.extend(more);
+        }
+        self.wanted.imported.sort();
+        self.wanted.module_dirs.sort();
+        Ok(())
+    }
+
+    fn in_module_path(&self, name: &str) -> Option<PathBuf> {
+        let places = self.project.module_path.iter().map(|base| base.join(name));
+        places.into_iter().find(|dir| self.search.files.is_dir(dir))
+    }
+
+    /// Adds those requirements that have to be installed: not what lies in the module path, and not
+    /// what the program has and would prefer to an installed one.
+    fn add_requirements(&mut self, requirements: &[String], source: &Path) -> Result<()> {
+        crate::load::check_requirements(requirements)?;
+        for text in requirements {
+            let Some(module) = module_of(text) else { continue };
+            let inside = builtin::builtin_modules()
+                .iter()
+                .any(|builtin| builtin.name == module && !builtin.yields_to_installed);
+            if inside || self.in_module_path(&module).is_some() {
+                continue;
+            }
+            let Ok((name, rest)) = split_requirement(text) else { continue };
+            let package = package_of(name) + rest;
+            self.wanted.requirements.push(Requirement { package, source: source.to_owned() });
+        }
+        Ok(())
+    }
+
+    fn imports_below(&self, dir: &Path, depth: usize, imports: &mut BTreeSet<String>) {
+        for name in self.search.files.list(dir).unwrap_or_default() {
+            let path = dir.join(&name);
+            if name.ends_with(".cf") {
+                self.imports_of(&path, imports);
+            } else if depth < DEPTH_MAX && self.search.files.is_dir(&path) {
+                self.imports_below(&path, depth + 1, imports);
+            }
+        }
+    }
+
+    /// The modules that a file imports. What cannot be read or parsed is for the compiler to tell.
+    fn imports_of(&self, path: &Path, imports: &mut BTreeSet<String>) {
+        if !self.search.files.is_file(path) {
+            return;
+        }
+        let Ok(bytes) = self.search.files.read(path) else { return };
+        let Ok(text) = String::from_utf8(bytes) else { return };
+        let mut interner = Interner::default();
+        let parsed = orrery_syntax::parse_file(&text, FileId(0), &mut interner);
+        for item in &parsed.file.items {
+            let Item::Import(import) = item else { continue };
+            let name = interner.text(import.path.symbol);
+            imports.insert(name.split("::").next().unwrap_or(name).to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Memory;
+
+    fn wanted_of(files: &[(&str, &str)]) -> Result<Wanted> {
+        let mut memory = Memory::default();
+        for (path, text) in files {
+            memory.add(format!("p/{path}"), *text);
+        }
+        wanted(&memory, &Options::new("p"))
+    }
+
+    const MODULE: &str = "name: office\nversion: 1.0\nlicense: x\n";
+
+    #[test]
+    fn requirements_on_modules_become_packages() {
+        let found = wanted_of(&[(
+            "project.yml",
+            "name: p\nrequires:\n  - my_shop >= 1.2\n  - inmanta-module-fs\n  - std\n  - exec~=2.0\n",
+        )])
+        .unwrap();
+        let packages: Vec<&str> =
+            found.requirements.iter().map(|wanted| wanted.package.as_str()).collect();
+        assert_eq!(
+            packages,
+            ["inmanta-module-my-shop >= 1.2", "inmanta-module-fs", "inmanta-module-exec~=2.0"]
+        );
+        assert_eq!(found.requirements[0].source, Path::new("p/project.yml"));
+    }
+
+    #[test]
+    fn modules_of_the_module_path_are_followed_by_their_imports() {
+        let other = MODULE.replace("office", "other");
+        let unused = MODULE.replace("office", "unused");
+        let found = wanted_of(&[
+            ("project.yml", "name: p\nmodulepath: libs\n"),
+            ("main.cf", "import office::rooms\nimport fs\nimport std\n"),
+            ("libs/office/module.yml", &format!("{MODULE}requires: [ssh >= 1, other]\n")),
+            ("libs/office/model/_init.cf", ""),
+            ("libs/office/model/deep/rooms.cf", "import other\nimport yum::a\n"),
+            ("libs/other/module.yml", &other),
+            ("libs/other/model/_init.cf", "import office\n"),
+            ("libs/unused/module.yml", &format!("{unused}requires: [nowhere]\n")),
+        ])
+        .unwrap();
+        assert_eq!(found.module_dirs, [Path::new("p/libs/office"), Path::new("p/libs/other")]);
+        assert_eq!(found.imported, ["fs", "ssh", "yum"]);
+        let packages: Vec<&str> =
+            found.requirements.iter().map(|wanted| wanted.package.as_str()).collect();
+        assert_eq!(packages, ["inmanta-module-ssh >= 1"]);
+    }
+
+    #[test]
+    fn what_is_installed_is_not_missing() {
+        let mut memory = Memory::default();
+        memory.add("p/project.yml", "name: p\n");
+        let package = "p/.venv/lib/python3.13/site-packages/inmanta_plugins/fs";
+        memory.add(format!("{package}/__init__.py"), "");
+        memory.add(
+            format!("{package}/setup.cfg"),
+            "[metadata]\nname = inmanta-module-fs\nversion = 1.2.0\nlicense = x\n",
+        );
+        memory.add(format!("{package}/model/_init.cf"), "");
+        let names = ["fs", "std", "yum"].map(str::to_owned);
+        assert_eq!(missing(&memory, &Options::new("p"), &names).unwrap(), ["yum"]);
+    }
+
+    #[test]
+    fn a_requirement_that_is_none_is_told() {
+        let error = wanted_of(&[("project.yml", "name: p\nrequires: ['n >= ']\n")]).unwrap_err();
+        assert!(error.text.starts_with("Expected semicolon"), "{}", error.text);
+    }
+
+    #[test]
+    fn what_the_project_says_of_the_installer_is_kept() {
+        let found = wanted_of(&[(
+            "project.yml",
+            "name: p\npip:\n  index-url: https://one.example/simple\n  extra_index_url: [https://two.example]\n  pre: yes\n",
+        )])
+        .unwrap();
+        assert_eq!(found.pip.index_url.as_deref(), Some("https://one.example/simple"));
+        assert_eq!(found.pip.extra_index_url, ["https://two.example"]);
+        assert!(found.pip.pre);
+    }
+}

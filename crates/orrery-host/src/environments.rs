@@ -1,0 +1,217 @@
+//! Virtual environments for handlers: one for each set of requirements and version of Python, made when it is first
+//! needed, shared by all who need the same, and removed when nobody has for a while.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest, Sha256};
+
+use crate::code::{list, touch};
+use crate::python::{Interpreter, PythonError};
+use crate::session::ModuleCode;
+
+/// Written last: where it is, everything is installed. Its time says when the environment was last used.
+const COMPLETE: &str = "complete";
+/// Bytes of the hash that are kept.
+const HASH_BYTES: usize = 16;
+/// Lines of pip that an error shows.
+const LINES_SHOWN: usize = 20;
+/// What the SDK itself stands for, and code that comes as code: never installed.
+const OWN: [&str; 2] = ["inmanta-core", "inmanta-module-"];
+
+#[derive(Debug, thiserror::Error)]
+pub enum EnvironmentError {
+    #[error("the virtual environment {} cannot be made: {cause}", path.display())]
+    Io { path: PathBuf, cause: io::Error },
+    #[error("{what} failed for the requirements {}:\n{output}", requirements.join(", "))]
+    Command { what: &'static str, requirements: Vec<String>, output: String },
+    #[error(transparent)]
+    Python(#[from] PythonError),
+}
+
+/// Where environments are kept.
+#[derive(Clone, Debug)]
+pub struct Environments {
+    dir: PathBuf,
+    /// Further arguments of `pip install`: an index, a directory of packages.
+    pip: Vec<String>,
+}
+
+impl Environments {
+    pub fn new(dir: PathBuf, pip: Vec<String>) -> Self {
+        Environments { dir, pip }
+    }
+
+    /// An interpreter that has what is required: `base` itself if nothing is.
+    ///
+    /// # Errors
+    /// If the environment cannot be made.
+    pub fn interpreter(
+        &self,
+        base: &Interpreter,
+        requirements: &[String],
+    ) -> Result<Interpreter, EnvironmentError> {
+        if requirements.is_empty() {
+            return Ok(base.clone());
+        }
+        let path = self.dir.join(self.key(base, requirements));
+        let failed = |cause| EnvironmentError::Io { path: path.clone(), cause };
+        std::fs::create_dir_all(&self.dir).map_err(failed)?;
+        // Whoever comes second waits, and finds it ready. A process that dies frees the lock.
+        let lock = File::create(path.with_extension("lock")).map_err(failed)?;
+        lock.lock().map_err(failed)?;
+        if !path.join(COMPLETE).is_file() {
+            match std::fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+                _ => {}
+            }
+            self.make(base, &path, requirements)?;
+        }
+        touch(&path.join(COMPLETE)).map_err(failed)?;
+        Ok(Interpreter::find(Some(&path))?)
+    }
+
+    fn key(&self, base: &Interpreter, requirements: &[String]) -> String {
+        let mut hash = Sha256::new();
+        hash.update(base.version.to_string());
+        let own = requirements.iter().chain(&self.pip);
+        own.for_each(|text| hash.update(format!("\0{text}")));
+        hash.finalize().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn make(
+        &self,
+        base: &Interpreter,
+        path: &Path,
+        requirements: &[String],
+    ) -> Result<(), EnvironmentError> {
+        tracing::info!(?requirements, path = %path.display(), "a virtual environment is made");
+        let mut venv = Command::new(&base.program);
+        venv.args(["-m", "venv"]).arg(path);
+        run("making a virtual environment", venv, path, requirements)?;
+        let mut pip = Command::new(path.join("bin/python"));
+        let quiet =
+            ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--quiet"];
+        pip.args(quiet).args(&self.pip).arg("--").args(requirements);
+        run("pip install", pip, path, requirements)
+    }
+
+    /// Removes environments that were not used for a while. Gives how many.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn clean(&self, unused_for: Duration, now: SystemTime) -> io::Result<usize> {
+        let mut removed = 0;
+        for entry in list(&self.dir)? {
+            let path = entry.path();
+            let used = std::fs::metadata(path.join(COMPLETE)).or_else(|_| entry.metadata());
+            let used = used.and_then(|used| used.modified());
+            if !used.is_ok_and(|used| now.duration_since(used).is_ok_and(|ago| ago > unused_for)) {
+                continue;
+            }
+            // Somebody may be making it at this moment.
+            let lock_path = path.with_extension("lock");
+            let free = File::create(&lock_path).is_ok_and(|lock| {
+                lock.try_lock().is_ok() && std::fs::remove_dir_all(&path).is_ok()
+            });
+            if free {
+                let _ = std::fs::remove_file(&lock_path);
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+/// Runs a command to its end; what it says is for the error.
+fn run(
+    what: &'static str,
+    mut command: Command,
+    path: &Path,
+    requirements: &[String],
+) -> Result<(), EnvironmentError> {
+    let output = command.stdin(Stdio::null()).env_remove("PYTHONPATH").output();
+    let output = output.map_err(|cause| EnvironmentError::Io { path: path.to_owned(), cause })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let output = lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n");
+    Err(EnvironmentError::Command { what, requirements: requirements.to_vec(), output })
+}
+
+/// What the code of modules needs from elsewhere: sorted, each once.
+pub fn requirements(modules: &[ModuleCode]) -> Vec<String> {
+    let mut found = Vec::new();
+    for module in modules {
+        let read = |name: &str| std::fs::read_to_string(module.root.join(name)).unwrap_or_default();
+        let listed = read("requirements.txt");
+        let configured = read("setup.cfg");
+        let lines = listed.lines().map(str::to_owned).chain(install_requires(&configured));
+        found.extend(lines.filter_map(|line| requirement(&line)));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// One requirement, if the line is one that is to be installed.
+fn requirement(line: &str) -> Option<String> {
+    let line = line.split(" #").next().unwrap_or(line).trim();
+    // Options of pip are for whoever wrote the file, not for everybody who uses the module.
+    if line.is_empty() || line.starts_with(['#', '-']) {
+        return None;
+    }
+    let name = line.to_ascii_lowercase().replace('_', "-");
+    let own = OWN.iter().any(|own| name.starts_with(own)) || name == "inmanta";
+    (!own).then(|| line.to_owned())
+}
+
+/// The lines of `install_requires` in the section `options` of a `setup.cfg`.
+fn install_requires(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let (mut in_options, mut in_list) = (false, false);
+    for line in text.lines() {
+        if line.starts_with('[') {
+            (in_options, in_list) = (line.trim() == "[options]", false);
+        } else if in_options && !line.starts_with(char::is_whitespace) {
+            let (name, value) = line.split_once('=').unwrap_or((line, ""));
+            in_list = name.trim() == "install_requires";
+            if in_list {
+                found.push(value.to_owned());
+            }
+        } else if in_list {
+            found.push(line.to_owned());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requirements_are_found_and_our_own_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let listed = "# what it needs\npyyaml>=6 # for files\ninmanta-core\n--index x\n\njinja2\n";
+        std::fs::write(dir.path().join("requirements.txt"), listed).unwrap();
+        let configured = "[metadata]\nname = x\ninstall_requires = no\n[options]\ninstall_requires =\n  \
+                          inmanta-module-std>=1\n  Jinja2 ~= 3.0\n  inmanta_core>1\nzip_safe = False\n";
+        std::fs::write(dir.path().join("setup.cfg"), configured).unwrap();
+        let module = ModuleCode {
+            name: "m".into(),
+            package: "inmanta_plugins.m".into(),
+            code: dir.path().into(),
+            root: dir.path().into(),
+            version: "1".into(),
+        };
+        let twice = [module.clone(), module];
+        assert_eq!(requirements(&twice), ["Jinja2 ~= 3.0", "jinja2", "pyyaml>=6"]);
+    }
+}

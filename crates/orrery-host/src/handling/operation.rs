@@ -1,0 +1,97 @@
+//! One operation from its beginning to its end: what the host says meanwhile, and when it is given up.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+use orrery_handlers::{Context, StopReason};
+use orrery_model::LogLevel;
+use serde_json::Value;
+
+use super::Limits;
+use super::host::{Host, Loss, Said, Ticket};
+use super::messages::Report;
+use super::services::Services;
+
+/// How often it is looked whether somebody has cancelled.
+const POLL: Duration = Duration::from_millis(50);
+/// How long it may take to find out how a host was lost.
+const LOSS_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How an operation ended.
+#[derive(Debug)]
+pub(super) enum End {
+    Report(Report),
+    /// The host was lost.
+    Lost(Arc<Loss>),
+    /// It did not end when it should have; its process was ended.
+    GivenUp(StopReason),
+}
+
+/// Waits for an operation. Lines of its log go to the context as they come, so that they survive whatever follows.
+pub(super) fn follow(
+    host: &Host,
+    ticket: &Ticket,
+    context: &mut Context<'_>,
+    services: &Services,
+    limits: &Limits,
+) -> End {
+    let mut stopped: Option<(StopReason, Instant)> = None;
+    let end = loop {
+        match ticket.said.recv_timeout(POLL) {
+            Ok(Said::Lines(lines)) => lines.into_iter().for_each(|line| context.add_line(line)),
+            Ok(Said::Call(call)) => {
+                let changed = !context.changed_dependencies().is_empty();
+                let reply = services.call(&call.method, &call.args, changed);
+                host.reply(ticket.number, call.q, &reply);
+            }
+            Ok(Said::Report(report)) => {
+                host.finish(ticket.number);
+                break End::Report(report);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                break End::Lost(
+                    host.wait_for_loss(LOSS_TIME_MAX).unwrap_or_else(|| unclear(host)),
+                );
+            }
+        }
+        match (&stopped, context.stop().reason()) {
+            (None, Some(reason)) => {
+                host.cancel(ticket.number);
+                stopped = Some((reason, Instant::now()));
+            }
+            (Some((reason, since)), _) if since.elapsed() > limits.cancel_time_max => {
+                let reason = *reason;
+                host.give_up(ticket.number);
+                host.finish(ticket.number);
+                for said in ticket.said.try_iter() {
+                    if let Said::Lines(lines) = said {
+                        lines.into_iter().for_each(|line| context.add_line(line));
+                    }
+                }
+                break End::GivenUp(reason);
+            }
+            _ => {}
+        }
+    };
+    let dropped = ticket.dropped.load(Ordering::Relaxed);
+    if dropped > 0 {
+        let values = [("dropped", Value::from(dropped))];
+        let message =
+            format!("{dropped} further lines of its log were dropped: they were too many");
+        context.log(LogLevel::Warning, message, values);
+    }
+    end
+}
+
+/// A loss about which nothing could be learned in time.
+fn unclear(host: &Host) -> Arc<Loss> {
+    let lost = crate::session::Lost {
+        name: host.name().to_owned(),
+        reason: "it does not answer".to_owned(),
+        last_lines: Vec::new(),
+    };
+    Arc::new(Loss { lost, in_flight: 1, blamed: None })
+}

@@ -1,0 +1,336 @@
+//! What handlers may ask of the core while they run: contents of files, parameters and facts. Anything else is
+//! not offered, and is told so.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+/// The largest content that fits into a line.
+const CONTENT_BYTES_MAX: usize = 11 << 20;
+
+/// A parameter of the environment, or a fact of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// `None` for a parameter of the environment.
+    pub resource: Option<String>,
+    pub name: String,
+    pub value: String,
+    /// Who said it: `fact`, `user`, `plugin`.
+    pub source: String,
+    pub expires: bool,
+}
+
+/// Where parameters and facts are kept. Errors are texts for people.
+pub trait Parameters: Send + Sync {
+    /// Those of a resource, or of the environment itself.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn list(&self, resource: Option<&str>) -> Result<Vec<Parameter>, String>;
+
+    /// Keeps one, instead of another of the same name.
+    ///
+    /// # Errors
+    /// If it cannot be kept.
+    fn set(&self, parameter: Parameter) -> Result<(), String>;
+}
+
+/// There are none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoParameters;
+
+impl Parameters for NoParameters {
+    fn list(&self, _: Option<&str>) -> Result<Vec<Parameter>, String> {
+        Ok(Vec::new())
+    }
+
+    fn set(&self, _: Parameter) -> Result<(), String> {
+        Err("parameters are not kept here".to_owned())
+    }
+}
+
+/// What answers the calls of handlers.
+#[derive(Clone)]
+pub struct Services {
+    /// The directory of file contents.
+    pub files: PathBuf,
+    /// A UUID.
+    pub environment: Option<String>,
+    pub parameters: Arc<dyn Parameters>,
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Services").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+/// The answer to a call: a status as of HTTP, and a result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    pub code: u16,
+    pub result: Value,
+}
+
+impl Reply {
+    fn ok(result: Value) -> Self {
+        Reply { code: 200, result }
+    }
+
+    pub(super) fn refused(code: u16, message: &str) -> Self {
+        Reply { code, result: json!({ "message": message }) }
+    }
+
+    pub(super) fn message(&self, q: u64) -> Value {
+        json!({ "k": "reply", "q": q, "code": self.code, "result": self.result })
+    }
+}
+
+type Answer = Result<Reply, Reply>;
+
+impl Services {
+    /// Answers one call. `changed` says whether something that the resource of the operation requires has changed.
+    pub fn call(&self, method: &str, arguments: &Map<String, Value>, changed: bool) -> Reply {
+        let answer = match method {
+            "get_file" => self.get_file(arguments),
+            "stat_file" => self.stat_file(arguments),
+            "stat_files" => self.stat_files(arguments),
+            "upload_file" => self.upload_file(arguments),
+            "get_param" => self.get_param(arguments),
+            "list_params" => self.list_params(arguments),
+            "set_param" => self.set_param(arguments),
+            "get_facts" => self.get_facts(arguments),
+            "get_environment" => self.get_environment(),
+            "resource_did_dependency_change" => Ok(Reply::ok(json!({ "data": changed }))),
+            other => Err(Reply::refused(501, &format!("{other} is not offered to handlers"))),
+        };
+        answer.unwrap_or_else(|refused| refused)
+    }
+
+    /// Where a content lies, if its name is one.
+    fn path(&self, arguments: &Map<String, Value>) -> Result<PathBuf, Reply> {
+        let name = text(arguments, "id")?;
+        match is_file_name(name) {
+            true => Ok(self.files.join(name)),
+            false => Err(Reply::refused(400, &format!("{name:?} cannot be the id of a file"))),
+        }
+    }
+
+    fn get_file(&self, arguments: &Map<String, Value>) -> Answer {
+        let path = self.path(arguments)?;
+        let length = std::fs::metadata(&path).map_err(|error| no_file(&path, &error))?.len();
+        if length > CONTENT_BYTES_MAX as u64 {
+            return Err(Reply::refused(
+                413,
+                "the content is too large; read it from the directory of files",
+            ));
+        }
+        let content = std::fs::read(&path).map_err(|error| no_file(&path, &error))?;
+        Ok(Reply::ok(json!({ "content": BASE64.encode(content) })))
+    }
+
+    fn stat_file(&self, arguments: &Map<String, Value>) -> Answer {
+        let path = self.path(arguments)?;
+        match path.is_file() {
+            true => Ok(Reply::ok(Value::Null)),
+            false => Err(Reply::refused(404, "there is no such content")),
+        }
+    }
+
+    /// Which of these contents are missing.
+    fn stat_files(&self, arguments: &Map<String, Value>) -> Answer {
+        let names = arguments.get("files").and_then(Value::as_array);
+        let names = names.ok_or_else(|| Reply::refused(400, "`files` has to be a list"))?;
+        let missing = |name: &&Value| {
+            let name = name.as_str().unwrap_or_default();
+            !is_file_name(name) || !self.files.join(name).is_file()
+        };
+        let missing: Vec<&Value> = names.iter().filter(missing).collect();
+        Ok(Reply::ok(json!({ "files": missing })))
+    }
+
+    fn upload_file(&self, arguments: &Map<String, Value>) -> Answer {
+        let path = self.path(arguments)?;
+        let content = BASE64.decode(text(arguments, "content")?);
+        let content = content.map_err(|_| Reply::refused(400, "`content` is not base64"))?;
+        let failed = |error| Reply::refused(500, &format!("the content cannot be kept: {error}"));
+        // Under another name first: who sees it sees all of it.
+        let thread = format!("{:?}", std::thread::current().id());
+        let digits: String = thread.chars().filter(char::is_ascii_digit).collect();
+        let scratch = self.files.join(format!(".new-{}-{digits}", std::process::id()));
+        std::fs::create_dir_all(&self.files).map_err(failed)?;
+        std::fs::write(&scratch, content).map_err(failed)?;
+        std::fs::rename(&scratch, &path).map_err(failed)?;
+        Ok(Reply::ok(Value::Null))
+    }
+
+    fn get_param(&self, arguments: &Map<String, Value>) -> Answer {
+        let name = text(arguments, "id")?;
+        let resource = resource(arguments, "resource_id");
+        let found = self.parameters.list(resource).map_err(unreadable)?;
+        match found.into_iter().find(|parameter| parameter.name == name) {
+            Some(parameter) => Ok(Reply::ok(json!({ "parameter": self.shown(&parameter) }))),
+            None => Err(Reply::refused(404, &format!("there is no parameter {name}"))),
+        }
+    }
+
+    fn list_params(&self, arguments: &Map<String, Value>) -> Answer {
+        let query = arguments.get("query").and_then(Value::as_object);
+        let resource = query.and_then(|query| resource(query, "resource_id"));
+        let found = self.parameters.list(resource).map_err(unreadable)?;
+        let found: Vec<Value> = found.iter().map(|parameter| self.shown(parameter)).collect();
+        Ok(Reply::ok(json!({ "parameters": found })))
+    }
+
+    fn get_facts(&self, arguments: &Map<String, Value>) -> Answer {
+        let resource = text(arguments, "rid")?;
+        let found = self.parameters.list(Some(resource)).map_err(unreadable)?;
+        let found: Vec<Value> = found.iter().map(|parameter| self.shown(parameter)).collect();
+        Ok(Reply::ok(json!({ "data": found })))
+    }
+
+    fn set_param(&self, arguments: &Map<String, Value>) -> Answer {
+        let optional = |name: &str| arguments.get(name).and_then(Value::as_str);
+        let parameter = Parameter {
+            resource: resource(arguments, "resource_id").map(str::to_owned),
+            name: text(arguments, "id")?.to_owned(),
+            value: text(arguments, "value")?.to_owned(),
+            source: optional("source").unwrap_or("fact").to_owned(),
+            expires: arguments.get("expires").and_then(Value::as_bool).unwrap_or(true),
+        };
+        let shown = self.shown(&parameter);
+        let kept = self.parameters.set(parameter);
+        kept.map_err(|error| Reply::refused(500, &error))?;
+        Ok(Reply::ok(json!({ "parameter": shown })))
+    }
+
+    fn get_environment(&self) -> Answer {
+        let environment = json!({ "id": self.environment, "name": "default" });
+        Ok(Reply::ok(json!({ "environment": environment, "data": environment })))
+    }
+
+    fn shown(&self, parameter: &Parameter) -> Value {
+        let Parameter { resource, name, value, source, expires } = parameter;
+        json!({
+            "environment": self.environment, "resource_id": resource.as_deref().unwrap_or(""),
+            "name": name, "value": value, "source": source, "expires": expires, "metadata": {},
+        })
+    }
+}
+
+/// The names that contents may have: nothing in them leads out of the directory.
+fn is_file_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=255).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(allowed)
+}
+
+fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, Reply> {
+    let found = arguments.get(name).and_then(Value::as_str);
+    found.ok_or_else(|| Reply::refused(400, &format!("`{name}` has to be a text")))
+}
+
+/// A resource by its id, whatever its version.
+fn resource<'a>(arguments: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    let id = arguments.get(name)?.as_str().filter(|id| !id.is_empty())?;
+    Some(id.rsplit_once(",v=").map_or(id, |(id, _)| id))
+}
+
+fn no_file(path: &Path, error: &std::io::Error) -> Reply {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Reply::refused(404, "there is no such content"),
+        _ => Reply::refused(500, &format!("{} cannot be read: {error}", path.display())),
+    }
+}
+
+fn unreadable(error: String) -> Reply {
+    Reply::refused(500, &error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<Parameter>>);
+
+    impl Parameters for Kept {
+        fn list(&self, resource: Option<&str>) -> Result<Vec<Parameter>, String> {
+            let kept = self.0.lock().unwrap();
+            Ok(kept.iter().filter(|one| one.resource.as_deref() == resource).cloned().collect())
+        }
+
+        fn set(&self, parameter: Parameter) -> Result<(), String> {
+            self.0.lock().unwrap().push(parameter);
+            Ok(())
+        }
+    }
+
+    fn services(dir: &Path) -> Services {
+        let files = dir.join("files");
+        Services { files, environment: None, parameters: Arc::new(Kept::default()) }
+    }
+
+    fn call(services: &Services, method: &str, arguments: Value) -> (u16, Value) {
+        let reply = services.call(method, arguments.as_object().unwrap(), false);
+        (reply.code, reply.result)
+    }
+
+    #[test]
+    fn contents_are_kept_and_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let services = services(dir.path());
+        assert_eq!(call(&services, "get_file", json!({"id": "ab12"})).0, 404);
+        assert_eq!(call(&services, "stat_file", json!({"id": "ab12"})).0, 404);
+        let upload = json!({"id": "ab12", "content": BASE64.encode("hi")});
+        assert_eq!(call(&services, "upload_file", upload).0, 200);
+        assert_eq!(call(&services, "stat_file", json!({"id": "ab12"})).0, 200);
+        let (code, result) = call(&services, "get_file", json!({"id": "ab12"}));
+        assert_eq!((code, result["content"].as_str()), (200, Some("aGk=")));
+        let asked = json!({"files": ["ab12", "cd34"]});
+        assert_eq!(call(&services, "stat_files", asked).1["files"], json!(["cd34"]));
+        assert_eq!(std::fs::read_dir(dir.path().join("files")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn names_do_not_lead_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let services = services(dir.path());
+        for name in ["", ".", "..", "../x", "a/b", "/etc/passwd", ".new-1", "a\0b"] {
+            assert_eq!(call(&services, "get_file", json!({"id": name})).0, 400, "{name:?}");
+            let upload = json!({"id": name, "content": ""});
+            assert_eq!(call(&services, "upload_file", upload).0, 400, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn facts_are_found_by_resource_whatever_its_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let services = services(dir.path());
+        let id = "m::R[a,n=x]";
+        let set =
+            json!({"id": "ip", "value": "1", "source": "fact", "resource_id": format!("{id},v=3")});
+        assert_eq!(call(&services, "set_param", set).0, 200);
+        let get = json!({"id": "ip", "resource_id": id});
+        assert_eq!(call(&services, "get_param", get).1["parameter"]["value"], "1");
+        assert_eq!(call(&services, "get_param", json!({"id": "ip"})).0, 404);
+        let facts = call(&services, "get_facts", json!({"rid": id})).1;
+        assert_eq!(facts["data"].as_array().unwrap().len(), 1);
+        let listed = call(&services, "list_params", json!({"query": {"resource_id": id}})).1;
+        assert_eq!(listed["parameters"][0]["name"], "ip");
+    }
+
+    #[test]
+    fn what_is_not_offered_is_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (code, result) = call(&services(dir.path()), "create_token", json!({}));
+        assert_eq!(code, 501);
+        assert_eq!(result["message"], "create_token is not offered to handlers");
+    }
+}

@@ -1,0 +1,159 @@
+//! Handlers in hosts that behave, and what is told about it.
+
+use std::time::{Duration, Instant};
+
+use orrery_handlers::{Mode, Stop};
+use orrery_model::{ChangeKind, LogLevel, OutcomeStatus};
+use serde_json::json;
+
+use crate::world::{World, limits, messages, pid_of};
+
+#[test]
+fn an_operation_is_told_everything_and_its_report_is_the_outcome() {
+    let world = World::new(limits());
+    let outcome = world.deploy_with("web1", json!({ "mode": "echo", "text": "a\n\"b\" ü" }));
+    assert_eq!(outcome.status, OutcomeStatus::Deployed);
+    assert_eq!(outcome.change.kind, ChangeKind::Updated);
+    let sent = &outcome.change.attributes[0].desired;
+    assert_eq!(sent["op"], "deploy");
+    assert_eq!(sent["agent"], "web1");
+    assert_eq!(sent["uri"], "local:");
+    let resource = json!({
+        "id": "m::R[web1,name=x],v=3", "requires": ["m::R[other,name=before]"],
+        "mode": "echo", "text": "a\n\"b\" ü",
+    });
+    assert_eq!(sent["resource"], resource);
+    assert_eq!(sent["requires"], json!({ "m::R[other,name=before]": "deployed" }));
+    assert_eq!(sent["changed"], json!(["m::R[other,name=before]"]));
+    assert_eq!(sent["deadline"], json!(null));
+    assert_eq!(sent["level"], "debug");
+    assert_eq!(sent["reason"], "a test wants it");
+    assert_eq!(outcome.log[0].values["operation"], "deploy");
+    assert_eq!(outcome.facts.len(), 1);
+}
+
+#[test]
+fn one_process_serves_an_agent_until_it_is_closed() {
+    let world = World::new(limits());
+    let first = pid_of(&world.deploy("a", "ok"));
+    assert_eq!(pid_of(&world.deploy("b", "ok")), first);
+    assert_eq!(world.hosts.process_ids(), [first]);
+    world.hosts.close();
+    assert_eq!(world.hosts.process_ids(), Vec::<u32>::new());
+    assert!(!std::path::Path::new(&format!("/proc/{first}")).exists());
+}
+
+#[test]
+fn agents_are_shared_between_processes_and_keep_theirs() {
+    let world = World::new(crate::world::Limits { processes_max: 2, ..limits() });
+    let pids = ["a", "b", "c", "a"].map(|agent| pid_of(&world.deploy(agent, "ok")));
+    assert_eq!((pids[0], pids[0]), (pids[2], pids[3]));
+    assert_ne!(pids[0], pids[1]);
+}
+
+#[test]
+fn states_are_those_of_the_report() {
+    let world = World::new(limits());
+    let state = |name: &str, mode| {
+        let attributes =
+            json!({ "mode": "state", "report": { "state": name, "change": "nochange" } });
+        world.run("m::R[a,name=x]", attributes, mode, &Stop::never()).status
+    };
+    for (name, status) in [
+        ("deployed", OutcomeStatus::Deployed),
+        ("failed", OutcomeStatus::Failed),
+        ("skipped", OutcomeStatus::Skipped),
+        ("skipped_for_dependency", OutcomeStatus::SkippedForDependency),
+        ("unavailable", OutcomeStatus::Unavailable),
+        ("non_compliant", OutcomeStatus::NonCompliant),
+    ] {
+        assert_eq!(state(name, Mode::Deploy), status, "{name}");
+    }
+    assert_eq!(state("dry", Mode::DryRun), OutcomeStatus::Deployed);
+}
+
+#[test]
+fn a_dry_run_and_facts_are_asked_for_by_name() {
+    let world = World::new(limits());
+    let attributes = json!({ "mode": "ok" });
+    let dry = world.run("m::R[a,name=x]", attributes, Mode::DryRun, &Stop::never());
+    assert_eq!(dry.log[0].values["operation"], "dryrun");
+    let facts =
+        crate::world::with_context("m::R[a,name=x]", Mode::Deploy, &Stop::never(), |context| {
+            let attributes = orrery_model::Attributes::parse(r#"{"mode":"ok"}"#).unwrap();
+            orrery_handlers::Handler::facts(&world.handler, &attributes, context)
+        });
+    assert_eq!(facts.unwrap()[0].name, "pid");
+}
+
+#[test]
+fn an_entity_without_a_handler_is_unavailable_and_the_reason_is_told() {
+    let world = World::new(limits());
+    let run = |id| world.run(id, json!({ "mode": "ok" }), Mode::Deploy, &Stop::never());
+    let outcome = run("m::Other[a,name=x]");
+    assert_eq!(outcome.status, OutcomeStatus::Unavailable);
+    assert!(messages(&outcome).contains("the module m has no handler for m::Other"));
+    let outcome = run("bad::R[a,name=x]");
+    assert_eq!(outcome.status, OutcomeStatus::Unavailable);
+    assert!(messages(&outcome).contains("could not be loaded: no such name"));
+}
+
+#[test]
+fn who_heeds_a_cancellation_keeps_its_process() {
+    let world = World::new(limits());
+    let before = pid_of(&world.deploy("a", "ok"));
+    let stop = Stop::never();
+    let outcome = std::thread::scope(|scope| {
+        let run =
+            || world.run("m::R[a,name=x]", json!({ "mode": "obedient" }), Mode::Deploy, &stop);
+        let thread = scope.spawn(run);
+        std::thread::sleep(Duration::from_millis(200));
+        stop.cancel();
+        thread.join().unwrap()
+    });
+    assert_eq!(outcome.status, OutcomeStatus::Skipped);
+    let deadline = Stop::at(Instant::now() + Duration::from_millis(200));
+    let outcome =
+        world.run("m::R[a,name=x]", json!({ "mode": "obedient" }), Mode::Deploy, &deadline);
+    assert_eq!(outcome.status, OutcomeStatus::Failed);
+    assert!(messages(&outcome).contains("the deadline has passed"));
+    assert_eq!(pid_of(&world.deploy("a", "ok")), before);
+}
+
+#[test]
+fn handlers_may_call_what_is_offered() {
+    let world = World::new(limits());
+    let reply = |method: &str, arguments| {
+        let attributes = json!({ "mode": "server", "call": [method, arguments] });
+        let outcome = world.deploy_with("a", attributes);
+        outcome.change.attributes[0].desired.clone()
+    };
+    assert_eq!(reply("upload_file", json!({ "id": "ab", "content": "aGk=" }))["code"], 200);
+    assert_eq!(std::fs::read(world.dir.path().join("files/ab")).unwrap(), b"hi");
+    assert_eq!(reply("get_file", json!({ "id": "ab" }))["result"]["content"], "aGk=");
+    let changed = reply("resource_did_dependency_change", json!({}));
+    assert_eq!(changed["result"]["data"], true);
+    assert_eq!(reply("create_token", json!({}))["code"], 501);
+}
+
+#[test]
+fn what_is_not_used_is_retired() {
+    let world =
+        World::new(crate::world::Limits { idle_time_max: Duration::from_millis(200), ..limits() });
+    let first = pid_of(&world.deploy("a", "ok"));
+    let path = format!("/proc/{first}");
+    let until = Instant::now() + Duration::from_secs(10);
+    while std::path::Path::new(&path).exists() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!std::path::Path::new(&path).exists(), "the idle process stays");
+    assert_ne!(pid_of(&world.deploy("a", "ok")), first);
+}
+
+#[test]
+fn many_agents_are_served_at_once() {
+    let world = World::new(limits());
+    let outcomes = world.deploy_together(&["ok"; 40]);
+    assert!(outcomes.iter().all(|outcome| outcome.status == OutcomeStatus::Deployed));
+    assert_eq!(outcomes.iter().filter(|one| one.log[0].level == LogLevel::Debug).count(), 40);
+}

@@ -1,0 +1,159 @@
+//! What the tests of hosts have in common: a host, a handler over it, and resources to try it with.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use orrery_handlers::{
+    Context, Handler, MemoryTarget, Mode, NoContents, Run, Session, Standing, Stop, Surroundings,
+};
+pub(crate) use orrery_host::handling::Limits;
+use orrery_host::handling::{HandlerHosts, HostedHandler, NoParameters, Services};
+use orrery_host::process::HostCommand;
+use orrery_host::session::{Init, Role};
+use orrery_model::{Attributes, LogLevel, Outcome, ResourceId, Timestamp, VersionNumber};
+use serde_json::{Value, json};
+
+/// Hosts, and a directory for the test.
+pub(crate) struct World {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) hosts: Arc<HandlerHosts>,
+    pub(crate) handler: HostedHandler,
+}
+
+/// Limits that a test can wait for.
+pub(crate) fn limits() -> Limits {
+    Limits {
+        processes_max: 1,
+        start_time_max: Duration::from_secs(30),
+        cancel_time_max: Duration::from_millis(300),
+        drain_time_max: Duration::from_millis(300),
+        ping_interval: Duration::from_millis(100),
+        silence_max: Duration::from_secs(20),
+        idle_time_max: Duration::from_secs(60),
+        shutdown_time_max: Duration::from_secs(2),
+        backoff_max: Duration::from_millis(300),
+        memory_max: Some(512 << 20),
+    }
+}
+
+pub(crate) fn init(dir: &Path) -> Init {
+    Init {
+        role: Role::Handlers,
+        project: dir.to_owned(),
+        environment: Some("6f0e8a4a-0000-4000-8000-000000000001".to_owned()),
+        data: dir.join("data"),
+        files: dir.join("files"),
+        tests: false,
+        path: Vec::new(),
+        config: serde_json::Map::new(),
+        modules: Vec::new(),
+    }
+}
+
+/// A host that is a script for an interpreter on the search path.
+pub(crate) fn script(interpreter: &str, file: PathBuf) -> HostCommand {
+    HostCommand {
+        name: "test".to_owned(),
+        program: interpreter.into(),
+        arguments: vec![file.into()],
+        ..HostCommand::default()
+    }
+}
+
+impl World {
+    pub(crate) fn new(limits: Limits) -> Self {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/misbehaving_host.py");
+        World::with(script("python3", file), limits, |_| {})
+    }
+
+    pub(crate) fn with(
+        command: HostCommand,
+        limits: Limits,
+        change: impl FnOnce(&mut Init),
+    ) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut init = init(dir.path());
+        change(&mut init);
+        let services = Services {
+            files: init.files.clone(),
+            environment: init.environment.clone(),
+            parameters: Arc::new(NoParameters),
+        };
+        let hosts = Arc::new(HandlerHosts::new(command, init, services, limits));
+        let handler = HostedHandler::new(Arc::clone(&hosts));
+        World { dir, hosts, handler }
+    }
+
+    /// Deploys a resource whose handler misbehaves in a certain way.
+    pub(crate) fn deploy(&self, agent: &str, mode: &str) -> Outcome {
+        self.deploy_with(agent, json!({ "mode": mode }))
+    }
+
+    pub(crate) fn deploy_with(&self, agent: &str, attributes: Value) -> Outcome {
+        self.run(&format!("m::R[{agent},name=x]"), attributes, Mode::Deploy, &Stop::never())
+    }
+
+    pub(crate) fn run(&self, id: &str, attributes: Value, mode: Mode, stop: &Stop) -> Outcome {
+        with_context(id, mode, stop, |context| {
+            let attributes = Attributes::from_object(attributes.as_object().unwrap().clone());
+            self.handler.run(&attributes, context)
+        })
+    }
+
+    /// Deploys several at once, each on an agent of its own; all begin before any goes on.
+    pub(crate) fn deploy_together(&self, modes: &[&str]) -> Vec<Outcome> {
+        let place = self.dir.path().join("together");
+        std::fs::create_dir_all(&place).unwrap();
+        let marker = self.dir.path().join("marker");
+        std::thread::scope(|scope| {
+            let start = |(at, mode): (usize, &&str)| {
+                let together = json!([place, modes.len()]);
+                let attributes = json!({ "mode": mode, "together": together, "marker": marker });
+                scope.spawn(move || self.deploy_with(&format!("agent{at}"), attributes))
+            };
+            let threads: Vec<_> = modes.iter().enumerate().map(start).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+}
+
+/// Makes a context as the executor would.
+pub(crate) fn with_context<T>(
+    id: &str,
+    mode: Mode,
+    stop: &Stop,
+    work: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
+    let id: ResourceId = id.parse().unwrap();
+    let required: ResourceId = "m::R[other,name=before]".parse().unwrap();
+    let (target, session) = (MemoryTarget::new(), Session::new());
+    let surroundings = Surroundings {
+        target: &target,
+        session: &session,
+        contents: &NoContents,
+        clock: &now,
+        log_level: LogLevel::Debug,
+    };
+    let requires = [required];
+    let run = Run { mode, stop, deployed_before: false, changed_dependencies: &requires };
+    let standing =
+        Standing { version: VersionNumber(3), requires: &requires, reason: &"a test wants it" };
+    work(&mut Context::new(&id, &surroundings, run).standing_at(standing))
+}
+
+#[expect(clippy::disallowed_methods, reason = "log lines of tests have a time, too")]
+fn now() -> Timestamp {
+    Timestamp::from_system(SystemTime::now())
+}
+
+/// All messages of a log, one in a line.
+pub(crate) fn messages(outcome: &Outcome) -> String {
+    outcome.log.iter().map(|line| format!("{} {}\n", line.level.as_str(), line.message)).collect()
+}
+
+/// The process that an outcome comes from.
+pub(crate) fn pid_of(outcome: &Outcome) -> u32 {
+    let fact = outcome.facts.iter().find(|fact| fact.name == "pid").expect("it ended well");
+    fact.value.parse().unwrap()
+}

@@ -1,0 +1,277 @@
+//! `orrery modules install`, `add` and `update`: the project's Python environment, filled by pip.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use orrery_compiler::modules::wanted::{package_of, split_requirement};
+use serde_json::{Value, json};
+
+use super::list::refuse;
+use super::target::{REQUIREMENTS, Target, absolute};
+use crate::cli_modules::{AddModules, InstallModules, InstallOptions, UpdateModules};
+use crate::environment::{self, Error, Event, Outcome, Upgrade, normal_name, requirements};
+use crate::{Exit, output, style};
+
+pub(super) fn install(options: &InstallModules, verbose: bool) -> Exit {
+    run(&options.options, verbose, |target, display| {
+        target.request.rebuild = options.rebuild;
+        display.watch(target)
+    })
+}
+
+pub(super) fn update(options: &UpdateModules, verbose: bool) -> Exit {
+    let packages: Vec<String> = options.modules.iter().map(|name| package_of(name)).collect();
+    run(&options.options, verbose, |target, display| {
+        target.request.upgrade =
+            if packages.is_empty() { Upgrade::All } else { Upgrade::Only(packages) };
+        display.watch(target)
+    })
+}
+
+pub(super) fn add(options: &AddModules, verbose: bool) -> Exit {
+    run(&options.options, verbose, |target, display| add_to(target, &options.modules, display))
+}
+
+/// Finds out what to install for, does it, and tells what came of it.
+fn run(
+    options: &InstallOptions,
+    verbose: bool,
+    work: impl FnOnce(&mut Target, &Display) -> Result<Outcome, Error>,
+) -> Exit {
+    let mut target = match Target::of(options) {
+        Ok(target) => target,
+        Err(error) => return refuse(&error),
+    };
+    let display = Display::new(options, verbose);
+    let done = environment::sdk_directory().and_then(|sdk| {
+        target.request.sdk = Some(absolute(&sdk));
+        work(&mut target, &display)
+    });
+    display.conclude(&target, done)
+}
+
+/// Installs with the new requirements first; only what could be installed is written down.
+fn add_to(target: &mut Target, modules: &[String], display: &Display) -> Result<Outcome, Error> {
+    if target.is_module() {
+        let text =
+            "this is a module: what it needs stands under `install_requires` in its setup.cfg";
+        return Err(Error::Requirement { text: text.into() });
+    }
+    let mut wanted = Vec::new();
+    for module in modules {
+        let (name, rest) = split_requirement(module).map_err(|text| Error::Requirement { text })?;
+        wanted.push((package_of(name), rest.trim().to_owned()));
+    }
+    let path = target.directory.join(REQUIREMENTS);
+    let before = read_if_there(&path)?;
+    let with = |text: &str, chosen: &dyn Fn(&str) -> Option<String>| {
+        wanted.iter().fold(text.to_owned(), |text, (package, rest)| {
+            if rest.is_empty() && requirements::has_requirement(&before, package) {
+                return text;
+            }
+            let rest =
+                if rest.is_empty() { chosen(package).unwrap_or_default() } else { rest.clone() };
+            requirements::with_requirement(&text, &format!("{package}{rest}"))
+        })
+    };
+    // pip reads the requirements as they would be, from a file beside the real one.
+    let failed = || Error::system(format!("write {}", path.display()));
+    let mut draft = tempfile::Builder::new()
+        .prefix(".requirements-")
+        .suffix(".txt")
+        .tempfile_in(&target.directory)
+        .map_err(failed())?;
+    let text = with(&before, &|_| None);
+    std::io::Write::write_all(&mut draft, text.as_bytes()).map_err(failed())?;
+    let files = std::mem::take(&mut target.request.files);
+    target.request.files = std::iter::once(draft.path().to_owned())
+        .chain(files.iter().filter(|file| **file != path).cloned())
+        .collect();
+    let outcome = display.watch(target)?;
+    let compatible = |package: &str| {
+        let found =
+            outcome.packages.iter().find(|one| normal_name(&one.name) == normal_name(package));
+        found.and_then(|package| compatible_with(&package.version))
+    };
+    std::fs::write(draft.path(), with(&before, &compatible)).map_err(failed())?;
+    draft.persist(&path).map_err(|error| failed()(error.error))?;
+    // The next installation asks for what is written now, and finds it done.
+    target.request.files = std::iter::once(path.clone())
+        .chain(files.into_iter().filter(|file| *file != path))
+        .collect();
+    environment::note_again(&target.request)?;
+    Ok(outcome)
+}
+
+/// `~=1.2` for version 1.2.3: whatever is compatible with what was installed.
+fn compatible_with(version: &str) -> Option<String> {
+    let mut parts = version.split('.');
+    let (major, minor) = (parts.next()?, parts.next()?);
+    let number = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit());
+    (number(major) && number(minor)).then(|| format!("~={major}.{minor}"))
+}
+
+fn read_if_there(path: &Path) -> Result<String, Error> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.map_err(Error::system(format!("read {}", path.display()))),
+    }
+}
+
+/// What people and programs see of an installation.
+struct Display {
+    json: bool,
+    verbose: bool,
+    started: Instant,
+}
+
+impl Display {
+    fn new(options: &InstallOptions, verbose: bool) -> Self {
+        Display { json: options.json, verbose, started: Instant::now() }
+    }
+
+    /// Installs, and shows how it goes on: each step, and the line that pip wrote last.
+    fn watch(&self, target: &Target) -> Result<Outcome, Error> {
+        let spinner = (!self.json && !self.verbose && std::io::stderr().is_terminal()).then(|| {
+            let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            let look = ProgressStyle::with_template("{spinner} {wide_msg}");
+            let spinner =
+                spinner.with_style(look.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            spinner.enable_steady_tick(Duration::from_millis(100));
+            spinner
+        });
+        let outcome = environment::install(&target.request, &mut |event| match (event, &spinner) {
+            (Event::Step(text), Some(spinner)) => spinner.set_message(text),
+            (Event::Line(text), Some(spinner)) if !text.trim().is_empty() => {
+                spinner.set_message(style::harmless(text.trim()));
+            }
+            (Event::Step(text), None) if !self.json => output::say(&style::harmless(&text)),
+            (Event::Line(text), None) if self.verbose => {
+                output::say(&format!("  {}", style::harmless(&text)))
+            }
+            _ => {}
+        });
+        if let Some(spinner) = spinner {
+            spinner.finish_and_clear();
+        }
+        outcome
+    }
+
+    fn conclude(&self, target: &Target, done: Result<Outcome, Error>) -> Exit {
+        match (done, self.json) {
+            (Ok(outcome), true) => print(&self.as_json(target, &outcome), Exit::Done),
+            (Err(error), true) => print(&error_as_json(&error), Exit::Error),
+            (Ok(outcome), false) => {
+                self.tell(target, &outcome);
+                Exit::Done
+            }
+            (Err(error), false) => {
+                tell_error(&error);
+                Exit::Error
+            }
+        }
+    }
+
+    fn as_json(&self, target: &Target, outcome: &Outcome) -> Value {
+        let changes = outcome.changes.iter().map(
+            |change| json!({ "name": change.name, "before": change.before, "after": change.after }),
+        );
+        json!({
+            "status": "ok",
+            "environment": outcome.environment.display().to_string(),
+            "python": outcome.python,
+            "created": outcome.created,
+            "changes": changes.collect::<Vec<_>>(),
+            "warnings": outcome.warnings,
+            "missing": target.missing(),
+            "seconds": self.started.elapsed().as_secs_f64(),
+        })
+    }
+
+    fn tell(&self, target: &Target, outcome: &Outcome) {
+        for change in &outcome.changes {
+            let name = style::harmless(&change.name);
+            output::say(&match (&change.before, &change.after) {
+                (None, Some(after)) => format!("{} {name} {after}", style::added("+")),
+                (Some(before), Some(after)) => {
+                    format!("{} {name} {before} → {after}", style::warning("~"))
+                }
+                (before, None) => {
+                    format!(
+                        "{} {name} {}",
+                        style::removed("-"),
+                        before.as_deref().unwrap_or_default()
+                    )
+                }
+            });
+        }
+        for warning in &outcome.warnings {
+            output::say(&format!("{}: {}", style::warning("warning"), style::harmless(warning)));
+        }
+        let place =
+            outcome.environment.strip_prefix(&target.directory).unwrap_or(&outcome.environment);
+        let place = style::harmless(&place.display().to_string());
+        let python = format!("Python {}", outcome.python);
+        let time = style::duration(self.started.elapsed());
+        let count = style::count(outcome.changes.len(), "package");
+        output::say(&if outcome.created {
+            format!("{} {place} with {python} and {count} in {time}", style::good("created"))
+        } else if outcome.changes.is_empty() {
+            format!("{place} ({python}) has everything already")
+        } else {
+            format!("{} {count} in {place} ({python}) in {time}", style::good("changed"))
+        });
+        for name in target.missing() {
+            let name = style::harmless(&name);
+            output::say(&format!(
+                "{}: module {name} is imported, but is nowhere",
+                style::warning("warning")
+            ));
+            output::say(&format!(
+                "{}: `orrery modules add {name}` installs it",
+                style::help("help")
+            ));
+        }
+    }
+}
+
+fn print(value: &Value, exit: Exit) -> Exit {
+    if output::print(|out| writeln!(out, "{value:#}")) { exit } else { Exit::Error }
+}
+
+fn error_as_json(error: &Error) -> Value {
+    json!({
+        "status": "error",
+        "error": {
+            "class": error.class(),
+            "message": error.to_string(),
+            "details": error.said(),
+            "help": error.help(),
+        },
+    })
+}
+
+fn tell_error(error: &Error) {
+    output::say(&format!("{}: {}", style::error("error"), style::harmless(&error.to_string())));
+    for line in error.said().unwrap_or_default().lines() {
+        output::say(&format!("  {}", style::harmless(line)));
+    }
+    if let Some(help) = error.help() {
+        output::say(&format!("{}: {}", style::help("help"), style::harmless(&help)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_compatible_keeps_the_first_number() {
+        assert_eq!(compatible_with("1.2.3").as_deref(), Some("~=1.2"));
+        assert_eq!(compatible_with("2.0").as_deref(), Some("~=2.0"));
+        assert_eq!(compatible_with("7"), None);
+        assert_eq!(compatible_with("1.0rc1"), None);
+    }
+}

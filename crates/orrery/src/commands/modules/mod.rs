@@ -1,0 +1,20 @@
+//! `orrery modules`: listing, installing and making modules.
+
+mod install;
+mod list;
+mod new;
+mod target;
+
+use crate::Exit;
+use crate::cli_modules::{Modules, ModulesAction};
+
+pub(crate) fn run(options: Modules, verbose: bool) -> Exit {
+    match options.action {
+        None => list::run(&options.list),
+        Some(ModulesAction::List(options)) => list::run(&options),
+        Some(ModulesAction::Install(options)) => install::install(&options, verbose),
+        Some(ModulesAction::Add(options)) => install::add(&options, verbose),
+        Some(ModulesAction::Update(options)) => install::update(&options, verbose),
+        Some(ModulesAction::New(options)) => new::run(&options),
+    }
+}

@@ -1,0 +1,108 @@
+//! What an installation is for: a project, or a module that somebody writes.
+
+use std::path::{Path, PathBuf};
+
+use orrery_compiler::error::CompileError;
+use orrery_compiler::files::Disk;
+use orrery_compiler::modules::wanted::{self, PACKAGE_PREFIX};
+use orrery_compiler::project::Options;
+
+use crate::cli_modules::InstallOptions;
+use crate::environment::{self, Request};
+use crate::projects;
+
+/// A file of requirements, of projects and of modules of the module path.
+pub(super) const REQUIREMENTS: &str = "requirements.txt";
+/// What the authors of a module need.
+const DEVELOPMENT: &str = "requirements.dev.txt";
+
+pub(super) struct Target {
+    pub(super) directory: PathBuf,
+    pub(super) request: Request,
+    /// For a project: modules that its models import, and how to find them.
+    pub(super) imported: Vec<String>,
+    options: Option<Options>,
+}
+
+impl Target {
+    /// Finds what is to be installed for, and reads what it asks for.
+    pub(super) fn of(given: &InstallOptions) -> Result<Self, Box<CompileError>> {
+        let module = match &given.project {
+            Some(dir) => Some(dir.clone()).filter(|dir| is_module(dir)),
+            None => module_around_here(),
+        };
+        match module {
+            Some(directory) => Ok(Self::module(absolute(&directory), given)),
+            None => Self::project(given),
+        }
+    }
+
+    fn project(given: &InstallOptions) -> Result<Self, Box<CompileError>> {
+        let directory = absolute(&projects::directory(given.project.as_deref(), &given.main)?);
+        let mut options = Options::new(&directory);
+        options.main_file.clone_from(&given.main);
+        let wanted = wanted::wanted(&Disk, &options)?;
+        let places = std::iter::once(&directory).chain(&wanted.module_dirs);
+        let files = places.map(|dir| dir.join(REQUIREMENTS)).filter(|path| path.is_file());
+        let request = Request {
+            files: files.collect(),
+            requirements: wanted.requirements.into_iter().map(|one| one.package).collect(),
+            pip: wanted.pip,
+            ..Self::request(&directory, given)
+        };
+        options.python_environment = Some(request.environment.clone());
+        Ok(Target { directory, request, imported: wanted.imported, options: Some(options) })
+    }
+
+    fn module(directory: PathBuf, given: &InstallOptions) -> Self {
+        let development = directory.join(DEVELOPMENT);
+        let request = Request {
+            files: Some(development).filter(|path| path.is_file()).into_iter().collect(),
+            requirements: vec!["pytest".into()],
+            editable: Some(directory.clone()),
+            ..Self::request(&directory, given)
+        };
+        Target { directory, request, imported: Vec::new(), options: None }
+    }
+
+    fn request(directory: &Path, given: &InstallOptions) -> Request {
+        Request {
+            directory: directory.to_owned(),
+            environment: environment::place(directory, given.python_env.as_deref()),
+            python: given.python.clone(),
+            ..Request::default()
+        }
+    }
+
+    /// Imported modules that are nowhere, now that everything is installed.
+    pub(super) fn missing(&self) -> Vec<String> {
+        let found =
+            self.options.as_ref().map(|options| wanted::missing(&Disk, options, &self.imported));
+        found.and_then(Result::ok).unwrap_or_default()
+    }
+
+    pub(super) fn is_module(&self) -> bool {
+        self.options.is_none()
+    }
+}
+
+/// Paths reach pip, which runs in the project's directory.
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// Whether a directory is that of a module which comes as a package.
+fn is_module(dir: &Path) -> bool {
+    let text = std::fs::read_to_string(dir.join("setup.cfg")).unwrap_or_default();
+    let names = text.lines().filter_map(|line| line.split_once('='));
+    let mut names = names.filter(|(key, _)| key.trim() == "name").map(|(_, name)| name.trim());
+    !dir.join("project.yml").is_file() && names.any(|name| name.starts_with(PACKAGE_PREFIX))
+}
+
+/// The nearest directory with a module, unless a project is nearer.
+fn module_around_here() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    let nearest =
+        here.ancestors().find(|dir| is_module(dir) || dir.join("project.yml").is_file())?;
+    is_module(nearest).then(|| nearest.to_owned())
+}

@@ -1,0 +1,92 @@
+//! Runs `helper.py` in an environment.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::Error;
+use super::error::python_of;
+
+const HELPER: &str = include_str!("helper.py");
+
+/// What is installed in an environment.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Contents {
+    pub(crate) python: String,
+    /// The version of pip, if there is one.
+    pub(crate) pip: Option<String>,
+    pub(crate) packages: Vec<Package>,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    /// The names that it adds to what can be imported.
+    pub(crate) top_level: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Wheel {
+    pub(super) name: String,
+    pub(super) version: String,
+    pub(super) file: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+struct Chosen {
+    version: Option<String>,
+}
+
+pub(super) fn inspect(environment: &Path) -> Result<Contents, Error> {
+    ask(environment, &["inspect".into()])
+}
+
+/// Writes the wheel of the SDK into a directory; any interpreter can.
+pub(super) fn sdk_wheel(python: &Path, sdk: &Path, into: &Path) -> Result<Wheel, Error> {
+    let paths = [sdk, into].map(|path| path.display().to_string());
+    let [sdk, into] = paths;
+    run(python, &["sdk-wheel".into(), sdk, env!("CARGO_PKG_VERSION").into(), into])
+}
+
+/// Writes wheels without code; each is described by `name`, `version` and `requires`.
+pub(super) fn stand_ins(
+    environment: &Path,
+    into: &Path,
+    packages: &serde_json::Value,
+) -> Result<(), Error> {
+    let arguments = ["stand-ins".to_owned(), into.display().to_string(), packages.to_string()];
+    ask::<serde_json::Value>(environment, &arguments).map(drop)
+}
+
+/// The first of some versions that specifiers allow.
+pub(super) fn choose(
+    environment: &Path,
+    specifiers: &[String],
+    versions: &[String],
+) -> Result<Option<String>, Error> {
+    let mut arguments = vec!["choose".to_owned(), specifiers.join(",")];
+    arguments.extend_from_slice(versions);
+    Ok(ask::<Chosen>(environment, &arguments)?.version)
+}
+
+fn ask<T: DeserializeOwned>(environment: &Path, arguments: &[String]) -> Result<T, Error> {
+    run(&python_of(environment), arguments)
+}
+
+fn run<T: DeserializeOwned>(python: &Path, arguments: &[String]) -> Result<T, Error> {
+    let output = Command::new(python)
+        .args(["-I", "-c", HELPER])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(Error::system(format!("run {}", python.display())))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it failed");
+        return Err(Error::Helper(last.trim().to_owned()));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| Error::Helper(error.to_string()))
+}

@@ -1,0 +1,189 @@
+//! Finds the Python that an environment is made with.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::Error;
+
+/// Versions in the order in which they are preferred: the newest that published modules are known to
+/// run with first, those that are newer still last.
+const MINORS: [u32; 6] = [13, 12, 11, 14, 15, 16];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Interpreter {
+    pub(crate) path: PathBuf,
+    /// `3.13.0`
+    pub(crate) version: String,
+}
+
+/// Where programs are looked for: a parameter, so that tests have machines of their own.
+pub(crate) struct Places {
+    path: Vec<PathBuf>,
+    /// Directories with one directory for each version, as version managers make them.
+    versions: Vec<PathBuf>,
+}
+
+impl Places {
+    pub(crate) fn of_this_machine() -> Self {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let home = variable("HOME").map(PathBuf::from);
+        let root = variable("PYENV_ROOT").map(PathBuf::from);
+        let root = root.or_else(|| home.map(|home| home.join(".pyenv")));
+        let path = variable("PATH").unwrap_or_default();
+        Places {
+            path: std::env::split_paths(&path).collect(),
+            versions: root.map(|root| root.join("versions")).into_iter().collect(),
+        }
+    }
+
+    /// Programs that could be Python 3.`minor`, the likeliest first.
+    fn candidates(&self, minor: u32) -> Vec<PathBuf> {
+        let name = format!("python3.{minor}");
+        let mut found: Vec<PathBuf> = Vec::new();
+        for versions in &self.versions {
+            let mut dirs: Vec<PathBuf> = std::fs::read_dir(versions)
+                .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+                .unwrap_or_default();
+            let prefix = format!("3.{minor}.");
+            dirs.retain(|dir| {
+                dir.file_name()
+                    .and_then(OsStr::to_str)
+                    .is_some_and(|name| name.starts_with(&prefix))
+            });
+            dirs.sort_by_key(|dir| std::cmp::Reverse(patch_of(dir)));
+            found.extend(dirs.into_iter().map(|dir| dir.join("bin").join(&name)));
+        }
+        found.extend(self.path.iter().map(|dir| dir.join(&name)));
+        found.retain(|path| path.is_file());
+        found
+    }
+
+    /// The newest Python that can make environments, or the one that is asked for: a version such as
+    /// `3.12`, the name of a program, or its path.
+    pub(crate) fn find(&self, wanted: Option<&str>) -> Result<Interpreter, Error> {
+        let Some(wanted) = wanted else {
+            let all = MINORS.iter().flat_map(|minor| self.candidates(*minor));
+            let any = self.path.iter().map(|dir| dir.join("python3")).filter(|path| path.is_file());
+            return all.chain(any).find_map(|path| probe(&path).ok()).ok_or(Error::NoPython);
+        };
+        let unusable = |reason: String| Error::UnusablePython { python: wanted.to_owned(), reason };
+        if let Some(minor) = wanted.strip_prefix("3.") {
+            let minor = minor.split('.').next().unwrap_or_default();
+            if let Ok(minor) = minor.parse() {
+                let exact = |found: &Interpreter| {
+                    found.version == wanted || found.version.starts_with(&format!("{wanted}."))
+                };
+                let found = self.candidates(minor).into_iter().filter_map(|path| probe(&path).ok());
+                return found
+                    .into_iter()
+                    .find(exact)
+                    .ok_or_else(|| unusable("no such version was found".into()));
+            }
+        }
+        let path = if wanted.contains('/') {
+            PathBuf::from(wanted)
+        } else {
+            let places = self.path.iter().map(|dir| dir.join(wanted));
+            places.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+                unusable("there is no program of that name in the search path".into())
+            })?
+        };
+        probe(&path).map_err(unusable)
+    }
+}
+
+fn patch_of(dir: &Path) -> Option<u32> {
+    let name = dir.file_name()?.to_str()?;
+    name.rsplit('.').next()?.parse().ok()
+}
+
+/// Asks a program what it is, and whether it can make environments. Installations without `ensurepip`
+/// exist; so do programs that only tell which version to choose.
+fn probe(path: &Path) -> Result<Interpreter, String> {
+    const QUESTION: &str =
+        "import sys, ensurepip, venv; print('.'.join(map(str, sys.version_info[:3])))";
+    let output = Command::new(path)
+        .args(["-I", "-c", QUESTION])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it failed");
+        return Err(last.trim().to_owned());
+    }
+    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if !is_recent(&version) {
+        return Err(format!("it is Python {version}, and 3.11 is the oldest that works"));
+    }
+    Ok(Interpreter { path: path.to_owned(), version })
+}
+
+pub(super) fn is_recent(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next(), parts.next()) >= (Some(3), Some(11))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A program that answers as Python would.
+    fn fake(path: &Path, script: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn machine(programs: &[(&str, &str)]) -> (tempfile::TempDir, Places) {
+        let scratch = tempfile::tempdir().unwrap();
+        for (path, script) in programs {
+            fake(&scratch.path().join(path), script);
+        }
+        let places = Places {
+            path: vec![scratch.path().join("one"), scratch.path().join("two")],
+            versions: vec![scratch.path().join("versions")],
+        };
+        (scratch, places)
+    }
+
+    #[test]
+    fn the_newest_that_works_is_taken() {
+        let (scratch, places) = machine(&[
+            ("one/python3.13", "echo 'choose a version' >&2; exit 127"),
+            ("versions/3.12.9/bin/python3.12", "echo 3.12.9"),
+            ("versions/3.12.10/bin/python3.12", "echo 3.12.10"),
+            ("two/python3.11", "echo 3.11.2"),
+            ("two/python3.14", "echo 3.14.0"),
+            ("two/python3", "echo 3.9.1"),
+        ]);
+        let found = places.find(None).unwrap();
+        assert_eq!(found.version, "3.12.10");
+        assert_eq!(found.path, scratch.path().join("versions/3.12.10/bin/python3.12"));
+        assert_eq!(places.find(Some("3.11")).unwrap().version, "3.11.2");
+        assert_eq!(places.find(Some("3.12.9")).unwrap().version, "3.12.9");
+        assert_eq!(places.find(Some("python3.14")).unwrap().version, "3.14.0");
+    }
+
+    #[test]
+    fn the_reason_is_told_why_one_is_refused() {
+        let (scratch, places) = machine(&[
+            ("one/python3", "echo 3.9.1"),
+            ("one/broken", "echo 'no module named ensurepip' >&2; exit 1"),
+        ]);
+        assert!(matches!(places.find(None), Err(Error::NoPython)));
+        let reason = |wanted: &str| match places.find(Some(wanted)) {
+            Err(Error::UnusablePython { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(reason("python3"), "it is Python 3.9.1, and 3.11 is the oldest that works");
+        assert_eq!(reason("broken"), "no module named ensurepip");
+        assert_eq!(reason("3.12"), "no such version was found");
+        assert_eq!(reason("nowhere"), "there is no program of that name in the search path");
+        let absent = scratch.path().join("absent");
+        assert!(reason(absent.to_str().unwrap()).contains("No such file"));
+    }
+}

@@ -1,0 +1,78 @@
+//! What an environment was filled for, noted inside it: when the same is asked for again and nobody has
+//! changed it, nothing has to be done.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{Error, Request, requirements, sdk};
+
+pub(super) const FILE: &str = "orrery.json";
+/// Counts changes of what this program puts into environments.
+const FORMAT: u32 = 2;
+
+/// All that the contents of an environment depend on.
+pub(super) fn inputs(request: &Request) -> Value {
+    let read: Vec<Value> = requirements::with_included(&request.files)
+        .into_iter()
+        .map(|(path, text)| json!([path.display().to_string(), text]))
+        .collect();
+    let editable = request.editable.as_ref().map(|dir| {
+        let described = ["setup.cfg", "pyproject.toml"]
+            .map(|name| std::fs::read_to_string(dir.join(name)).unwrap_or_default());
+        json!([dir.display().to_string(), described])
+    });
+    json!({
+        "format": FORMAT,
+        "files": read,
+        "requirements": request.requirements,
+        "editable": editable,
+        "index": [request.pip.index_url, request.pip.extra_index_url, request.pip.pre],
+        "sdk": request.sdk.as_deref().map(sdk::fingerprint),
+    })
+}
+
+pub(super) struct Note {
+    note: Value,
+}
+
+impl Note {
+    pub(super) fn read(environment: &Path) -> Option<Self> {
+        let text = std::fs::read_to_string(environment.join(FILE)).ok()?;
+        Some(Note { note: serde_json::from_str(&text).ok()? })
+    }
+
+    /// Whether the environment was made by this program, and not only filled.
+    pub(super) fn is_own(&self) -> bool {
+        self.note.get("made").and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    /// Whether it was filled for just this and is as it was then.
+    pub(super) fn is_current(&self, inputs: &Value, environment: &Path) -> bool {
+        self.note.get("inputs") == Some(inputs)
+            && self.note.get("installed") == Some(&json!(installed(environment)))
+    }
+
+    pub(super) fn write(environment: &Path, inputs: &Value, made: bool) -> Result<(), Error> {
+        let note = json!({ "made": made, "inputs": inputs, "installed": installed(environment) });
+        let path = environment.join(FILE);
+        let text = format!("{note:#}\n");
+        std::fs::write(&path, text).map_err(Error::system(format!("write {}", path.display())))
+    }
+}
+
+/// Names and versions of what is installed, read from the names of directories: no Python has to start.
+fn installed(environment: &Path) -> Vec<String> {
+    let list = |dir: &Path| -> Vec<std::path::PathBuf> {
+        let entries = std::fs::read_dir(dir).map(|entries| entries.flatten().map(|e| e.path()));
+        entries.map(Iterator::collect).unwrap_or_default()
+    };
+    let mut names: Vec<String> = list(&environment.join("lib"))
+        .iter()
+        .flat_map(|python| list(&python.join("site-packages")))
+        .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+        .filter(|name| name.ends_with(".dist-info"))
+        .collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,129 @@
+//! Files of requirements: which there are, what they include, and changing one of their lines. pip
+//! itself reads them; this is only what has to be known besides.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::pip::normal_name;
+
+/// A file and all that it includes with `-r` and `-c`, with their texts. What cannot be read is left to
+/// pip to tell.
+pub(super) fn with_included(files: &[PathBuf]) -> Vec<(PathBuf, String)> {
+    let mut pending: Vec<PathBuf> = files.iter().rev().cloned().collect();
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    while let Some(path) = pending.pop() {
+        // One file can be named in endless ways, and files may include each other.
+        let Ok(path) = path.canonicalize() else { continue };
+        if !seen.insert(path.clone()) {
+            continue;
+        }
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let base = path.parent().unwrap_or(Path::new(""));
+        pending.extend(text.lines().filter_map(included).map(|other| base.join(other)));
+        found.push((path, text));
+    }
+    found
+}
+
+/// The file that a line includes.
+fn included(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let options = ["--requirement", "--constraint", "-r", "-c"];
+    let rest = options.iter().find_map(|option| line.strip_prefix(option))?;
+    let name = rest.trim_start_matches([' ', '\t', '=']).trim();
+    (!name.is_empty() && !name.contains("://")).then_some(name)
+}
+
+/// The name in a line that asks for a package by its name.
+fn name_in(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let end = line.find(|c: char| !c.is_ascii_alphanumeric() && !"._-".contains(c));
+    let (name, rest) = line.split_at(end.unwrap_or(line.len()));
+    let is_name = name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && !rest.starts_with(['/', '\\', ':'])
+        && !line.ends_with(".whl");
+    is_name.then_some(name)
+}
+
+/// The requirements in files as constraints, which have no extras.
+pub(super) fn as_constraints(files: &[PathBuf]) -> Vec<String> {
+    let all = with_included(files);
+    let lines = all.iter().flat_map(|(_, text)| text.lines());
+    lines
+        .filter_map(|line| {
+            let line = line.split(" #").next().unwrap_or(line).trim();
+            let name = name_in(line)?;
+            let rest = line[name.len()..].trim_start();
+            let rest = match rest.strip_prefix('[') {
+                Some(extras) => extras.split_once(']').map_or("", |(_, after)| after),
+                None => rest,
+            };
+            Some(format!("{name}{rest}"))
+        })
+        .collect()
+}
+
+/// Whether a text of requirements has one for a package.
+pub(crate) fn has_requirement(text: &str, package: &str) -> bool {
+    text.lines().filter_map(name_in).any(|name| normal_name(name) == normal_name(package))
+}
+
+/// A text of requirements with one for this package: in the place of the one that was there, or at the
+/// end.
+pub(crate) fn with_requirement(text: &str, requirement: &str) -> String {
+    let name = name_in(requirement).map(normal_name);
+    let mut replaced = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        if name.is_some() && name_in(line).map(normal_name) == name {
+            if !std::mem::replace(&mut replaced, true) {
+                lines.push(requirement);
+            }
+            continue;
+        }
+        lines.push(line);
+    }
+    if !replaced {
+        lines.push(requirement);
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_requirement_takes_the_place_of_the_one_before() {
+        let text = "# mine\ninmanta_module.fs>=1.0  # why\nrequests\n";
+        let changed = with_requirement(text, "inmanta-module-fs~=1.2");
+        assert_eq!(changed, "# mine\ninmanta-module-fs~=1.2\nrequests\n");
+        assert_eq!(with_requirement("", "a"), "a\n");
+        assert_eq!(with_requirement("-r more.txt\n./a\nab", "a"), "-r more.txt\n./a\nab\na\n");
+    }
+
+    #[test]
+    fn included_files_are_followed() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name);
+        std::fs::create_dir(path("deep")).unwrap();
+        std::fs::write(
+            path("a.txt"),
+            "-r deep/b.txt\n--constraint=c.txt\nx\n-r https://e.example/r\n",
+        )
+        .unwrap();
+        std::fs::write(
+            path("deep/b.txt"),
+            "-r ../a.txt\ny[extra]>=1 ; python_version > '3' # why\n",
+        )
+        .unwrap();
+        std::fs::write(path("c.txt"), "z<2\n").unwrap();
+        let found: Vec<PathBuf> =
+            with_included(&[path("a.txt")]).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(found.len(), 3, "{found:?}");
+        let constraints = as_constraints(&[path("a.txt")]);
+        assert!(constraints.contains(&"y>=1 ; python_version > '3'".to_owned()), "{constraints:?}");
+        assert!(constraints.contains(&"z<2".to_owned()), "{constraints:?}");
+    }
+}

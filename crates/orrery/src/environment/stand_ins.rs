@@ -1,0 +1,215 @@
+//! The packages that Orrery stands for. Modules depend on them by name; installed for real they would
+//! bring another implementation of what modules import. So pip is offered wheels of the same names that
+//! hold no code, and is told to take no others.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::helper;
+use super::pip::{normal_name, specifiers_in_conflict};
+use super::{Error, pip};
+
+struct StandIn {
+    name: &'static str,
+    /// To choose from, the preferred first: one for each generation that modules ask for.
+    versions: &'static [&'static str],
+    /// What the real one brings along, and modules use without asking for it.
+    brings: &'static [&'static str],
+}
+
+const PACKAGES: [StandIn; 2] = [
+    StandIn {
+        name: "inmanta-core",
+        versions: &[
+            "20.1.0", "19.1.0", "18.0.1", "17.0.0", "16.0.0", "15.1.0", "15.0.0", "14.0.0",
+            "13.0.1", "12.1.0", "11.5.5", "10.0.0", "9.3.0", "8.7.6", "7.1.0", "6.4.2", "5.1.1",
+            "4.4.6",
+        ],
+        brings: &[
+            "click",
+            "email-validator",
+            "Jinja2",
+            "pydantic",
+            "python-dateutil",
+            "PyYAML",
+            "requests",
+            "texttable",
+            "typing-inspect",
+        ],
+    },
+    StandIn {
+        name: "pytest-inmanta",
+        versions: &["4.0.0", "3.2.0", "2.10.0", "1.6.2"],
+        brings: &["pytest"],
+    },
+];
+
+/// Marks the versions that are Orrery's own.
+const LABEL: &str = "+orrery";
+
+/// Counts changes of what stands for a version, so that older ones are replaced.
+const REVISION: &str = "1";
+
+fn labelled(version: &str) -> String {
+    format!("{version}{LABEL}.{REVISION}")
+}
+
+/// One chosen version for each name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StandIns {
+    chosen: Vec<(&'static str, String)>,
+}
+
+impl StandIns {
+    pub(super) fn newest() -> Self {
+        let newest = |package: &StandIn| (package.name, package.versions[0].to_owned());
+        StandIns { chosen: PACKAGES.iter().map(newest).collect() }
+    }
+
+    /// Those that an environment has already, so that what fits them stays.
+    pub(super) fn installed(packages: &[helper::Package]) -> Self {
+        let mut all = Self::newest();
+        for (name, version) in &mut all.chosen {
+            let installed = packages.iter().find(|package| normal_name(&package.name) == *name);
+            if let Some((known, _)) =
+                installed.and_then(|package| package.version.split_once(LABEL))
+            {
+                *version = known.to_owned();
+            }
+        }
+        all
+    }
+
+    /// `inmanta-core==20.1.0+orrery`, for each.
+    pub(super) fn constraints(&self) -> Vec<String> {
+        self.chosen.iter().map(|(name, version)| format!("{name}=={}", labelled(version))).collect()
+    }
+
+    /// Writes the wheels into a directory.
+    pub(super) fn write(&self, environment: &Path, into: &Path) -> Result<(), Error> {
+        let described = self.chosen.iter().zip(&PACKAGES).map(|((name, version), package)| {
+            json!({ "name": name, "version": labelled(version), "requires": package.brings })
+        });
+        helper::stand_ins(environment, into, &described.collect())
+    }
+
+    /// Other versions that satisfy what a conflict of requirements names, if there are any.
+    pub(super) fn for_conflict(
+        &self,
+        environment: &Path,
+        said: &str,
+    ) -> Result<Option<Self>, Error> {
+        let mut other = self.clone();
+        for ((name, version), package) in other.chosen.iter_mut().zip(&PACKAGES) {
+            let specifiers = specifiers_in_conflict(said, name);
+            if specifiers.is_empty() {
+                continue;
+            }
+            let mut versions: Vec<String> =
+                package.versions.iter().map(|&one| one.to_owned()).collect();
+            versions.extend(specifiers.iter().filter_map(|one| number_in(one)));
+            if let Some(found) = helper::choose(environment, &specifiers, &versions)? {
+                *version = found;
+            }
+        }
+        Ok(Some(other).filter(|other| other != self))
+    }
+}
+
+/// The version in `==13.0.5`, which may be none of those that are known.
+fn number_in(specifier: &str) -> Option<String> {
+    let number = specifier.trim_start_matches(['=', '~', '<', '>', '!', ' ']);
+    let plain = !number.is_empty() && number.chars().all(|c| c.is_ascii_digit() || c == '.');
+    plain.then(|| number.trim_end_matches('.').to_owned())
+}
+
+/// What an environment or a plan must not have: the package itself, or another one that brings the
+/// same names.
+pub(super) fn real_core(packages: &[helper::Package]) -> Option<String> {
+    let is_real = |package: &&helper::Package| {
+        let name = normal_name(&package.name);
+        let stands_for = PACKAGES.iter().any(|known| known.name == name);
+        let own = name == super::sdk::PACKAGE;
+        stands_for && !package.version.contains(LABEL)
+            || !own && package.top_level.iter().any(|top| top == "inmanta")
+    };
+    packages.iter().find(is_real).map(|package| format!("{} {}", package.name, package.version))
+}
+
+pub(super) fn real_core_in_plan(plan: &[pip::Planned]) -> Option<String> {
+    let packages: Vec<helper::Package> = plan
+        .iter()
+        .map(|planned| helper::Package {
+            name: planned.name.clone(),
+            version: planned.version.clone(),
+            top_level: Vec::new(),
+        })
+        .collect();
+    real_core(&packages)
+}
+
+/// What packages of modules add beside the module: `inmanta_mitogen` belongs to `mitogen`; anything else
+/// is somebody's mistake, and may hide a package of that name.
+pub(super) fn unexpected(package: &helper::Package) -> Vec<String> {
+    let name = normal_name(&package.name);
+    let Some(module) = name.strip_prefix("inmanta-module-") else { return Vec::new() };
+    let own = format!("inmanta_{}", module.replace('-', "_"));
+    let expected = |top: &&String| *top == "inmanta_plugins" || **top == own;
+    package.top_level.iter().filter(|top| !expected(top)).cloned().collect()
+}
+
+/// Where the wheels are kept inside an environment, for people who call pip themselves.
+pub(super) fn kept_in(environment: &Path) -> PathBuf {
+    environment.join("share/orrery")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, version: &str, top_level: &[&str]) -> helper::Package {
+        helper::Package {
+            name: name.into(),
+            version: version.into(),
+            top_level: top_level.iter().map(|&top| top.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn the_real_core_is_told_from_the_stand_in() {
+        let stand_in = package("inmanta_core", "20.1.0+orrery", &[]);
+        let sdk = package("orrery-sdk", "0.1.0+abc", &["inmanta", "orrery_sdk"]);
+        assert_eq!(real_core(&[stand_in.clone(), sdk.clone()]), None);
+        let real = package("Inmanta.Core", "20.1.0", &["inmanta"]);
+        assert_eq!(real_core(&[sdk.clone(), real]).as_deref(), Some("Inmanta.Core 20.1.0"));
+        let disguised = package("other", "1.0", &["inmanta"]);
+        assert_eq!(real_core(&[sdk, disguised]).as_deref(), Some("other 1.0"));
+    }
+
+    #[test]
+    fn what_modules_add_beside_themselves_is_noticed() {
+        let mitogen =
+            package("inmanta-module-mitogen", "0.2.5", &["inmanta_mitogen", "inmanta_plugins"]);
+        assert!(unexpected(&mitogen).is_empty());
+        let ansible =
+            package("inmanta-module-ansible", "0.2.1", &["env", "inmanta_plugins", "irt"]);
+        assert_eq!(unexpected(&ansible), ["env", "irt"]);
+        assert!(unexpected(&package("requests", "2", &["requests"])).is_empty());
+    }
+
+    #[test]
+    fn what_is_installed_stays() {
+        let packages = [package("inmanta-core", "13.0.1+orrery", &[])];
+        let found = StandIns::installed(&packages).constraints();
+        assert_eq!(found, ["inmanta-core==13.0.1+orrery.1", "pytest-inmanta==4.0.0+orrery.1"]);
+    }
+
+    #[test]
+    fn versions_are_found_in_specifiers() {
+        assert_eq!(number_in("==13.0.5").as_deref(), Some("13.0.5"));
+        assert_eq!(number_in("~= 13.0").as_deref(), Some("13.0"));
+        assert_eq!(number_in("==13.*").as_deref(), None);
+        assert_eq!(number_in(">=8.7.0.dev"), None);
+    }
+}
