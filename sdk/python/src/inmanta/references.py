@@ -180,7 +180,9 @@ class ReferenceLike:
             raise ReferenceCycleException(self)  # type: ignore[arg-type]
         object.__setattr__(self, "_serializing", True)
         try:
-            arguments = [self._orrery_serialize_argument(name, value) for name, value in self.arguments.items()]
+            arguments = [
+                self._orrery_serialize_argument(name, value) for name, value in self.arguments.items()
+            ]
         except ReferenceCycleException as error:
             error.add(self)  # type: ignore[arg-type]
             raise

@@ -384,9 +384,7 @@ class Resource(metaclass=ResourceMeta):
 
     def clone(self: _R, **kwargs: Any) -> _R:
         """A copy with other values for some attributes. Values of references are not asked for again."""
-        import copy
-
-        cloned = Resource.deserialize(copy.deepcopy(self.serialize()))
+        cloned = Resource.deserialize(_copy(self.serialize()))
         for name, value in kwargs.items():
             setattr(cloned, name, value)
         cloned._reference_models = self._reference_models
@@ -475,6 +473,20 @@ class Resource(metaclass=ResourceMeta):
 
     def __repr__(self) -> str:
         return str(self.id)
+
+
+def _copy(value: Any) -> Any:
+    """A deep copy; much faster than the general one for what fields mostly are."""
+    kind = type(value)
+    if kind is dict:
+        return {key: _copy(item) for key, item in value.items()}
+    if kind is list:
+        return [_copy(item) for item in value]
+    if value is None or kind in (str, int, float, bool):
+        return value
+    import copy
+
+    return copy.deepcopy(value)
 
 
 def _optional(obj: Any, name: str, default: bool) -> bool:

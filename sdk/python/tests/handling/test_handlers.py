@@ -436,5 +436,7 @@ def test_private_names_of_handlers_are_theirs() -> None:
     handler.deploy(ctx, wanted, {})
     assert handler.asked == ["pre", "read", "post", "reload"]
     public = {name for cls in DiscoveryHandler.__mro__ + CRUDHandler.__mro__ for name in vars(cls)}
-    ours = {name for name in public if name.startswith("_") and not name.startswith(("__", "_orrery_", "_abc_"))}
+    ours = {
+        name for name in public if name.startswith("_") and not name.startswith(("__", "_orrery_", "_abc_"))
+    }
     assert ours <= {"_diff", "_is_protocol"}, "new private names have to begin with _orrery_"

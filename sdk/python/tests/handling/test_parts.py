@@ -51,7 +51,9 @@ def test_messages_arrive_however_they_are_cut(wires: Any) -> None:
         wire.receive()
 
 
-@pytest.mark.parametrize("line", [b"", b"[]", b"{}", b'{"k":1}', b"nonsense", b'{"k":"a"', b"\xff", b"[" * 100000])
+@pytest.mark.parametrize(
+    "line", [b"", b"[]", b"{}", b'{"k":1}', b"nonsense", b'{"k":"a"', b"\xff", b"[" * 100000]
+)
 def test_other_lines_break_the_rules(line: bytes) -> None:
     with pytest.raises(WireError):
         decode(line)
@@ -77,8 +79,12 @@ def test_code_is_found_wherever_it_lies(tmp_path: Path) -> None:
     (code / "__init__.py").write_text("ORDER = ['package']")
     (code / "not-a-name.py").write_text("raise Exception")
     (code / "b.py").write_text("from inmanta_plugins.somemod import ORDER\nORDER.append(__name__)")
-    (code / "sub" / "__init__.py").write_text("from inmanta_plugins.somemod import ORDER\nORDER.append(__name__)")
-    (code / "sub" / "deep" / "c.py").write_text("from inmanta_plugins.somemod import ORDER\nORDER.append(__name__)")
+    (code / "sub" / "__init__.py").write_text(
+        "from inmanta_plugins.somemod import ORDER\nORDER.append(__name__)"
+    )
+    (code / "sub" / "deep" / "c.py").write_text(
+        "from inmanta_plugins.somemod import ORDER\nORDER.append(__name__)"
+    )
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "__init__.py").write_text("import no_such_package")
@@ -90,7 +96,10 @@ def test_code_is_found_wherever_it_lies(tmp_path: Path) -> None:
     try:
         problems = loading.load_modules(modules)
         loaded = sys.modules["inmanta_plugins.somemod"]
-        assert loaded.ORDER == ["package", *(f"inmanta_plugins.somemod.{name}" for name in ("b", "sub", "sub.deep.c"))]
+        assert [
+            "package",
+            *(f"inmanta_plugins.somemod.{name}" for name in ("b", "sub", "sub.deep.c")),
+        ] == loaded.ORDER
         assert [item["module"] for item in problems] == ["brokenmod"]
         assert "ModuleNotFoundError: No module named 'no_such_package'" in problems[0]["problems"][0]
         assert "importlib" not in problems[0]["problems"][0]
@@ -148,7 +157,13 @@ def test_secrets_in_texts_and_values() -> None:
     secrets = redactor("hunter2", {"deep": ["other-secret"]}, b"bytes-secret", 123456)
     assert secrets.text("x hunter2 y other-secret bytes-secret 123456") == "x *** y *** *** ***"
     value = {"hunter2": ["hunter2", {"a": "xhunter2"}], "n": 123456, "m": 1234567, "t": True, "z": None}
-    assert secrets.value(value) == {"***": ["***", {"a": "x***"}], "n": "***", "m": 1234567, "t": True, "z": None}
+    assert secrets.value(value) == {
+        "***": ["***", {"a": "x***"}],
+        "n": "***",
+        "m": 1234567,
+        "t": True,
+        "z": None,
+    }
 
 
 def test_the_longest_secret_goes_first() -> None:
@@ -157,7 +172,11 @@ def test_the_longest_secret_goes_first() -> None:
 
 def test_short_secrets_are_hidden_only_where_they_are_all() -> None:
     secrets = redactor("abc", 7)
-    assert secrets.text("abcd abc") == "abcd abc" and secrets.text("abc") == "***" and secrets.value([7, 77]) == ["***", 77]
+    assert (
+        secrets.text("abcd abc") == "abcd abc"
+        and secrets.text("abc") == "***"
+        and secrets.value([7, 77]) == ["***", 77]
+    )
 
 
 def test_truths_and_nothing_are_no_secrets() -> None:
@@ -166,7 +185,7 @@ def test_truths_and_nothing_are_no_secrets() -> None:
 
 
 def test_other_forms_of_a_secret() -> None:
-    secret = 'a "b"\n\'c\'/é and a long second line'
+    secret = "a \"b\"\n'c'/é and a long second line"
     text = " | ".join([repr(secret), json.dumps(secret), json.dumps({"x": secret}, ensure_ascii=False)])
     hidden = redactor(secret).text(text)
     assert "second line" not in hidden and hidden.count("***") == 3
@@ -206,7 +225,9 @@ class Steps(util.JSONSerializable):
 def test_encoders() -> None:
     encoder = util.api_boundary_json_encoder
     assert encoder(uuid.UUID(int=3)) == "00000000-0000-0000-0000-000000000003"
-    assert encoder(Colour.RED) == "RED" and encoder(ValueError("x")) == "x" and encoder(Steps()) == {"step": 1}
+    assert (
+        encoder(Colour.RED) == "RED" and encoder(ValueError("x")) == "x" and encoder(Steps()) == {"step": 1}
+    )
     zone = datetime.timezone(datetime.timedelta(hours=2))
     moment = datetime.datetime(2020, 1, 2, 3, 4, 5, tzinfo=zone)
     assert encoder(moment) == "2020-01-02T03:04:05.000000+02:00"

@@ -117,7 +117,18 @@ class Commander:
 
 
 def _instantiate(found: type[HandlerAPI[Any]], agent: AgentInstance, io: object) -> HandlerAPI[Any]:
-    return found(agent) if io is None else found(agent, io=io)
+    return found(agent, io=io) if io is not None and _takes_io(found) else found(agent)
+
+
+@functools.cache
+def _takes_io(found: type[HandlerAPI[Any]]) -> bool:
+    """Whether a constructor has the parameter; those of newer handlers need not."""
+    code = getattr(found.__init__, "__code__", None)
+    if code is None:
+        return False
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    takes_any_name = bool(code.co_flags & 0x08)
+    return "io" in names or takes_any_name
 
 
 def cache(

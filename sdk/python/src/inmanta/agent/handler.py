@@ -263,7 +263,9 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
             return
         import base64
 
-        result = self._orrery_call("upload_file", id=hash_id, content=base64.b64encode(content).decode("ascii"))
+        result = self._orrery_call(
+            "upload_file", id=hash_id, content=base64.b64encode(content).decode("ascii")
+        )
         if result.code != 200:
             raise Exception("Unable to upload file to the server.")
 

@@ -185,7 +185,8 @@ def _dependency_state(state: str) -> const.ResourceState:
 def _close(ctx: OperationContext, handler: HandlerAPI[Any]) -> None:
     try:
         handler.close()
-    except Exception as error:
+    # What came of the operation is known by now; nothing that happens here changes it.
+    except BaseException as error:
         ctx._operation.log(
             logging.WARNING,
             f"The handler could not be closed (exception: {describe(error)})",

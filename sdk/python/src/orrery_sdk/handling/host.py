@@ -7,6 +7,7 @@ lines that have waited long enough and notices deadlines; each agent has its wor
 from __future__ import annotations
 
 import faulthandler
+import io
 import os
 import signal
 import sys
@@ -138,6 +139,11 @@ class HandlerHost:
         with self._guard:
             return list(self._operations.values())
 
+    def _only_one(self) -> Operation | None:
+        """The one operation that there is. Who asks in a thread of a handler's own can only belong to that."""
+        active = self.active()
+        return active[0] if len(active) == 1 else None
+
     def _remember_secret(self, value: object) -> None:
         operation = current.get()
         # In a thread of a handler's own it is not known whose value it is.
@@ -147,7 +153,7 @@ class HandlerHost:
     # Calls of the core.
 
     def _call_core(self, method: str, arguments: dict[str, Any]) -> tuple[int, Any]:
-        operation = current.get()
+        operation = current.get() or self._only_one()
         pending = _Pending()
         with self._guard:
             if self._lost:
@@ -305,7 +311,8 @@ def run(wire: Wire, session: Session) -> int:
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
         # What handlers print is logged as it comes, and never fails for want of a letter.
-        stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, errors="replace")
     # An interrupt at the terminal is for the core; it decides what becomes of its hosts. A function that does
     # nothing, and not "ignore", which programs that handlers start would inherit.
     signal.signal(signal.SIGINT, lambda *_: None)
