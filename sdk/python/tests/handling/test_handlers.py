@@ -351,6 +351,26 @@ def test_the_last_handler_wins_unless_they_say_which_are_available() -> None:
         Commander.get_provider(AGENT, desired(value=3))
 
 
+def test_io_is_given_to_those_who_take_it() -> None:
+    class New(CRUDHandler[Any]):
+        def __init__(self, agent: Any) -> None:
+            super().__init__(agent)
+
+    class Old(CRUDHandler[Any]):
+        def __init__(self, agent: Any, io: Any = None) -> None:
+            super().__init__(agent, io)
+
+    class Whatever(CRUDHandler[Any]):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+
+    kinds: list[tuple[Any, Any]] = [(New, None), (Old, "io"), (Whatever, "io"), (CRUDHandler, "io")]
+    for cls, expected in kinds:
+        provider("t::R", name="one")(cls)
+        assert Commander.get_provider(AGENT, desired(), "io")._io == expected
+        assert Commander.get_provider(AGENT, desired())._io is None
+
+
 def test_without_a_handler() -> None:
     with pytest.raises(
         HandlerNotAvailableException, match="No resource handler registered for resource of type t::R"

@@ -229,7 +229,11 @@ def _shut(value: Any) -> Any:
 
 def _drain(process: subprocess.Popen[bytes]) -> None:
     assert process.stderr is not None
-    while process.stderr.read(4096):
+    try:
+        while process.stderr.read(4096):
+            pass
+    except (OSError, ValueError):
+        # It was closed in the meantime.
         pass
 
 
