@@ -387,7 +387,7 @@ impl Core {
 
     /// A worker is done with a job.
     pub(crate) fn job_ended(&mut self, job: Job, performed: Performed) {
-        let Performed { mut outcome, announced } = performed;
+        let Performed { mut outcome, announced, repeated } = performed;
         let now = self.now();
         if self.underway.remove(&job.task).is_none() {
             // It was given up before.
@@ -416,7 +416,7 @@ impl Core {
             self.tally.add(outcome.status, outcome.change.kind);
             TaskResult::Finished(outcome.status)
         };
-        let unclear = announced && outcome.status != OutcomeStatus::Deployed;
+        let unclear = announced && (repeated || outcome.status != OutcomeStatus::Deployed);
         if (unclear || outcome.change.kind != ChangeKind::NoChange)
             && let Some(index) = self.index_at(job.position)
         {
