@@ -113,7 +113,7 @@ class Config:
     @classmethod
     def get_for_option(cls, option: Option[T]) -> T:
         """The value of a known option."""
-        return cls.get(option.section, option.name)  # type: ignore[no-any-return]
+        return cls.get(option.section, option.name)
 
 
 class Option(Generic[T]):

@@ -7,31 +7,77 @@ values and puts those in place, so that handlers see plain values.
 
 from __future__ import annotations
 
+import builtins
 import json
 import typing
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from inmanta._reference_arguments import (
+    PYTHON_TYPES,
+    Argument,
+    ArgumentTypes,
+    GetArgument,
+    JsonArgument,
+    LiteralArgument,
+    MutatedJsonArgument,
+    MutatorModel,
+    PrimitiveTypes,
+    PythonTypeArgument,
+    ReferenceArgument,
+    ReferenceModel,
+    ResourceArgument,
+    SerializedReferenceLike,
+    compute_reference_or_mutator_id,
+)
 from orrery_sdk import destination
 
 if TYPE_CHECKING:
     from inmanta.agent.handler import LoggerABC
     from inmanta.resources import Resource
 
+__all__ = [
+    "Argument",
+    "ArgumentTypes",
+    "AttributeReference",
+    "GetArgument",
+    "JsonArgument",
+    "LiteralArgument",
+    "MaybeReference",
+    "MutatedJsonArgument",
+    "Mutator",
+    "MutatorMissingError",
+    "MutatorModel",
+    "PrimitiveTypes",
+    "PythonTypeArgument",
+    "Reference",
+    "ReferenceArgument",
+    "ReferenceCycleException",
+    "ReferenceLike",
+    "ReferenceMissingError",
+    "ReferenceModel",
+    "ReplaceValue",
+    "ResourceArgument",
+    "SerializedReferenceLike",
+    "compute_reference_or_mutator_id",
+    "is_reference_of",
+    "maybe_reference",
+    "mutator",
+    "reference",
+    "unwrap_reference",
+]
+
 T = TypeVar("T", covariant=True)
 S = TypeVar("S")
 C = TypeVar("C", bound="ReferenceLike")
 
-PrimitiveTypes = str | float | int | bool | None
 RefValue = Any
 ReferenceType = str
 JsonType = dict[str, Any]
 StrictJson = Any
 
 DATACLASS_FIELDS = "__dataclass_fields__"
-
-_PYTHON_TYPES: dict[str, type] = {"str": str, "float": float, "int": int, "bool": bool}
 
 # Told of every value that a reference resolves to. The handler host keeps such values out of what it sends.
 _on_resolved: Callable[[object], None] | None = None
@@ -69,268 +115,6 @@ class MutatorMissingError(TypeError):
     """No class is registered for a mutator."""
 
 
-class Argument:
-    """One argument of a reference or mutator, as it is written down."""
-
-    type: str = ""
-
-    def __init__(self, *, name: str, **values: Any) -> None:
-        values.pop("type", None)
-        self.name = name
-        for key, value in values.items():
-            setattr(self, key, value)
-
-    def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
-        """The argument itself, on the side of the executor."""
-        raise NotImplementedError()
-
-    def to_json(self) -> dict[str, Any]:
-        """The form in which it is part of a resource."""
-        return {"type": self.type, "name": self.name}
-
-    # Some code asks for these forms by the names that pydantic gives them.
-    def model_dump(self, mode: str = "json") -> dict[str, Any]:
-        """The same as `to_json`."""
-        return self.to_json()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Argument) and self.to_json() == other.to_json()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.to_json()})"
-
-
-class LiteralArgument(Argument):
-    """A primitive."""
-
-    type = "literal"
-    value: PrimitiveTypes
-
-    def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
-        """The primitive."""
-        return self.value
-
-    def to_json(self) -> dict[str, Any]:
-        """Adds the value."""
-        return {"type": self.type, "name": self.name, "value": self.value}
-
-
-class ReferenceArgument(Argument):
-    """Another reference, by its id."""
-
-    type = "reference"
-    id: uuid.UUID
-
-    def __init__(self, *, name: str, id: uuid.UUID | str, **values: Any) -> None:
-        super().__init__(name=name, id=id if isinstance(id, uuid.UUID) else uuid.UUID(id), **values)
-
-    def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
-        """The reference object; its value if that is asked for."""
-        return resource.get_reference_value(self.id, logger)
-
-    def to_json(self) -> dict[str, Any]:
-        """Adds the id."""
-        return {"type": self.type, "name": self.name, "id": str(self.id)}
-
-
-class GetArgument(Argument):
-    """A value out of the resource itself, by a path."""
-
-    type = "get"
-    dict_path_expression: str
-
-    def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
-        """What stands in the resource there."""
-        from inmanta.util import dict_path
-
-        return dict_path.to_path(self.dict_path_expression).get_element(resource)
-
-    def to_json(self) -> dict[str, Any]:
-        """Adds the path."""
-        return {"type": self.type, "name": self.name, "dict_path_expression": self.dict_path_expression}
-
-
-class PythonTypeArgument(Argument):
-    """One of the four Python types of primitives, by name."""
-
-    type = "python_type"
-    value: str
-
-    def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
-        """The type."""
-        try:
-            return _PYTHON_TYPES[self.value]
-        except KeyError:
-            raise TypeError(f"{self.value} is not one of {', '.join(_PYTHON_TYPES)}") from None
-
-    def to_json(self) -> dict[str, Any]:
-        """Adds the name."""
-        return {"type": self.type, "name": self.name, "value": self.value}
-
-
-class ResourceArgument(Argument):
-    """The resource that the reference is part of."""
-
-    type = "resource"
-    id: str
-
-    def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
-        """The resource."""
-        if self.id != resource.id.resource_str():
-            raise ValueError(
-                f"{self.name} has to be the resource itself, {resource.id.resource_str()}, not {self.id}"
-            )
-        return resource
-
-    def to_json(self) -> dict[str, Any]:
-        """Adds the id, without version."""
-        return {"type": self.type, "name": self.name, "id": str(self.id)}
-
-
-class JsonArgument(Argument):
-    """A list or dict."""
-
-    type = "json"
-    value: Any
-
-    def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
-        """A list or dict of its own."""
-        return _copy_json(self.value)
-
-    def to_json(self) -> dict[str, Any]:
-        """Adds the value."""
-        return {"type": self.type, "name": self.name, "value": self.value}
-
-
-class MutatedJsonArgument(Argument):
-    """A list or dict with references somewhere in it."""
-
-    type = "mjson"
-    value: Any
-    references: dict[str, ReferenceArgument]
-
-    def __init__(self, *, name: str, value: Any, references: Mapping[str, Any], **values: Any) -> None:
-        super().__init__(name=name, value=value, **values)
-        self.references = {
-            path: item if isinstance(item, ReferenceArgument) else ReferenceArgument(**item)
-            for path, item in references.items()
-        }
-
-    def get_arg_value(self, resource: Resource, logger: LoggerABC) -> object:
-        """The list or dict, with values in the places of references."""
-        root = {"$": _copy_json(self.value)}
-        for path, reference in self.references.items():
-            destination.assign(root, path, reference.get_arg_value(resource, logger))
-        return root["$"]
-
-    def to_json(self) -> dict[str, Any]:
-        """Adds the value and the references by their paths."""
-        return {
-            "type": self.type,
-            "name": self.name,
-            "value": self.value,
-            "references": {path: item.to_json() for path, item in self.references.items()},
-        }
-
-
-ArgumentTypes = Union[  # noqa: UP007 - a name that can be used in annotations at run time
-    LiteralArgument,
-    ReferenceArgument,
-    GetArgument,
-    PythonTypeArgument,
-    ResourceArgument,
-    JsonArgument,
-    MutatedJsonArgument,
-]
-
-_ARGUMENTS: dict[str, type[Argument]] = {
-    kind.type: kind
-    for kind in (
-        LiteralArgument,
-        ReferenceArgument,
-        GetArgument,
-        PythonTypeArgument,
-        ResourceArgument,
-        JsonArgument,
-        MutatedJsonArgument,
-    )
-}
-
-
-def _argument_from_json(item: Argument | Mapping[str, Any]) -> Argument:
-    if isinstance(item, Argument):
-        return item
-    kind = _ARGUMENTS.get(item.get("type", ""))
-    if kind is None:
-        raise ValueError(f"{item.get('type')!r} is not a kind of argument of a reference")
-    return kind(**{key: value for key, value in item.items() if key != "type"})
-
-
-def _copy_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy_json(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copy_json(item) for item in value]
-    return value
-
-
-class SerializedReferenceLike:
-    """What is written down of a reference or mutator."""
-
-    def __init__(self, *, type: str, args: list[Any]) -> None:
-        self.type = type
-        self.args: list[Argument] = [_argument_from_json(item) for item in args]
-
-    def to_json(self) -> dict[str, Any]:
-        """The form in which it is part of a resource."""
-        return {"type": self.type, "args": [argument.to_json() for argument in self.args]}
-
-    def model_dump(self, mode: str = "json") -> dict[str, Any]:
-        """The same as `to_json`."""
-        return self.to_json()
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.to_json() == other.to_json()  # type: ignore[attr-defined]
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.to_json()})"
-
-
-class ReferenceModel(SerializedReferenceLike):
-    """A reference, written down."""
-
-    def __init__(self, *, type: str, args: list[Any], id: uuid.UUID | str) -> None:
-        super().__init__(type=type, args=args)
-        self.id = id if isinstance(id, uuid.UUID) else uuid.UUID(id)
-
-    def to_json(self) -> dict[str, Any]:
-        """Adds the id."""
-        return {**super().to_json(), "id": str(self.id)}
-
-
-class MutatorModel(SerializedReferenceLike):
-    """A mutator, written down."""
-
-    def get_id(self) -> uuid.UUID:
-        """Its id, which is not written down: it only decides the order."""
-        return compute_reference_or_mutator_id(self.type, self.args)
-
-
-def compute_reference_or_mutator_id(reference_type: str, args: list[Any]) -> uuid.UUID:
-    """The id that follows from the type and the arguments: the same in every process."""
-    import hashlib
-
-    text = json.dumps({"type": reference_type, "args": [item.to_json() for item in args]}, sort_keys=True)
-    digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
-    # As `uuid.uuid3`, which takes bytes as a name only from Python 3.12 on.
-    name = hashlib.md5(uuid.NAMESPACE_OID.bytes + digest, usedforsecurity=False).digest()
-    return uuid.UUID(bytes=name, version=3)
-
-
 class MaybeReference(Protocol[T]):
     """What may turn out to be a reference."""
 
@@ -348,7 +132,7 @@ def unwrap_reference(value: object) -> Reference[Any] | None:
     if isinstance(value, Reference):
         return value
     if maybe_reference(value):
-        return value.unwrap_reference()  # type: ignore[attr-defined, no-any-return]
+        return value.unwrap_reference()  # type: ignore[attr-defined]
     return None
 
 
@@ -374,15 +158,17 @@ class ReferenceLike:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     @classmethod
-    def deserialize(cls: type[C], ref: SerializedReferenceLike, resource: Resource, logger: LoggerABC) -> C:
+    def deserialize(
+        cls: builtins.type[C], ref: SerializedReferenceLike, resource: Resource, logger: LoggerABC
+    ) -> C:
         """Makes the object again."""
         return cls(**{argument.name: argument.get_arg_value(resource, logger) for argument in ref.args})
 
     def resolve_other(self, value: Reference[S] | S, logger: LoggerABC) -> S:
         """The value of something that may be a reference."""
         if isinstance(value, Reference):
-            return value.get(logger)  # type: ignore[no-any-return]
-        return value  # type: ignore[return-value]
+            return value.get(logger)
+        return value
 
     def serialize(self) -> SerializedReferenceLike:
         """What is written down of it."""
@@ -394,7 +180,9 @@ class ReferenceLike:
             raise ReferenceCycleException(self)  # type: ignore[arg-type]
         object.__setattr__(self, "_serializing", True)
         try:
-            arguments = [self._orrery_serialize_argument(name, value) for name, value in self.arguments.items()]
+            arguments = [
+                self._orrery_serialize_argument(name, value) for name, value in self.arguments.items()
+            ]
         except ReferenceCycleException as error:
             error.add(self)  # type: ignore[arg-type]
             raise
@@ -408,7 +196,7 @@ class ReferenceLike:
         reference = unwrap_reference(value)
         if reference is not None:
             return ReferenceArgument(name=name, id=reference.serialize().id)
-        if isinstance(value, type) and _PYTHON_TYPES.get(value.__name__) is value:
+        if isinstance(value, type) and PYTHON_TYPES.get(value.__name__) is value:
             return PythonTypeArgument(name=name, value=value.__name__)
         if isinstance(value, dict | list) or _is_collection_proxy(value):
             return self._orrery_serialize_json(name, value)
@@ -474,7 +262,7 @@ class Reference(ReferenceLike, Generic[T]):
             # Also of frozen dataclasses.
             object.__setattr__(self, "_reference_value", value)
             object.__setattr__(self, "_reference_value_cached", True)
-        return self._reference_value  # type: ignore[no-any-return]
+        return self._reference_value
 
     def serialize(self) -> ReferenceModel:
         """What is written down of it."""
@@ -490,7 +278,7 @@ class Reference(ReferenceLike, Generic[T]):
                 if isinstance(origin, type) and issubclass(origin, Reference):
                     arguments = typing.get_args(declared)
                     if arguments and not isinstance(arguments[0], TypeVar):
-                        return arguments[0]  # type: ignore[no-any-return]
+                        return arguments[0]
         return None
 
     @classmethod
@@ -606,7 +394,8 @@ class ReplaceValue(Mutator):
 
     def run(self, logger: LoggerABC) -> None:
         """Puts it there."""
-        destination.assign(self.resource, self.destination, self.resolve_other(self.value, logger))
+        value: object = self.resolve_other(self.value, logger)  # type: ignore[arg-type]
+        destination.assign(self.resource, self.destination, value)
 
 
 @reference("core::AttributeReference")
@@ -620,4 +409,4 @@ class AttributeReference(Reference[T]):
 
     def resolve(self, logger: LoggerABC) -> T:
         """The attribute."""
-        return getattr(self.resolve_other(self.reference, logger), self.attribute_name)  # type: ignore[no-any-return]
+        return getattr(self.resolve_other(self.reference, logger), self.attribute_name)

@@ -23,6 +23,7 @@ def main() -> int:
         )
         return 2
     wire = Wire.from_descriptor(descriptor)
+    _forget_own_path()
     try:
         wire.send(
             {
@@ -40,6 +41,17 @@ def main() -> int:
     except WireError as error:
         die(EXIT_PROTOCOL, str(error))
         return EXIT_PROTOCOL
+
+
+def _forget_own_path() -> None:
+    """Programs that the code starts must not find the SDK: they may have the package `inmanta` for something else."""
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    places = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    others = [place for place in places if place and os.path.abspath(place) != here]
+    if others:
+        os.environ["PYTHONPATH"] = os.pathsep.join(others)
+    else:
+        os.environ.pop("PYTHONPATH", None)
 
 
 def _await_init(wire: Wire) -> Message:

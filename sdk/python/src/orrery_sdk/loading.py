@@ -86,7 +86,7 @@ _finder = _Finder()
 def install_finder(modules: Sequence[HostedModule]) -> None:
     """Lets the packages of these modules be found. May be called again with more."""
     if _finder not in sys.meta_path:
-        sys.meta_path.insert(0, _finder)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _finder)
     for module in modules:
         if module.code:
             _finder.packages[module.package] = module.code

@@ -14,6 +14,11 @@ T = TypeVar("T")
 _guard = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 
+# Called again and again by who waits; raises if the wait is to end.
+checkpoint: Callable[[], None] | None = None
+
+_NAP_S = 0.2
+
 
 def running_loop() -> asyncio.AbstractEventLoop:
     """The loop; started by who asks first."""
@@ -38,13 +43,21 @@ def _run(loop: Any) -> None:
 def run_and_wait(function: Callable[[], Awaitable[T]], timeout: float | None = None) -> T:
     """What a coroutine function gives. Raises TimeoutError if that takes too long."""
     import asyncio
+    import time
+    from concurrent.futures import wait
 
     async def call() -> T:
         return await function()
 
     future = asyncio.run_coroutine_threadsafe(call(), running_loop())
+    end = None if timeout is None else time.monotonic() + timeout
     try:
-        return future.result(timeout)
-    except TimeoutError:
+        while not wait([future], _NAP_S if end is None else min(_NAP_S, end - time.monotonic())).done:
+            if checkpoint is not None:
+                checkpoint()
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"the answer did not come within {timeout} s")
+    except BaseException:
         future.cancel()
         raise
+    return future.result()

@@ -68,12 +68,13 @@ class Wire:
         self._buffer = bytearray()
         self._scanned = 0
         self._identity = self._fingerprint()
+        # A process that a handler forks must neither talk to the core nor keep the connection open.
+        os.register_at_fork(after_in_child=self.close)
 
     @classmethod
     def from_descriptor(cls, descriptor: int) -> Wire:
         """Takes over an inherited descriptor: moved high, closed when other programs are started."""
         high = _move_high(descriptor)
-        # Text of `-W error` or a failed import must not find the protocol at a low number.
         return cls(socket.socket(fileno=high))
 
     def _fingerprint(self) -> tuple[int, int]:

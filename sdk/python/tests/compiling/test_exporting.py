@@ -299,7 +299,7 @@ def second():
     core.types()
     assert core.request({"k": "finalize", "ok": True}, "finalized") == {
         "k": "finalized",
-        "errors": ["bad end"],
+        "errors": ["Finalizer failed: bad end"],
         "unknowns": [{"resource": "m::Res[a,name=b]", "parameter": "ip", "source": "fact"}],
     }
     assert core.printed == "first\nsecond\n"

@@ -335,8 +335,8 @@ def test_a_reference_to_a_dataclass_is_an_instance_of_references(core: FakeCore)
     core.module("m", POINT_CODE, POINT_MODEL)
     core.start()
     core.types(DATACLASS, POINT)
-    word, name, fields, handle = core.call(5)["v"]["$"]
-    assert (word, name) == ("c", "m::Pt")
+    word, name, fields, handle, is_reference = core.call(5)["v"]["$"]
+    assert (word, name, is_reference) == ("c", "m::Pt", True)
     assert {key: value["$"][2]["ref"] for key, value in fields.items()} == {
         "x": "int", "label": "string", "tags": "string[]",
     }  # fmt: skip

@@ -351,6 +351,26 @@ def test_the_last_handler_wins_unless_they_say_which_are_available() -> None:
         Commander.get_provider(AGENT, desired(value=3))
 
 
+def test_io_is_given_to_those_who_take_it() -> None:
+    class New(CRUDHandler[Any]):
+        def __init__(self, agent: Any) -> None:
+            super().__init__(agent)
+
+    class Old(CRUDHandler[Any]):
+        def __init__(self, agent: Any, io: Any = None) -> None:
+            super().__init__(agent, io)
+
+    class Whatever(CRUDHandler[Any]):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+
+    kinds: list[tuple[Any, Any]] = [(New, None), (Old, "io"), (Whatever, "io"), (CRUDHandler, "io")]
+    for cls, expected in kinds:
+        provider("t::R", name="one")(cls)
+        assert Commander.get_provider(AGENT, desired(), "io")._io == expected
+        assert Commander.get_provider(AGENT, desired())._io is None
+
+
 def test_without_a_handler() -> None:
     with pytest.raises(
         HandlerNotAvailableException, match="No resource handler registered for resource of type t::R"
@@ -408,3 +428,35 @@ def test_names_that_modules_import() -> None:
     assert handlers.HandlerABC is handlers.HandlerAPI
     for name in ("HandlerContext", "LoggerABC", "PythonLogger", "InvalidOperation", "SkipResource"):
         assert getattr(handlers, name).__module__ == "inmanta.agent.handler"
+
+
+def test_private_names_of_handlers_are_theirs() -> None:
+    """Handlers have helpers with names like these; the base classes must not call them."""
+
+    def own(*_: Any, **__: Any) -> None:
+        raise AssertionError("a method of the handler's own was called")
+
+    names = (
+        "_execute",
+        "_finish",
+        "_reload",
+        "_report",
+        "_call",
+        "_cache",
+        "_run",
+        "_read",
+        "_should_reload",
+    )
+    helpers: dict[str, Any] = dict.fromkeys(names, own)
+    private: Any = type("Private", (Reloading,), helpers)
+    wanted = desired()
+    ctx = HandlerContext(wanted)
+    ctx._changed_requires = ["x"]
+    handler = private()
+    handler.deploy(ctx, wanted, {})
+    assert handler.asked == ["pre", "read", "post", "reload"]
+    public = {name for cls in DiscoveryHandler.__mro__ + CRUDHandler.__mro__ for name in vars(cls)}
+    ours = {
+        name for name in public if name.startswith("_") and not name.startswith(("__", "_orrery_", "_abc_"))
+    }
+    assert ours <= {"_diff", "_is_protocol"}, "new private names have to begin with _orrery_"

@@ -177,9 +177,33 @@ class Handler(CRUDHandler):
         result = self.run_sync(lambda: self.get_client().get_param(tid="t", id="y"))
         ctx.info("code %(code)s", code=result.code)
 
+    def do_await(self, ctx, resource):
+        import asyncio
+        ctx.info("awaiting")
+        self.run_sync(lambda: asyncio.sleep(60))
+
+    def do_fork(self, ctx, resource):
+        child = os.fork()
+        if child == 0:
+            try:
+                ctx.info("from the child " * 100)
+                self.get_client()
+                ctx._operation.flush()
+            finally:
+                os._exit(5)
+        ctx.info("child ended with %(status)s", status=os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        ctx.info("path %(path)s", path=os.environ.get("PYTHONPATH"))
+
+    def do_orphan(self, ctx, resource):
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+        os._exit(9)
+
     def do_files(self, ctx, resource):
         self.upload_file("some-id", b"content")
-        ctx.info("%(a)s %(b)s %(c)s", a=self.get_file("some-id"), b=self.get_file("0" * 40), c=self.stat_file("some-id"))
+        missing = self.get_file("0" * 40)
+        ctx.info("%(a)s %(b)s %(c)s", a=self.get_file("some-id"), b=missing, c=self.stat_file("some-id"))
 
     def do_late_thread(self, ctx, resource):
         def late():
@@ -306,6 +330,10 @@ def test_cancelling(host: HandlerHost, tmp_path: Path) -> None:
         assert (outcome.state, outcome.change) == ("cancelled", "nochange")
         assert "post ran" in outcome.texts("info")
     assert log.read_text() == "post\npost\n"
+    number = host.start(thing("await"))
+    host.wait_for_line(number, "awaiting")
+    host.send({"k": "cancel", "c": number})
+    assert host.wait(number).state == "cancelled"
     host.send({"k": "cancel", "c": 12345})
     assert host.run(thing("nothing")).state == "deployed"
 
@@ -350,7 +378,7 @@ def test_closing_all_descriptors_ends_the_host_and_writes_into_no_file(
     host: HandlerHost, tmp_path: Path
 ) -> None:
     number = host.start(thing("close_all", path=str(tmp_path / "file")))
-    with pytest.raises(HostGone, match="status 70.*closed by code that runs in this process"):
+    with pytest.raises(HostGone, match=r"status 70.*closed by code that runs in this process"):
         host.wait(number)
     assert all(path.stat().st_size == 0 for path in tmp_path.glob("file[0-9]*"))
 
@@ -359,6 +387,16 @@ def test_programs_that_handlers_start_do_not_inherit_the_connection(host: Handle
     text = host.run(thing("subprocess")).texts("info")[0]
     numbers = json.loads(text.removeprefix("descriptors "))
     assert max(numbers) < 10
+
+
+def test_forked_processes_have_no_part_in_the_conversation(host: HandlerHost) -> None:
+    outcome = host.run(thing("fork"))
+    assert outcome.state == "deployed"
+    assert outcome.texts("info") == ["child ended with 70", "path None"]
+    begun = time.monotonic()
+    with pytest.raises(HostGone, match="status 9"):
+        host.run(thing("orphan"))
+    assert time.monotonic() - begun < 10, "a child that stays must not keep the connection open"
 
 
 def test_a_crash_keeps_the_lines_that_were_sent(host: HandlerHost) -> None:
@@ -588,7 +626,7 @@ def test_the_end_of_the_stream_ends_the_host(host: HandlerHost, tmp_path: Path) 
 
 def test_a_broken_rule_ends_the_host(host: HandlerHost) -> None:
     host.send({"k": "nonsense"})
-    with pytest.raises(HostGone, match="status 76.*unknown kind `nonsense`"):
+    with pytest.raises(HostGone, match=r"status 76.*unknown kind `nonsense`"):
         host.receive()
 
 

@@ -248,10 +248,12 @@ def test_references_that_need_each_other_do_not_hang(secret: type[Resource]) -> 
 def test_references_may_not_identify_a_resource(secret: type[Resource]) -> None:
     from types import SimpleNamespace
 
+    identified: Any = SimpleNamespace(name=Environment("a"), a="x")
     with pytest.raises(ResourceException, match="id attribute"):
-        secret.object_to_id(SimpleNamespace(name=Environment("a"), a="x"), "t::R", "name", "a")  # type: ignore[arg-type]
+        secret.object_to_id(identified, "t::R", "name", "a")
+    deployed: Any = SimpleNamespace(name="n", a=Environment("a"))
     with pytest.raises(ResourceException, match="agent"):
-        secret.object_to_id(SimpleNamespace(name="n", a=Environment("a")), "t::R", "name", "a")  # type: ignore[arg-type]
+        secret.object_to_id(deployed, "t::R", "name", "a")
 
 
 @pytest.mark.parametrize(

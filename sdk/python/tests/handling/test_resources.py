@@ -68,7 +68,7 @@ def test_classes_that_cannot_be_used_are_found_before_the_export() -> None:
 
     resource("t::Bad", agent="a", id_attribute="n")(Slip)
     with pytest.raises(
-        ast.RuntimeException, match="inheriting from the inmanta.resources.resource decorator"
+        ast.RuntimeException, match=r"inheriting from the inmanta\.resources\.resource decorator"
     ):
         resource.validate()
 

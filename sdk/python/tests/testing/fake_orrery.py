@@ -59,7 +59,7 @@ def main() -> int:
     parser.add_argument("--python-env")
     parser.add_argument("--resources", action="store_true", required=True)
     options = parser.parse_args()
-    wire = Wire(socket.socket(fileno=0))
+    wire = Wire(socket.socket(fileno=sys.stdin.fileno()))
     scenario = (options.project / "main.cf").read_text().splitlines()[0].removeprefix("# ")
     assert wire.receive()["k"] == "hello"
     module = options.project / "libs" / "unittest"

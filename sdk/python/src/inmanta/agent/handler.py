@@ -2,22 +2,19 @@
 
 A handler object lives for one operation. Most derive from `CRUDHandler` and say how to read, create, update and
 delete; `ResourceHandler` is for those that compare in their own way, `DiscoveryHandler` for those that look around.
-
-Methods for the use of this module alone begin with `_orrery_`: classes of modules derive from these here and have
-private methods of their own, such as `_execute`.
 """
 
 from __future__ import annotations
 
 import abc
-import functools
 import logging
 import typing
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from inmanta import const, resources
 from inmanta.agent._context import HandlerContext, InvalidOperation, LoggerABC, PythonLogger
+from inmanta.agent._providers import Commander, HandlerNotAvailableException, cache, provider
 from inmanta.agent.cache import AgentCache
 from inmanta.types import ResourceIdStr, SimpleTypes
 
@@ -50,7 +47,6 @@ __all__ = [
 LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
-T_FUNC = TypeVar("T_FUNC", bound=Callable[..., Any])
 TResource = TypeVar("TResource", bound=resources.Resource)
 TPurgeableResource = TypeVar("TPurgeableResource", bound=resources.PurgeableResource)
 TDiscovery = TypeVar("TDiscovery", bound=resources.DiscoveryResource)
@@ -73,166 +69,12 @@ class ResourcePurged(Exception):
     """Raised by `read_resource`: the resource does not exist."""
 
 
-class HandlerNotAvailableException(Exception):
-    """No handler, or more than one, wants to handle a resource."""
-
-
-class provider:
-    """Registers a handler class for a type of resources.
-
-    :param resource_type: the full name of the entity.
-    :param name: tells several handlers for one type apart; matters only if they say which are `available`.
-    """
-
-    def __init__(self, resource_type: str, name: str | None = None) -> None:
-        self._resource_type = resource_type
-        self._name = name
-
-    def __call__(self, function: type[T]) -> type[T]:
-        Commander.add_provider(self._resource_type, function, self._name)  # type: ignore[arg-type]
-        return function
-
-
-class Commander:
-    """Knows which handler class is for which type of resources."""
-
-    _providers: dict[str, dict[str, type[HandlerAPI[Any]]]] = {}
-
-    @classmethod
-    def add_provider(cls, resource: str, provider: type[HandlerAPI[Any]], name: str | None = None) -> None:
-        """Registers; under the same name, who comes later replaces who came before."""
-        key = name or f"{provider.__module__}.{provider.__qualname__}"
-        known = cls._providers.setdefault(resource, {})
-        known.pop(key, None)
-        known[key] = provider
-
-    @classmethod
-    def get_provider(
-        cls, agent: AgentInstance, resource: resources.Resource, io: object = None
-    ) -> HandlerAPI[Any]:
-        """A handler object for a resource.
-
-        The class that was registered last, unless one of them has a method `available`. Then all are asked, and
-        exactly one has to say yes.
-        """
-        resource_type = resource.id.entity_type
-        known = cls._providers.get(resource_type)
-        if not known:
-            raise HandlerNotAvailableException(
-                f"No resource handler registered for resource of type {resource_type}"
-            )
-        if not any(callable(getattr(found, "available", None)) for found in known.values()):
-            return _instantiate(list(known.values())[-1], agent, io)
-        willing: list[HandlerAPI[Any]] = []
-        for found in known.values():
-            handler = _instantiate(found, agent, io)
-            available = getattr(handler, "available", None)
-            if available is None or available(resource):
-                willing.append(handler)
-            else:
-                handler.close()
-        if len(willing) != 1:
-            for handler in willing:
-                handler.close()
-            how_many = "no" if not willing else "more than one"
-            raise HandlerNotAvailableException(f"There is {how_many} handler available for {resource.id}")
-        return willing[0]
-
-    @classmethod
-    def get_handlers(cls) -> dict[str, type[HandlerAPI[Any]]]:
-        """For each type the class that was registered last."""
-        return {name: list(known.values())[-1] for name, known in cls._providers.items()}
-
-    @classmethod
-    def get_providers(cls) -> Iterator[tuple[str, type[HandlerAPI[Any]]]]:
-        """All types with all their classes."""
-        for name, known in cls._providers.items():
-            for found in known.values():
-                yield name, found
-
-    @classmethod
-    def get_provider_class(cls, resource_type: str, name: str) -> type[HandlerAPI[Any]] | None:
-        """The class of a type that was registered under a name, else the last one."""
-        known = cls._providers.get(resource_type)
-        if not known:
-            return None
-        return known.get(name, list(known.values())[-1])
-
-    @classmethod
-    def reset(cls) -> None:
-        """Forgets all classes."""
-        cls._providers = {}
-
-    @classmethod
-    def close(cls) -> None:
-        """Nothing is kept open here."""
-
-
-def _instantiate(found: type[HandlerAPI[Any]], agent: AgentInstance, io: object) -> HandlerAPI[Any]:
-    return found(agent) if io is None else found(agent, io=io)
-
-
-def cache(
-    func: T_FUNC | None = None,
-    ignore: list[str] = [],
-    timeout: int | None = None,
-    for_version: bool | None = None,
-    cache_none: bool = True,
-    cacheNone: bool | None = None,
-    call_on_delete: Callable[[Any], None] | None = None,
-    evict_after_creation: float = 0.0,
-    evict_after_last_access: float = 0.0,
-) -> Any:
-    """Keeps what a method of a handler returns, for the same arguments, between operations of the agent.
-
-    :param ignore: arguments that do not matter.
-    :param timeout: seconds until a value is thrown away.
-    :param for_version: whether a value belongs to the version in the argument `version`, if there is one.
-    :param cache_none: whether None is kept, too. `cacheNone` is its old name.
-    :param call_on_delete: called with a value that is thrown away.
-    :param evict_after_creation: seconds until a value is thrown away.
-    :param evict_after_last_access: seconds without use until a value is thrown away.
-    """
-    keep_none = cache_none if cacheNone is None else cacheNone
-    ignored = frozenset(ignore)
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.cache
-        def signature() -> Any:
-            # Not before it is needed: `inspect` is slow to import, and hosts should start fast.
-            import inspect
-
-            return inspect.signature(function)
-
-        # By the function and not by the class of the handler: what is inherited is shared, what only has the same
-        # name is not.
-        name = f"{function.__module__}.{function.__qualname__}"
-
-        @functools.wraps(function)
-        def wrapper(self: HandlerAPI[Any], *args: Any, **kwargs: Any) -> Any:
-            bound = signature().bind(self, *args, **kwargs)
-            bound.apply_defaults()
-            arguments = dict(list(bound.arguments.items())[1:])
-            return self._orrery_cache_in_use().get_or_make(
-                name,
-                lambda: function(*bound.args, **bound.kwargs),
-                arguments,
-                ignore=ignored,
-                timeout=timeout,
-                for_version=for_version,
-                cache_none=keep_none,
-                call_on_delete=call_on_delete,
-                evict_after_creation=evict_after_creation,
-                evict_after_last_access=evict_after_last_access,
-            )
-
-        return wrapper
-
-    return decorate if func is None else decorate(func)
-
-
 class HandlerAPI(abc.ABC, Generic[TResource]):
-    """What an executor does with a handler. Those who write handlers derive from the classes below."""
+    """What an executor does with a handler. Those who write handlers derive from the classes below.
+
+    Methods that are nobody's business begin with `_orrery_`: handlers have private methods of their own, and call them
+    `_execute` or `_call`.
+    """
 
     def __init__(self, agent: AgentInstance, io: object = None) -> None:
         self._agent = agent
@@ -288,7 +130,9 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
         requires: Mapping[ResourceIdStr, const.ResourceState],
     ) -> None:
         """Executes the resource if what it requires has been deployed, and reloads it if that has changed."""
-        if not getattr(resource, "report_only", False) and self._orrery_wait_for_requires(ctx, resource, requires):
+        if not getattr(resource, "report_only", False) and self._orrery_wait_for_requires(
+            ctx, resource, requires
+        ):
             return
         self.execute(ctx, resource, dry_run=False)
         ctx._checkpoint()
@@ -376,7 +220,7 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
             from inmanta.protocol.endpoints import Client
 
             self._client = Client("agent")
-        return self._client  # type: ignore[no-any-return]
+        return self._client
 
     def _orrery_call(self, method: str, **arguments: Any) -> Any:
         from inmanta.protocol.endpoints import SyncClient
@@ -419,7 +263,9 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
             return
         import base64
 
-        result = self._orrery_call("upload_file", id=hash_id, content=base64.b64encode(content).decode("ascii"))
+        result = self._orrery_call(
+            "upload_file", id=hash_id, content=base64.b64encode(content).decode("ascii")
+        )
         if result.code != 200:
             raise Exception("Unable to upload file to the server.")
 

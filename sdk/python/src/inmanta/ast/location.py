@@ -193,3 +193,8 @@ class Namespace(Namespaced):
 
     def __repr__(self) -> str:
         return self.get_full_name()
+
+
+# Users know them from `inmanta.ast`, and messages of Python name the module of a class.
+for _public in (Location, Range, Locatable, LocatableString, Namespaced, Named, WithComment, Namespace):
+    _public.__module__ = "inmanta.ast"

@@ -45,17 +45,17 @@ class LogLine:
     @property
     def msg(self) -> str:
         """The text."""
-        return self._data["msg"]  # type: ignore[no-any-return]
+        return self._data["msg"]
 
     @property
     def args(self) -> list[Any]:
         """Always empty: values have names."""
-        return self._data["args"]  # type: ignore[no-any-return]
+        return self._data["args"]
 
     @property
     def kwargs(self) -> dict[str, Any]:
         """The values by name."""
-        return self._data["kwargs"]  # type: ignore[no-any-return]
+        return self._data["kwargs"]
 
     @property
     def log_level(self) -> const.LogLevel:
@@ -65,7 +65,7 @@ class LogLine:
     @property
     def timestamp(self) -> datetime.datetime:
         """When it was logged."""
-        return self._data["timestamp"]  # type: ignore[no-any-return]
+        return self._data["timestamp"]
 
     def to_dict(self) -> dict[str, Any]:
         """All of it."""

@@ -64,7 +64,7 @@ def datetime_iso_format(timestamp: datetime.datetime, *, tz_aware: bool = True) 
     return timestamp.isoformat(timespec="microseconds")
 
 
-def _without_times(o: object) -> Any:
+def _without_times(o: Any) -> Any:
     """One step towards JSON; raises TypeError for what has none."""
     if isinstance(o, enum.Enum):
         return o.name
@@ -77,7 +77,8 @@ def _without_times(o: object) -> Any:
     if callable(getattr(o, "to_dict", None)) and not isinstance(o, type):
         return o.to_dict()
     module = type(o).__module__
-    if module.startswith("pydantic") or "pydantic" in _modules_of_bases(type(o)):
+    kind: Any = type(o)
+    if module.startswith("pydantic") or "pydantic" in _modules_of_bases(kind):
         if hasattr(o, "get_secret_value"):
             return str(o)
         if hasattr(o, "model_dump"):
@@ -89,7 +90,7 @@ def _without_times(o: object) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _modules_of_bases(cls: type) -> frozenset[str]:
+def _modules_of_bases(cls: Any) -> frozenset[str]:
     return frozenset(base.__module__.split(".")[0] for base in cls.__mro__)
 
 

@@ -134,7 +134,7 @@ class DictPath(WildDictPath):
     def __add__(self, other: object) -> DictPath:
         if not isinstance(other, DictPath):
             return NotImplemented
-        return _join(ComposedPath, NullPath, [*self.get_path_sections(), *other.get_path_sections()])  # type: ignore[return-value]
+        return _join(ComposedPath, NullPath, [*self.get_path_sections(), *other.get_path_sections()])
 
     __hash__ = WildDictPath.__hash__
 
@@ -560,12 +560,12 @@ class NullPath(DictPath, WildNullPath):
 
 def to_path(inp: str) -> DictPath:
     """Reads a path without wildcards."""
-    return _read(inp, ComposedPath, NullPath)  # type: ignore[no-any-return]
+    return _read(inp, ComposedPath, NullPath)
 
 
 def to_wild_path(inp: str) -> WildDictPath:
     """Reads a path that may have wildcards."""
-    return _read(inp, WildComposedPath, WildNullPath)  # type: ignore[no-any-return]
+    return _read(inp, WildComposedPath, WildNullPath)
 
 
 def _read(inp: str, composed: Any, null: Any) -> Any:

@@ -122,12 +122,12 @@ class Exporting:
         if message.get("more"):
             return None
         listed, self._listed = self._listed, []
-        resources = self._resources(listed)
-        before = [{str(entry) for entry in resource.requires} for resource in resources]
-        by_id: ResourceDict = {resource.id: resource for resource in resources}
         exporter = self._host.exporter
-        exporter.resources = by_id
         try:
+            resources = self._resources(listed)
+            before = [{str(entry) for entry in resource.requires} for resource in resources]
+            by_id: ResourceDict = {resource.id: resource for resource in resources}
+            exporter.resources = by_id
             exporter.run_dependency_managers(self._host.manifest.managers, self._host.all_types(), by_id)
             after = [_required(resource) for resource in resources]
         except (Closed, WireError, KeyboardInterrupt):
@@ -175,7 +175,7 @@ class Exporting:
         return {"k": "exported", "error": None}
 
     def finalize(self, message: Message) -> Message:
-        errors = [str(error) for error in Finalizers.run(self._host.manifest.finalizers)]
+        errors = [f"Finalizer failed: {error}" for error in Finalizers.run(self._host.manifest.finalizers)]
         unknowns = [
             {
                 "resource": str(item.get("resource", "")),

@@ -42,6 +42,8 @@ from orrery_sdk.wire import Closed, Message, Wire, WireError
 def run(wire: Wire, session: Session) -> int:
     """Plays the role `compile` in a process of its own."""
     host = CompileHost(wire, session)
+    # Where people compile: code of modules names files as they are seen from there.
+    os.chdir(session.project)
     # Once for all calls: entering it for each would cost more than a short call.
     with contextlib.suppress(Closed), host.around():
         host.load()

@@ -41,7 +41,7 @@ class HostedAgent(AgentInstance):
         self.stopped = False
 
     @property
-    def eventloop(self) -> Any:  # type: ignore[override]
+    def eventloop(self) -> Any:
         """A loop that runs; started when somebody asks for it."""
         from orrery_sdk.loop import running_loop
 
@@ -185,7 +185,8 @@ def _dependency_state(state: str) -> const.ResourceState:
 def _close(ctx: OperationContext, handler: HandlerAPI[Any]) -> None:
     try:
         handler.close()
-    except Exception as error:
+    # What came of the operation is known by now; nothing that happens here changes it.
+    except BaseException as error:
         ctx._operation.log(
             logging.WARNING,
             f"The handler could not be closed (exception: {describe(error)})",

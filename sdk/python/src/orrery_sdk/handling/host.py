@@ -7,6 +7,7 @@ lines that have waited long enough and notices deadlines; each agent has its wor
 from __future__ import annotations
 
 import faulthandler
+import io
 import os
 import signal
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 from inmanta import references
 from inmanta.agent.handler import Commander
 from inmanta.config import Config
-from orrery_sdk import server
+from orrery_sdk import loop, server
 from orrery_sdk.handling.operation import Operation, current
 from orrery_sdk.handling.worker import Worker
 from orrery_sdk.session import Session
@@ -50,6 +51,7 @@ class HandlerHost:
         """Serves until the core says that it is enough, or is gone."""
         server.use_carrier(self._call_core)
         references._on_resolved = self._remember_secret
+        loop.checkpoint = _checkpoint
         problems = self._session.load()
         self._wire.send(
             {
@@ -137,6 +139,11 @@ class HandlerHost:
         with self._guard:
             return list(self._operations.values())
 
+    def _only_one(self) -> Operation | None:
+        """The one operation that there is. Who asks in a thread of a handler's own can only belong to that."""
+        active = self.active()
+        return active[0] if len(active) == 1 else None
+
     def _remember_secret(self, value: object) -> None:
         operation = current.get()
         # In a thread of a handler's own it is not known whose value it is.
@@ -146,7 +153,7 @@ class HandlerHost:
     # Calls of the core.
 
     def _call_core(self, method: str, arguments: dict[str, Any]) -> tuple[int, Any]:
-        operation = current.get()
+        operation = current.get() or self._only_one()
         pending = _Pending()
         with self._guard:
             if self._lost:
@@ -206,6 +213,13 @@ class HandlerHost:
         end = time.monotonic() + _FAREWELL_S
         for thread in self._threads():
             thread.join(max(0.0, end - time.monotonic()))
+
+
+def _checkpoint() -> None:
+    """Ends the operation of this thread if it is to end."""
+    operation = current.get()
+    if operation is not None:
+        operation.checkpoint()
 
 
 class _Pending:
@@ -297,7 +311,8 @@ def run(wire: Wire, session: Session) -> int:
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
         # What handlers print is logged as it comes, and never fails for want of a letter.
-        stream.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, errors="replace")
     # An interrupt at the terminal is for the core; it decides what becomes of its hosts. A function that does
     # nothing, and not "ignore", which programs that handlers start would inherit.
     signal.signal(signal.SIGINT, lambda *_: None)

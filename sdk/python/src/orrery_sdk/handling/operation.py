@@ -201,26 +201,25 @@ class OperationContext(HandlerContext):
         super().__init__(resource, dry_run=operation.kind == "dryrun")
         self._operation = operation
         self._changed_requires = operation.changed
-        self._logs = deque(maxlen=_KEPT_LINES)  # type: ignore[assignment]
+        self._last_lines: deque[tuple[int, str, dict[str, Any], float]] = deque(maxlen=_KEPT_LINES)
 
     @property
     def logs(self) -> list[data.LogLine]:
         """The last lines that were logged."""
-        return list(self._logs)
+        return [
+            data.LogLine(
+                level=level_name(level).upper(),
+                msg=text,
+                args=[],
+                kwargs=values,
+                timestamp=datetime.datetime.fromtimestamp(moment).astimezone(),
+            )
+            for level, text, values, moment in self._last_lines
+        ]
 
     def _checkpoint(self) -> None:
         self._operation.checkpoint()
 
     def _emit(self, level: int, text: str, values: dict[str, Any], moment: float, exc_info: bool) -> None:
         self._operation.log(level, text, values, moment)
-        self._logs.append(
-            data.LogLine(
-                level=(
-                    const.LogLevel(level) if level in const.INTEGER_AS_LOG_LEVEL else const.LogLevel.INFO
-                ).name,
-                msg=text,
-                args=[],
-                kwargs=values,
-                timestamp=datetime.datetime.fromtimestamp(moment).astimezone(),
-            )
-        )
+        self._last_lines.append((level, text, values, moment))

@@ -21,7 +21,7 @@ def get_io(cache: AgentCache | None, uri: str, version: int = 0) -> IOBase:
     """The object for an address; kept in the cache, if there is one, until it has not been used for a while."""
     if cache is None:
         return _open(uri)
-    return cache.get_or_make(  # type: ignore[no-any-return]
+    return cache.get_or_make(
         "inmanta.agent.io.get_io",
         lambda: _open(uri),
         {"uri": uri},

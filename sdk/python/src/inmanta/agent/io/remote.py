@@ -135,7 +135,7 @@ class SshIO(local.IOBase):
 
     def hash_file(self, path: str) -> str:
         """The SHA-1 of the content of a file."""
-        return self._call("hash_file", path)  # type: ignore[no-any-return]
+        return self._call("hash_file", path)
 
     def run(
         self,
@@ -146,19 +146,19 @@ class SshIO(local.IOBase):
         timeout: float | None = None,
     ) -> tuple[str, str, int]:
         """Runs a program there."""
-        return tuple(self._call("run", command, arguments, env, cwd, timeout))  # type: ignore[return-value]
+        return tuple(self._call("run", command, arguments, env, cwd, timeout))
 
     def read_binary(self, path: str) -> bytes:
         """The content of a file."""
-        return self._call("read_binary", path)  # type: ignore[no-any-return]
+        return self._call("read_binary", path)
 
     def file_exists(self, path: str) -> bool:
         """Whether there is something, even a link that leads nowhere."""
-        return self._call("file_exists", path)  # type: ignore[no-any-return]
+        return self._call("file_exists", path)
 
     def readlink(self, path: str) -> str:
         """Where a link leads."""
-        return self._call("readlink", path)  # type: ignore[no-any-return]
+        return self._call("readlink", path)
 
     def symlink(self, source: str, target: str) -> None:
         """Makes a link `target` that leads to `source`."""
@@ -166,11 +166,11 @@ class SshIO(local.IOBase):
 
     def is_symlink(self, path: str) -> bool:
         """Whether it is a link; it has to exist."""
-        return self._call("is_symlink", path)  # type: ignore[no-any-return]
+        return self._call("is_symlink", path)
 
     def file_stat(self, path: str) -> dict[str, int | str]:
         """Owner, group and permissions."""
-        return self._call("file_stat", path)  # type: ignore[no-any-return]
+        return self._call("file_stat", path)
 
     def remove(self, path: str) -> None:
         """Removes a file."""
@@ -229,7 +229,11 @@ def _shut(value: Any) -> Any:
 
 def _drain(process: subprocess.Popen[bytes]) -> None:
     assert process.stderr is not None
-    while process.stderr.read(4096):
+    try:
+        while process.stderr.read(4096):
+            pass
+    except (OSError, ValueError):
+        # It was closed in the meantime.
         pass
 
 

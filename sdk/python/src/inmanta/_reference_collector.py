@@ -1,0 +1,110 @@
+"""Finds the references in the fields of resources; modules import the names from `inmanta.resources`."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from inmanta import references
+from inmanta.execute.util import Unknown
+from orrery_sdk import destination
+
+if TYPE_CHECKING:
+    from inmanta.resources import Resource
+
+
+class ReferenceSubCollector:
+    """Walks a value, and takes the references out of it."""
+
+    __module__ = "inmanta.resources"
+
+    def __init__(self) -> None:
+        self.references: dict[uuid.UUID, references.ReferenceModel] = {}
+
+    def collect_reference(self, value: object) -> None:
+        """Notes a reference, and those that it needs."""
+        reference = references.unwrap_reference(value)
+        if reference is None:
+            return
+        model = reference.serialize()
+        if model.id in self.references:
+            return
+        self.references[model.id] = model
+        for argument in reference.arguments.values():
+            ReferenceSubCollector.collect_references(_Nested(self), argument, "")
+
+    def add_reference(self, path: str, reference: references.Reference[Any]) -> None:
+        """Called for each reference with the path at which it stands."""
+        self.collect_reference(reference)
+
+    def collect_references(self, value: object, path: str) -> object:
+        """A plain copy of a value, with null in the places of references."""
+        if value is None or isinstance(value, str | int | float | bool):
+            return value
+        reference = references.unwrap_reference(value)
+        if reference is not None:
+            self.add_reference(path, reference)
+            return None
+        if isinstance(value, dict | list | tuple):
+            return self._collect_items(value, path)
+        if isinstance(value, Unknown):
+            raise TypeError(f"{value!r} in resource is not JSON serializable at path {path}")
+        from inmanta.execute.proxy import DictProxy, DynamicProxy, SequenceProxy
+
+        if isinstance(value, DictProxy | SequenceProxy):
+            return self._collect_items(value, path)
+        if isinstance(value, DynamicProxy):
+            raise TypeError(f"{value!r} in resource is not JSON serializable at path {path}")
+        return value
+
+    def _collect_items(self, value: Any, path: str) -> object:
+        if isinstance(value, Mapping):
+            for key in value:
+                if not isinstance(key, str):
+                    raise TypeError(
+                        f"the key {key!r} of a dict in a resource is not a string, at path {path}"
+                    )
+            return {
+                key: self.collect_references(item, destination.dict_item(path, key))
+                for key, item in value.items()
+            }
+        return [
+            self.collect_references(item, destination.list_item(path, position))
+            for position, item in enumerate(value)
+        ]
+
+    def get_references_sorted(self) -> list[references.ReferenceModel]:
+        """What was found, by id."""
+        return [self.references[key] for key in sorted(self.references)]
+
+
+class _Nested(ReferenceSubCollector):
+    """Looks for references in the arguments of one, wherever they stand."""
+
+    def __init__(self, owner: ReferenceSubCollector) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def add_reference(self, path: str, reference: references.Reference[Any]) -> None:
+        self.owner.collect_reference(reference)
+
+
+class ReferenceCollector(ReferenceSubCollector):
+    """Takes the references out of the fields of a resource, and notes where their values go."""
+
+    __module__ = "inmanta.resources"
+
+    def __init__(self, resource: Resource) -> None:
+        super().__init__()
+        self.resource = resource
+        self.mutators: list[references.MutatorModel] = []
+
+    def add_reference(self, path: str, reference: references.Reference[Any]) -> None:
+        """Notes the reference and that its value goes to this path."""
+        self.collect_reference(reference)
+        self.mutators.append(references.ReplaceValue(self.resource, reference, path).serialize())
+
+    def get_mutators_sorted(self) -> list[references.MutatorModel]:
+        """What puts the values in place, by id."""
+        return sorted(self.mutators, key=lambda mutator: mutator.get_id())
