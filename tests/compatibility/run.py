@@ -155,6 +155,22 @@ class Machine:
         return read_report(report.read_text())
 
 
+    def new_module(self) -> str | None:
+        """Writes a module, installs it and runs its tests; answers what went wrong."""
+        directory = self.work / "new_module"
+        shutil.rmtree(directory, ignore_errors=True)
+        steps = [
+            (self.work, [self.orrery, "module", "new", "new_module"]),
+            (directory, [self.orrery, "modules", "install"]),
+            (directory, [directory / ".venv/bin/pytest", "-q"]),
+        ]
+        for place, command in steps:
+            done = subprocess.run(command, cwd=place, env=self.environment(), capture_output=True, text=True)
+            if done.returncode != 0:
+                return done.stdout + done.stderr
+        return None
+
+
 def normal(name: str) -> str:
     return name.lower().replace("-", "_").replace(".", "_")
 
@@ -175,17 +191,26 @@ def restore_layout(source: pathlib.Path, module: str) -> None:
 def read_report(text: str) -> Suite:
     """Counts what a report of pytest says."""
     suite = Suite()
+    uncollected = 0
     for case in ElementTree.fromstring(text).iter("testcase"):
-        kinds = {child.tag for child in case}
-        if kinds & {"failure", "error"}:
+        reasons = [child for child in case if child.tag in ("failure", "error")]
+        if reasons:
             suite.failed += 1
-            reason = next(child for child in case if child.tag in ("failure", "error"))
-            message = (reason.get("message") or "").splitlines()
-            suite.failures.append(f"{case.get('name')}: {message[0] if message else 'no message'}")
-        elif "skipped" in kinds:
+            message = (reasons[0].get("message") or "").splitlines()
+            first = message[0] if message else "no message"
+            if first == "collection failure":
+                uncollected += 1
+                # The message says nothing; what was raised stands behind the last `E`.
+                raised = [line[1:].strip() for line in (reasons[0].text or "").splitlines() if line.startswith("E ")]
+                first = raised[-1] if raised else first
+            suite.failures.append(f"{case.get('name')}: {first}")
+        elif any(child.tag == "skipped" for child in case):
             suite.skipped += 1
         else:
             suite.passed += 1
+    if suite.failed and suite.failed == uncollected and not suite.passed:
+        causes = {failure.split(": ", 1)[1] for failure in suite.failures}
+        suite.problem = "; ".join(sorted(causes))
     return suite
 
 
@@ -272,6 +297,11 @@ def main() -> int:
         suites = set()
     machine = Machine(options.orrery, options.work)
     results = []
+    bad = []
+    if options.module is None and not options.no_suites:
+        problem = machine.new_module()
+        say(f"a new module: {problem or 'its tests pass'}")
+        bad += ["a new module"] if problem else []
     for group in published.GROUPS:
         if group.needs_licence and not options.accept_config_licence:
             say(f"{group.name}: left out; --accept-config-licence includes it")
@@ -282,7 +312,7 @@ def main() -> int:
     print(table(results))
     if options.write:
         write_into(options.write, table(results))
-    bad = [result.module.name for result in results if not result.is_good]
+    bad += [result.module.name for result in results if not result.is_good]
     say(f"{len(results)} modules in {time.monotonic() - started:.0f} s; not as wanted: {', '.join(bad) or 'none'}")
     return 1 if bad or not results else 0
 

@@ -22,6 +22,12 @@ class Reports(unittest.TestCase):
         self.assertEqual(suite.failures, ["bad: first line", "broken: no message"])
         self.assertEqual(run.in_words(suite), "1 of 4 pass, 1 skipped")
 
+    def test_what_cannot_be_collected_is_a_problem_and_no_failure(self):
+        cause = "E   ModuleNotFoundError: No module named 'helper'"
+        report = f'<s><testcase name="t"><error message="collection failure">x&#10;{cause}</error></testcase></s>'
+        suite = run.read_report(report)
+        self.assertEqual(run.in_words(suite), "do not run: ModuleNotFoundError: No module named 'helper'")
+
     def test_too_few_passing_tests_are_not_good(self):
         module = published.Module("m", "1", tests_min=2)
         result = run.Result(module, "g", compiled=True, suite=run.read_report(REPORT))

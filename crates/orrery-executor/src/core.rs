@@ -62,7 +62,7 @@ pub(crate) struct Core {
     discard: bool,
     pub(crate) writes: Vec<Write>,
     /// Among them is more than that something was found as it was.
-    pub(crate) pressing: bool,
+    pressing: bool,
     pub(crate) writer: WriterState,
     pub(crate) dry_run: DryRun,
     pub(crate) wake_at: Option<Timestamp>,
@@ -229,7 +229,6 @@ impl Core {
         match self.writer {
             WriterState::Waits => !self.writes.is_empty() && (self.pressing || enough),
             WriterState::Gathers => enough,
-            WriterState::GathersQuietly => self.pressing || enough,
             WriterState::Writes => false,
         }
     }
@@ -345,17 +344,19 @@ impl Core {
             .collect()
     }
 
-    /// Requirements that send events and changed something after the dependent last ended well.
+    /// Requirements that send events and changed something after the dependent last ended well. For one that never
+    /// did, whatever is known to have changed is news: a command that only runs for changes runs when its file is
+    /// made.
     fn changed_since(
         &self,
         dependencies: &[Dependency],
         last_success: Option<Timestamp>,
     ) -> Vec<ResourceId> {
-        let Some(last_success) = last_success else { return Vec::new() };
+        let is_news = |at| last_success.is_none_or(|last_success| at > last_success);
         dependencies
             .iter()
             .map(|dependency| dependency.resource)
-            .filter(|&index| self.entry(index).changed_at.is_some_and(|at| at > last_success))
+            .filter(|&index| self.entry(index).changed_at.is_some_and(is_news))
             .filter(|&index| self.scheduler.flags(index).is_some_and(|flags| flags.send_event))
             .filter_map(|index| self.scheduler.id(index).cloned())
             .collect()
@@ -386,7 +387,7 @@ impl Core {
 
     /// A worker is done with a job.
     pub(crate) fn job_ended(&mut self, job: Job, performed: Performed) {
-        let Performed { mut outcome, announced } = performed;
+        let Performed { mut outcome, announced, repeated } = performed;
         let now = self.now();
         if self.underway.remove(&job.task).is_none() {
             // It was given up before.
@@ -415,7 +416,7 @@ impl Core {
             self.tally.add(outcome.status, outcome.change.kind);
             TaskResult::Finished(outcome.status)
         };
-        let unclear = announced && outcome.status != OutcomeStatus::Deployed;
+        let unclear = announced && (repeated || outcome.status != OutcomeStatus::Deployed);
         if (unclear || outcome.change.kind != ChangeKind::NoChange)
             && let Some(index) = self.index_at(job.position)
         {

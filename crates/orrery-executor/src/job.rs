@@ -69,11 +69,13 @@ pub(crate) struct Performed {
     pub(crate) outcome: Outcome,
     /// A change was announced; if the run did not end well, nobody knows how far it came.
     pub(crate) announced: bool,
+    /// A part of the run was lost and repeated; nobody knows what it had changed.
+    pub(crate) repeated: bool,
 }
 
 impl From<Outcome> for Performed {
     fn from(outcome: Outcome) -> Self {
-        Performed { outcome, announced: false }
+        Performed { outcome, announced: false, repeated: false }
     }
 }
 
@@ -150,7 +152,7 @@ pub(crate) fn perform(
             context.finish(OutcomeStatus::Failed, Change::default())
         }
     };
-    Performed { outcome, announced: announced.get() }
+    Performed { outcome, announced: announced.get(), repeated: context.was_repeated() }
 }
 
 /// Notes in the store that a change begins. Durable when this returns.

@@ -18,9 +18,6 @@ pub(crate) const BATCH: usize = 2_000;
 /// How long results gather otherwise, so that one sync to the disk serves many of them.
 const GATHER_FOR: Duration = Duration::from_millis(20);
 
-/// How long results that only say that all is as it was gather: who loses them looks again.
-const GATHER_QUIETLY_FOR: Duration = Duration::from_millis(200);
-
 /// What the writer does at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriterState {
@@ -28,8 +25,6 @@ pub(crate) enum WriterState {
     Waits,
     /// There is something; it waits for more.
     Gathers,
-    /// The same, and nothing of it is pressing.
-    GathersQuietly,
     Writes,
 }
 
@@ -72,15 +67,10 @@ pub(crate) fn run(shared: &Arc<Shared>, store: &dyn Store, lease: &Lease, target
             if core.writes.is_empty() {
                 return;
             }
-            let since = Instant::now();
+            core.writer = WriterState::Gathers;
+            let until = Instant::now() + GATHER_FOR;
             while core.writes.len() < BATCH && !core.closed && !core.scheduler.is_idle() {
-                let (state, time) = if core.pressing {
-                    (WriterState::Gathers, GATHER_FOR)
-                } else {
-                    (WriterState::GathersQuietly, GATHER_QUIETLY_FOR)
-                };
-                core.writer = state;
-                let left = time.saturating_sub(since.elapsed());
+                let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     break;
                 }

@@ -108,6 +108,7 @@ pub struct Context<'a> {
     run: Run<'a>,
     standing: Standing<'a>,
     announcement: Option<Announcement<'a>>,
+    repeated: bool,
     log: Vec<LogLine>,
     facts: Vec<Fact>,
 }
@@ -116,7 +117,8 @@ impl<'a> Context<'a> {
     pub fn new(id: &'a ResourceId, surroundings: &'a Surroundings<'a>, run: Run<'a>) -> Self {
         let standing = Standing { version: VersionNumber(0), requires: &[], reason: &"" };
         let (log, facts) = (Vec::new(), Vec::new());
-        Context { id, surroundings, run, standing, announcement: None, log, facts }
+        let (announcement, repeated) = (None, false);
+        Context { id, surroundings, run, standing, announcement, repeated, log, facts }
     }
 
     /// Says where the resource stands.
@@ -139,6 +141,16 @@ impl<'a> Context<'a> {
     /// If it cannot be noted.
     pub fn announce_change(&self) -> Result<(), HandlerError> {
         self.announcement.map_or(Ok(()), |announcement| (announcement.0)())
+    }
+
+    /// Says that a part of this run was lost and is repeated: it may have changed something that the end of the run
+    /// does not know of.
+    pub fn note_repetition(&mut self) {
+        self.repeated = true;
+    }
+
+    pub fn was_repeated(&self) -> bool {
+        self.repeated
     }
 
     pub fn id(&self) -> &'a ResourceId {

@@ -207,12 +207,27 @@ impl Drop for HostProcess {
     }
 }
 
+/// Signals that end processes, by the names that people know.
+const SIGNALS: [(Signal, &str); 11] = [
+    (Signal::HUP, "SIGHUP"),
+    (Signal::INT, "SIGINT"),
+    (Signal::QUIT, "SIGQUIT"),
+    (Signal::ILL, "SIGILL"),
+    (Signal::ABORT, "SIGABRT"),
+    (Signal::BUS, "SIGBUS"),
+    (Signal::FPE, "SIGFPE"),
+    (Signal::KILL, "SIGKILL"),
+    (Signal::SEGV, "SIGSEGV"),
+    (Signal::PIPE, "SIGPIPE"),
+    (Signal::TERM, "SIGTERM"),
+];
+
 /// How a process ended, for people.
 pub fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("it ended with the exit status {code}"),
-        (None, Some(signal)) => match Signal::from_named_raw(signal) {
-            Some(name) => format!("it was ended by the signal {signal} ({name:?})"),
+        (None, Some(signal)) => match SIGNALS.iter().find(|(known, _)| known.as_raw() == signal) {
+            Some((_, name)) => format!("it was ended by the signal {signal} ({name})"),
             None => format!("it was ended by the signal {signal}"),
         },
         (None, None) => "it ended in an unknown way".to_owned(),

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 mod files {
     include!(concat!(env!("OUT_DIR"), "/sdk_files.rs"));
@@ -10,6 +11,9 @@ mod files {
 
 /// Names a directory to be used instead, for those who work on the SDK.
 pub const OVERRIDE: &str = "ORRERY_SDK";
+
+/// How long the files of another version are kept, since its processes may still run.
+const KEPT: Duration = Duration::from_secs(90 * 86_400);
 
 #[derive(Debug, thiserror::Error)]
 pub enum SdkError {
@@ -87,10 +91,23 @@ fn unpack(parent: &Path, name: &str, files: &[(&str, &[u8])]) -> Result<PathBuf,
     }
     if is_complete(&path, files) {
         let _ = std::fs::remove_dir_all(&fresh);
+        remove_old(parent, &path);
         return Ok(path);
     }
     let _ = std::fs::remove_dir_all(&fresh);
     Err(failed(moved.err().unwrap_or_else(|| io::Error::other("files are missing afterwards"))))
+}
+
+/// Removes what older programs unpacked, long before this one. What cannot be removed stays.
+fn remove_old(parent: &Path, fresh: &Path) {
+    let made = |path: &Path| std::fs::metadata(path).and_then(|found| found.modified());
+    let (Ok(now), Ok(entries)) = (made(fresh), std::fs::read_dir(parent)) else { return };
+    for entry in entries.flatten() {
+        let age = made(&entry.path()).ok().and_then(|made| now.duration_since(made).ok());
+        if age.is_some_and(|age| age > KEPT) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Whether all files are there in full length. Their contents never change, since the directory is named by them.
@@ -138,6 +155,29 @@ mod tests {
         assert_eq!(std::fs::read(path.join("d")).unwrap(), b"d");
         assert!(path.join("a/b/c.py").exists());
         assert_eq!(entries(&parent), 1);
+    }
+
+    #[test]
+    fn what_older_programs_left_is_removed_in_the_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let parent = dir.path().to_owned();
+        let (old, recent) = (parent.join("0a"), parent.join("0b"));
+        [&old, &recent].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        let made = std::fs::metadata(&old).unwrap().modified().unwrap();
+        let aged = std::fs::File::open(&old).unwrap();
+        aged.set_times(std::fs::FileTimes::new().set_modified(made - 2 * KEPT)).unwrap();
+        unpack(&parent, "1f", FILES).unwrap();
+        assert!(!old.exists() && recent.exists());
+    }
+
+    #[test]
+    fn the_sdk_is_in_the_program() {
+        let names: Vec<&str> = files::FILES.iter().map(|(name, _)| *name).collect();
+        for name in ["orrery_sdk/__main__.py", "inmanta/__init__.py", "inmanta/resources.py"] {
+            assert!(names.contains(&name), "{name} is missing");
+        }
+        assert!(names.iter().all(|name| !name.contains("__pycache__")));
+        assert_eq!(files::HASH.len(), 24);
     }
 
     #[test]

@@ -339,6 +339,33 @@ mod tests {
         assert_eq!(found[1], r#"{"k":"shutdown"}"#);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_within_the_limits(bytes in "(\\PC|[\\[\\]{}\\\\\"k:, \n]){0,60}", garbage in proptest::collection::vec(0u8.., 0..40)) {
+            for input in [bytes.as_bytes(), &garbage, &[bytes.as_bytes(), &garbage].concat()] {
+                for line in lines(input).0 {
+                    proptest::prop_assert!(!line.contains('\n'));
+                    // What is found fast is what is found slowly.
+                    if let Some(fast) = first_member(line.as_bytes())
+                        && let Ok(serde_json::Value::Object(object)) = parse(line.as_bytes())
+                        && line.matches("\"k").count() == 1
+                    {
+                        proptest::prop_assert_eq!(object["k"].as_str(), Some(fast));
+                    }
+                    let _ = kind(line.as_bytes());
+                }
+            }
+        }
+
+        #[test]
+        fn the_depth_is_what_it_is(depth in 1usize..600, text in "[\\[{\\\\\"]{0,300}") {
+            let text = serde_json::Value::from(text).to_string();
+            let line = format!("{}{text}{}\n", "[".repeat(depth), "]".repeat(depth));
+            let read = lines(line.as_bytes());
+            proptest::prop_assert_eq!(read.0.len() == 1, depth <= DEPTH_MAX);
+        }
+    }
+
     #[test]
     fn reading_goes_on_after_a_pause() {
         struct Slow(Vec<io::Result<&'static [u8]>>);

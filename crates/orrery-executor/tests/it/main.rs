@@ -2,9 +2,14 @@
 
 mod world;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use orrery_model::{ChangeKind, LogLevel, OutcomeStatus, Status};
+use orrery_handlers::{Context, Handler, HandlerError};
+use orrery_model::{
+    Attributes, Change, ChangeKind, Fact, LogLevel, Outcome, OutcomeStatus, ResourceId, Status,
+};
 use orrery_scheduler::{Event, Filter};
 use orrery_store::Store;
 use world::{World, file, scripted};
@@ -205,6 +210,50 @@ fn a_change_that_was_interrupted_is_told_to_those_that_reload() {
     assert!(world.actions("config").iter().any(|action| action.outcome.is_none()));
     world.deploy(&resources);
     assert_eq!((reloads(), world.status("config")), (1, Status::Deployed));
+}
+
+/// Finds nothing to change, but for one run of which a part was lost.
+struct Repeated(AtomicBool);
+
+impl Handler for Repeated {
+    fn run(&self, _: &Attributes, context: &mut Context<'_>) -> Outcome {
+        context.announce_change().unwrap();
+        if self.0.swap(false, Ordering::Relaxed) {
+            context.note_repetition();
+        }
+        context.finish(OutcomeStatus::Deployed, Change::default())
+    }
+
+    fn facts(&self, _: &Attributes, _: &mut Context<'_>) -> Result<Vec<Fact>, HandlerError> {
+        Ok(Vec::new())
+    }
+
+    fn watched_path<'i>(&self, _: &'i ResourceId) -> Option<&'i str> {
+        None
+    }
+}
+
+#[test]
+fn what_a_lost_part_of_a_run_may_have_changed_is_told_to_those_that_reload() {
+    let mut world = World::new();
+    let handler = Arc::new(Repeated(AtomicBool::new(false)));
+    world.registry.serve("test::Repeated".to_owned(), Arc::clone(&handler) as _);
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let mut config = world::resource("test::Repeated", "config", "{}", &[]);
+    config.flags.send_event = true;
+    let reload = format!("sh -c 'echo reloaded >> {}'", log.display());
+    let run = world::command(&reload, r#"{"reload_only":true}"#, &[&config]);
+    let resources = [config, run];
+    let reloads = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
+    world.deploy(&resources);
+    world.deploy(&resources);
+    assert_eq!(reloads(), 0);
+    handler.0.store(true, Ordering::Relaxed);
+    world.deploy(&resources);
+    assert_eq!(reloads(), 1);
+    world.deploy(&resources);
+    assert_eq!(reloads(), 1);
 }
 
 #[test]

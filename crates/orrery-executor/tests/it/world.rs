@@ -19,6 +19,7 @@ pub(crate) struct World {
     pub(crate) store: Arc<SqliteStore>,
     pub(crate) environment: EnvironmentKey,
     pub(crate) settings: Settings,
+    pub(crate) registry: Registry,
 }
 
 /// What a deploy came to.
@@ -42,12 +43,12 @@ impl World {
             cancel_time_max: Duration::from_millis(500),
             ..Settings::default()
         };
-        World { store, environment, settings }
+        World { store, environment, settings, registry: Registry::native() }
     }
 
     fn setup(&self, keeper: Option<Keeper>) -> Setup {
         Setup {
-            registry: Arc::new(Registry::native()),
+            registry: Arc::new(self.registry.clone()),
             targets: Arc::new(LocalTargets::new(LocalTarget::new(Durability::None))),
             contents: Arc::new(NoContents),
             settings: self.settings.clone(),

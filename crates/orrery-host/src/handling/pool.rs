@@ -274,6 +274,7 @@ impl HandlerHosts {
     fn log_loss(&self, context: &mut Context<'_>, loss: &Loss, what: &str) {
         let message = format!("its process was lost: {}; {what}", loss.lost.reason);
         context.log(LogLevel::Info, message, [("operations", Value::from(loss.in_flight))]);
+        context.note_repetition();
     }
 
     /// Does an operation in a process of its own.

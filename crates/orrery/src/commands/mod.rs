@@ -9,8 +9,8 @@ mod modules;
 mod new;
 mod parse;
 mod report;
-mod serve;
 mod sdk;
+mod serve;
 
 use crate::Exit;
 use crate::cli::{Cli, Command};

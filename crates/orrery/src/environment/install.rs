@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use orrery_compiler::project::PipSettings;
 
-use super::error::python_of;
 use super::helper::{self, Contents, Package};
 use super::interpreters::{Interpreter, Places};
 use super::note::{self, Note};
-use super::pip::{self, Event, Listener, Pip, Planned, normal_name};
+use super::pip::{self, Event, Listener, Pip, normal_name};
+use super::prepare::{Part, Prepared};
 use super::stand_ins::{self, StandIns};
-use super::{Error, is_environment, python_version, requirements, swap};
+use super::{Error, is_environment, python_version, swap};
 
 /// What is asked for.
 #[derive(Debug, Default)]
@@ -89,8 +89,11 @@ pub(crate) fn install(request: &Request, listener: Listener<'_>) -> Result<Outco
             return Ok(Outcome::unchanged(place, python));
         }
         let made = note.as_ref().is_some_and(Note::is_own);
+        let only_sdk = request.upgrade == Upgrade::Nothing
+            && note.is_some_and(|note| note.is_current_but_for_the_sdk(&inputs, &place));
+        let part = if only_sdk { Part::Sdk } else { Part::Everything };
         let opened = Opened::new(&place)?;
-        let filled = fill(request, &place, listener);
+        let filled = fill(request, part, &place, listener);
         if filled.is_err() {
             opened.restore();
         }
@@ -122,7 +125,7 @@ fn build(
         fs::create_dir_all(parent).map_err(Error::system(format!("make {}", parent.display())))?;
     }
     let built = swap::make(interpreter, &new)
-        .and_then(|()| fill(request, &new, listener))
+        .and_then(|()| fill(request, Part::Everything, &new, listener))
         .and_then(|outcome| finish(&new, place, inputs, &outcome.packages, true).map(|()| outcome))
         .and_then(|outcome| swap::into_place(&new, place).map(|()| outcome));
     match built {
@@ -147,7 +150,12 @@ fn check_python(request: &Request, place: &Path) -> Result<(), Error> {
 }
 
 /// Installs into an environment what is asked for.
-fn fill(request: &Request, environment: &Path, listener: Listener<'_>) -> Result<Outcome, Error> {
+fn fill(
+    request: &Request,
+    part: Part,
+    environment: &Path,
+    listener: Listener<'_>,
+) -> Result<Outcome, Error> {
     let before = helper::inspect(environment)?;
     if let Some(package) = stand_ins::real_core(&before.packages) {
         return Err(Error::RealCore { dir: environment.to_owned(), package });
@@ -157,7 +165,7 @@ fn fill(request: &Request, environment: &Path, listener: Listener<'_>) -> Result
     }
     let scratch = tempfile::tempdir().map_err(Error::system("make a temporary directory"))?;
     let pip = Pip { environment, directory: &request.directory };
-    let prepared = Prepared::new(request, environment, scratch.path())?;
+    let prepared = Prepared::new(request, part, environment, scratch.path())?;
     let plan = prepared.plan(&pip, &before, listener)?;
     if let Some(package) = stand_ins::real_core_in_plan(&plan) {
         return Err(Error::RealCore { dir: environment.to_owned(), package });
@@ -188,132 +196,6 @@ fn fill(request: &Request, environment: &Path, listener: Listener<'_>) -> Result
         packages: after.packages,
         warnings,
     })
-}
-
-/// Arguments for pip, and the wheels that they refer to.
-struct Prepared<'r> {
-    request: &'r Request,
-    environment: &'r Path,
-    scratch: &'r Path,
-    wheels: PathBuf,
-    /// Where packages are looked for, besides what pip is configured for.
-    sources: Vec<String>,
-    wanted: Vec<String>,
-    constraints: Vec<String>,
-}
-
-impl<'r> Prepared<'r> {
-    fn new(request: &'r Request, environment: &'r Path, scratch: &'r Path) -> Result<Self, Error> {
-        let wheels = scratch.join("wheels");
-        fs::create_dir(&wheels).map_err(Error::system("make a temporary directory"))?;
-        let mut sources = vec!["--find-links".to_owned(), wheels.display().to_string()];
-        if let Some(url) = &request.pip.index_url {
-            sources.extend(["--index-url".into(), url.clone()]);
-        }
-        for url in &request.pip.extra_index_url {
-            sources.extend(["--extra-index-url".into(), url.clone()]);
-        }
-        if request.pip.pre {
-            sources.push("--pre".into());
-        }
-        let mut prepared = Prepared {
-            request,
-            environment,
-            scratch,
-            wheels,
-            sources,
-            wanted: Vec::new(),
-            constraints: Vec::new(),
-        };
-        prepared.want()?;
-        Ok(prepared)
-    }
-
-    fn want(&mut self) -> Result<(), Error> {
-        let request = self.request;
-        let everything = match &request.upgrade {
-            Upgrade::Nothing => true,
-            Upgrade::All => {
-                let eager = ["--upgrade", "--upgrade-strategy", "eager"];
-                self.wanted.extend(eager.map(str::to_owned));
-                true
-            }
-            Upgrade::Only(packages) => {
-                self.wanted.push("--upgrade".into());
-                self.wanted.extend(packages.iter().cloned());
-                self.constraints.extend(requirements::as_constraints(&request.files));
-                self.constraints.extend(request.requirements.iter().cloned());
-                false
-            }
-        };
-        if everything {
-            for file in &request.files {
-                self.wanted.extend(["--requirement".into(), file.display().to_string()]);
-            }
-            self.wanted.extend(request.requirements.iter().cloned());
-            if let Some(dir) = &request.editable {
-                self.wanted.extend(["--editable".into(), dir.display().to_string()]);
-            }
-        }
-        if let Some(dir) = &request.sdk {
-            let wheel = helper::sdk_wheel(&python_of(self.environment), dir, &self.wheels)?;
-            self.wanted.push(format!("{}=={}", wheel.name, wheel.version));
-        }
-        Ok(())
-    }
-
-    /// Has pip work out what is to be installed; once more with other stand-ins, if those do not fit what
-    /// the modules ask for.
-    fn plan(
-        &self,
-        pip: &Pip<'_>,
-        before: &Contents,
-        listener: Listener<'_>,
-    ) -> Result<Vec<Planned>, Error> {
-        if !self.asks_for_anything() {
-            return Ok(Vec::new());
-        }
-        listener(Event::Step("working out what to install".into()));
-        let keep = self.request.upgrade == Upgrade::Nothing;
-        let mut chosen =
-            if keep { StandIns::installed(&before.packages) } else { StandIns::newest() };
-        // Twice: what one conflict names may hide what another one would.
-        for _ in 0..2 {
-            match self.plan_with(&chosen, pip, listener) {
-                Err(Error::Conflict { said }) => {
-                    match chosen.for_conflict(self.environment, &said)? {
-                        Some(other) => chosen = other,
-                        None => return Err(Error::Conflict { said }),
-                    }
-                }
-                other => return other,
-            }
-            listener(Event::Step(
-                "these modules want an older generation: trying once more".into(),
-            ));
-        }
-        self.plan_with(&chosen, pip, listener)
-    }
-
-    fn plan_with(
-        &self,
-        chosen: &StandIns,
-        pip: &Pip<'_>,
-        listener: Listener<'_>,
-    ) -> Result<Vec<Planned>, Error> {
-        chosen.write(self.environment, &self.wheels)?;
-        let mut constraints = chosen.constraints();
-        constraints.extend(self.constraints.iter().cloned());
-        let file = pip::write_lines(&self.scratch.join("constraints.txt"), &constraints)?;
-        let mut arguments = self.sources.clone();
-        arguments.extend(["--constraint".into(), file.display().to_string()]);
-        arguments.extend(self.wanted.iter().cloned());
-        pip.plan(&arguments, self.scratch, listener)
-    }
-
-    fn asks_for_anything(&self) -> bool {
-        self.wanted.iter().any(|argument| !argument.starts_with("--") && argument != "eager")
-    }
 }
 
 impl Outcome {

@@ -74,11 +74,15 @@ impl Places {
                 let exact = |found: &Interpreter| {
                     found.version == wanted || found.version.starts_with(&format!("{wanted}."))
                 };
-                let found = self.candidates(minor).into_iter().filter_map(|path| probe(&path).ok());
-                return found
-                    .into_iter()
-                    .find(exact)
-                    .ok_or_else(|| unusable("no such version was found".into()));
+                let mut reason = "no such version was found".to_owned();
+                for path in self.candidates(minor) {
+                    match probe(&path) {
+                        Ok(found) if exact(&found) => return Ok(found),
+                        Ok(_) => {}
+                        Err(why) => reason = why,
+                    }
+                }
+                return Err(unusable(reason));
             }
         }
         let path = if wanted.contains('/') {
@@ -172,6 +176,7 @@ mod tests {
     fn the_reason_is_told_why_one_is_refused() {
         let (scratch, places) = machine(&[
             ("one/python3", "echo 3.9.1"),
+            ("one/python3.10", "echo 3.10.1"),
             ("one/broken", "echo 'no module named ensurepip' >&2; exit 1"),
         ]);
         assert!(matches!(places.find(None), Err(Error::NoPython)));
@@ -182,6 +187,7 @@ mod tests {
         assert_eq!(reason("python3"), "it is Python 3.9.1, and 3.11 is the oldest that works");
         assert_eq!(reason("broken"), "no module named ensurepip");
         assert_eq!(reason("3.12"), "no such version was found");
+        assert_eq!(reason("3.10"), "it is Python 3.10.1, and 3.11 is the oldest that works");
         assert_eq!(reason("nowhere"), "there is no program of that name in the search path");
         let absent = scratch.path().join("absent");
         assert!(reason(absent.to_str().unwrap()).contains("No such file"));

@@ -11,6 +11,7 @@ mod install;
 mod interpreters;
 mod note;
 mod pip;
+mod prepare;
 pub(crate) mod requirements;
 mod sdk;
 mod stand_ins;

@@ -53,6 +53,18 @@ impl Note {
             && self.note.get("installed") == Some(&json!(installed(environment)))
     }
 
+    /// Whether it was filled for just this but for the SDK, which changes with every release of Orrery.
+    pub(super) fn is_current_but_for_the_sdk(&self, inputs: &Value, environment: &Path) -> bool {
+        let without = |inputs: &Value| {
+            let mut inputs = inputs.clone();
+            inputs.as_object_mut().map(|members| members.insert("sdk".into(), Value::Null));
+            inputs
+        };
+        let Some(before) = self.note.get("inputs") else { return false };
+        without(before) == without(inputs)
+            && self.note.get("installed") == Some(&json!(installed(environment)))
+    }
+
     pub(super) fn write(environment: &Path, inputs: &Value, made: bool) -> Result<(), Error> {
         let note = json!({ "made": made, "inputs": inputs, "installed": installed(environment) });
         let path = environment.join(FILE);

@@ -98,11 +98,9 @@ fn rogues() -> Result<()> {
     let started = Instant::now();
     let report = project.json(2, &["deploy", "--timeout", "15", "--host-memory", "600"])?;
     ensure!(started.elapsed() < Duration::from_secs(55), "it took {:?}", started.elapsed());
-    for (at, mode) in ["good", "print", "log", "good", "good"].into_iter().zip([0, 5, 6, 9, 10]) {
-        let name = format!("{at}{mode}");
-        let status = of(&report, &name)?;
-        ensure!(status["status"] == "deployed", "{status}");
-        ensure!(project.read(&name)? == at);
+    // What did its work before its process was killed by another has nothing to change the second time, and is not told.
+    for (mode, at) in ["good", "print", "log", "good", "good"].into_iter().zip([0, 5, 6, 9, 10]) {
+        ensure!(project.read(&format!("{mode}{at}"))? == mode);
     }
     for (name, reason) in [
         ("kill1", "it was ended by the signal 9"),
