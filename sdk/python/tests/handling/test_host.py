@@ -617,7 +617,8 @@ def test_shutting_down_waits_for_what_runs(host: HandlerHost) -> None:
     number = host.start(thing("sleep"))
     host.wait_for_line(number, "sleeping")
     host.send({"k": "shutdown"})
-    assert host.wait(number).state == "deployed"
+    late = [host.start(thing("nothing")), host.start(thing("nothing", agent="b"))]
+    assert all(host.wait(each).state == "deployed" for each in [number, *late])
     assert host.process.wait(10) == 0
 
 

@@ -122,6 +122,8 @@ class HandlerHost:
                 self._workers[operation.agent] = worker
                 worker.thread.start()
             worker.inbox.put(operation)
+            if self._closing:
+                worker.inbox.put(None)
 
     def _idle_limit(self, cached: int) -> float:
         """How long a worker may be idle: not long if there are many, and not at all if it has nothing to keep."""
