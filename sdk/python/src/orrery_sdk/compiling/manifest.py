@@ -251,13 +251,13 @@ class _Unusable(Plugin):
 
     __fq_plugin_name__ = ""
     __function_name__ = ""
-    opts: typing.ClassVar[dict[str, Any]] = {"bin": None, "emits_statements": False, "allow_unknown": False}
 
     def __init__(self, cls: type[Plugin], error: CompilerException) -> None:
         self._context = -1
         self.context_name = None
         self._name = cls.__fq_plugin_name__
         self._error = error
+        self.opts = dict(cls.opts)
 
     def get_full_name(self) -> str:
         return self._name
