@@ -30,7 +30,8 @@ run: build ## build, then deploy the example into a scratch directory
 build: setup ## the release binary
 	cargo build --release -p orrery
 
-test: setup ## every check: format, lints, tests, documentation
+test: ## every check: format, lints, tests, documentation
+	@.ci/setup tests
 	@started=$$SECONDS; failed=; timings=; \
 	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests quick-module-tests; do \
 		step_started=$$SECONDS; \
