@@ -289,7 +289,7 @@ class Compiling(Probe):
         said = run(["-v", "compile", "--resources"], self.project)
         self.assertIn("exported 2,001 resources", said)
         messages = int(said.split("messages=")[1].split()[0])
-        self.assertLess(messages, 150)
+        self.assertLess(messages, 40)
 
 
 if __name__ == "__main__":
