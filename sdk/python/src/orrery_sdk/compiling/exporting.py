@@ -175,7 +175,7 @@ class Exporting:
         return {"k": "exported", "error": None}
 
     def finalize(self, message: Message) -> Message:
-        errors = [f"Finalizer failed: {error}" for error in Finalizers.run(self._host.manifest.finalizers)]
+        errors = [str(error) for error in Finalizers.run(self._host.manifest.finalizers)]
         unknowns = [
             {
                 "resource": str(item.get("resource", "")),

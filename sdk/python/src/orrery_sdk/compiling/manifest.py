@@ -61,6 +61,7 @@ class Manifest:
         self.managers: list[Manager] = []
         self.finalizers: list[Function] = []
         self.warnings: list[str] = []
+        self._reference_fields: dict[type[Any], frozenset[str]] = {}
         self._modules = modules
         self._namespace = namespace
         self._entities: dict[str, set[str]] = {}
@@ -236,6 +237,21 @@ class Manifest:
         if node.kind == "list" and node.inner[0].kind == "any":
             return "list"
         return node.text
+
+    def reference_fields(self, cls: type[Any]) -> frozenset[str]:
+        """The fields of a dataclass that may be references."""
+        if cls not in self._reference_fields:
+            reader = Annotations(self._is_entity, lambda _: None)
+            allowed = set()
+            for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+                try:
+                    node = reader.read(hint)
+                except CompilerException:
+                    continue
+                if node.has_reference():
+                    allowed.add(name)
+            self._reference_fields[cls] = frozenset(allowed)
+        return self._reference_fields[cls]
 
     def type_text(self, annotation: object, where: str) -> str | None:
         """How a model writes a Python type; None, and a line in the log, if it cannot."""
