@@ -44,6 +44,17 @@ pub trait Host {
     /// so a host can be called while it is busy with a call; the calls end in the opposite order.
     fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome;
 
+    /// Whether calls of a plugin may be made before their turn, together with others: it sees nothing but its
+    /// arguments, and gives nothing but plain values.
+    fn can_batch(&self, _plugin: u32) -> bool {
+        false
+    }
+
+    /// Makes several calls, one after the other, and gives the outcome of each.
+    fn call_many(&self, calls: &[Call<'_>], context: &mut dyn HostContext) -> Vec<Outcome> {
+        calls.iter().map(|call| self.call(call, context)).collect()
+    }
+
     /// Whether it wants to load the code of modules that the program has itself, also if there is no other.
     fn loads_own_modules(&self) -> bool {
         false
@@ -240,6 +251,14 @@ impl<H: Host + ?Sized> Host for &mut H {
         (**self).call(call, context)
     }
 
+    fn can_batch(&self, plugin: u32) -> bool {
+        (**self).can_batch(plugin)
+    }
+
+    fn call_many(&self, calls: &[Call<'_>], context: &mut dyn HostContext) -> Vec<Outcome> {
+        (**self).call_many(calls, context)
+    }
+
     fn loads_own_modules(&self) -> bool {
         (**self).loads_own_modules()
     }
@@ -350,6 +369,24 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
                 .call_instead(signature, call, context)
                 .unwrap_or(Err(Failure::NotHere(failure))),
             outcome => outcome,
+        }
+    }
+
+    fn can_batch(&self, plugin: u32) -> bool {
+        let own = self.first_plugins.len() as u32;
+        plugin.checked_sub(own).is_some_and(|plugin| self.second.can_batch(plugin))
+    }
+
+    fn call_many(&self, calls: &[Call<'_>], context: &mut dyn HostContext) -> Vec<Outcome> {
+        // Only those of the second come together.
+        let own = self.first_plugins.len() as u32;
+        let shifted: Option<Vec<Call<'_>>> = calls
+            .iter()
+            .map(|call| Some(Call { plugin: call.plugin.checked_sub(own)?, ..*call }))
+            .collect();
+        match shifted {
+            Some(calls) => self.second.call_many(&calls, context),
+            None => calls.iter().map(|call| self.call(call, context)).collect(),
         }
     }
 

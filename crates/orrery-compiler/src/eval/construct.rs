@@ -271,7 +271,7 @@ impl Machine<'_> {
         self.cells[cell as usize].kind == CellKind::Plain && self.is_available(value, frame)
     }
 
-    fn is_available(&self, id: ExprId, frame: u32) -> bool {
+    pub(super) fn is_available(&self, id: ExprId, frame: u32) -> bool {
         let expr = self.program.expr(id);
         if expr.temps > 0 {
             return false;

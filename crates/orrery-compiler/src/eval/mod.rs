@@ -5,6 +5,8 @@
 //!
 //! Start from `Machine::run` in `schedule`; `emit` makes units, `exec` runs them.
 
+mod ahead;
+mod bind;
 mod call;
 mod cells;
 mod construct;
@@ -32,7 +34,7 @@ use smallvec::SmallVec;
 use crate::error::{CompileError, Result};
 use crate::host::Host;
 use crate::ir::{ExprId, StmtId};
-use crate::plugins::{Facts, FileKind};
+use crate::plugins::{Facts, FileKind, Outcome};
 use crate::program::{AttributeId, EntityId, Program};
 use crate::project::Limits;
 use crate::render::{Instances, Renderer};
@@ -313,6 +315,8 @@ pub struct Machine<'p> {
     held: FxHashMap<u32, Vec<(u32, u32)>>,
     /// Arguments of calls that wait for a value they asked for.
     waiting_calls: FxHashMap<u32, call::Arguments>,
+    /// Outcomes of calls that were made before their turn, by unit.
+    early: FxHashMap<u32, Outcome>,
     /// Implementations that ran, for entities with more than 64.
     implemented_more: FxHashSet<(InstanceId, u32)>,
     indexes: index::Indexes,
@@ -379,6 +383,7 @@ impl<'p> Machine<'p> {
             literals: Vec::new(),
             held: FxHashMap::default(),
             waiting_calls: FxHashMap::default(),
+            early: FxHashMap::default(),
             implemented_more: FxHashSet::default(),
             indexes: index::Indexes::new(program),
             run: VecDeque::new(),

@@ -167,3 +167,40 @@ fn templates_use_the_plugins_of_hosts_as_filters() {
     assert_eq!(compiled.output, "abab\n", "{}", message(&compiled));
     assert_eq!(*host.called.borrow(), ["m::twice"]);
 }
+
+/// A plugin that prints its argument and gives it back.
+fn with_say(host: SmallHost) -> SmallHost {
+    host.with("m::say", &["text: string"], "string", |context, call| {
+        let Value::Str(text) = call.args[0] else { return Err(Failure::Plugin("no text".into())) };
+        let text = context.heap().text(text).to_owned();
+        context.print(&text);
+        if text == "bad" { Err(Failure::Plugin("bad".into())) } else { Ok(call.args[0]) }
+    })
+}
+
+#[test]
+fn calls_that_come_together_have_the_effects_of_calls_one_by_one() {
+    let models = [
+        // Many calls, nothing between them that anybody would notice.
+        "for i in std::sequence(700):\n  x = m::say(\"{{i}}\")\n  m::Thing(late=std::count([x]), later=i)\nend\n",
+        // What the program prints itself has its place among them.
+        "a = m::say(\"a\")\nb = m::say(\"b\")\nstd::print(\"between\")\nc = m::say(\"c\")\nd = m::say(a)\n",
+        // The first error is the first in the order of the queue.
+        "a = m::say(\"a\")\nb = m::say(\"bad\")\nc = m::say(\"c\")\nd = m::say(d2)\nd2 = 3\n",
+    ];
+    let mut largest = 0;
+    for model in models {
+        let main = format!("import m\n{model}");
+        let mut alone = with_say(SmallHost::default());
+        let mut batching = with_say(SmallHost::default());
+        batching.batches = true;
+        let (one, other) = (alone.compile(THING, &main), batching.compile(THING, &main));
+        assert_eq!(message(&one), message(&other));
+        if one.outcome.is_ok() {
+            assert_eq!(one.output, other.output, "{model}");
+            assert_eq!(*alone.called.borrow(), *batching.called.borrow());
+        }
+        largest = largest.max(batching.together.borrow().iter().copied().max().unwrap_or(0));
+    }
+    assert_eq!(largest, 256);
+}

@@ -23,6 +23,10 @@ pub(crate) struct SmallHost {
     pub(crate) asked: Vec<Vec<String>>,
     /// Names of the plugins that were called, in order.
     pub(crate) called: RefCell<Vec<String>>,
+    /// It takes calls before their turn.
+    pub(crate) batches: bool,
+    /// How many calls came together, each time that several did.
+    pub(crate) together: RefCell<Vec<usize>>,
 }
 
 impl SmallHost {
@@ -106,6 +110,15 @@ impl Host for SmallHost {
             warnings: vec!["a warning of the host".into()],
             ..Manifest::default()
         })
+    }
+
+    fn can_batch(&self, _: u32) -> bool {
+        self.batches
+    }
+
+    fn call_many(&self, calls: &[Call<'_>], context: &mut dyn HostContext) -> Vec<Outcome> {
+        self.together.borrow_mut().push(calls.len());
+        calls.iter().map(|call| self.call(call, context)).collect()
     }
 
     fn call(&self, call: &Call<'_>, context: &mut dyn HostContext) -> Outcome {

@@ -7,8 +7,9 @@ use serde_json::{Value as Json, json};
 use crate::wire::parse;
 
 use super::answers::Asked;
+use super::loading::unknown_of;
 use super::values::{canonical, encode_blocks};
-use super::{CompileHost, LOAD_LIMIT, unknown_of};
+use super::{CompileHost, LOAD_LIMIT};
 
 /// Resources by position, and the ids that each of them requires.
 type Requirements = Vec<(usize, Vec<String>)>;

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,9 +28,17 @@ _ACCEPTED_WITH_VALUE = ("--venv", "--module_repo", "--install_mode", "--pip-inde
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("orrery", "testing modules with orrery")
     for name in _ACCEPTED:
-        group.addoption(name, action="store_true", default=False, help="accepted, without effect")
+        _accept(group, name, action="store_true", default=False)
     for name in _ACCEPTED_WITH_VALUE:
-        group.addoption(name, action="append", default=[], help="accepted, without effect")
+        _accept(group, name, action="append", default=[])
+
+
+def _accept(group: Any, name: str, **how: Any) -> None:
+    try:
+        group.addoption(name, help="accepted, without effect", **how)
+    except ValueError:
+        # Another plugin has this option, and does something with it.
+        pass
 
 
 @pytest.fixture

@@ -269,7 +269,7 @@ class Values:
             # Null or not, a reference resolves to a value.
             text = (text or "any").removesuffix("?")
             fields[field.name] = self._encode_reference(AttributeReference(value, field.name), text)
-        return {_TAG: ["c", entity.get_full_name(), fields, self.handles.number(value)[0], True]}
+        return {_TAG: ["c", entity.get_full_name(), fields, self.handles.number(value)[0]]}
 
 
 class ForeignObject:

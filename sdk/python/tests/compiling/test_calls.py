@@ -459,3 +459,43 @@ def test_a_ping_is_answered_in_between(core: FakeCore) -> None:
     core.start()
     core.send({"k": "ping", "n": 7})
     assert core.receive() == {"k": "pong", "n": 7}
+
+
+def test_threads_of_plugins_may_read(core: FakeCore) -> None:
+    core.module(
+        "m",
+        """
+        import threading
+        from inmanta.plugins import plugin, Context
+        def in_threads(things):
+            found = []
+            threads = [threading.Thread(target=lambda one=one: found.append(one.name)) for one in things]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            return sorted(found)
+        @plugin
+        def outer(ctx: Context, x: "m::Thing") -> "any":
+            return [in_threads([x._get_instance() and x.all[i] for i in range(3)]),
+                    ctx.get_compiler().get_plugins()["native::f"](1)]
+        @plugin
+        def inner(x: "m::Thing") -> "any":
+            return in_threads([x.all[i] for i in range(3)])
+        """,
+    )
+    core.start()
+    core.types(THING)
+
+    def described(request: dict[str, object]) -> dict[str, object]:
+        return {"k": "got", "x": [[n, 1, [[], [], f"n{n}", [], {"$": ["n"]}, []]] for n in request["i"]]}
+
+    core.answers["get"] = described
+    several = [[1, 1, [[], [], "one", [], {"$": ["n"]}, [{"$": ["i", n]} for n in (2, 3, 4)]]]]
+    more = [[5, 1, [[], [], "five", [], {"$": ["n"]}, [{"$": ["i", n]} for n in (6, 7, 8)]]]]
+    call = {"k": "call", "p": 0, "a": [I1], "ns": "m", "at": ["/f", 1], "x": several}
+    assert core.request(call, "plugin")["k"] == "plugin"
+    # The plugin that the core calls back uses threads while the first one waits for its answer.
+    nested = {"k": "call", "p": 1, "a": [{"$": ["i", 5]}], "ns": "m", "at": ["/f", 1], "x": more}
+    assert core.request(nested, "result") == {"k": "result", "v": ["n6", "n7", "n8"]}
+    assert core.request({"k": "result", "v": 2}, "result") == {"k": "result", "v": [["n2", "n3", "n4"], 2]}

@@ -299,7 +299,7 @@ def second():
     core.types()
     assert core.request({"k": "finalize", "ok": True}, "finalized") == {
         "k": "finalized",
-        "errors": ["Finalizer failed: bad end"],
+        "errors": ["bad end"],
         "unknowns": [{"resource": "m::Res[a,name=b]", "parameter": "ip", "source": "fact"}],
     }
     assert core.printed == "first\nsecond\n"

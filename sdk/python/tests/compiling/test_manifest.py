@@ -81,6 +81,8 @@ def test_python_annotations_are_types_of_the_language(core: FakeCore) -> None:
             ...
         @plugin
         def classes(a: Pt, b: NoEntity, c: set) -> list[Pt]: ...
+        @plugin
+        def datarefs(a: Pt | Reference[Pt], b: Reference[Pt] | None) -> Reference[Pt]: ...
         """,
         model="entity Pt extends std::Dataclass:\n  int x\nend\n",
     )
@@ -98,6 +100,7 @@ def test_python_annotations_are_types_of_the_language(core: FakeCore) -> None:
     ]  # fmt: skip
     assert plugins["words"] == ["std::port", "m::Pt", "T[]?", "any"]
     assert plugins["classes"] == ["m::Pt", "any", "any", "m::Pt[]"]
+    assert plugins["datarefs"] == ["m::Pt", "m::Pt?", "m::Pt"]
     assert [warning.split(" was ")[0] for warning in loaded["warnings"]] == [
         "InmantaWarning: Python type <class 'inmanta_plugins.m.NoEntity'>",
         "InmantaWarning: Python type <class 'set'>",
@@ -335,10 +338,18 @@ def test_a_reference_to_a_dataclass_is_an_instance_of_references(core: FakeCore)
     core.module("m", POINT_CODE, POINT_MODEL)
     core.start()
     core.types(DATACLASS, POINT)
-    word, name, fields, handle, is_reference = core.call(5)["v"]["$"]
-    assert (word, name, is_reference) == ("c", "m::Pt", True)
+    word, name, fields, handle = core.call(5)["v"]["$"]
+    assert (word, name) == ("c", "m::Pt")
     assert {key: value["$"][2]["ref"] for key, value in fields.items()} == {
         "x": "int", "label": "string", "tags": "string[]",
     }  # fmt: skip
     told = [[1, 2, [[], [], fields["x"], fields["label"], fields["tags"]]]]
     assert core.call(6, {"$": ["c", 1, handle]}, x=told)["v"] == "PtRef"
+    # Who has not said that it can deal with references does not get one.
+    reply = core.call(1, {"$": ["c", 1, handle]})
+    assert (
+        reply["kind"] == "runtime"
+        and "References are not allowed for values of type `m::Pt`" in reply["message"]
+    )
+    reply = core.call(1, {"$": ["i", 2]}, x=[[2, 2, [[], [], fields["x"], None, []]]])
+    assert "References are not allowed for values of type `int`" in reply["message"]

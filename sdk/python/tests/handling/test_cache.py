@@ -283,3 +283,35 @@ def test_one_thread_at_a_time_makes_a_value() -> None:
     for thread in threads:
         thread.join(10)
     assert results == [1, 1, 1, 1] and made == [1]
+
+
+def test_threads_of_handlers_may_use_the_cache_while_it_is_cleaned() -> None:
+    kept = AgentCache()
+    failures: list[BaseException] = []
+    stop = threading.Event()
+
+    def use(number: int) -> None:
+        position = 0
+        try:
+            while not stop.is_set():
+                position += 1
+                kept.get_or_make(
+                    "f", object, {"n": number % 2, "i": position % 50}, evict_after_creation=0.0005
+                )
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(300):
+            kept.clean_stale_entries()
+            kept.touch_used_cache_items()
+            kept.next_expiry()
+            kept.close_versions_before(5)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(10)
+    assert failures == [] and not kept._locks

@@ -124,18 +124,18 @@ TRUTH: dict[tuple[bool, bool, bool, bool], tuple[list[str], dict[str, Any], Stat
 @pytest.mark.parametrize(
     ("purged", "exists", "differs", "fails"), list(itertools.product((False, True), repeat=4))
 )
-@pytest.mark.parametrize("mode", ["real", "dry", "report"])
+@pytest.mark.parametrize("mode", ["real", "dry", "report", "report dry"])
 def test_crud(purged: bool, exists: bool, differs: bool, fails: bool, mode: str) -> None:
     calls, changes, state, change = TRUTH[purged, exists, differs, fails]
     handler = Recorder(exists, 2 if differs else 1, ValueError("broken") if fails else None)
-    wanted = desired(purged=purged, report_only=mode == "report")
-    ctx = HandlerContext(wanted, dry_run=mode == "dry")
-    handler.execute(ctx, wanted, dry_run=mode == "dry")
+    wanted = desired(purged=purged, report_only="report" in mode)
+    ctx = HandlerContext(wanted, dry_run="dry" in mode)
+    handler.execute(ctx, wanted, dry_run="dry" in mode)
     if mode != "real":
         calls, change = [], "nochange"
     if not fails and mode == "dry":
         state = State.dry
-    if not fails and mode == "report" and changes:
+    if not fails and "report" in mode and changes:
         state = State.non_compliant
     assert handler.asked == ["pre", "read", *calls, "post"]
     assert {name: item.dict() for name, item in ctx.changes.items()} == changes

@@ -606,11 +606,19 @@ def test_idle_agents_retire(module: dict[str, Path], tmp_path: Path) -> None:
         assert host.run(thing("connect", path=str(log))).state == "deployed"
 
 
+def test_many_agents_do_not_mean_many_threads(host: HandlerHost) -> None:
+    threads = Path(f"/proc/{host.process.pid}/task")
+    numbers = [host.start(thing("nothing", agent=f"agent{number}")) for number in range(600)]
+    assert all(host.wait(number).state == "deployed" for number in numbers)
+    wait_until(lambda: len(list(threads.iterdir())) < 270, "idle agents were retired")
+
+
 def test_shutting_down_waits_for_what_runs(host: HandlerHost) -> None:
     number = host.start(thing("sleep"))
     host.wait_for_line(number, "sleeping")
     host.send({"k": "shutdown"})
-    assert host.wait(number).state == "deployed"
+    late = [host.start(thing("nothing")), host.start(thing("nothing", agent="b"))]
+    assert all(host.wait(each).state == "deployed" for each in [number, *late])
     assert host.process.wait(10) == 0
 
 

@@ -1,20 +1,14 @@
-"""The probe modules of the specification, through a real host. Their text is not part of the repository."""
+"""The modules of the probes, through a real host."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 from handler_host import HandlerHost, HostGone, resource
 
-ROOT = Path(__file__).resolve().parents[4]
-PROBES = Path(os.environ.get("ORRERY_PROBES", ROOT.parent / "shared" / "spec" / "cases" / "probes"))
-
-pytestmark = pytest.mark.skipif(
-    not PROBES.is_dir(), reason=f"the probes are not at {PROBES}; ORRERY_PROBES can say where they are"
-)
+PROBES = Path(__file__).resolve().parents[4] / "tests" / "probes"
 
 
 def balancer(store: Path, name: str, version: int, **fields: object) -> dict[str, object]:

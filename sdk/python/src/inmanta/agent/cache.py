@@ -1,15 +1,17 @@
 """What handlers of one agent keep between operations: connections, answers of slow services.
 
 Everything here happens on the thread of the agent: entries are made, used and thrown away there, because what they
-hold (connections, mostly) is often bound to a thread.
+hold (connections, mostly) is often bound to a thread. Threads that handlers start may use it, too; so loops go over
+copies.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -109,6 +111,16 @@ def retention(
     return DEFAULT_IDLE_S, 0.0
 
 
+class _Lock:
+    """The lock of a key, and how many threads hold it or wait for it."""
+
+    __slots__ = ("lock", "users")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.users = 0
+
+
 class AgentCache:
     """The values of one agent.
 
@@ -122,7 +134,7 @@ class AgentCache:
         self._clock = clock
         self._items: dict[str, CacheItem] = {}
         self._used: set[str] = set()
-        self._locks: dict[str, threading.RLock] = {}
+        self._locks: dict[str, _Lock] = {}
         self._guard = threading.Lock()
 
     def __len__(self) -> int:
@@ -184,9 +196,7 @@ class AgentCache:
     ) -> Any:
         """The value for a function and its arguments; made if there is none. One thread at a time makes it."""
         key = make_key(name, arguments, ignore)
-        with self._guard:
-            lock = self._locks.setdefault(key, threading.RLock())
-        with lock:
+        with self._one_at_a_time(key):
             try:
                 return self._get(key).value
             except KeyError:
@@ -202,6 +212,21 @@ class AgentCache:
             version = bound if isinstance(bound, int) and not isinstance(bound, bool) else None
             self.cache_value(key, value, idle, life, None, call_on_delete, version)
             return value
+
+    @contextlib.contextmanager
+    def _one_at_a_time(self, key: str) -> Iterator[None]:
+        """Holds the lock of a key, which exists as long as somebody holds it or waits for it."""
+        with self._guard:
+            held = self._locks.setdefault(key, _Lock())
+            held.users += 1
+        try:
+            with held.lock:
+                yield
+        finally:
+            with self._guard:
+                held.users -= 1
+                if held.users == 0:
+                    self._locks.pop(key, None)
 
     def get_or_else(
         self,
@@ -233,31 +258,31 @@ class AgentCache:
     def touch_used_cache_items(self) -> None:
         """An operation has ended: what it used was used until now."""
         now = self._clock()
-        for key in self._used:
-            if key in self._items:
-                self._items[key].refresh(now)
+        for key in list(self._used):
+            item = self._items.get(key)
+            if item is not None:
+                item.refresh(now)
         self._used.clear()
 
     def clean_stale_entries(self) -> None:
         """Throws away what is stale."""
         now = self._clock()
-        for key in [key for key, item in self._items.items() if item.expires_at() <= now]:
+        for key in [key for key, item in list(self._items.items()) if item.expires_at() <= now]:
             self._evict_item(key)
-        with self._guard:
-            for key in [key for key in self._locks if key not in self._items]:
-                del self._locks[key]
 
     def close_versions_before(self, version: int) -> None:
         """An operation of a version has ended: what is bound to older ones will not be used again."""
         stale = [
-            key for key, item in self._items.items() if item.version is not None and item.version < version
+            key
+            for key, item in list(self._items.items())
+            if item.version is not None and item.version < version
         ]
         for key in stale:
             self._evict_item(key)
 
     def next_expiry(self) -> float | None:
         """Seconds until something becomes stale; None if nothing will."""
-        moments = [item.expires_at() for item in self._items.values()]
+        moments = [item.expires_at() for item in list(self._items.values())]
         soonest = min(moments, default=float("inf"))
         return None if soonest == float("inf") else max(0.0, soonest - self._clock())
 
@@ -265,7 +290,6 @@ class AgentCache:
         """Throws everything away."""
         for key in list(self._items):
             self._evict_item(key)
-        self._locks.clear()
 
 
 def make_key(name: str, arguments: Mapping[str, Any], ignore: Collection[str]) -> str:

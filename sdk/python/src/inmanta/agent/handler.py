@@ -360,7 +360,7 @@ class ResourceHandler(HandlerAPI[TResource]):
     def _orrery_execute(self, ctx: HandlerContext, resource: TResource, dry_run: bool) -> None:
         changes = self.list_changes(ctx, resource)
         ctx.update_changes(changes)
-        if self._orrery_only_report(ctx, resource, dry_run):
+        if self._orrery_only_report(ctx, resource):
             return
         if dry_run:
             ctx.set_resource_state(const.HandlerResourceState.dry)
@@ -368,8 +368,8 @@ class ResourceHandler(HandlerAPI[TResource]):
         self.do_changes(ctx, resource, changes)
         ctx.set_resource_state(const.HandlerResourceState.deployed)
 
-    def _orrery_only_report(self, ctx: HandlerContext, resource: TResource, dry_run: bool) -> bool:
-        if dry_run or not getattr(resource, "report_only", False):
+    def _orrery_only_report(self, ctx: HandlerContext, resource: TResource) -> bool:
+        if not getattr(resource, "report_only", False):
             return False
         if ctx.changes:
             ctx.set_resource_state(const.HandlerResourceState.non_compliant)
@@ -447,7 +447,7 @@ class CRUDHandler(ResourceHandler[TPurgeableResource]):
                 changes = {"purged": {"current": True, "desired": False}}
         for name, change in changes.items():
             ctx.add_change(name, desired=change.get("desired"), current=change.get("current"))
-        if self._orrery_only_report(ctx, resource, dry_run):
+        if self._orrery_only_report(ctx, resource):
             return
         if dry_run:
             ctx.set_resource_state(const.HandlerResourceState.dry)

@@ -83,6 +83,10 @@ UNEXPECTED_REFERENCE = (
 )
 
 
+# What needs no proxy. Nearly all reads end here.
+_PLAIN = frozenset((str, int, float, bool, tuple, type(None)))
+
+
 class ProxyContext:
     """Where a proxy was found, and whether references may be read through it.
 
@@ -179,20 +183,23 @@ class DynamicProxy:
     @classmethod
     def return_value(cls, value: object, *, context: ProxyContext | None = None) -> Any:
         """From what the model has to what plugins use."""
-        if value is None or isinstance(value, (str, int, float, bool, tuple)):
+        kind = type(value)
+        if kind in _PLAIN:
             return value
-        if isinstance(value, NoneValue):
+        if kind is NoneValue:
             return None
-        if isinstance(value, Unknown):
-            raise UnknownException(value)
-        if isinstance(value, (DynamicProxy, Reference)):
-            return value
         if context is None:
             context = ProxyContext(path=object.__repr__(value))
+        if kind is Instance:
+            return DynamicProxy(value, context=context)
+        if kind is list:
+            return SequenceProxy(value, context=context)  # type: ignore[arg-type]
         if isinstance(value, dict):
             return DictProxy(value, context=context)
-        if isinstance(value, Instance):
-            return DynamicProxy(value, context=context)
+        if isinstance(value, Unknown):
+            raise UnknownException(value)
+        if isinstance(value, (DynamicProxy, Reference, str, int, float, tuple)):
+            return value
         if hasattr(value, "__len__"):
             return SequenceProxy(value, context=context)  # type: ignore[arg-type]
         if callable(value):
@@ -201,14 +208,14 @@ class DynamicProxy:
 
     def _return_value(self, value: object, *, relative_path: str) -> Any:
         """What a read through this proxy gives."""
+        if type(value) in _PLAIN:
+            return value
         context = self._get_context()
         if isinstance(value, Reference) and not context.should_allow_references():
             path = context.path + relative_path
             raise UnexpectedReference(
                 reference=value, message=f"{UNEXPECTED_REFERENCE} Encountered at {path} (= `{value!r}`)."
             )
-        if value is None or type(value) in (str, int, float, bool):
-            return value
         return DynamicProxy.return_value(value, context=context.nested(relative_path=relative_path))
 
     def __getattr__(self, attribute: str) -> Any:

@@ -238,10 +238,6 @@ class Instance(Locatable):
         return self._place()[0]
 
     @property
-    def location(self) -> Location:
-        return self.get_location()
-
-    @property
     def locations(self) -> list[Location]:
         return [self.get_location()]
 

@@ -46,6 +46,10 @@ class Node:
     inner: tuple[Node, ...] = ()
     python: type[Any] | None = None
 
+    def has_reference(self) -> bool:
+        """Whether it, or something in it, may be a reference."""
+        return self.kind == "reference" or any(one.has_reference() for one in self.inner)
+
 
 _ANY = Node("any", "any")
 
@@ -93,10 +97,11 @@ class Annotations:
         rest = [option for option in options if option.text != "null"]
         if not rest:
             return Node("text", "null")
+        texts = list(dict.fromkeys(option.text for option in rest))
         if len(rest) == 1:
             node = rest[0]
         else:
-            node = Node("union", f"Union[{','.join(option.text for option in rest)}]", tuple(rest))
+            node = Node("union", texts[0] if len(texts) == 1 else f"Union[{','.join(texts)}]", tuple(rest))
         if len(rest) == len(options):
             return node
         return Node("union", f"{_guarded(node)}?", (node,))
@@ -137,6 +142,9 @@ class Annotations:
         if target is None and cls is not Reference:
             target = cls.get_reference_type()
         inner = _ANY if target is None or isinstance(target, typing.TypeVar) else self.read(target)
+        if inner.kind == "dataclass":
+            # In the model it is an instance like any other.
+            return Node("reference", inner.text, (inner,))
         return Node("reference", f"Reference[{inner.text}]", (inner,))
 
     def _refuse_collections(self, annotation: object, cls: type[Any]) -> None:

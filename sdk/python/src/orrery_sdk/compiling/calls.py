@@ -12,6 +12,7 @@ from inmanta.execute.proxy import DynamicProxy, ProxyContext
 from inmanta.execute.runtime import Instance, QueueScheduler, Resolver, ResultVariable
 from inmanta.execute.util import NoneValue, Unknown
 from inmanta.plugins import Context
+from inmanta.references import Reference
 from orrery_sdk.compiling import failures
 from orrery_sdk.compiling.annotations import Node
 from orrery_sdk.compiling.manifest import HostedPlugin
@@ -121,9 +122,12 @@ class Calls:
         """Makes Python objects of values where the annotation says so; None if it does not."""
         if node.kind == "dataclass":
             return self._to_dataclass
+        if node.kind == "reference":
+            # The object that the instance was made of, whether it is a dataclass or a reference to one.
+            return self._to_object if node.inner[0].kind == "dataclass" else None
         if node.kind == "text":
             return self._text_converter(node.text, namespace)
-        if node.kind not in ("list", "dict", "union", "reference"):
+        if node.kind not in ("list", "dict", "union"):
             return None
         inner = [self._converter(one, namespace) for one in node.inner]
         wanted = [one for one in inner if one is not None]
@@ -139,13 +143,14 @@ class Calls:
         # The core has checked that one of the options fits; the shape of the value says which.
         lists = [c for c, one in zip(inner, node.inner, strict=True) if c is not None and _is_list(one)]
         dicts = [c for c, one in zip(inner, node.inner, strict=True) if c is not None and one.kind == "dict"]
+        takes_reference = any(one.kind == "reference" for one in node.inner)
 
         def choose(value: object, path: str) -> object:
             if isinstance(value, list) and lists:
                 return lists[0](value, path)
             if isinstance(value, dict) and dicts:
                 return dicts[0](value, path)
-            return self._to_dataclass(value, path)
+            return self._to_object(value, path) if takes_reference else self._to_dataclass(value, path)
 
         return choose
 
@@ -163,16 +168,29 @@ class Calls:
         return None if self._converted_entities[key] is None else self._to_dataclass
 
     def _to_dataclass(self, value: object, path: str) -> object:
+        """The Python object of an instance, which must not be a reference."""
+        made = self._to_object(value, path)
+        if isinstance(made, Reference):
+            raise _unwanted_reference(str(value.type) if isinstance(value, Instance) else path)
+        return made
+
+    def _to_object(self, value: object, path: str) -> object:
         if not isinstance(value, Instance):
             return DynamicProxy.return_value(value, context=ProxyContext(path=path))
         if value.made_of is None:
             cls = value.type.get_paired_dataclass()
             if cls is None:
                 return DynamicProxy.return_value(value, context=ProxyContext(path=path))
-            fields = {
-                field.name: _plain(value.read(field.name), field.name)
-                for field in dataclasses.fields(cls)  # type: ignore[arg-type]
-            }
+            with_references = self._host.manifest.reference_fields(cls)
+            fields: dict[str, object] = {}
+            for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+                read = value.read(field.name)
+                if field.name not in with_references and _holds_reference(read):
+                    attribute = value.type.get_attribute(field.name)
+                    raise _unwanted_reference(
+                        str(attribute.type).removesuffix("?") if attribute else field.name
+                    )
+                fields[field.name] = _plain(read, field.name)
             value.made_of = cls(**fields)
         return value.made_of
 
@@ -222,6 +240,14 @@ def _each_of_dict(value: object, path: str, convert: Callable[[object, str], obj
     return {key: convert(item, f"{path}[{key!r}]") for key, item in value.items()}
 
 
+def _holds_reference(value: object) -> bool:
+    if isinstance(value, list):
+        return any(_holds_reference(item) for item in value)
+    if isinstance(value, dict):
+        return any(_holds_reference(item) for item in value.values())
+    return isinstance(value, Reference)
+
+
 def _plain(value: object, field: str) -> object:
     """A value inside a dataclass: lists and dicts are Python's own there."""
     if isinstance(value, NoneValue):
@@ -237,3 +263,11 @@ def _plain(value: object, field: str) -> object:
     if isinstance(value, dict):
         return {key: _plain(item, field) for key, item in value.items()}
     return value
+
+
+def _unwanted_reference(what: str) -> RuntimeException:
+    return RuntimeException(
+        None,
+        f"References are not allowed for values of type `{what}`. To work with references, explicitly declare support "
+        "with a `... | Reference[...]` annotation.",
+    )

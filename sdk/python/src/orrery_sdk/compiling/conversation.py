@@ -22,7 +22,7 @@ class Conversation:
         self._wire = wire
         self._answer = answer
         # Plugins may use threads. Only one question is open at a time, whoever asks.
-        self._asking = threading.RLock()
+        self._asking = threading.Lock()
         self.output = Output(self)
 
     def tell(self, message: Message) -> None:
@@ -38,7 +38,12 @@ class Conversation:
                 reply = self._wire.receive()
                 if reply["k"] in kinds:
                     return reply
-                self._serve(reply)
+                # What is called back here may use threads, too.
+                self._asking.release()
+                try:
+                    self._serve(reply)
+                finally:
+                    self._asking.acquire()
 
     def serve_until(self, stop: Callable[[], bool]) -> None:
         """Answers requests until this holds after one of them."""

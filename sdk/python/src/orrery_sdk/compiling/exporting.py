@@ -44,7 +44,7 @@ class _Collector(ReferenceCollector):
         self._resource: Resource | None = None
 
     @property
-    def resource(self) -> Resource:
+    def resource(self) -> Resource:  # type: ignore[override]
         if self._resource is None:
             found = self._found
             identifier = found.cls.object_to_id(self._proxy, found.entity, found.id, found.agent)
@@ -175,7 +175,7 @@ class Exporting:
         return {"k": "exported", "error": None}
 
     def finalize(self, message: Message) -> Message:
-        errors = [f"Finalizer failed: {error}" for error in Finalizers.run(self._host.manifest.finalizers)]
+        errors = [str(error) for error in Finalizers.run(self._host.manifest.finalizers)]
         unknowns = [
             {
                 "resource": str(item.get("resource", "")),

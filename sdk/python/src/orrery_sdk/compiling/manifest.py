@@ -61,6 +61,7 @@ class Manifest:
         self.managers: list[Manager] = []
         self.finalizers: list[Function] = []
         self.warnings: list[str] = []
+        self._reference_fields: dict[type[Any], frozenset[str]] = {}
         self._modules = modules
         self._namespace = namespace
         self._entities: dict[str, set[str]] = {}
@@ -237,6 +238,21 @@ class Manifest:
             return "list"
         return node.text
 
+    def reference_fields(self, cls: type[Any]) -> frozenset[str]:
+        """The fields of a dataclass that may be references."""
+        if cls not in self._reference_fields:
+            reader = Annotations(self._is_entity, lambda _: None)
+            allowed = set()
+            for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+                try:
+                    node = reader.read(hint)
+                except CompilerException:
+                    continue
+                if node.has_reference():
+                    allowed.add(name)
+            self._reference_fields[cls] = frozenset(allowed)
+        return self._reference_fields[cls]
+
     def type_text(self, annotation: object, where: str) -> str | None:
         """How a model writes a Python type; None, and a line in the log, if it cannot."""
         try:
@@ -251,13 +267,13 @@ class _Unusable(Plugin):
 
     __fq_plugin_name__ = ""
     __function_name__ = ""
-    opts: typing.ClassVar[dict[str, Any]] = {"bin": None, "emits_statements": False, "allow_unknown": False}
 
     def __init__(self, cls: type[Plugin], error: CompilerException) -> None:
         self._context = -1
         self.context_name = None
         self._name = cls.__fq_plugin_name__
         self._error = error
+        self.opts = dict(cls.opts)
 
     def get_full_name(self) -> str:
         return self._name

@@ -139,7 +139,8 @@ class TypeTable:
         return made
 
     def _attribute(self, owner: Entity, item: dict[str, Any]) -> Attribute:
-        location = Location(owner.get_location().file if owner.get_location() else "", item.get("line") or 0)
+        place = owner.get_location()
+        location = Location("" if place is None else place.file, item.get("line") or 0)
         target = self.type(item["type"], owner.namespace.get_full_name()) or AnyValue()
         if not item.get("relation"):
             attribute = Attribute(owner, target, item["name"], location)

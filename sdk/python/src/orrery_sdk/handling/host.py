@@ -26,6 +26,10 @@ from orrery_sdk.wire import Closed, Message, Wire, WireError
 
 IDLE_S = 60.0
 
+# With more workers than this, idle ones go earlier: a thread for each of ten thousand agents is too many.
+_WORKERS_MAX = 256
+_IDLE_OF_MANY_S = 2.0
+
 # How long running operations may take to notice that the core is gone.
 _FAREWELL_S = 2.0
 
@@ -110,7 +114,7 @@ class HandlerHost:
                 worker = Worker(
                     operation.agent,
                     self._session.environment,
-                    self._idle_s,
+                    self._idle_limit,
                     self._may_leave,
                     self._finished,
                     self._leaving.pop(operation.agent, None),
@@ -118,6 +122,14 @@ class HandlerHost:
                 self._workers[operation.agent] = worker
                 worker.thread.start()
             worker.inbox.put(operation)
+            if self._closing:
+                worker.inbox.put(None)
+
+    def _idle_limit(self, cached: int) -> float:
+        """How long a worker may be idle: not long if there are many, and not at all if it has nothing to keep."""
+        if len(self._workers) <= _WORKERS_MAX:
+            return self._idle_s
+        return min(self._idle_s, _IDLE_OF_MANY_S if cached else 0.0)
 
     def _may_leave(self, worker: Worker) -> bool:
         with self._guard:

@@ -14,13 +14,14 @@ from orrery_sdk.handling.execute import HostedAgent, run_operation
 from orrery_sdk.handling.operation import Operation
 from orrery_sdk.wire import Closed
 
-# Longer pauses are not slept in one go: clocks of caches and of the queue may differ.
-_NAP_MAX_S = 60.0
+# Longer pauses are not slept in one go: there may be too many workers in the meantime.
+_NAP_MAX_S = 5.0
 
 
 class Worker:
     """Runs what is put into its queue until it is retired or idle for too long.
 
+    :param idle_limit: how many seconds it may be idle, with so many things in its cache.
     :param may_leave: asked, when there is nothing to do, whether the worker may go; who answers yes forgets it.
     """
 
@@ -28,14 +29,14 @@ class Worker:
         self,
         name: str,
         environment: str | None,
-        idle_s: float,
+        idle_limit: Callable[[int], float],
         may_leave: Callable[[Worker], bool],
         finished: Callable[[Operation], None],
         predecessor: threading.Thread | None,
     ) -> None:
         self.name = name
         self._environment = environment
-        self._idle_s = idle_s
+        self._idle_limit = idle_limit
         self._may_leave = may_leave
         self._finished = finished
         self._predecessor = predecessor
@@ -63,7 +64,8 @@ class Worker:
                 operation = self.inbox.get(timeout=self._nap(idle_since))
             except queue.Empty:
                 self._quietly(self._cache.clean_stale_entries)
-                if time.monotonic() - idle_since >= self._idle_s and self._may_leave(self):
+                idle = time.monotonic() - idle_since
+                if idle >= self._idle_limit(len(self._cache)) and self._may_leave(self):
                     return
                 continue
             if operation is None:
@@ -85,7 +87,7 @@ class Worker:
             idle_since = time.monotonic()
 
     def _nap(self, idle_since: float) -> float:
-        left = max(0.0, self._idle_s - (time.monotonic() - idle_since))
+        left = max(0.0, self._idle_limit(len(self._cache)) - (time.monotonic() - idle_since))
         stale_in = self._cache.next_expiry()
         # A moment later than the expiry, so that waking up finds it expired.
         return min(left if stale_in is None else min(left, stale_in + 0.05), _NAP_MAX_S)

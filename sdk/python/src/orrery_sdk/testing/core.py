@@ -60,7 +60,7 @@ class Core:
                 command,
                 cwd=project,
                 # The conversation is on its standard input: the one descriptor that needs no number.
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
             )

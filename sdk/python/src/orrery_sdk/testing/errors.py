@@ -57,8 +57,8 @@ def _make(cls: type[ast.CompilerException], message: str, text: str) -> ast.Comp
         "format_trace": whole_text,
         "__str__": whole_text,
     }
-    made = type(cls.__name__, (cls,), {"__module__": cls.__module__, **members})
-    exception = made.__new__(made, message)
+    made: Any = type(cls.__name__, (cls,), {"__module__": cls.__module__, **members})
+    exception: ast.CompilerException = made.__new__(made, message)
     ast.CompilerException.__init__(exception, message)
     if isinstance(exception, ast.RuntimeException):
         exception.stmt = None
