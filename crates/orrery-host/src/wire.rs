@@ -185,6 +185,10 @@ pub fn kind(line: &[u8]) -> Result<Cow<'_, str>, WireError> {
         #[serde(borrow)]
         k: Cow<'a, str>,
     }
+    if line.trim_ascii_start().first() != Some(&b'{') {
+        // What is read into a type with names could be read from a list as well.
+        return Err(WireError::Malformed(serde::de::Error::custom("it is no object")));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(line);
     deserializer.disable_recursion_limit();
     let kind = Kind::deserialize(&mut deserializer).map_err(WireError::Malformed)?;
@@ -321,7 +325,9 @@ mod tests {
         assert_eq!(kind(br#"{"k": "is_type"}"#).unwrap(), "is_type");
         assert_eq!(kind(br#"{"x":{"k":"no"},"k":"log"}"#).unwrap(), "log");
         assert_eq!(kind(br#" {"k":"l\u006fg"}"#).unwrap(), "log");
-        for bad in [&b"[]"[..], b"{}", b"", b"{\"k\":1}", b"nonsense", b"{\"k\":\"abc"] {
+        for bad in
+            [&b"[]"[..], b"[\"log\"]", b"{}", b"", b"{\"k\":1}", b"nonsense", b"{\"k\":\"abc"]
+        {
             assert!(matches!(kind(bad), Err(WireError::Malformed(_))), "{bad:?}");
         }
     }
