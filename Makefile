@@ -16,7 +16,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ORRERY := $(TARGET_DIR)/release/orrery
 EXAMPLE := examples/hello
 
-.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests quick-module-tests test-modules bench bench-scheduler bench-converge bench-deploy fmt docs audit clean
+.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests quick-module-tests test-modules bench bench-scheduler bench-converge bench-deploy fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,9 +30,10 @@ run: build ## build, then deploy the example into a scratch directory
 build: setup ## the release binary
 	cargo build --release -p orrery
 
-test: setup ## every check: format, lints, tests, documentation
+test: ## every check: format, lints, tests, documentation
+	@.ci/setup tests
 	@started=$$SECONDS; failed=; timings=; \
-	for step in check-format lint unit-tests doc-tests check-docs script-tests quick-module-tests; do \
+	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests quick-module-tests; do \
 		step_started=$$SECONDS; \
 		printf '\n== %s\n' "$$step"; \
 		$(MAKE) "$$step" || failed+=" $$step"; \
@@ -63,6 +64,15 @@ check-docs:
 script-tests:
 	python3 -m unittest discover --quiet --start-directory bench/compile
 	python3 -m unittest discover --quiet --start-directory tests/compatibility
+
+# With every Python that is here.
+sdk-tests:
+	python3 sdk/python/check.py --dir $(TARGET_DIR)/sdk
+
+# Models with published modules, from the source to the machine.
+probe-tests:
+	cargo build -p orrery --quiet
+	ORRERY=$(abspath $(TARGET_DIR)/debug/orrery) python3 -m unittest discover --quiet --start-directory tests/probes
 
 # Some published modules, downloaded: see tests/compatibility.
 quick-module-tests:

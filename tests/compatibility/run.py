@@ -267,7 +267,7 @@ def check_group(machine: Machine, group: published.Group, names: set[str] | None
             continue
         result.problem = problem or machine.compile(group, module)
         result.compiled = result.problem is None
-        if problem is None and (suites is None or module.name in suites):
+        if problem is None and module.has_tests and (suites is None or module.name in suites):
             result.suite = machine.test(group, module)
         mark = "ok  " if result.is_good else "FAIL"
         say(f"  {mark} {module.name} {module.version}: {result.problem or 'compiles'}; tests: {in_words(result.suite)}")

@@ -27,8 +27,15 @@ MODULES = ["fs", "exec", "apt", "ssh", "ip", "net", "yaml", "user"]
 def run(arguments, directory, expect=0, **environment):
     """Runs the binary; gives what it printed."""
     done = subprocess.run(
-        [ORRERY, *arguments], cwd=directory, env={**os.environ, **environment}, timeout=300,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+        [ORRERY, *arguments],
+        cwd=directory,
+        env={**os.environ, **environment},
+        timeout=300,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     expected = expect if isinstance(expect, tuple) else (expect,)
     if done.returncode not in expected:
@@ -56,7 +63,9 @@ class Environment:
                 (project / "requirements.txt").write_text("")
                 run(["modules", "install"], project)
             python = environment / "bin/python"
-            version = subprocess.check_output([python, "-c", "import sys; print(sys.version_info >= (3, 12))"], text=True)
+            version = subprocess.check_output(
+                [python, "-c", "import sys; print(sys.version_info >= (3, 12))"], text=True
+            )
             wanted = NEWEST if version.strip() == "True" else OLDER
             wanted = wanted + [f"inmanta-module-{name}" for name in MODULES]
             (project / "requirements.txt").write_text("\n".join(wanted) + "\n")
@@ -111,7 +120,10 @@ class Probe(unittest.TestCase):
     def states(self):
         """The states of all resources, by the value that identifies each."""
         listed = json.loads(run(["resources", "--json"], self.project))["resources"]
-        return {one["id"].partition("=")[2].rstrip("]").removeprefix(f"{self.target}/"): one["status"] for one in listed}
+        return {
+            one["id"].partition("=")[2].rstrip("]").removeprefix(f"{self.target}/"): one["status"]
+            for one in listed
+        }
 
 
 @unittest.skipUnless(IS_ROOT, "files of root")
@@ -166,7 +178,9 @@ class Files(Probe):
 @unittest.skipUnless(IS_ROOT and shutil.which("apt-get"), "installs a package")
 class Packages(Probe):
     def installed(self):
-        done = subprocess.run(["dpkg-query", "-W", "-f", "${db:Status-Status}", "sl"], capture_output=True, text=True)
+        done = subprocess.run(
+            ["dpkg-query", "-W", "-f", "${db:Status-Status}", "sl"], capture_output=True, text=True
+        )
         return done.stdout == "installed"
 
     def test_a_package_comes_and_goes(self):
@@ -193,12 +207,20 @@ class Remote(Probe):
             port = free.getsockname()[1]
         os.makedirs("/run/sshd", exist_ok=True)
         options = {
-            "ListenAddress": "127.0.0.1", "Port": port, "HostKey": keys / "host", "PidFile": "none",
-            "AuthorizedKeysFile": keys / "authorized_keys", "StrictModes": "no", "UsePAM": "no",
-            "PasswordAuthentication": "no", "PermitRootLogin": "prohibit-password",
+            "ListenAddress": "127.0.0.1",
+            "Port": port,
+            "HostKey": keys / "host",
+            "PidFile": "none",
+            "AuthorizedKeysFile": keys / "authorized_keys",
+            "StrictModes": "no",
+            "UsePAM": "no",
+            "PasswordAuthentication": "no",
+            "PermitRootLogin": "prohibit-password",
         }
         flags = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-        server = subprocess.Popen(["/usr/sbin/sshd", "-D", "-f", "/dev/null", *flags], stderr=subprocess.DEVNULL)
+        server = subprocess.Popen(
+            ["/usr/sbin/sshd", "-D", "-f", "/dev/null", *flags], stderr=subprocess.DEVNULL
+        )
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
         for _ in range(100):
@@ -231,8 +253,13 @@ class States(Probe):
         self.assertEqual(
             self.states(),
             {
-                "a": "deployed", "b": "failed", "c": "skipped", "d": "deployed", "e": "deployed",
-                "u": "undefined", "w": "skipped_for_undefined",
+                "a": "deployed",
+                "b": "failed",
+                "c": "skipped",
+                "d": "deployed",
+                "e": "deployed",
+                "u": "undefined",
+                "w": "skipped_for_undefined",
             },
         )
 
@@ -243,8 +270,14 @@ class States(Probe):
         self.assertEqual(
             self.states(),
             {
-                "exit": "failed", "sysexit": "failed", "stdout": "deployed", "dep": "skipped",
-                "badlog": "failed", "twice": "failed", "badchange": "deployed", "post": "deployed",
+                "exit": "failed",
+                "sysexit": "failed",
+                "stdout": "deployed",
+                "dep": "skipped",
+                "badlog": "failed",
+                "twice": "failed",
+                "badchange": "deployed",
+                "post": "deployed",
             },
         )
         log = run(["log", "crashdemo::Bomb[bomb-exit,name=exit]"], self.project)

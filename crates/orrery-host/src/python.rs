@@ -13,6 +13,11 @@ pub const OLDEST: Version = Version(3, 11);
 /// The newest one that is looked for by name.
 const NEWEST_MINOR: u32 = 15;
 
+/// Starts the SDK that lies in the directory of the first argument. It goes before everything that is installed; a
+/// variable would do the same, but programs that handlers start would inherit it.
+const START: &str = "import sys; sys.path.insert(0, sys.argv.pop(1)); import runpy; \
+                     runpy.run_module('orrery_sdk', run_name='__main__', alter_sys=True)";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u32, pub u32);
 
@@ -110,24 +115,17 @@ impl Interpreter {
 /// # Errors
 /// If the SDK cannot be unpacked.
 pub fn host_command(program: &Path, name: &str) -> Result<HostCommand, PythonError> {
-    let mut path = OsString::from(sdk::directory()?);
-    if let Some(more) = std::env::var_os("PYTHONPATH").filter(|more| !more.is_empty()) {
-        path.push(":");
-        path.push(more);
-    }
-    let environment = [
-        ("PYTHONPATH", path),
-        // What is printed is seen when it is printed, also if the process dies.
-        ("PYTHONUNBUFFERED", "1".into()),
-        // The same input gives the same output, also where code iterates over a set.
-        ("PYTHONHASHSEED", "0".into()),
-    ];
+    let sdk = OsString::from(sdk::directory()?);
+    // -P: what happens to lie in the working directory is not imported.
+    // -u: what is printed is seen when it is printed, also if the process dies.
+    let mut arguments = ["-P", "-u", "-c", START].map(OsString::from).to_vec();
+    arguments.push(sdk);
     Ok(HostCommand {
         name: name.to_owned(),
         program: program.to_owned(),
-        // -P: what happens to lie in the working directory is not imported.
-        arguments: ["-P", "-m", "orrery_sdk"].map(OsString::from).to_vec(),
-        environment: environment.map(|(name, value)| (name.into(), value)).to_vec(),
+        arguments,
+        // The same input gives the same output, also where code iterates over a set.
+        environment: vec![("PYTHONHASHSEED".into(), "0".into())],
         directory: None,
         memory_max: None,
     })

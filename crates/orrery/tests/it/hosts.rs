@@ -64,13 +64,14 @@ fn of<'r>(report: &'r Value, name: &str) -> Result<&'r Value> {
 }
 
 fn good_handlers() -> Result<()> {
-    let project = project(&["good", "skip", "fact"])?;
+    let project = project(&["good", "skip", "fact", "child"])?;
     let plan = project.json(2, &["plan"])?;
     ensure!(of(&plan, "good0")?["change"] == "created", "{plan}");
     ensure!(!project.managed("good0").exists());
     let report = project.json(2, &["deploy"])?;
     ensure!(of(&report, "good0")?["status"] == "deployed", "{report}");
     ensure!(of(&report, "skip1")?["status"] == "skipped", "{report}");
+    ensure!(of(&report, "child3")?["status"] == "deployed", "{report}");
     ensure!(project.read("good0")? == "good");
     project.expect(0, &["facts", "fact2"])?.shows(&["length", "4"])?;
     fs::write(project.managed("good0"), "altered")?;

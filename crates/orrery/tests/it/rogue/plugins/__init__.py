@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import subprocess
 import sys
 import time
 
@@ -60,6 +61,11 @@ class ThingHandler(CRUDHandler):
 
     def do_fact(self, ctx, resource):
         ctx.set_fact("length", str(len(resource.text)))
+
+    def do_child(self, ctx, resource):
+        """What handlers start is not changed by how they are started themselves."""
+        program = "import importlib.util as util; assert not util.find_spec('orrery_sdk')"
+        subprocess.run([sys.executable, "-c", program], check=True, stdin=subprocess.DEVNULL, cwd="/")
 
     def do_skip(self, ctx, resource):
         raise SkipResource("not yet")
