@@ -16,7 +16,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ORRERY := $(TARGET_DIR)/release/orrery
 EXAMPLE := examples/hello
 
-.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests quick-module-tests test-modules bench bench-scheduler bench-converge bench-deploy fmt docs audit clean
+.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests quick-module-tests test-modules bench bench-scheduler bench-converge bench-deploy bench-host fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ bench-scheduler: ## measure the scheduler alone (a minute)
 
 bench-converge: ## compare deploys of many files with peers, installing those (up to an hour)
 	python3 bench/converge/run.py $(BENCH_FLAGS)
+
+bench-host: ## measure handlers in Python (a minute)
+	python3 bench/host/handlers.py $(BENCH_FLAGS)
 
 bench-deploy: ## measure deploys of 100,000 resources that do nothing (a minute)
 	python3 bench/deploy/run.py $(BENCH_FLAGS)

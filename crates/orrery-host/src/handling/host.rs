@@ -198,25 +198,37 @@ impl Host {
         self.ended.notify_all();
     }
 
+    /// Asks for the end of an operation. Whoever asks does not wait for a host that does not listen.
     pub(super) fn cancel(&self, number: u64) {
-        self.send(&json!({ "k": "cancel", "c": number }));
+        let until = Instant::now() + TICK;
+        while Instant::now() < until {
+            if let Ok(mut writer) = self.writer.try_lock() {
+                let sent = writer.send(&json!({ "k": "cancel", "c": number }));
+                drop(writer);
+                return sent.unwrap_or_else(|error| self.disconnect(&error));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub(super) fn reply(&self, number: u64, q: u64, reply: &Reply) {
         if let Some(running) = self.state().running.get_mut(&number) {
             running.calls -= 1;
         }
-        self.send(&reply.message(q));
+        let sent = self.writer().send(&reply.message(q));
+        match sent {
+            Ok(()) => {}
+            Err(WireError::TooLong) => {
+                self.send(&Reply::refused(413, "the answer is too long").message(q));
+            }
+            Err(error) => self.disconnect(&error),
+        }
     }
 
     /// Says something that is short. If it cannot be said, the conversation is over.
     fn send(&self, message: &serde_json::Value) {
         let sent = self.writer().send(message);
-        match sent {
-            Ok(()) => {}
-            Err(WireError::TooLong) => tracing::warn!(host = self.name(), "an answer is too long"),
-            Err(error) => self.disconnect(&error),
-        }
+        sent.unwrap_or_else(|error| self.disconnect(&error));
     }
 
     /// Ends the connection, which the listener notices.

@@ -168,11 +168,11 @@ fn who_says_what_nobody_understands_is_killed() {
 
 #[test]
 fn a_process_that_stands_still_is_noticed() {
-    let world = World::new(Limits { silence_max: Duration::from_millis(800), ..limits() });
+    let world = World::new(Limits { silence_max: Duration::from_millis(1500), ..limits() });
     let outcome = world.deploy("a", "stopped");
-    assert_failed(&world, &outcome, "it has said nothing and done nothing for 0.8 seconds");
+    assert_failed(&world, &outcome, "it has said nothing and done nothing for 1.5 seconds");
     // One that only sleeps answers.
-    let outcome = world.deploy_with("a", json!({ "mode": "slow", "seconds": 2 }));
+    let outcome = world.deploy_with("a", json!({ "mode": "slow", "seconds": 3 }));
     assert_eq!(outcome.status, OutcomeStatus::Deployed);
 }
 

@@ -90,6 +90,16 @@ fn repair_without_modules() -> Result<()> {
     fs::write(project.managed("good0"), "altered")?;
     project.expect(0, &["repair"])?.says(&["1 updated"])?;
     ensure!(project.read("good0")? == "good");
+    // Nor the interpreter of the deploy.
+    let code = project.data().join("code");
+    let set = code.join(fs::read_to_string(code.join("current"))?).join("set.json");
+    let mut kept: Value = serde_json::from_str(&fs::read_to_string(&set)?)?;
+    kept["program"] = "/nowhere/bin/python".into();
+    fs::write(&set, kept.to_string())?;
+    fs::write(project.managed("good0"), "altered")?;
+    project.expect(0, &["repair"])?.says(&["1 updated"])?;
+    fs::remove_file(&set)?;
+    project.expect(1, &["repair"])?.says(&["the code of this version is not there any more"])?;
     Ok(())
 }
 
