@@ -1,9 +1,8 @@
 //! Where a project keeps what was deployed, and how commands get at it.
 
-use std::cell::OnceCell;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use clap::{Args, ValueHint};
@@ -42,7 +41,7 @@ impl StateOptions {
 
     /// The facts about what is deployed, which are read when a model asks for one.
     pub(crate) fn facts(&self, project: &Path) -> Arc<dyn Facts> {
-        Arc::new(StoredFacts { file: self.file(project), store: OnceCell::new() })
+        Arc::new(StoredFacts { file: self.file(project), store: OnceLock::new() })
     }
 
     /// Opens the state for a command that only looks, also while another one changes it.
@@ -54,7 +53,7 @@ impl StateOptions {
 /// Facts in the state of a project. Without a state there are none yet.
 struct StoredFacts {
     file: PathBuf,
-    store: OnceCell<Option<SqliteStore>>,
+    store: OnceLock<Option<SqliteStore>>,
 }
 
 impl fmt::Debug for StoredFacts {
