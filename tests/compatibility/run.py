@@ -140,9 +140,11 @@ class Machine:
         report = source / "report.xml"
         report.unlink(missing_ok=True)
         environment = self.environment()
-        environment["VIRTUAL_ENV"] = str(self.project(group) / ".venv")
+        virtual = self.project(group) / ".venv"
+        environment["VIRTUAL_ENV"] = str(virtual)
+        environment["PATH"] = f"{virtual / 'bin'}{os.pathsep}{environment['PATH']}"
         command = [self.project(group) / ".venv/bin/python", "-m", "pytest", "tests", "-q", "--timeout=300"]
-        command += ["-p", "no:cacheprovider", f"--junit-xml={report}"]
+        command += ["--continue-on-collection-errors", "-p", "no:cacheprovider", f"--junit-xml={report}"]
         try:
             done = subprocess.run(
                 command, cwd=source, env=environment, capture_output=True, text=True, timeout=SUITE_SECONDS_MAX
@@ -209,8 +211,8 @@ def read_report(text: str) -> Suite:
         else:
             suite.passed += 1
     if suite.failed and suite.failed == uncollected and not suite.passed:
-        causes = {failure.split(": ", 1)[1] for failure in suite.failures}
-        suite.problem = "; ".join(sorted(causes))
+        causes = sorted({failure.split(": ", 1)[1] for failure in suite.failures})
+        suite.problem = "; ".join(causes).replace("; ModuleNotFoundError: No module named ", ", ")
     return suite
 
 
@@ -218,10 +220,15 @@ def table(results: list[Result]) -> str:
     """The results as a table for people."""
     lines = ["| module | version | environment | `import` | its own tests |", "|---|---|---|---|---|"]
     for result in results:
-        compiled = "compiles" if result.compiled else f"no: {one_line(result.module.impossible or result.problem)}"
+        compiled = "compiles" if result.compiled else f"no: {one_line(result.module.impossible or cause(result.problem))}"
         cells = [result.module.name, result.module.version, result.group, compiled, in_words(result.suite)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def cause(problem: str | None) -> str:
+    """The innermost reason of an error, without the place, which is one of this machine."""
+    return last_line(problem or "").split(" (reported in ")[0]
 
 
 def one_line(text: str | None) -> str:

@@ -39,8 +39,12 @@ class Reports(unittest.TestCase):
 
     def test_cells_of_the_table_stay_in_their_row(self):
         module = published.Module("m", "1")
-        text = run.table([run.Result(module, "g", problem="a | b\nc")])
-        self.assertEqual(text.splitlines()[2], "| m | 1 | g | no: a \\| b c | – |")
+        text = run.table([run.Result(module, "g", problem="a\n b | c")])
+        self.assertEqual(text.splitlines()[2], "| m | 1 | g | no: b \\| c | – |")
+
+    def test_the_innermost_reason_stands_in_the_table(self):
+        problem = "Could not set x (reported in a (/here/m.cf:1))\ncaused by:\n  Invalid value '5' (reported in b (/here/m.cf:1))"
+        self.assertEqual(run.cause(problem), "Invalid value '5'")
 
     def test_only_what_is_between_the_marks_is_replaced(self):
         with tempfile.TemporaryDirectory() as scratch:

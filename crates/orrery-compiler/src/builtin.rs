@@ -8,6 +8,8 @@ pub struct BuiltinModule {
     /// Whether a package of this name in the Python environment goes before it: a module that can be
     /// more than the entities here, with handlers of its own.
     pub yields_to_installed: bool,
+    /// Packages of an older major version go before it too: they are of another generation.
+    pub oldest_major: u32,
     /// Path below the module's directory and text of every file.
     pub files: &'static [(&'static str, &'static str)],
 }
@@ -25,42 +27,49 @@ pub fn builtin_modules() -> &'static [BuiltinModule] {
             name: "cron",
             version: "1.0.13",
             yields_to_installed: true,
+            oldest_major: 0,
             files: files!("cron": "module.yml", "model/_init.cf"),
         },
         BuiltinModule {
             name: "exec",
             version: "2.1.1",
             yields_to_installed: true,
+            oldest_major: 0,
             files: files!("exec": "module.yml", "model/_init.cf"),
         },
         BuiltinModule {
             name: "http",
             version: "0.1.0",
             yields_to_installed: true,
+            oldest_major: 0,
             files: files!("http": "module.yml", "model/_init.cf"),
         },
         BuiltinModule {
             name: "ip",
             version: "2.0.3",
             yields_to_installed: false,
+            oldest_major: 0,
             files: files!("ip": "module.yml", "model/_init.cf", "model/services.cf"),
         },
         BuiltinModule {
             name: "net",
             version: "1.1.3",
             yields_to_installed: false,
+            oldest_major: 0,
             files: files!("net": "module.yml", "model/_init.cf"),
         },
         BuiltinModule {
             name: "std",
             version: "8.7.5",
             yields_to_installed: false,
+            oldest_major: 6,
             files: files!("std": "module.yml", "model/_init.cf", "model/testing.cf"),
         },
         BuiltinModule {
             name: "user",
             version: "0.1.23",
             yields_to_installed: true,
+            oldest_major: 0,
             files: files!("user": "module.yml", "model/_init.cf"),
         },
     ];

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use orrery_syntax::ast::Loc;
 
-use crate::load::Module;
+use crate::load::{Module, Origin};
 use crate::plugins::{
     CellId, Context, Failure, NativePlugin, Outcome, Param, ParamDefault, ParamKind,
     native_plugins, yields,
@@ -335,11 +335,21 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
         let mut manifest = self.first.load(&for_first)?;
         self.first_plugins.clone_from(&manifest.plugins);
         if !rest.is_empty() {
+            // A module that is installed in the place of the program's own has plugins of its own.
+            let replaced: HashSet<&str> = rest
+                .iter()
+                .filter(|module| module.origin != Origin::Builtin)
+                .map(|module| module.name.as_str())
+                .collect();
+            let goes_first = |name: &str| {
+                let module = name.split("::").next().unwrap_or(name);
+                self.second_goes_first || replaced.contains(module)
+            };
             let more = self.second.load(&rest)?;
-            if self.second_goes_first {
+            {
                 let names: HashSet<&str> = more.plugins.iter().map(|of| &*of.name).collect();
                 for plugin in &mut manifest.plugins {
-                    if names.contains(&*plugin.name) {
+                    if names.contains(&*plugin.name) && goes_first(&plugin.name) {
                         // It keeps its number, but nobody can call it by this name.
                         plugin.name = format!("{} (replaced)", plugin.name).into();
                     }

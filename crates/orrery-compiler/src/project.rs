@@ -303,6 +303,11 @@ fn is_precedence_rule(rule: &str) -> bool {
     RULE.is_match(rule)
 }
 
+/// The Python environment of a project: the one that was asked for, or the one that lies in it.
+pub fn python_environment(files: &dyn Files, options: &Options) -> Option<PathBuf> {
+    crate::modules::environment(files, options)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -403,9 +408,4 @@ mod tests {
         let error = Project::load(&files, Path::new("p")).unwrap_err();
         assert!(error.text.contains("it is a directory"), "{}", error.text);
     }
-}
-
-/// The Python environment of a project: the one that was asked for, or the one that lies in it.
-pub fn python_environment(files: &dyn Files, options: &Options) -> Option<PathBuf> {
-    crate::modules::environment(files, options)
 }

@@ -14,8 +14,10 @@ pub const OLDEST: Version = Version(3, 11);
 const NEWEST_MINOR: u32 = 15;
 
 /// Starts the SDK that lies in the directory of the first argument. It goes before everything that is installed; a
-/// variable would do the same, but programs that handlers start would inherit it.
+/// variable would do the same, but programs that handlers start would inherit it. Its directory belongs to this
+/// program: what Python makes of the files may stay there, whatever people want for their own.
 const START: &str = "import sys; sys.path.insert(0, sys.argv.pop(1)); import runpy; \
+                     sys.dont_write_bytecode = False; \
                      runpy.run_module('orrery_sdk', run_name='__main__', alter_sys=True)";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

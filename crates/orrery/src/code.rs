@@ -7,6 +7,7 @@ use orrery_compiler::Compiled;
 use orrery_compiler::export::{CodeError, Exported, export, export_with};
 use orrery_compiler::files::Disk;
 use orrery_compiler::host::{Layered, NativeHost};
+use orrery_compiler::load::Origin as ModuleOrigin;
 use orrery_compiler::project::Options;
 use orrery_handlers::Registry;
 use orrery_host::code::CodeSet;
@@ -15,9 +16,6 @@ use orrery_host::python::{Interpreter, PythonError};
 use serde_json::{Value as Json, json};
 
 use crate::state;
-
-/// Modules that are part of the program. What they have in Rust goes before what is installed.
-const OWN_MODULES: [&str; 1] = ["std"];
 
 /// A compile, and the host that has the code of its modules.
 pub(crate) struct Work {
@@ -83,9 +81,13 @@ impl Work {
         if !self.host.is_running() {
             return Some(Ok(export(model, sources, registry.declarations())));
         }
+        let modules = &self.compiled.modules;
+        let is_own = |name: &str| {
+            modules.iter().any(|of| of.name == name && of.origin == ModuleOrigin::Builtin)
+        };
         self.host.retain_classes(|entity| {
             let module = entity.split("::").next().unwrap_or(entity);
-            !OWN_MODULES.contains(&module) || registry.declaration(entity).is_none()
+            !is_own(module) || registry.declaration(entity).is_none()
         });
         let exported = export_with(model, sources, registry.declarations(), &mut self.host);
         self.compiled.output.push_str(&self.host.take_output());

@@ -76,7 +76,7 @@ impl<'f> Search<'f> {
         let is_installed = package.is_some() || name == "std" && builtin.is_some();
         let mut located = match (builtin, package, &in_path) {
             (_, _, Some(dir)) if !is_installed => self.in_module_path(name, dir.clone())?,
-            (Some(builtin), package, _) if package.is_none() || !builtin.yields_to_installed => {
+            (Some(builtin), package, _) if !self.yields(builtin, package.as_ref()) => {
                 located_inside(builtin, package)
             }
             (_, Some(package), _) => self.installed(name, package)?,
@@ -89,6 +89,21 @@ impl<'f> Search<'f> {
             located.warnings.insert(0, ("", text));
         }
         Ok(Some(located))
+    }
+
+    /// Whether an installed package takes the place of a module of the program: one that wants to, or one of the
+    /// generation before, which has other types and resources.
+    fn yields(&self, builtin: &BuiltinModule, package: Option<&Package>) -> bool {
+        let Some(Package::Complete { root, .. }) = package else {
+            return package.is_some() && builtin.yields_to_installed;
+        };
+        if builtin.yields_to_installed {
+            return true;
+        }
+        let metadata = root.join("setup.cfg");
+        let described = Description::of_package(self.files, &metadata, &self.show(&metadata));
+        let major = described.ok().and_then(|of| of.version.split('.').next()?.parse().ok());
+        major.is_some_and(|major: u32| major < builtin.oldest_major)
     }
 
     fn in_module_path(&self, name: &str, dir: PathBuf) -> Result<Located> {

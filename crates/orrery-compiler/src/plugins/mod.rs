@@ -130,7 +130,7 @@ pub trait Context {
 }
 
 /// What is known about deployed resources.
-pub trait Facts: std::fmt::Debug {
+pub trait Facts: std::fmt::Debug + Send + Sync {
     /// A fact by the id of the resource and its name.
     fn fact(&self, id: &str, name: &str) -> Option<String>;
 }

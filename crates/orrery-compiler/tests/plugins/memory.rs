@@ -187,7 +187,9 @@ impl Memory {
     fn slot(&self, slot: Slot, name: &str, instance: InstanceId) -> Result<Value, Failure> {
         match slot {
             Slot::Value(value) => Ok(value),
-            Slot::Empty => Err(Failure::Optional { relation: name.to_owned(), instance }),
+            Slot::Empty => {
+                Err(Failure::Optional { relation: name.to_owned(), instance, placed: false })
+            }
             Slot::Unset(cell) => Err(Failure::Unset(vec![cell])),
         }
     }

@@ -28,6 +28,7 @@ mod models;
 mod own_outcomes;
 mod pages;
 mod playground;
+mod secrets;
 mod sessions;
 mod stores;
 
@@ -75,6 +76,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(environments::trials());
     trials.extend(failures::trials());
     trials.extend(crashes::trials());
+    trials.extend(secrets::trials());
     trials.extend(hosts::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     lists.own.write(|id| lists.differs.names(id))?;

@@ -81,6 +81,8 @@ DATACLASS_FIELDS = "__dataclass_fields__"
 
 # Told of every value that a reference resolves to. The handler host keeps such values out of what it sends.
 _on_resolved: Callable[[object], None] | None = None
+# Told when a reference begins and ends to compute its value: what is logged meanwhile may hold it.
+_on_resolving: Callable[[bool], None] | None = None
 
 
 class ReferenceCycleException(Exception):
@@ -256,9 +258,15 @@ class Reference(ReferenceLike, Generic[T]):
     def get(self, logger: LoggerABC) -> T:
         """The value; computed at most once by each object."""
         if not self._reference_value_cached:
-            value = self.resolve(logger)
-            if _on_resolved is not None:
-                _on_resolved(value)
+            if _on_resolving is not None:
+                _on_resolving(True)
+            try:
+                value = self.resolve(logger)
+                if _on_resolved is not None:
+                    _on_resolved(value)
+            finally:
+                if _on_resolving is not None:
+                    _on_resolving(False)
             # Also of frozen dataclasses.
             object.__setattr__(self, "_reference_value", value)
             object.__setattr__(self, "_reference_value_cached", True)

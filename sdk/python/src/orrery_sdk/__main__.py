@@ -65,6 +65,11 @@ def _await_init(wire: Wire) -> Message:
         raise WireError(f"expected `init`, got `{message['k']}`")
 
 
+def _respect_wishes() -> None:
+    """The SDK's own files are compiled once; whether others are is for the user to say."""
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+
+
 def _play(wire: Wire, init: Message) -> int:
     session = Session.from_init(init)
     session.install()
@@ -72,10 +77,12 @@ def _play(wire: Wire, init: Message) -> int:
     if role == "handlers":
         from orrery_sdk.handling.host import run as run_handlers
 
+        _respect_wishes()
         return run_handlers(wire, session)
     if role == "compile":
         from orrery_sdk.compiling.host import run as run_compile
 
+        _respect_wishes()
         return run_compile(wire, session)
     raise WireError(f"this host has no role `{role}`")
 

@@ -454,13 +454,6 @@ def test_warnings_reach_the_core(core: FakeCore) -> None:
     assert core.warned == ["a logged line", "UserWarning: by Python"]
 
 
-def test_a_ping_is_answered_in_between(core: FakeCore) -> None:
-    core.module("m", "")
-    core.start()
-    core.send({"k": "ping", "n": 7})
-    assert core.receive() == {"k": "pong", "n": 7}
-
-
 def test_threads_of_plugins_may_read(core: FakeCore) -> None:
     core.module(
         "m",

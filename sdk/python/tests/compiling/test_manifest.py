@@ -353,3 +353,10 @@ def test_a_reference_to_a_dataclass_is_an_instance_of_references(core: FakeCore)
     )
     reply = core.call(1, {"$": ["i", 2]}, x=[[2, 2, [[], [], fields["x"], None, []]]])
     assert "References are not allowed for values of type `int`" in reply["message"]
+
+
+def test_a_ping_is_answered_in_between(core: FakeCore) -> None:
+    core.module("m", "")
+    core.start()
+    core.send({"k": "ping", "n": 7})
+    assert core.receive() == {"k": "pong", "n": 7}

@@ -20,6 +20,7 @@ from inmanta.agent.handler import Commander
 from inmanta.config import Config
 from orrery_sdk import loop, server
 from orrery_sdk.handling.operation import Operation, current
+from orrery_sdk.handling.redact import clean_output
 from orrery_sdk.handling.worker import Worker
 from orrery_sdk.session import Session
 from orrery_sdk.wire import Closed, Message, Wire, WireError
@@ -55,6 +56,7 @@ class HandlerHost:
         """Serves until the core says that it is enough, or is gone."""
         server.use_carrier(self._call_core)
         references._on_resolved = self._remember_secret
+        references._on_resolving = _hold_lines
         loop.checkpoint = _checkpoint
         problems = self._session.load()
         self._wire.send(
@@ -308,6 +310,12 @@ class _Clock:
         return soonest
 
 
+def _hold_lines(begins: bool) -> None:
+    operation = current.get()
+    if operation is not None:
+        operation.resolving(begins)
+
+
 def end_process(status: int) -> None:
     """Ends the process without asking what else runs in it."""
     for stream in (sys.stdout, sys.stderr):
@@ -325,6 +333,7 @@ def run(wire: Wire, session: Session) -> int:
         # What handlers print is logged as it comes, and never fails for want of a letter.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, errors="replace")
+    clean_output()
     # An interrupt at the terminal is for the core; it decides what becomes of its hosts. A function that does
     # nothing, and not "ignore", which programs that handlers start would inherit.
     signal.signal(signal.SIGINT, lambda *_: None)

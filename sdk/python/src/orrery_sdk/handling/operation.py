@@ -84,6 +84,9 @@ class Operation:
         self._wake = wake
         self._lock = threading.RLock()
         self._waiting: list[bytes] = []
+        # Lines that were logged while a reference was being resolved wait until its value is known to be secret.
+        self._resolving = 0
+        self._held: list[tuple[int, str, dict[str, Any], float]] = []
         self._waiting_bytes = 0
         self._lines = 0
         self._debug_lines = 0
@@ -119,12 +122,26 @@ class Operation:
                 if self._debug_lines > DEBUG_LINES_MAX:
                     self._dropped += 1
                     return
+            if self._resolving:
+                self._held.append((level, text, values, moment))
+                return
             self._add_line(level, text, values, moment)
             if len(self._waiting) >= LINES_MAX or self._waiting_bytes >= _FRAME_BYTES:
                 self.flush()
             elif self.flush_due is None:
                 self.flush_due = time.monotonic() + LINES_WAIT_S
                 self._wake(self, self.flush_due)
+
+    def resolving(self, begins: bool) -> None:
+        """A reference begins, or ends, to compute its value."""
+        with self._lock:
+            self._resolving += 1 if begins else -1
+            if self._resolving == 0:
+                held, self._held = self._held, []
+                for level, text, values, moment in held:
+                    self._add_line(level, text, values, moment)
+                if held:
+                    self.flush()
 
     def _add_line(self, level: int, text: str, values: dict[str, Any], moment: float) -> None:
         self._lines += 1

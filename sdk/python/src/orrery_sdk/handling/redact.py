@@ -7,11 +7,13 @@ here first.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, BinaryIO, TextIO
 
 PLACEHOLDER = "***"
 
@@ -37,12 +39,17 @@ class Redactor:
         """Remembers a value, and all that it contains."""
         for leaf in _leaves(value, 0):
             self._add_leaf(leaf)
+            if self is not _printed:
+                # What is printed belongs to no operation: it is kept clear of the secrets of all.
+                _printed._add_leaf(leaf)
 
     def _add_leaf(self, leaf: str | int | float) -> None:
         text = str(leaf)
         if not text:
             return
         with self._guard:
+            if leaf in self._whole:
+                return
             self._whole.add(leaf)
             self._whole.add(text)
             for form in _forms(text):
@@ -80,6 +87,46 @@ class Redactor:
         if isinstance(value, dict):
             return {self.text(key): self.value(item) for key, item in value.items()}
         return value
+
+
+_printed = Redactor()
+
+
+class CleanOutput(io.TextIOBase):
+    """Standard output or error without the secrets of any operation. What other programs print passes by."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(_printed.text(text))
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return False
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._stream.encoding
+
+    @property
+    def buffer(self) -> BinaryIO:
+        return self._stream.buffer
+
+
+def clean_output() -> None:
+    """From now on, what Python code prints has no secrets in it."""
+    sys.stdout = CleanOutput(sys.stdout)  # type: ignore[assignment]
+    sys.stderr = CleanOutput(sys.stderr)  # type: ignore[assignment]
 
 
 def _leaves(value: object, depth: int) -> Iterator[str | int | float]:
