@@ -258,7 +258,7 @@ fn finalize(host: &mut dyn Host, compiled: &mut Compiled) {
     compiled.output.push_str(&ended.output);
     let mut warn = |text| compiled.warnings.push(warning(("", text, None)));
     ended.warnings.into_iter().for_each(&mut warn);
-    let mut errors = ended.errors.into_iter();
+    let mut errors = ended.errors.into_iter().map(|text| format!("Finalizer failed: {text}"));
     if compiled.outcome.is_ok()
         && let Some(first) = errors.next()
     {

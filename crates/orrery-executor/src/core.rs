@@ -345,8 +345,7 @@ impl Core {
     }
 
     /// Requirements that send events and changed something after the dependent last ended well. For one that never
-    /// did, whatever is known to have changed is news: a command that only runs for changes runs when its file is
-    /// made.
+    /// did, whatever is known to have changed is news.
     fn changed_since(
         &self,
         dependencies: &[Dependency],

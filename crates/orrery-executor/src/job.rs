@@ -123,16 +123,22 @@ pub(crate) fn perform(
         JobKind::Deploy | JobKind::Facts if resource.flags.report_only => Mode::ReportOnly,
         JobKind::Deploy | JobKind::Facts => Mode::Deploy,
     };
+    // What never ran has nothing to reload. Handlers elsewhere have their own ideas of that, and are told.
+    let is_first = job.kind == JobKind::Deploy && !job.deployed_before;
     let run = Run {
         mode,
         stop: &job.stop,
         deployed_before: job.deployed_before,
-        changed_dependencies: &job.changed_dependencies,
+        changed_dependencies: if is_first { &[] } else { &job.changed_dependencies },
     };
     let announced = Cell::new(false);
     let announce = || announce(job, workshop, &announced);
-    let standing =
-        Standing { version: job.version, requires: &resource.requires, reason: &job.reason };
+    let standing = Standing {
+        version: job.version,
+        requires: &resource.requires,
+        changed: &job.changed_dependencies,
+        reason: &job.reason,
+    };
     let mut context = Context::new(&resource.id, &surroundings, run).standing_at(standing);
     if job.announce.is_some() {
         context = context.announcing(Announcement(&announce));

@@ -80,6 +80,8 @@ pub struct Standing<'a> {
     /// All that it requires. Whoever runs a handler has seen to it that they are deployed, unless the resource is
     /// only reported on.
     pub requires: &'a [ResourceId],
+    /// As `Run::changed_dependencies`; for a resource that never ended well, all that is known to have changed.
+    pub changed: &'a [ResourceId],
     /// Why it is run, for people.
     pub reason: &'a (dyn fmt::Display + 'a),
 }
@@ -115,7 +117,8 @@ pub struct Context<'a> {
 
 impl<'a> Context<'a> {
     pub fn new(id: &'a ResourceId, surroundings: &'a Surroundings<'a>, run: Run<'a>) -> Self {
-        let standing = Standing { version: VersionNumber(0), requires: &[], reason: &"" };
+        let standing =
+            Standing { version: VersionNumber(0), requires: &[], changed: &[], reason: &"" };
         let (log, facts) = (Vec::new(), Vec::new());
         let (announcement, repeated) = (None, false);
         Context { id, surroundings, run, standing, announcement, repeated, log, facts }

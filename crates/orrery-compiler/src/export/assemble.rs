@@ -58,7 +58,7 @@ pub(super) struct Assembly<'m, 'd> {
     /// Ids of nodes that have no resource any more.
     known_ids: FxHashMap<u32, ResourceId>,
     edges: Edges,
-    unknowns: Vec<(u32, Arc<str>, UnknownId)>,
+    unknowns: Vec<(u32, Arc<str>, Option<UnknownId>)>,
     /// Problems of resources themselves; those of dependents are made at the end.
     pub(super) problems: Vec<Problem>,
     pub(super) notes: Vec<Note>,
@@ -450,12 +450,12 @@ impl<'m, 'd> Assembly<'m, 'd> {
 
     fn unknowns(&self, place: &[u32]) -> Vec<Unknown> {
         let heap = &self.drafter.model.graph.heap;
-        let mut found: Vec<&(u32, Arc<str>, UnknownId)> =
+        let mut found: Vec<&(u32, Arc<str>, Option<UnknownId>)> =
             self.unknowns.iter().filter(|(node, ..)| place[*node as usize] != u32::MAX).collect();
         found.sort_by_key(|(node, name, _)| (place[*node as usize], name.clone()));
         let id = |node: u32| self.resources[node as usize].as_ref().map(|r| r.id.clone());
-        let unknown = |(node, name, unknown): &(u32, Arc<str>, UnknownId)| {
-            let source = heap.unknown_source(*unknown);
+        let unknown = |(node, name, unknown): &(u32, Arc<str>, Option<UnknownId>)| {
+            let source = unknown.and_then(|unknown| heap.unknown_source(unknown));
             Some(Unknown {
                 resource: id(*node)?,
                 attribute: name.clone(),

@@ -80,7 +80,8 @@ pub enum Answer {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Computed {
     pub fields: Vec<(String, String)>,
-    pub unknown: Vec<(String, UnknownId)>,
+    /// Fields whose values are not known; of those that the code made itself nothing more is known.
+    pub unknown: Vec<(String, Option<UnknownId>)>,
     pub id: Option<String>,
     pub references: Option<String>,
     pub mutators: Option<String>,
@@ -237,7 +238,7 @@ impl Computed {
         self.fields.iter().find(|(of, _)| of == name).map(|(_, text)| text.as_str())
     }
 
-    pub(super) fn unknown_of(&self, name: &str) -> Option<UnknownId> {
+    pub(super) fn unknown_of(&self, name: &str) -> Option<Option<UnknownId>> {
         self.unknown.iter().find(|(of, _)| of == name).map(|&(_, unknown)| unknown)
     }
 

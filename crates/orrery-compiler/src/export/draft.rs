@@ -32,7 +32,8 @@ pub(super) enum Drafted {
 /// A field whose value is not known.
 pub(super) struct UnknownField {
     pub name: Arc<str>,
-    pub unknown: UnknownId,
+    /// `None` if it is none of the model's.
+    pub unknown: Option<UnknownId>,
 }
 
 /// Why there is no id.

@@ -11,8 +11,8 @@ pub(super) const DEPTH_MAX: usize = 100;
 
 /// Why a value was not written to its end.
 pub(super) enum Stop {
-    /// There is an unknown in it: the whole value is not known.
-    Unknown(UnknownId),
+    /// There is an unknown in it: the whole value is not known. `None` if it is none of the model's.
+    Unknown(Option<UnknownId>),
     Refused {
         /// Where in the value: `.users[2]`.
         path: String,
@@ -70,7 +70,7 @@ impl Model {
                 return Err(Stop::refused(Unserializable::NotFinite(shown)));
             }
             Value::Str(id) => write_text(heap.text(id), out),
-            Value::Unknown(id) => return Err(Stop::Unknown(id)),
+            Value::Unknown(id) => return Err(Stop::Unknown(Some(id))),
             Value::Instance(id) => {
                 let name = self.entity_name(id).to_owned();
                 return Err(Stop::refused(Unserializable::Instance(name)));

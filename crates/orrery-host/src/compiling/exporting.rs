@@ -67,7 +67,7 @@ impl CompileHost {
             let (found, wanted) = (answers.len(), items.len());
             return Err(self.give_up(&format!("it answered {found} of {wanted} resources")));
         }
-        Ok(answers.iter().map(answer).collect())
+        Ok(answers.iter().map(|json| answer(view, json)).collect())
     }
 
     fn try_require(
@@ -166,7 +166,7 @@ fn code_error(json: &Json) -> CodeError {
     }
 }
 
-fn answer(json: &Json) -> Answer {
+fn answer(view: &dyn View, json: &Json) -> Answer {
     if !json["error"].is_null() {
         return Answer::Failed(code_error(&json["error"]));
     }
@@ -177,8 +177,9 @@ fn answer(json: &Json) -> Answer {
         return Answer::Unidentified;
     }
     let members = |name: &str| json[name].as_object().into_iter().flatten();
-    let unknown = members("unknown")
-        .filter_map(|(field, unknown)| Some((field.clone(), unknown_of(unknown)?)));
+    // Of an unknown that the code made itself nothing more is known.
+    let known = |unknown: &Json| unknown_of(unknown).filter(|&id| view.values().has_unknown(id));
+    let unknown = members("unknown").map(|(field, unknown)| (field.clone(), known(unknown)));
     let part = |name: &str| json.get(name).filter(|part| part.is_array()).map(canonical);
     Answer::Fields(Box::new(Computed {
         fields: members("fields").map(|(field, value)| (field.clone(), canonical(value))).collect(),

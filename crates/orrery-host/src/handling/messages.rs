@@ -31,7 +31,7 @@ pub(super) fn operation(
     let standing = context.standing();
     let requires: Map<String, Value> =
         standing.requires.iter().map(|id| (id.to_string(), "deployed".into())).collect();
-    let changed: Vec<&str> = context.changed_dependencies().iter().map(|id| id.as_str()).collect();
+    let changed: Vec<&str> = standing.changed.iter().map(|id| id.as_str()).collect();
     let rest = json!({
         "op": op,
         "agent": context.id().agent(),

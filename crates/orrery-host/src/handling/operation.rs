@@ -42,7 +42,7 @@ pub(super) fn follow(
         match ticket.said.recv_timeout(POLL) {
             Ok(Said::Lines(lines)) => lines.into_iter().for_each(|line| context.add_line(line)),
             Ok(Said::Call(call)) => {
-                let changed = !context.changed_dependencies().is_empty();
+                let changed = !context.standing().changed.is_empty();
                 let reply = services.call(&call.method, &call.args, changed);
                 host.reply(ticket.number, call.q, &reply);
             }

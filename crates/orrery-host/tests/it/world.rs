@@ -137,8 +137,12 @@ pub(crate) fn with_context<T>(
     };
     let requires = [required];
     let run = Run { mode, stop, deployed_before: false, changed_dependencies: &requires };
-    let standing =
-        Standing { version: VersionNumber(3), requires: &requires, reason: &"a test wants it" };
+    let standing = Standing {
+        version: VersionNumber(3),
+        requires: &requires,
+        changed: &requires,
+        reason: &"a test wants it",
+    };
     work(&mut Context::new(&id, &surroundings, run).standing_at(standing))
 }
 
