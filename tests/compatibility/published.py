@@ -109,4 +109,4 @@ GROUPS = (NOW, BEFORE, BEFORE_3_12, WITH_LICENCE)
 
 # What is quick to install, and says most: handlers on this machine, plugins, templates.
 QUICK = ("std", "mitogen", "exec", "fs", "ip", "net", "yaml")
-QUICK_SUITES = ("exec", "fs")
+QUICK_SUITES = ("std", "exec", "fs")

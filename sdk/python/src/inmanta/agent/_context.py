@@ -128,6 +128,9 @@ class HandlerContext(LoggerABC):
         # Required resources that have changed since the last deploy; None if nobody has said.
         self._changed_requires: typing.Sequence[str] | None = None
 
+    def _out_of_memory(self) -> None:
+        """Called when a handler has found no more memory."""
+
     def _checkpoint(self) -> None:
         """Called whenever the handler talks to its context. The host raises here when the operation is cancelled."""
 

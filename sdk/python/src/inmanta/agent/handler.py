@@ -300,6 +300,8 @@ def report_exception(ctx: HandlerContext, resource: resources.Resource, error: B
             reason=list(error.args),
         )
         return
+    if isinstance(error, MemoryError):
+        ctx._out_of_memory()
     ctx.set_resource_state(
         const.HandlerResourceState.unavailable
         if isinstance(error, resources.HostNotFoundException)

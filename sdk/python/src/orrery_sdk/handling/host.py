@@ -19,11 +19,12 @@ from inmanta import references
 from inmanta.agent.handler import Commander
 from inmanta.config import Config
 from orrery_sdk import loop, server
+from orrery_sdk.handling import operation as operations
 from orrery_sdk.handling.operation import Operation, current
 from orrery_sdk.handling.redact import clean_output
 from orrery_sdk.handling.worker import Worker
 from orrery_sdk.session import Session
-from orrery_sdk.wire import Closed, Message, Wire, WireError
+from orrery_sdk.wire import EXIT_NO_MEMORY, Closed, Message, Wire, WireError, die
 
 IDLE_S = 60.0
 
@@ -57,6 +58,7 @@ class HandlerHost:
         server.use_carrier(self._call_core)
         references._on_resolved = self._remember_secret
         references._on_resolving = _hold_lines
+        operations.out_of_memory = self._out_of_memory
         loop.checkpoint = _checkpoint
         problems = self._session.load()
         self._wire.send(
@@ -157,6 +159,14 @@ class HandlerHost:
         """The one operation that there is. Who asks in a thread of a handler's own can only belong to that."""
         active = self.active()
         return active[0] if len(active) == 1 else None
+
+    def _out_of_memory(self) -> None:
+        """Whose fault it is, nobody knows: alone in a process of its own, each will do, or fail for itself."""
+        active = self.active()
+        if len(active) > 1:
+            for operation in active:
+                operation.flush()
+            die(EXIT_NO_MEMORY, "there is no more memory for this process")
 
     def _remember_secret(self, value: object) -> None:
         operation = current.get()

@@ -57,6 +57,10 @@ def level_name(level: int) -> str:
     return "debug"
 
 
+# Told when a handler finds no more memory: the process is everybody's.
+out_of_memory: Callable[[], None] | None = None
+
+
 class Operation:
     """What the core asked for, and what goes back to it.
 
@@ -236,6 +240,10 @@ class OperationContext(HandlerContext):
 
     def _checkpoint(self) -> None:
         self._operation.checkpoint()
+
+    def _out_of_memory(self) -> None:
+        if out_of_memory is not None:
+            out_of_memory()
 
     def _emit(self, level: int, text: str, values: dict[str, Any], moment: float, exc_info: bool) -> None:
         self._operation.log(level, text, values, moment)
