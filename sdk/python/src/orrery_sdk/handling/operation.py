@@ -87,6 +87,7 @@ class Operation:
         self._send = send
         self._wake = wake
         self._lock = threading.RLock()
+        self._flushed_at = 0.0
         self._waiting: list[bytes] = []
         # Lines that were logged while a reference was being resolved wait until its value is known to be secret.
         self._resolving = 0
@@ -133,7 +134,12 @@ class Operation:
             if len(self._waiting) >= LINES_MAX or self._waiting_bytes >= _FRAME_BYTES:
                 self.flush()
             elif self.flush_due is None:
-                self.flush_due = time.monotonic() + LINES_WAIT_S
+                now = time.monotonic()
+                if now - self._flushed_at > LINES_WAIT_S:
+                    # The first after a pause goes at once: it may be the last before a crash.
+                    self.flush()
+                    return
+                self.flush_due = now + LINES_WAIT_S
                 self._wake(self, self.flush_due)
 
     def resolving(self, begins: bool) -> None:
@@ -163,6 +169,7 @@ class Operation:
             self.flush_due = None
             if not self._waiting:
                 return
+            self._flushed_at = time.monotonic()
             lines = b",".join(self._waiting)
             self._waiting = []
             self._waiting_bytes = 0
