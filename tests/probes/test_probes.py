@@ -312,6 +312,50 @@ class States(Probe):
         self.assertEqual(journal.count("close 2"), 3)
 
 
+class Templates(Probe):
+    def test_python_renders_what_the_program_does_not(self):
+        """The filter `pprint` means what Python's library of that name means."""
+        self.make("11_compile_only")
+        (self.project / "templates").mkdir()
+        (self.project / "templates/pretty").write_text("{{ name }}: {{ {'b': [1, 2], 'a': none} | pprint }}\n")
+        self.write('name = "x"\nstd::print(std::template("/pretty"))\n')
+        self.assertIn("x: {'a': None, 'b': [1, 2]}", run(["compile"], self.project))
+
+
+class Facts(Probe):
+    def test_facts_of_resources_in_python_are_known_to_the_next_compile(self):
+        self.make("08_seed002")
+        model = (self.project / "main.cf").read_text()
+        made = 'lbdemo::Balancer(device=dev, name="front"'
+        model = model.replace(made, f"front = {made}")
+        model += 'std::print(std::getfact(front, "vip", "not yet"))\n'
+        (self.project / "main.cf").write_text(model)
+        self.assertIn("not yet", run(["deploy"], self.project, expect=2))
+        self.assertIn("192.0.2.1", run(["deploy"], self.project, expect=2))
+
+
+class Exporters(Probe):
+    def test_an_exporter_of_a_module_runs_when_it_is_asked_for(self):
+        self.make("08_seed002")
+        code = self.project / "libs/lbdemo/plugins/__init__.py"
+        code.write_text(
+            code.read_text()
+            + """
+from inmanta.export import export
+
+
+@export("listing", "lbdemo::Balancer")
+def listing(exporter, types):
+    print("listed", sorted(one.name for one in types["lbdemo::Balancer"]))
+"""
+        )
+        self.assertNotIn("listed", run(["compile"], self.project))
+        said = run(["compile", "--exporter", "listing"], self.project)
+        self.assertIn("listed ['back', 'front', 'hidden', 'later']", said)
+        said = run(["compile", "--exporter", "nonsense"], self.project, expect=1)
+        self.assertIn("there is no exporter nonsense; there are: listing", said)
+
+
 class Compiling(Probe):
     def test_plugins_of_published_modules(self):
         self.make("11_compile_only")

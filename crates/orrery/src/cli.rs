@@ -108,6 +108,9 @@ pub(crate) struct Compile {
     /// Make resources of the instances too; the JSON report has them
     #[arg(long)]
     pub(crate) resources: bool,
+    /// Run an exporter that a module offers, after everything else; can be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(crate) exporter: Vec<String>,
     /// Run the code of modules in the process at the other end of standard input, and answer it afterwards
     #[arg(long, hide = true)]
     pub(crate) serve_host: bool,

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use orrery_compiler::Compiled;
-use orrery_compiler::export::{CodeError, Exported, export, export_with};
+use orrery_compiler::export::{CodeError, Exported, Frozen, export, export_with};
 use orrery_compiler::files::Disk;
 use orrery_compiler::host::{Layered, NativeHost};
 use orrery_compiler::load::Origin as ModuleOrigin;
+use orrery_compiler::plugins::Facts;
 use orrery_compiler::project::Options;
 use orrery_handlers::Registry;
 use orrery_host::code::CodeSet;
@@ -62,6 +63,17 @@ impl Work {
             path: Vec::new(),
             requirements: orrery_host::environments::requirements(modules),
         })
+    }
+
+    /// Runs exporters that the code of modules offers.
+    pub(crate) fn run_exporters(&self, names: &[String]) -> Result<(), CodeError> {
+        match &self.compiled.model {
+            Some(model) => {
+                let sources = &self.compiled.sources;
+                self.host.run_exporters(&Frozen { model, sources }, names)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Makes resources of the instances by the classes of code wherever there are any.
@@ -123,7 +135,26 @@ fn host(
         project_given: options.project_dir.clone(),
         ..Setting::default()
     };
-    CompileHost::new(origin, setting, Box::new(not_offered))
+    let facts = options.facts.clone();
+    let server = move |method: &str, arguments: &Json| match (&facts, method) {
+        (Some(facts), "get_param") => fact(&**facts, arguments),
+        (Some(_), "list_params") => (200, json!({"parameters": []})),
+        _ => not_offered(method, arguments),
+    };
+    CompileHost::new(origin, setting, Box::new(server))
+}
+
+/// A fact of a deployed resource.
+fn fact(facts: &dyn Facts, arguments: &Json) -> (u16, Json) {
+    let text = |name: &str| arguments[name].as_str().unwrap_or_default();
+    let (resource, name) = (text("resource_id"), text("id"));
+    match facts.fact(resource, name) {
+        Some(value) => {
+            let parameter = json!({"name": name, "value": value, "resource_id": resource});
+            (200, json!({"parameter": parameter}))
+        }
+        None => (404, json!({"message": format!("there is no fact {name} of {resource}")})),
+    }
 }
 
 pub(crate) fn absolute(path: &Path) -> PathBuf {

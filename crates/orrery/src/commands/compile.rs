@@ -30,9 +30,15 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     }
     let started = Instant::now();
     let mut work = compile(&options.project, &options.limits, None);
-    let exported = options.resources.then(|| work.export(&Registry::native())).flatten();
+    let with_resources = options.resources || !options.exporter.is_empty();
+    let exported = with_resources.then(|| work.export(&Registry::native())).flatten();
+    let exported = exported.transpose().and_then(|exported| {
+        work.run_exporters(&options.exporter)?;
+        Ok(exported)
+    });
     let Work { project, mut compiled, host, .. } = work;
-    let exported = match exported.transpose() {
+    compiled.output.push_str(&host.take_output());
+    let exported = match exported {
         Ok(exported) => exported,
         Err(error) => {
             compiled.outcome = Err(CompileError::new("CompilerException", error.to_string()));
