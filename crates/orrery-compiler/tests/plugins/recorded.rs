@@ -25,7 +25,13 @@ fn outcome(row: &Json) -> Json {
     }
     let args = bind(&mut memory, plugin, args, named)
         .unwrap_or_else(|failure| panic!("{row}: {failure:?}"));
-    match (plugin.run)(&mut memory, &args) {
+    let outcome = (plugin.run)(&mut memory, &args);
+    // Nobody else is there to do it.
+    let outcome = outcome.map_err(|failure| match failure {
+        Failure::NotHere(failure) => *failure,
+        other => other,
+    });
+    match outcome {
         Ok(value) => {
             let mut outcome = json!({"result": memory.json(value)});
             if !memory.printed.is_empty() {
