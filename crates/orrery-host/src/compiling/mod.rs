@@ -1,6 +1,6 @@
 //! Compiling with a host: plugins are called, and resources are serialized, in its process.
 //!
-//! `CompileHost` is a [`Host`] for the compiler and the [`Code`] of the export. It starts its process when there is a
+//! `CompileHost` is a `Host` for the compiler and the `Code` of the export. It starts its process when there is a
 //! module with code, so that a project without any never waits for one. Calls nest: while the host runs a plugin it
 //! may ask for instances, variables and other plugins, and each question is answered before anything else happens.
 
