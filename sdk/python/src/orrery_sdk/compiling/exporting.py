@@ -149,9 +149,13 @@ class Exporting:
                 else self._class(position).cls
             )
             resource = (known or Resource)(identifier)
-            for name, value in fields.items():
-                if name in type(resource).fields or (known is None and name not in ("id", "requires")):
-                    setattr(resource, name, value)
+            # Plain values, of which none is unknown: no need to look at each.
+            if known is None:
+                others = ("id", "requires")
+                vars(resource).update((name, value) for name, value in fields.items() if name not in others)
+            else:
+                declared = known.fields
+                vars(resource).update((name, fields[name]) for name in declared if name in fields)
             resource.model = DynamicProxy.return_value(self._host.instance(number))
             made.append(resource)
         for resource, (_, _, _, wanted) in zip(made, items, strict=True):
