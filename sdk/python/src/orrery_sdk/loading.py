@@ -90,7 +90,12 @@ def install_finder(modules: Sequence[HostedModule]) -> None:
     for module in modules:
         if module.code:
             _finder.packages[module.package] = module.code
-    importlib.invalidate_caches()
+    # What lies in these directories may be newer than what is known of them. `importlib.invalidate_caches` does the
+    # same, and imports a good part of the standard library for it.
+    for finder in list(sys.path_importer_cache.values()):
+        forget = getattr(finder, "invalidate_caches", None)
+        if forget is not None:
+            forget()
 
 
 def module_files(module: HostedModule) -> list[str]:

@@ -52,6 +52,7 @@ class Entity(NamedType, WithComment):
         self._data = EntityData(parents=_nothing, children=_nothing, attributes=lambda _: {})
         self._slots: dict[str, int] = {}
         self._parents: list[Entity] | None = None
+        self._ancestors: list[Entity] | None = None
         self._attributes: dict[str, Attribute] | None = None
 
     def describe(self, data: EntityData, location: Location) -> None:
@@ -98,12 +99,14 @@ class Entity(NamedType, WithComment):
 
     def get_all_parent_entities_sorted(self) -> list[Entity]:
         """All ancestors, each before its own ancestors."""
-        found: dict[Entity, None] = {}
-        for parent in self.parent_entities:
-            found[parent] = None
-            for ancestor in parent.get_all_parent_entities_sorted():
-                found[ancestor] = None
-        return list(found)
+        if self._ancestors is None:
+            found: dict[Entity, None] = {}
+            for parent in self.parent_entities:
+                found[parent] = None
+                for ancestor in parent.get_all_parent_entities_sorted():
+                    found[ancestor] = None
+            self._ancestors = list(found)
+        return list(self._ancestors)
 
     def get_all_parent_entities(self) -> set[Entity]:
         return set(self.get_all_parent_entities_sorted())
