@@ -45,6 +45,9 @@ def handle(message):
     log(number, "debug", f"pid {os.getpid()} begins {mode}", operation=message["op"])
     if resource.get("together"):
         meet(resource["together"])
+        if mode == "ok":
+            # Still at work when the others do their worst.
+            time.sleep(0.5)
     if mode == "exit":
         print("about to exit", file=sys.stderr)
         os._exit(3)
