@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use crate::wire::{kind, parse};
 
 use super::values::{Shared, decode, encode, encode_blocks, instances_in};
-use super::{CompileHost, LOAD_LIMIT, answers, types};
+use super::{CompileHost, answers, types};
 
 impl CompileHost {
     /// Tells the host about the types of the model, if it does not know them yet.
@@ -56,7 +56,7 @@ impl CompileHost {
             }
             out.extend_from_slice(b"],\"x\":[]}");
         })?;
-        let line = self.until("results", &mut answers::Asked::Call(context), LOAD_LIMIT)?;
+        let line = self.until("results", &mut answers::Asked::Call(context))?;
         let json: Json = parse(&line).map_err(|error| error.to_string())?;
         let results = json["r"].as_array().map_or(&[][..], Vec::as_slice);
         if results.len() != calls.len() {

@@ -6,10 +6,10 @@ use serde_json::{Value as Json, json};
 
 use crate::wire::parse;
 
+use super::CompileHost;
 use super::answers::Asked;
 use super::loading::unknown_of;
 use super::values::{canonical, encode_blocks};
-use super::{CompileHost, LOAD_LIMIT};
 
 /// Resources by position, and the ids that each of them requires.
 type Requirements = Vec<(usize, Vec<String>)>;
@@ -60,7 +60,7 @@ impl CompileHost {
             encode_blocks(view, &mut self.shared.borrow_mut(), instances, out);
             out.push(b'}');
         })?;
-        let line = self.until("serialized", &mut Asked::End(view), LOAD_LIMIT)?;
+        let line = self.until("serialized", &mut Asked::End(view))?;
         let json: Json = parse(&line).map_err(|error| error.to_string())?;
         let answers = json["r"].as_array().map_or(&[][..], Vec::as_slice);
         if answers.len() != items.len() {
@@ -113,7 +113,7 @@ impl CompileHost {
                 break;
             }
         }
-        let line = self.until("required", &mut Asked::End(view), LOAD_LIMIT)?;
+        let line = self.until("required", &mut Asked::End(view))?;
         let json: Json = parse(&line).map_err(|error| error.to_string())?;
         if !json["error"].is_null() {
             return Ok(Err(code_error(&json["error"])));
@@ -147,7 +147,7 @@ impl CompileHost {
         }
         self.send_types(view).map_err(lost)?;
         self.send_json(&json!({"k": "exporters", "names": names})).map_err(lost)?;
-        let line = self.until("exported", &mut Asked::End(view), LOAD_LIMIT).map_err(lost)?;
+        let line = self.until("exported", &mut Asked::End(view)).map_err(lost)?;
         let json: Json = parse(&line).map_err(|error| lost(error.to_string()))?;
         if json["error"].is_null() { Ok(()) } else { Err(code_error(&json["error"])) }
     }

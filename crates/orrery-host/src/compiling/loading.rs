@@ -1,7 +1,6 @@
 //! The beginning and the end of a compile with a host: its code is loaded, and what it wants run at the end is run.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use orrery_compiler::host::{Call, LoadError, Manifest, Place, Signature};
 use orrery_compiler::load::Module;
@@ -14,7 +13,7 @@ use crate::wire::{kind, parse};
 
 use super::calls::is_plain_type;
 use super::manifest::Loaded;
-use super::{CompileHost, LOAD_LIMIT, PACKAGE, Setting, answers};
+use super::{CompileHost, PACKAGE, Setting, answers};
 
 impl CompileHost {
     /// Starts the host, and has it load the code of modules.
@@ -25,7 +24,7 @@ impl CompileHost {
         let role = Role::Compile;
         let init = Init { role, project, environment, data, files, tests, path, config, modules };
         self.on_wire(|connection| connection.writer.send(&init))?;
-        let line = self.until("loaded", &mut answers::Asked::Nothing, LOAD_LIMIT)?;
+        let line = self.until("loaded", &mut answers::Asked::Nothing)?;
         parse(&line).map_err(|error| error.to_string())
     }
 
@@ -112,14 +111,13 @@ impl CompileHost {
         self.output.take()
     }
 
-    /// Waits for a message of a kind, and answers what is asked before it comes.
+    /// Waits for a message of a kind, and answers what is asked before it comes. Code may take its time: whoever
+    /// compiles can interrupt it.
     pub(super) fn until(
         &self,
         wanted: &str,
         asked: &mut answers::Asked<'_>,
-        limit: Duration,
     ) -> Result<Vec<u8>, String> {
-        tracing::trace!(wanted, ?limit, "waiting for the host");
         loop {
             let line = self.receive()?;
             let word = kind(&line).map_err(|error| error.to_string())?.into_owned();
@@ -132,7 +130,7 @@ impl CompileHost {
 
     pub(super) fn try_finalize(&mut self, succeeded: bool) -> Result<Vec<String>, String> {
         self.send_json(&json!({"k": "finalize", "ok": succeeded}))?;
-        let line = self.until("finalized", &mut answers::Asked::Nothing, LOAD_LIMIT)?;
+        let line = self.until("finalized", &mut answers::Asked::Nothing)?;
         #[derive(Deserialize)]
         struct Answer {
             #[serde(default)]

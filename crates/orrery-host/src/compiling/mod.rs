@@ -33,8 +33,6 @@ use values::Shared;
 
 /// How long a host may take until it says hello.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long the code of all modules may take to load.
-const LOAD_LIMIT: Duration = Duration::from_secs(600);
 /// The package in which the code of modules lies.
 const PACKAGE: &str = "inmanta_plugins";
 
