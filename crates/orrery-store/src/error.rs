@@ -106,6 +106,21 @@ pub enum StoreError {
 
     #[error("there is no resource {0}")]
     NoResource(String),
+
+    #[error("there is no {kind} {name}")]
+    NotFound { kind: &'static str, name: String },
+
+    #[error("there is already a {kind} {name:?}")]
+    Exists { kind: &'static str, name: String },
+
+    #[error("the {kind} {name:?} is in use")]
+    InUse { kind: &'static str, name: String },
+
+    #[error("the {kind} was changed meanwhile: it has revision {current}, not {expected}; read it again")]
+    Outdated { kind: &'static str, expected: i64, current: i64 },
+
+    #[error("the environment {0:?} is being deleted")]
+    Deleting(String),
 }
 
 fn describe(holder: Option<&Holder>) -> String {
@@ -119,6 +134,28 @@ impl From<rusqlite::Error> for StoreError {
 }
 
 impl StoreError {
+    pub(crate) fn not_found(kind: &'static str, name: impl Into<String>) -> Self {
+        StoreError::NotFound { kind, name: name.into() }
+    }
+
+    pub(crate) fn exists(kind: &'static str, name: &str) -> Self {
+        StoreError::Exists { kind, name: name.to_owned() }
+    }
+
+    /// Fails if somebody expects another revision than there is.
+    pub(crate) fn check_revision(
+        kind: &'static str,
+        expected: Option<i64>,
+        current: i64,
+    ) -> Result<()> {
+        match expected {
+            Some(expected) if expected != current => {
+                Err(StoreError::Outdated { kind, expected, current })
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
         StoreError::Io { path: path.to_owned(), source }
     }

@@ -1,4 +1,4 @@
-//! The store: where versions, states, results, facts and leases are kept. SQLite, in one file.
+//! The store: where versions, states, results, facts, leases and the records of a server are kept.
 //!
 //! It knows the shared words of `orrery_model` and nothing of models, schedules or handlers. Only this crate
 //! touches the database. Start from the trait [`Store`] and from [`SqliteStore`]; `docs/decisions/0006-store.md`
@@ -8,12 +8,27 @@ mod error;
 mod glob;
 mod load;
 mod lock;
+mod records;
+pub mod sql;
 mod sqlite;
 mod store;
 mod words;
 
 pub use error::{Result, StoreError};
 pub use lock::{Holder, current_writer};
+pub use records::*;
 pub use sqlite::SqliteStore;
 pub use store::{Store, keys_of, load_version};
 pub use words::*;
+
+/// The usual text of an id.
+pub fn uuid_text(id: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (at, byte) in id.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}

@@ -179,6 +179,9 @@ pub trait Store: Send + Sync {
     fn put_files(&self, files: &[(ContentHash, &[u8])]) -> Result<()>;
     fn file(&self, hash: &ContentHash) -> Result<Option<Vec<u8>>>;
 
+    /// What a server keeps beside the state of deploys.
+    fn records(&self) -> crate::Records<'_>;
+
     /// Reads everything and compares it with itself: problems found, none if all is well. Slow.
     fn check(&self) -> Result<Vec<String>>;
 }

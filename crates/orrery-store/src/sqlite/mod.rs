@@ -12,6 +12,7 @@
 //! | `engine` | leases, states, results |
 //! | `query` | lists, counts, logs |
 //! | `environments`, `parameters` | the rest |
+//! | `sql` | records, in the shared dialect |
 
 mod codes;
 mod compare;
@@ -23,6 +24,7 @@ mod prune;
 mod put;
 mod query;
 mod read;
+mod sql;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -421,6 +423,10 @@ impl Store for SqliteStore {
 
     fn file(&self, hash: &ContentHash) -> Result<Option<Vec<u8>>> {
         self.read(|tx| parameters::file(tx, hash))
+    }
+
+    fn records(&self) -> crate::Records<'_> {
+        crate::Records::of(self)
     }
 
     fn check(&self) -> Result<Vec<String>> {

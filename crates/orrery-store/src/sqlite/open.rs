@@ -13,7 +13,8 @@ use crate::{Result, StoreError};
 const APPLICATION_ID: i64 = 0x4f72_7279;
 
 /// Each brings the schema one number higher. Those that were released never change.
-const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_start.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_server.sql")];
 
 pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
 

@@ -1,0 +1,1 @@
+//! The server: api, process and gateway roles.

@@ -1,0 +1,229 @@
+//! Environments as people know them: where they belong, where their model comes from, whether they are halted.
+
+use orrery_model::Timestamp;
+
+use crate::records::{Records, note};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
+use crate::{EnvironmentKey, Result, StoreError, values};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvironmentRecord {
+    pub key: EnvironmentKey,
+    pub uuid: [u8; 16],
+    pub project: [u8; 16],
+    pub project_name: String,
+    pub name: String,
+    pub description: String,
+    /// A data URL, or empty.
+    pub icon: String,
+    /// Where the model comes from; empty if it is pushed.
+    pub repository: String,
+    pub branch: String,
+    pub created: Timestamp,
+    /// Grows with each change.
+    pub revision: i64,
+    pub halted: bool,
+    pub deleting: bool,
+}
+
+/// An environment to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewEnvironment<'a> {
+    pub uuid: [u8; 16],
+    pub project: &'a [u8; 16],
+    pub name: &'a str,
+    pub description: &'a str,
+    pub icon: &'a str,
+    pub repository: &'a str,
+    pub branch: &'a str,
+}
+
+/// What to change of an environment; what is `None` stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EnvironmentChange<'a> {
+    pub project: Option<&'a [u8; 16]>,
+    pub name: Option<&'a str>,
+    pub description: Option<&'a str>,
+    pub icon: Option<&'a str>,
+    pub repository: Option<&'a str>,
+    pub branch: Option<&'a str>,
+}
+
+const COLUMNS: &str = "SELECT environment.id, environment.uuid, project.uuid, project.name, environment.name, \
+     environment.description, environment.icon, environment.repository, environment.branch, \
+     environment.created, environment.revision, environment.halted, environment.deleting \
+     FROM environment JOIN project ON project.id = environment.project";
+
+fn from_row(row: &dyn Row) -> Result<EnvironmentRecord> {
+    Ok(EnvironmentRecord {
+        key: EnvironmentKey(row.int(0)?),
+        uuid: row.id(1)?,
+        project: row.id(2)?,
+        project_name: row.string(3)?,
+        name: row.string(4)?,
+        description: row.string(5)?,
+        icon: row.string(6)?,
+        repository: row.string(7)?,
+        branch: row.string(8)?,
+        created: row.time(9)?,
+        revision: row.int(10)?,
+        halted: row.flag(11)?,
+        deleting: row.flag(12)?,
+    })
+}
+
+fn find(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<EnvironmentRecord> {
+    let select = format!("{COLUMNS} WHERE environment.uuid = ?1");
+    let found = sql.first(&select, values![uuid], from_row)?;
+    found.ok_or_else(|| StoreError::not_found("environment", crate::uuid_text(uuid)))
+}
+
+fn project_number(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<i64> {
+    let select = "SELECT id FROM project WHERE uuid = ?1";
+    let found = sql.first(select, values![uuid], |row| row.int(0))?;
+    found.ok_or_else(|| StoreError::not_found("project", crate::uuid_text(uuid)))
+}
+
+impl Records<'_> {
+    /// Makes an environment in a project that is there.
+    ///
+    /// # Errors
+    /// `NotFound` for the project; `Exists` if the name is taken in it.
+    pub fn add_environment(
+        &self,
+        new: &NewEnvironment<'_>,
+        now: Timestamp,
+    ) -> Result<EnvironmentRecord> {
+        self.change(|sql| {
+            let project = project_number(sql, new.project)?;
+            let insert = "INSERT INTO environment \
+                 (uuid, project, name, description, icon, repository, branch, created) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
+            let NewEnvironment { uuid, name, description, icon, repository, branch, .. } = *new;
+            let values = values![&uuid, project, name, description, icon, repository, branch, now];
+            if sql.run(insert, values)? == 0 {
+                return Err(StoreError::exists("environment", name));
+            }
+            let made = find(sql, &uuid)?;
+            note(sql, Some(made.key), "environment", &crate::uuid_text(&uuid), now)?;
+            Ok(made)
+        })
+    }
+
+    /// All environments by project and name, or those of one project.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn list_environments(&self, project: Option<&[u8; 16]>) -> Result<Vec<EnvironmentRecord>> {
+        let order = "ORDER BY project.name, environment.name";
+        self.look(|sql| match project {
+            Some(uuid) => {
+                let select = format!("{COLUMNS} WHERE project.uuid = ?1 {order}");
+                sql.all(&select, values![uuid], from_row)
+            }
+            None => sql.all(&format!("{COLUMNS} {order}"), &[], from_row),
+        })
+    }
+
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn environment(&self, uuid: &[u8; 16]) -> Result<EnvironmentRecord> {
+        self.look(|sql| find(sql, uuid))
+    }
+
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn environment_of(&self, key: EnvironmentKey) -> Result<EnvironmentRecord> {
+        self.look(|sql| {
+            let select = format!("{COLUMNS} WHERE environment.id = ?1");
+            let found = sql.first(&select, values![key.0], from_row)?;
+            found.ok_or_else(|| StoreError::not_found("environment", key.0.to_string()))
+        })
+    }
+
+    /// Changes what is given. With `expected`, only if the environment still has that revision.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists` if the new name is taken, `Outdated` if somebody was faster.
+    pub fn update_environment(
+        &self,
+        uuid: &[u8; 16],
+        expected: Option<i64>,
+        change: &EnvironmentChange<'_>,
+        now: Timestamp,
+    ) -> Result<EnvironmentRecord> {
+        self.change(|sql| {
+            let old = find(sql, uuid)?;
+            StoreError::check_revision("environment", expected, old.revision)?;
+            let project = project_number(sql, change.project.unwrap_or(&old.project))?;
+            let name = change.name.unwrap_or(&old.name);
+            let other = "SELECT 1 FROM environment WHERE project = ?1 AND name = ?2 AND uuid <> ?3";
+            if sql.first(other, values![project, name, uuid], |row| row.int(0))?.is_some() {
+                return Err(StoreError::exists("environment", name));
+            }
+            let update = "UPDATE environment SET project = ?2, name = ?3, description = ?4, \
+                 icon = ?5, repository = ?6, branch = ?7, revision = revision + 1 WHERE uuid = ?1";
+            let values = values![
+                uuid,
+                project,
+                name,
+                change.description.unwrap_or(&old.description),
+                change.icon.unwrap_or(&old.icon),
+                change.repository.unwrap_or(&old.repository),
+                change.branch.unwrap_or(&old.branch),
+            ];
+            sql.run(update, values)?;
+            note(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
+            find(sql, uuid)
+        })
+    }
+
+    /// Stops everything in an environment, or lets it go on. Agents that were paused before a halt stay so after
+    /// it, unless somebody said otherwise meanwhile. Doing it twice is doing it once.
+    ///
+    /// # Errors
+    /// `NotFound`; `Deleting` if it is on its way out and should resume.
+    pub fn set_halted(
+        &self,
+        uuid: &[u8; 16],
+        halted: bool,
+        now: Timestamp,
+    ) -> Result<EnvironmentRecord> {
+        self.change(|sql| {
+            let old = find(sql, uuid)?;
+            if old.deleting && !halted {
+                return Err(StoreError::Deleting(old.name));
+            }
+            if old.halted == halted {
+                return Ok(old);
+            }
+            let agents = if halted {
+                "UPDATE agent SET unpause_on_resume = 1 - paused, paused = 1 WHERE environment = ?1"
+            } else {
+                "UPDATE agent SET paused = 1 - coalesce(unpause_on_resume, 1 - paused), \
+                 unpause_on_resume = NULL WHERE environment = ?1"
+            };
+            sql.run(agents, values![old.key.0])?;
+            let update =
+                "UPDATE environment SET halted = ?2, revision = revision + 1 WHERE uuid = ?1";
+            sql.run(update, values![uuid, halted])?;
+            note(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
+            find(sql, uuid)
+        })
+    }
+
+    /// Marks an environment for deletion and halts it; its contents go afterwards.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn begin_deletion(&self, uuid: &[u8; 16], now: Timestamp) -> Result<EnvironmentRecord> {
+        self.change(|sql| {
+            let old = find(sql, uuid)?;
+            let update = "UPDATE environment SET deleting = 1, halted = 1, revision = revision + 1 \
+                 WHERE uuid = ?1";
+            sql.run(update, values![uuid])?;
+            note(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
+            find(sql, uuid)
+        })
+    }
+}

@@ -1,0 +1,60 @@
+//! What a server keeps beside the state of deploys: projects, requests, compiles, accounts and the like.
+//!
+//! Each module has the records of one subject and the transactions on them, written once for both databases in the dialect
+//! of [`crate::sql`]. Start from [`Records`], which every store gives out.
+
+mod changes;
+mod environments;
+mod projects;
+mod requests;
+
+use crate::Result;
+use crate::sql::{Database, Sql};
+
+pub(crate) use changes::note;
+pub use changes::{ChangeNote, ChangeSeq};
+pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
+pub use projects::ProjectRecord;
+pub use requests::{RequestKey, RequestRecord};
+
+/// The records of one store.
+#[derive(Clone, Copy)]
+pub struct Records<'a> {
+    database: &'a dyn Database,
+}
+
+impl std::fmt::Debug for Records<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Records")
+    }
+}
+
+impl<'a> Records<'a> {
+    pub(crate) fn of(database: &'a dyn Database) -> Self {
+        Records { database }
+    }
+
+    /// Answers from one state of the database.
+    fn look<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
+        let mut answer = None;
+        self.database.look(&mut |sql| {
+            answer = Some(work(sql)?);
+            Ok(())
+        })?;
+        answer.ok_or_else(never_ran)
+    }
+
+    /// One transaction: all of it or nothing.
+    fn change<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
+        let mut answer = None;
+        self.database.change(&mut |sql| {
+            answer = Some(work(sql)?);
+            Ok(())
+        })?;
+        answer.ok_or_else(never_ran)
+    }
+}
+
+fn never_ran() -> crate::StoreError {
+    crate::StoreError::Unreadable("the database did not run a transaction".to_owned())
+}

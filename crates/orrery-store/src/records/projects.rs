@@ -1,0 +1,121 @@
+//! Projects: who owns environments.
+
+use orrery_model::Timestamp;
+
+use crate::records::{Records, note};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
+use crate::{Result, StoreError, values};
+
+/// A folder of environments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProjectRecord {
+    pub uuid: [u8; 16],
+    pub name: String,
+    pub description: String,
+    pub created: Timestamp,
+    /// Grows with each change.
+    pub revision: i64,
+}
+
+const COLUMNS: &str = "SELECT uuid, name, description, created, revision FROM project";
+
+fn from_row(row: &dyn Row) -> Result<ProjectRecord> {
+    Ok(ProjectRecord {
+        uuid: row.id(0)?,
+        name: row.string(1)?,
+        description: row.string(2)?,
+        created: row.time(3)?,
+        revision: row.int(4)?,
+    })
+}
+
+fn find(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<ProjectRecord> {
+    let found = sql.first(&format!("{COLUMNS} WHERE uuid = ?1"), values![uuid], from_row)?;
+    found.ok_or_else(|| StoreError::not_found("project", crate::uuid_text(uuid)))
+}
+
+impl Records<'_> {
+    /// Makes a project. Its name must be new.
+    ///
+    /// # Errors
+    /// `Exists` if the name or the id is taken.
+    pub fn create_project(
+        &self,
+        uuid: [u8; 16],
+        name: &str,
+        description: &str,
+        now: Timestamp,
+    ) -> Result<ProjectRecord> {
+        self.change(|sql| {
+            let insert = "INSERT INTO project (uuid, name, description, created) \
+                 VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
+            if sql.run(insert, values![&uuid, name, description, now])? == 0 {
+                return Err(StoreError::exists("project", name));
+            }
+            note(sql, None, "project", &crate::uuid_text(&uuid), now)?;
+            find(sql, &uuid)
+        })
+    }
+
+    /// All projects by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn projects(&self) -> Result<Vec<ProjectRecord>> {
+        self.look(|sql| sql.all(&format!("{COLUMNS} ORDER BY name"), &[], from_row))
+    }
+
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn project(&self, uuid: &[u8; 16]) -> Result<ProjectRecord> {
+        self.look(|sql| find(sql, uuid))
+    }
+
+    /// Changes what is given. With `expected`, only if the project still has that revision.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists` if the new name is taken, `Outdated` if somebody was faster.
+    pub fn update_project(
+        &self,
+        uuid: &[u8; 16],
+        expected: Option<i64>,
+        name: Option<&str>,
+        description: Option<&str>,
+        now: Timestamp,
+    ) -> Result<ProjectRecord> {
+        self.change(|sql| {
+            let old = find(sql, uuid)?;
+            StoreError::check_revision("project", expected, old.revision)?;
+            if let Some(name) = name {
+                let other = "SELECT 1 FROM project WHERE name = ?1 AND uuid <> ?2";
+                if sql.first(other, values![name, uuid], |row| row.int(0))?.is_some() {
+                    return Err(StoreError::exists("project", name));
+                }
+            }
+            let update = "UPDATE project SET name = ?2, description = ?3, revision = revision + 1 \
+                 WHERE uuid = ?1";
+            let name = name.unwrap_or(&old.name);
+            let description = description.unwrap_or(&old.description);
+            sql.run(update, values![uuid, name, description])?;
+            note(sql, None, "project", &crate::uuid_text(uuid), now)?;
+            find(sql, uuid)
+        })
+    }
+
+    /// Deletes a project that has no environments any more.
+    ///
+    /// # Errors
+    /// `NotFound`; `InUse` if there is an environment in it.
+    pub fn delete_project(&self, uuid: &[u8; 16], now: Timestamp) -> Result<()> {
+        self.change(|sql| {
+            let project = find(sql, uuid)?;
+            let used = "SELECT 1 FROM environment JOIN project ON project.id = environment.project \
+                 WHERE project.uuid = ?1";
+            if sql.first(used, values![uuid], |row| row.int(0))?.is_some() {
+                return Err(StoreError::InUse { kind: "project", name: project.name });
+            }
+            sql.run("DELETE FROM project WHERE uuid = ?1", values![uuid])?;
+            note(sql, None, "project", &crate::uuid_text(uuid), now)
+        })
+    }
+}

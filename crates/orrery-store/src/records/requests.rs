@@ -1,0 +1,124 @@
+//! What somebody asked an environment's engine to do once.
+
+use orrery_model::Timestamp;
+
+use crate::records::{Records, note};
+use crate::sql::{Row, RowExt as _, SqlExt as _};
+use crate::{EnvironmentKey, Result, StoreError, values};
+
+/// A request within one store; a later one is greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestKey(pub(crate) i64);
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestRecord {
+    pub key: RequestKey,
+    pub uuid: [u8; 16],
+    pub environment: EnvironmentKey,
+    /// `deploy`, `repair`, `dry_run`, `facts`, …
+    pub kind: String,
+    pub payload: serde_json::Value,
+    pub created: Timestamp,
+    /// When the engine took it in.
+    pub taken: Option<Timestamp>,
+    pub finished: Option<Timestamp>,
+    pub outcome: Option<serde_json::Value>,
+}
+
+const COLUMNS: &str = "SELECT id, uuid, environment, kind, payload, created, taken, finished, \
+     coalesce(outcome, 'null') FROM request";
+
+fn from_row(row: &dyn Row) -> Result<RequestRecord> {
+    let outcome = row.json(8)?;
+    Ok(RequestRecord {
+        key: RequestKey(row.int(0)?),
+        uuid: row.id(1)?,
+        environment: EnvironmentKey(row.int(2)?),
+        kind: row.string(3)?,
+        payload: row.json(4)?,
+        created: row.time(5)?,
+        taken: row.maybe_time(6)?,
+        finished: row.maybe_time(7)?,
+        outcome: (!outcome.is_null()).then_some(outcome),
+    })
+}
+
+impl Records<'_> {
+    /// Asks for something. Whoever owns the environment finds it, also after a restart.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn add_request(
+        &self,
+        environment: EnvironmentKey,
+        uuid: [u8; 16],
+        kind: &str,
+        payload: &serde_json::Value,
+        now: Timestamp,
+    ) -> Result<RequestRecord> {
+        let payload = payload.to_string();
+        self.change(|sql| {
+            let insert = "INSERT INTO request (uuid, environment, kind, payload, created) \
+                 VALUES (?1, ?2, ?3, ?4, ?5)";
+            sql.run(insert, values![&uuid, environment.0, kind, &payload, now])?;
+            note(sql, Some(environment), "request", &crate::uuid_text(&uuid), now)?;
+            let made = sql.first(&format!("{COLUMNS} WHERE uuid = ?1"), values![&uuid], from_row)?;
+            made.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(&uuid)))
+        })
+    }
+
+    /// Requests that are not finished, oldest first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn open_requests(&self, environment: EnvironmentKey) -> Result<Vec<RequestRecord>> {
+        let select = format!("{COLUMNS} WHERE environment = ?1 AND finished IS NULL ORDER BY id");
+        self.look(|sql| sql.all(&select, values![environment.0], from_row))
+    }
+
+    /// Environments that have requests which nobody took.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn environments_with_requests(&self) -> Result<Vec<EnvironmentKey>> {
+        let select = "SELECT DISTINCT environment FROM request WHERE finished IS NULL";
+        self.look(|sql| sql.all(select, &[], |row| Ok(EnvironmentKey(row.int(0)?))))
+    }
+
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn request(&self, uuid: &[u8; 16]) -> Result<RequestRecord> {
+        let select = format!("{COLUMNS} WHERE uuid = ?1");
+        let found = self.look(|sql| sql.first(&select, values![uuid], from_row))?;
+        found.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(uuid)))
+    }
+
+    /// Notes that a request was taken in: after a restart it is taken in again.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn take_request(&self, key: RequestKey, now: Timestamp) -> Result<()> {
+        let update = "UPDATE request SET taken = ?2 WHERE id = ?1 AND taken IS NULL";
+        self.change(|sql| sql.run(update, values![key.0, now]).map(drop))
+    }
+
+    /// Ends a request.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn finish_request(
+        &self,
+        request: &RequestRecord,
+        outcome: &serde_json::Value,
+        now: Timestamp,
+    ) -> Result<()> {
+        let outcome = outcome.to_string();
+        self.change(|sql| {
+            let update = "UPDATE request SET finished = ?2, outcome = ?3 \
+                 WHERE id = ?1 AND finished IS NULL";
+            sql.run(update, values![request.key.0, now, &outcome])?;
+            let subject = crate::uuid_text(&request.uuid);
+            note(sql, Some(request.environment), "request", &subject, now)
+        })
+    }
+}

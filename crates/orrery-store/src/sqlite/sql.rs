@@ -1,0 +1,76 @@
+//! Records in SQLite: the shared dialect on a connection that is in a transaction.
+
+use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, params_from_iter};
+
+use crate::sql::{Database, Row, Sql, Value};
+use crate::{Result, StoreError};
+
+use super::SqliteStore;
+
+/// A connection in a transaction.
+pub(super) struct OnSqlite<'a>(pub(super) &'a Connection);
+
+impl ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Value::Null => ValueRef::Null,
+            Value::Integer(value) => ValueRef::Integer(*value),
+            Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Blob(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+impl Row for rusqlite::Row<'_> {
+    fn integer(&self, column: usize) -> Result<Option<i64>> {
+        Ok(self.get_ref(column)?.as_i64_or_null().map_err(mismatch)?)
+    }
+
+    fn text(&self, column: usize) -> Result<Option<&str>> {
+        Ok(self.get_ref(column)?.as_str_or_null().map_err(mismatch)?)
+    }
+
+    fn blob(&self, column: usize) -> Result<Option<&[u8]>> {
+        Ok(self.get_ref(column)?.as_blob_or_null().map_err(mismatch)?)
+    }
+}
+
+fn mismatch(error: rusqlite::types::FromSqlError) -> StoreError {
+    StoreError::Unreadable(error.to_string())
+}
+
+impl Sql for OnSqlite<'_> {
+    fn run(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64> {
+        let mut statement = self.0.prepare_cached(sql)?;
+        Ok(statement.execute(params_from_iter(values))? as u64)
+    }
+
+    fn visit(
+        &mut self,
+        sql: &str,
+        values: &[Value<'_>],
+        each: &mut dyn FnMut(&dyn Row) -> Result<()>,
+    ) -> Result<()> {
+        let mut statement = self.0.prepare_cached(sql)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        while let Some(row) = rows.next()? {
+            each(row)?;
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self, _: &str) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Database for SqliteStore {
+    fn look(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
+        self.read(|connection| work(&mut OnSqlite(connection)))
+    }
+
+    fn change(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
+        self.write(|connection| work(&mut OnSqlite(connection)))
+    }
+}
