@@ -1,1 +1,13 @@
-//! Request and response types of the HTTP API.
+//! Request and response types of the HTTP API, with their descriptions for the OpenAPI document. The server answers with
+//! them, the command line and tests read them: so both always speak of the same thing.
+//!
+//! Conventions that hold everywhere: ids are UUIDs, times are RFC 3339 in UTC, lists come in pages ([`Page`]), and whatever goes wrong is
+//! a [`Problem`].
+
+mod page;
+mod problem;
+mod projects;
+
+pub use page::Page;
+pub use problem::{FieldProblem, Problem};
+pub use projects::*;

@@ -1,1 +1,27 @@
-//! The server: api, process and gateway roles.
+//! The server: api, process and gateway roles, around one store.
+//!
+//! | module | what |
+//! |---|---|
+//! | `app` | what all requests share: the store, the clock, the nudges |
+//! | `server` | listening, serving, ending |
+//! | `access` | which right each route needs: one table, checked before any handler runs |
+//! | `auth` | who is calling |
+//! | `problem`, `extract` | errors and inputs, the same way everywhere |
+//! | `routes` | the API, one module for each kind of thing |
+//! | `process` | engines of environments, held by lease |
+//! | `compiling` | the compile service |
+//! | `classic` | the paths that clients of an older generation know |
+//!
+//! The api role keeps nothing: it writes what is wanted to the store, in one transaction, and answers. The process role finds it there.
+
+mod access;
+mod app;
+mod auth;
+mod extract;
+mod problem;
+mod routes;
+mod server;
+
+pub use app::{App, AppSettings};
+pub use problem::ServerError;
+pub use server::{Server, openapi};

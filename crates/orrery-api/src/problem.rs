@@ -1,0 +1,40 @@
+//! What went wrong, as RFC 9457 has it.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Why a request was not carried out. Nothing of it was: a problem never leaves half of a change behind.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// A page that explains this kind of problem.
+    pub r#type: String,
+    /// The kind of problem, for people.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// The kind of problem, for programs: never changes its meaning.
+    pub code: String,
+    /// What happened this time, and what to do about it.
+    pub detail: String,
+    /// Parts of the request that are to blame.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<FieldProblem>,
+}
+
+/// A part of a request that is not acceptable.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct FieldProblem {
+    /// The field, or the parameter.
+    pub name: String,
+    pub reason: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.detail)?;
+        for FieldProblem { name, reason } in &self.fields {
+            write!(f, "; {name}: {reason}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Projects.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Who owns environments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Project {
+    pub id: Uuid,
+    pub name: String,
+    pub description: String,
+    /// When it was made.
+    pub created: String,
+}
+
+/// A project to be made.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewProject {
+    /// Chosen by the server if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<Uuid>,
+    /// Not used by another project.
+    #[schema(min_length = 1, max_length = 255)]
+    pub name: String,
+    #[serde(default)]
+    #[schema(max_length = 1024)]
+    pub description: String,
+}
+
+/// What to change of a project; what is absent stays.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProjectUpdate {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 255)]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 1024)]
+    pub description: Option<String>,
+}

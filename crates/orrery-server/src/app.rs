@@ -1,0 +1,103 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use orrery_model::Timestamp;
+use orrery_store::{Store, StoreError};
+use tokio::sync::broadcast;
+
+use crate::problem::ServerError;
+
+/// Nudges that a slow listener may miss; it reads the store again then.
+const NUDGES: usize = 1024;
+
+/// A hint that the store is worth reading again. It may be lost, repeated or late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nudge;
+
+/// What a server is told at its start.
+#[derive(Clone, Debug, Default)]
+pub struct AppSettings {
+    /// Git repositories may be paths and `file:` URLs of this machine.
+    pub local_repositories: bool,
+}
+
+/// One server process. Cheap to clone.
+#[derive(Clone)]
+pub struct App {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Arc<dyn Store>,
+    settings: AppSettings,
+    nudges: broadcast::Sender<Nudge>,
+}
+
+impl std::fmt::Debug for App {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("App").field("settings", &self.inner.settings).finish_non_exhaustive()
+    }
+}
+
+impl App {
+    pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
+        let (nudges, _) = broadcast::channel(NUDGES);
+        App { inner: Arc::new(Inner { store, settings, nudges }) }
+    }
+
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
+    }
+
+    pub fn settings(&self) -> &AppSettings {
+        &self.inner.settings
+    }
+
+    /// The one clock of the server.
+    #[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_system(SystemTime::now())
+    }
+
+    /// Runs `work` with the store on a thread that may block.
+    ///
+    /// # Errors
+    /// Those of `work`; `Stopping` if the server ends meanwhile.
+    pub async fn with_store<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ServerError> {
+        let store = Arc::clone(&self.inner.store);
+        let done = tokio::task::spawn_blocking(move || work(&*store)).await;
+        match done {
+            Ok(answer) => Ok(answer?),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => Err(ServerError::Stopping),
+        }
+    }
+
+    /// As `with_store`, for work that changes something: everybody who waits for changes looks at once.
+    ///
+    /// # Errors
+    /// As `with_store`.
+    pub async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ServerError> {
+        let answer = self.with_store(work).await;
+        self.nudge();
+        answer
+    }
+
+    /// Says that the store is worth reading again.
+    pub fn nudge(&self) {
+        // Without listeners there is nobody to tell.
+        let _ = self.inner.nudges.send(Nudge);
+    }
+
+    pub fn nudges(&self) -> broadcast::Receiver<Nudge> {
+        self.inner.nudges.subscribe()
+    }
+}

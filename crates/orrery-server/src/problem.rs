@@ -1,0 +1,162 @@
+//! Everything that can go wrong with a request, and how it is told.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use orrery_api::{FieldProblem, Problem};
+use orrery_store::StoreError;
+
+/// Why a request is not carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    #[error("{0}")]
+    BadRequest(String),
+    /// Fields of the request and what is wrong with them.
+    #[error("the request is not valid")]
+    Invalid(Vec<FieldProblem>),
+    #[error("who you are is not known: {0}")]
+    Unauthenticated(&'static str),
+    #[error("this needs the right to {0}")]
+    Forbidden(String),
+    #[error("there is nothing at this path")]
+    NoRoute,
+    #[error("there is no {kind} {name}")]
+    NotFound { kind: &'static str, name: String },
+    #[error("this path does not take this method")]
+    MethodNotAllowed,
+    #[error("{0}")]
+    Conflict(String),
+    #[error("{0}")]
+    PreconditionFailed(String),
+    #[error("the request is too large: {0}")]
+    TooLarge(String),
+    #[error("the content must be JSON")]
+    UnsupportedMediaType,
+    #[error("too many requests; try again later")]
+    TooMany,
+    #[error("the server is stopping; try again elsewhere or later")]
+    Stopping,
+    #[error("{0}")]
+    Unavailable(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("a defect of the server: {0}")]
+    Internal(String),
+}
+
+impl ServerError {
+    /// One field that is not acceptable.
+    pub fn field(name: impl Into<String>, reason: impl Into<String>) -> Self {
+        ServerError::Invalid(vec![FieldProblem { name: name.into(), reason: reason.into() }])
+    }
+
+    fn classify(&self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            ServerError::BadRequest(_) => {
+                (StatusCode::BAD_REQUEST, "bad-request", "The request is not understood")
+            }
+            ServerError::Invalid(_) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "invalid", "The request is not valid")
+            }
+            ServerError::Unauthenticated(_) => {
+                (StatusCode::UNAUTHORIZED, "unauthenticated", "Log in first")
+            }
+            ServerError::Forbidden(_) => (StatusCode::FORBIDDEN, "forbidden", "Not allowed"),
+            ServerError::NoRoute | ServerError::NotFound { .. } => {
+                (StatusCode::NOT_FOUND, "not-found", "Not found")
+            }
+            ServerError::MethodNotAllowed => {
+                (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed")
+            }
+            ServerError::Conflict(_) => (StatusCode::CONFLICT, "conflict", "Not possible now"),
+            ServerError::PreconditionFailed(_) => {
+                (StatusCode::PRECONDITION_FAILED, "outdated", "Changed meanwhile")
+            }
+            ServerError::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "Too large"),
+            ServerError::UnsupportedMediaType => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Not JSON")
+            }
+            ServerError::TooMany => {
+                (StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests")
+            }
+            ServerError::Stopping | ServerError::Unavailable(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available now")
+            }
+            ServerError::Store(error) => classify_store(error),
+            ServerError::Internal(_) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "internal", "A defect of the server")
+            }
+        }
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.classify().0
+    }
+
+    /// As it is told to clients. Defects of the server tell no details; the log has them.
+    pub fn problem(&self) -> Problem {
+        let (status, code, title) = self.classify();
+        let detail = match self {
+            ServerError::Internal(_) => {
+                "the server has a defect; its log tells more".to_owned()
+            }
+            ServerError::Store(error) if status.is_server_error() => {
+                tracing::error!(error = error as &dyn std::error::Error, "the store failed");
+                "the store failed; the server's log tells more".to_owned()
+            }
+            other => other.to_string(),
+        };
+        let fields = match self {
+            ServerError::Invalid(fields) => fields.clone(),
+            _ => Vec::new(),
+        };
+        let r#type = format!("urn:orrery:problem:{code}");
+        Problem { r#type, title: title.to_owned(), status: status.as_u16(), code: code.to_owned(), detail, fields }
+    }
+}
+
+fn classify_store(error: &StoreError) -> (StatusCode, &'static str, &'static str) {
+    match error {
+        StoreError::NoEnvironment(_)
+        | StoreError::NoVersion(_)
+        | StoreError::NoResource(_)
+        | StoreError::NotFound { .. } => (StatusCode::NOT_FOUND, "not-found", "Not found"),
+        StoreError::EnvironmentExists { .. }
+        | StoreError::Exists { .. }
+        | StoreError::VersionExists(_) => (StatusCode::CONFLICT, "exists", "Exists already"),
+        StoreError::AlreadyReleased(_)
+        | StoreError::Superseded { .. }
+        | StoreError::VersionInUse(_)
+        | StoreError::InUse { .. }
+        | StoreError::Deleting(_) => (StatusCode::CONFLICT, "conflict", "Not possible now"),
+        StoreError::Outdated { .. } => {
+            (StatusCode::PRECONDITION_FAILED, "outdated", "Changed meanwhile")
+        }
+        StoreError::VersionNotReserved(_)
+        | StoreError::DuplicateResource(_)
+        | StoreError::DanglingRequires { .. } => {
+            (StatusCode::BAD_REQUEST, "bad-request", "The request is not understood")
+        }
+        StoreError::Busy { .. } | StoreError::Full { .. } => {
+            (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available now")
+        }
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "A defect of the server"),
+    }
+}
+
+impl IntoResponse for ServerError {
+    fn into_response(self) -> Response {
+        if let ServerError::Internal(detail) = &self {
+            tracing::error!(detail, "a defect");
+        }
+        let problem = self.problem();
+        let mut response = (self.status(), Json(problem)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if matches!(self, ServerError::Unauthenticated(_)) {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}

@@ -1,0 +1,36 @@
+//! Whether the server is alive, and whether it can work.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::app::App;
+
+/// Alive and able to work, with reasons.
+#[utoipa::path(get, path = "/health", tag = "health", security(()),
+    responses((status = 200, description = "All is well", body = Value), (status = 503, description = "Not able to work", body = Value)))]
+pub(super) async fn health(state: State<App>) -> (StatusCode, Json<Value>) {
+    ready(state).await
+}
+
+/// The process answers.
+#[utoipa::path(get, path = "/health/live", tag = "health", security(()),
+    responses((status = 200, description = "Alive", body = Value)))]
+pub(super) async fn live() -> Json<Value> {
+    Json(json!({"status": "live"}))
+}
+
+/// The server can work: its store answers.
+#[utoipa::path(get, path = "/health/ready", tag = "health", security(()),
+    responses((status = 200, description = "Ready", body = Value), (status = 503, description = "Not ready, and why", body = Value)))]
+pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
+    match app.with_store(|store| store.records().latest_change()).await {
+        Ok(_) => (StatusCode::OK, Json(json!({"status": "ready", "checks": {"store": "ok"}}))),
+        Err(error) => {
+            let reason = error.problem().detail;
+            let body = json!({"status": "not ready", "checks": {"store": reason}});
+            (StatusCode::SERVICE_UNAVAILABLE, Json(body))
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The API, one module for each kind of thing.
+
+mod health;
+mod projects;
+
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+
+/// The time as the API tells it.
+pub(crate) fn time(at: orrery_model::Timestamp) -> String {
+    at.to_string()
+}
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Orrery",
+    description = "What is wanted of an infrastructure, what it is, and what to do about it."
+))]
+struct Description;
+
+/// All routes, with their description.
+pub(crate) fn all() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(health::health))
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .routes(routes!(projects::list, projects::create))
+        .routes(routes!(projects::get, projects::update, projects::delete))
+}

@@ -1,0 +1,105 @@
+//! Projects.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use orrery_api::{NewProject, Page, Problem, Project, ProjectUpdate};
+use orrery_store::ProjectRecord;
+use uuid::Uuid;
+
+use crate::access::Right;
+use crate::app::App;
+use crate::auth::Caller;
+use crate::extract::{Body, IfMatch, Path, etag};
+use crate::problem::ServerError;
+
+use super::time;
+
+fn shown(record: ProjectRecord) -> Project {
+    let ProjectRecord { uuid, name, description, created, .. } = record;
+    Project { id: Uuid::from_bytes(uuid), name, description, created: time(created) }
+}
+
+fn check_name(name: &str) -> Result<(), ServerError> {
+    match name.chars().count() {
+        1..=255 => Ok(()),
+        _ => Err(ServerError::field("name", "must have 1 to 255 characters")),
+    }
+}
+
+/// The projects that the caller may see.
+#[utoipa::path(get, path = "/api/v1/projects", tag = "projects",
+    responses((status = 200, body = Page<Project>), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+) -> Result<Json<Page<Project>>, ServerError> {
+    let found = app.with_store(|store| store.records().projects()).await?;
+    let visible = found.into_iter().map(shown);
+    let items = visible.filter(|project| caller.may_in_project(Right::View, &project.id)).collect();
+    Ok(Json(Page { items, next: None }))
+}
+
+/// Makes a project.
+#[utoipa::path(post, path = "/api/v1/projects", tag = "projects", request_body = NewProject,
+    responses((status = 201, body = Project), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn create(
+    State(app): State<App>,
+    Body(new): Body<NewProject>,
+) -> Result<(StatusCode, HeaderMap, Json<Project>), ServerError> {
+    check_name(&new.name)?;
+    let id = new.id.unwrap_or_else(Uuid::new_v4);
+    let now = app.now();
+    let made = app
+        .change(move |store| {
+            store.records().create_project(id.into_bytes(), &new.name, &new.description, now)
+        })
+        .await?;
+    Ok((StatusCode::CREATED, etag(made.revision), Json(shown(made))))
+}
+
+/// One project.
+#[utoipa::path(get, path = "/api/v1/projects/{project}", tag = "projects", params(("project" = Uuid, Path)),
+    responses((status = 200, body = Project), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn get(
+    State(app): State<App>,
+    Path(project): Path<Uuid>,
+) -> Result<(HeaderMap, Json<Project>), ServerError> {
+    let found = app.with_store(move |store| store.records().project(project.as_bytes())).await?;
+    Ok((etag(found.revision), Json(shown(found))))
+}
+
+/// Changes a project.
+#[utoipa::path(patch, path = "/api/v1/projects/{project}", tag = "projects", params(("project" = Uuid, Path)), request_body = ProjectUpdate,
+    responses((status = 200, body = Project), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn update(
+    State(app): State<App>,
+    Path(project): Path<Uuid>,
+    IfMatch(expected): IfMatch,
+    Body(update): Body<ProjectUpdate>,
+) -> Result<(HeaderMap, Json<Project>), ServerError> {
+    if let Some(name) = &update.name {
+        check_name(name)?;
+    }
+    let now = app.now();
+    let changed = app
+        .change(move |store| {
+            let ProjectUpdate { name, description } = &update;
+            let (name, description) = (name.as_deref(), description.as_deref());
+            store.records().update_project(project.as_bytes(), expected, name, description, now)
+        })
+        .await?;
+    Ok((etag(changed.revision), Json(shown(changed))))
+}
+
+/// Deletes a project that has no environments.
+#[utoipa::path(delete, path = "/api/v1/projects/{project}", tag = "projects", params(("project" = Uuid, Path)),
+    responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn delete(
+    State(app): State<App>,
+    Path(project): Path<Uuid>,
+) -> Result<StatusCode, ServerError> {
+    let now = app.now();
+    app.change(move |store| store.records().delete_project(project.as_bytes(), now)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
