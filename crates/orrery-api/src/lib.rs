@@ -7,7 +7,9 @@
 mod page;
 mod problem;
 mod projects;
+mod versions;
 
 pub use page::Page;
 pub use problem::{FieldProblem, Problem};
 pub use projects::*;
+pub use versions::*;

@@ -89,7 +89,9 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
         let revision = number.and_then(|number| number.parse().ok());
         match revision {
             Some(revision) => Ok(IfMatch(Some(revision))),
-            None => Err(ServerError::PreconditionFailed(format!("{text} is no ETag of this server"))),
+            None => {
+                Err(ServerError::PreconditionFailed(format!("{text} is no ETag of this server")))
+            }
         }
     }
 }

@@ -98,9 +98,7 @@ impl ServerError {
     pub fn problem(&self) -> Problem {
         let (status, code, title) = self.classify();
         let detail = match self {
-            ServerError::Internal(_) => {
-                "the server has a defect; its log tells more".to_owned()
-            }
+            ServerError::Internal(_) => "the server has a defect; its log tells more".to_owned(),
             ServerError::Store(error) if status.is_server_error() => {
                 tracing::error!(error = error as &dyn std::error::Error, "the store failed");
                 "the store failed; the server's log tells more".to_owned()
@@ -112,7 +110,14 @@ impl ServerError {
             _ => Vec::new(),
         };
         let r#type = format!("urn:orrery:problem:{code}");
-        Problem { r#type, title: title.to_owned(), status: status.as_u16(), code: code.to_owned(), detail, fields }
+        Problem {
+            r#type,
+            title: title.to_owned(),
+            status: status.as_u16(),
+            code: code.to_owned(),
+            detail,
+            fields,
+        }
     }
 }
 

@@ -116,7 +116,9 @@ pub enum StoreError {
     #[error("the {kind} {name:?} is in use")]
     InUse { kind: &'static str, name: String },
 
-    #[error("the {kind} was changed meanwhile: it has revision {current}, not {expected}; read it again")]
+    #[error(
+        "the {kind} was changed meanwhile: it has revision {current}, not {expected}; read it again"
+    )]
     Outdated { kind: &'static str, expected: i64, current: i64 },
 
     #[error("the environment {0:?} is being deleted")]

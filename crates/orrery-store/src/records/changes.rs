@@ -36,7 +36,8 @@ pub(crate) fn note(
     at: Timestamp,
 ) -> Result<()> {
     let environment = environment.map_or(0, |key| key.0);
-    let insert = "INSERT INTO change (environment, kind, subject, at) VALUES (?1, ?2, ?3, ?4) RETURNING id";
+    let insert =
+        "INSERT INTO change (environment, kind, subject, at) VALUES (?1, ?2, ?3, ?4) RETURNING id";
     let id = sql.first(insert, values![environment, kind, subject, at], |row| row.int(0))?;
     if let Some(id) = id
         && id % TIDY_EVERY == 0

@@ -62,7 +62,8 @@ impl Records<'_> {
                  VALUES (?1, ?2, ?3, ?4, ?5)";
             sql.run(insert, values![&uuid, environment.0, kind, &payload, now])?;
             note(sql, Some(environment), "request", &crate::uuid_text(&uuid), now)?;
-            let made = sql.first(&format!("{COLUMNS} WHERE uuid = ?1"), values![&uuid], from_row)?;
+            let made =
+                sql.first(&format!("{COLUMNS} WHERE uuid = ?1"), values![&uuid], from_row)?;
             made.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(&uuid)))
         })
     }

@@ -1,0 +1,101 @@
+//! Versions: what a model, a template or a person wants, as it is sent to a server.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+/// A version to be stored. The command line sends it, and a compile on the server makes it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VersionUpload {
+    /// A number that was reserved before; the server takes the next one if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub number: Option<u64>,
+    /// All that is wanted, or a change of some sets.
+    #[serde(default)]
+    pub scope: UploadScope,
+    /// Sets that are to go; only for a change of some sets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed_sets: Vec<String>,
+    pub resources: Vec<ResourceUpload>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknowns: Vec<UnknownUpload>,
+    /// Who or what made it, for people.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub info: Map<String, Value>,
+    /// The SHA-1 of a [`CodeBundle`] that was uploaded as a file, if handlers are in code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Whether it is released at once; as the environment's `auto_deploy` says if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<bool>,
+    /// Store nothing and answer with the newest version if that has the same resources.
+    #[serde(default)]
+    pub only_if_changed: bool,
+}
+
+/// What an upload says something about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UploadScope {
+    /// Everything: what is not in it is not wanted any more.
+    #[default]
+    Full,
+    /// The sets that occur in it, the removed sets, and additions to the shared set.
+    Partial,
+}
+
+/// One resource of an upload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResourceUpload {
+    /// `std::File[web1,path=/etc/motd]`
+    pub id: String,
+    pub attributes: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
+    /// Absent for the shared set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<String>,
+    /// An attribute is not known yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub undefined: bool,
+    /// Where the model defines it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourcePlace>,
+}
+
+/// A place in a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SourcePlace {
+    pub file: String,
+    pub line: u32,
+    pub column: u32,
+}
+
+/// Something that a compile could not know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UnknownUpload {
+    pub name: String,
+    /// The resource whose fact it is; absent for a parameter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// What would tell: `fact`, `plugin`, `user`.
+    pub source: String,
+}
+
+/// The code that handlers of a version need: a description, and files by their SHA-1. It is uploaded as a file itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CodeBundle {
+    /// The name under which it is kept.
+    pub hash: String,
+    /// Modules, handlers and requirements, as the host of the code knows them.
+    pub set: Value,
+    /// SHA-1 of each file, by its path.
+    pub files: BTreeMap<String, String>,
+}
