@@ -121,6 +121,12 @@ pub enum StoreError {
     )]
     Outdated { kind: &'static str, expected: i64, current: i64 },
 
+    #[error("the setting {name} is protected by {by}; change it there")]
+    Protected { name: String, by: String },
+
+    #[error("{0}")]
+    NotNow(String),
+
     #[error("the environment {0:?} is being deleted")]
     Deleting(String),
 }

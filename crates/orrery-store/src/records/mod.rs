@@ -3,19 +3,36 @@
 //! Each module has the records of one subject and the transactions on them, written once for both databases in the dialect
 //! of [`crate::sql`]. Start from [`Records`], which every store gives out.
 
+mod agents;
 mod changes;
+mod discovered;
+mod dry_runs;
 mod environments;
+mod erase;
+mod idempotency;
+mod metrics;
+mod notifications;
+mod parameters;
 mod projects;
 mod requests;
+mod settings;
 
 use crate::Result;
 use crate::sql::{Database, Sql};
 
 pub(crate) use changes::note;
 pub use changes::{ChangeNote, ChangeSeq};
+pub use agents::AgentRecord;
+pub use discovered::{DiscoveredRecord, NewDiscovered};
+pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
+pub use idempotency::{KeptAnswer, Repetition};
+pub use metrics::MetricRecord;
+pub use notifications::{NewNotification, NotificationFilter, NotificationRecord};
+pub use parameters::{NewParameter, ParameterFilter};
 pub use projects::ProjectRecord;
 pub use requests::{RequestKey, RequestRecord};
+pub use settings::SettingRecord;
 
 /// The records of one store.
 #[derive(Clone, Copy)]
