@@ -27,7 +27,7 @@ pub struct NewDiscovered<'a> {
 }
 
 const COLUMNS: &str = "SELECT discovered.name, discovered.attributes, discovered.discovered_at, \
-     discovered.discovery_resource, resource.head IS NOT NULL FROM discovered \
+     discovered.discovery_resource, CASE WHEN resource.head IS NULL THEN 0 ELSE 1 END FROM discovered \
      LEFT JOIN resource ON resource.environment = discovered.environment \
      AND resource.name = discovered.name WHERE discovered.environment = ?1";
 

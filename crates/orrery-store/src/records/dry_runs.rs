@@ -33,7 +33,7 @@ const COLUMNS: &str =
     "SELECT id, environment, version, created, finished, total, todo FROM dry_run";
 
 fn from_row(row: &dyn Row) -> Result<DryRunRecord> {
-    let count = |column| Ok(u64::try_from(row.int(column)?).unwrap_or(0));
+    let count = |column| -> Result<u64> { Ok(u64::try_from(row.int(column)?).unwrap_or(0)) };
     Ok(DryRunRecord {
         uuid: row.id(0)?,
         environment: EnvironmentKey(row.int(1)?),

@@ -20,11 +20,11 @@ mod settings;
 use crate::Result;
 use crate::sql::{Database, Sql};
 
-pub(crate) use changes::note;
-pub use changes::{ChangeNote, ChangeSeq};
 pub use agents::AgentRecord;
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
+pub use changes::{ChangeNote, ChangeSeq, NewNote};
+pub(crate) use changes::{KEPT_CHANGES, TIDY_EVERY, note, subject_of, subject_of_versions};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
 pub use idempotency::{KeptAnswer, Repetition};
 pub use metrics::MetricRecord;
