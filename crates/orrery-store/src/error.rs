@@ -104,6 +104,9 @@ pub enum StoreError {
     #[error("{resource} requires {requires}, which is not in the version")]
     DanglingRequires { resource: String, requires: String },
 
+    #[error("version {base} is not the newest any more; work the change out again")]
+    BaseChanged { base: VersionNumber, newest: Option<VersionNumber> },
+
     #[error("there is no resource {0}")]
     NoResource(String),
 

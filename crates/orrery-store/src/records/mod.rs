@@ -15,7 +15,9 @@ mod notifications;
 mod parameters;
 mod projects;
 mod requests;
+mod resources;
 mod settings;
+mod versions;
 
 use crate::Result;
 use crate::sql::{Database, Sql};
@@ -32,7 +34,9 @@ pub use notifications::{NewNotification, NotificationFilter, NotificationRecord}
 pub use parameters::{NewParameter, ParameterFilter};
 pub use projects::ProjectRecord;
 pub use requests::{RequestKey, RequestRecord};
+pub use resources::{HistoryEntry, ResourceLine, ResourceLines, ResourceQuery, StatusCount};
 pub use settings::SettingRecord;
+pub use versions::{Standing, VersionResource};
 
 /// The records of one store.
 #[derive(Clone, Copy)]
