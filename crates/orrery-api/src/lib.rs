@@ -4,12 +4,20 @@
 //! Conventions that hold everywhere: ids are UUIDs, times are RFC 3339 in UTC, lists come in pages ([`Page`]), and whatever goes wrong is
 //! a [`Problem`].
 
+mod common;
+mod environments;
 mod page;
 mod problem;
 mod projects;
+mod resources;
+mod things;
 mod versions;
 
+pub use common::*;
+pub use environments::*;
 pub use page::Page;
 pub use problem::{FieldProblem, Problem};
 pub use projects::*;
+pub use resources::*;
+pub use things::*;
 pub use versions::*;

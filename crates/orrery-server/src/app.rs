@@ -6,8 +6,11 @@ use std::time::SystemTime;
 use orrery_model::Timestamp;
 use orrery_store::{Store, StoreError};
 use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
 
+use crate::counts::Counts;
 use crate::problem::ServerError;
+use crate::tail::Tail;
 
 /// Nudges that a slow listener may miss; it reads the store again then.
 const NUDGES: usize = 1024;
@@ -33,6 +36,9 @@ struct Inner {
     store: Arc<dyn Store>,
     settings: AppSettings,
     nudges: broadcast::Sender<Nudge>,
+    stopping: CancellationToken,
+    tail: Tail,
+    counts: Counts,
 }
 
 impl std::fmt::Debug for App {
@@ -44,7 +50,16 @@ impl std::fmt::Debug for App {
 impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
         let (nudges, _) = broadcast::channel(NUDGES);
-        App { inner: Arc::new(Inner { store, settings, nudges }) }
+        App {
+            inner: Arc::new(Inner {
+                store,
+                settings,
+                nudges,
+                stopping: CancellationToken::new(),
+                tail: Tail::default(),
+                counts: Counts::default(),
+            }),
+         }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -59,6 +74,21 @@ impl App {
     #[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
     pub fn now(&self) -> Timestamp {
         Timestamp::from_system(SystemTime::now())
+    }
+
+    /// Ends what would go on for ever, when the server does.
+    pub fn stopping(&self) -> &CancellationToken {
+        &self.inner.stopping
+    }
+
+    /// The end of the change feed, for those who listen to it.
+    pub(crate) fn tail(&self) -> &Tail {
+        &self.inner.tail
+    }
+
+    /// Counts of resources that are not asked for anew each time.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.inner.counts
     }
 
     /// Runs `work` with the store on a thread that may block.
