@@ -245,6 +245,7 @@ fn setup(handlers: &Handlers, run: &RunOptions, opened: Option<&Opened>) -> Setu
         workers: run.jobs.unwrap_or_else(|| handlers.workers()).max(1).into(),
         log_level: LogLevel::Debug,
         keeper: opened.map(Opened::keeper),
+        listener: None,
     }
 }
 
