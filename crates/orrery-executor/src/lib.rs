@@ -17,6 +17,7 @@
 mod core;
 mod dry_run;
 mod engine;
+mod hosting;
 mod interrupted;
 mod job;
 mod live;
@@ -27,6 +28,7 @@ mod targets;
 mod writer;
 
 pub use engine::{Engine, EngineError, Keeper, Listener, Notice, Setup};
+pub use hosting::{Hosted, Hosting, HostingError, StoredContents, StoredParameters};
 pub use interrupted::note_interrupted;
 pub use live::Update;
 pub use load::{Desired, KnownStates, Start, recovery, recovery_with};
