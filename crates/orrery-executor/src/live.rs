@@ -104,6 +104,11 @@ impl Engine {
         })
     }
 
+    /// Whether a handler runs.
+    pub fn is_running(&self) -> bool {
+        self.with_core(|core| core.scheduler.counts().running > 0)
+    }
+
     /// Jobs that begin from now on use these handlers.
     pub fn exchange_handlers(&self, registry: Arc<Registry>) {
         let mut handlers =

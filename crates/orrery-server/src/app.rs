@@ -41,6 +41,12 @@ impl std::fmt::Debug for App {
     }
 }
 
+/// The one clock of the server.
+#[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
+pub(crate) fn system_time() -> Timestamp {
+    Timestamp::from_system(SystemTime::now())
+}
+
 impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
         let (nudges, _) = broadcast::channel(NUDGES);
@@ -55,10 +61,8 @@ impl App {
         &self.inner.settings
     }
 
-    /// The one clock of the server.
-    #[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
     pub fn now(&self) -> Timestamp {
-        Timestamp::from_system(SystemTime::now())
+        system_time()
     }
 
     /// Runs `work` with the store on a thread that may block.
