@@ -11,8 +11,8 @@ mod requests;
 use crate::Result;
 use crate::sql::{Database, Sql};
 
-pub(crate) use changes::note;
-pub use changes::{ChangeNote, ChangeSeq};
+pub use changes::{ChangeNote, ChangeSeq, NewNote};
+pub(crate) use changes::{KEPT_CHANGES, TIDY_EVERY, note, subject_of, subject_of_versions};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
 pub use projects::ProjectRecord;
 pub use requests::{RequestKey, RequestRecord};
