@@ -108,6 +108,7 @@ impl World {
                     info: &serde_json::Value::Null,
                     scope: Scope::All,
                     resources: &resources,
+                    base: None,
                     unknowns: &[],
                     released: true,
                     only_if_changed: true,

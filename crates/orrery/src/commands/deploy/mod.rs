@@ -192,6 +192,7 @@ impl Opened {
                 made_at: now(),
                 info: &info,
                 scope: Scope::All,
+                base: None,
                 resources: &resources,
                 unknowns,
                 released: true,
