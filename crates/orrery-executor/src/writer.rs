@@ -96,10 +96,15 @@ pub(crate) fn run(shared: &Arc<Shared>, store: &dyn Store, lease: &Lease, target
         shared.space.notify_all();
         match write(store, lease, targets, &writes) {
             Ok(effect) => {
-                if effect.resolved > 0 {
-                    shared.lock().resolved += effect.resolved;
-                }
+                let mut core = shared.lock();
+                core.resolved += effect.resolved;
+                core.writer = WriterState::Waits;
+                let at_rest = core.scheduler.is_idle() && core.writes.is_empty();
+                drop(core);
                 shared.notify(Notice::Written);
+                if at_rest {
+                    shared.notify(Notice::Attention);
+                }
             }
             Err(error) => {
                 let mut core = shared.lock();

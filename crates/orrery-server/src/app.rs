@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use orrery_model::Timestamp;
@@ -33,7 +33,12 @@ struct Inner {
     store: Arc<dyn Store>,
     settings: AppSettings,
     nudges: broadcast::Sender<Nudge>,
+    /// Who is called at each nudge, until they say that they do not care any more.
+    listeners: Mutex<Vec<NudgeListener>>,
 }
+
+/// Says whether it wants to be called again. It must not wait.
+type NudgeListener = Box<dyn Fn() -> bool + Send>;
 
 impl std::fmt::Debug for App {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -50,7 +55,7 @@ pub(crate) fn system_time() -> Timestamp {
 impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
         let (nudges, _) = broadcast::channel(NUDGES);
-        App { inner: Arc::new(Inner { store, settings, nudges }) }
+        App { inner: Arc::new(Inner { store, settings, nudges, listeners: Mutex::default() }) }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -99,6 +104,14 @@ impl App {
     pub fn nudge(&self) {
         // Without listeners there is nobody to tell.
         let _ = self.inner.nudges.send(Nudge);
+        let listeners = self.inner.listeners.lock();
+        listeners.unwrap_or_else(PoisonError::into_inner).retain(|listener| listener());
+    }
+
+    /// Calls somebody at each nudge, on whatever thread it comes from.
+    pub(crate) fn on_nudge(&self, listener: impl Fn() -> bool + Send + 'static) {
+        let listeners = self.inner.listeners.lock();
+        listeners.unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
 
     pub fn nudges(&self) -> broadcast::Receiver<Nudge> {

@@ -113,9 +113,9 @@ fn places_of_what_left_are_used_again() {
 
 #[test]
 fn a_version_that_arrives_while_handlers_run_loses_nothing() {
-    let slow = r#"{"delay":0.2}"#;
+    let slow = r#"{"delay_ms":200}"#;
     let live = Live::start(&[on_agent("x", "slow", slow), on_agent("y", "gone", slow)]);
-    let changed = on_agent("x", "slow", r#"{"delay":0.2,"note":2}"#);
+    let changed = on_agent("x", "slow", r#"{"delay_ms":200,"note":2}"#);
     live.update(&[&[changed, on_agent("z", "more", "{}")]]);
     let world = live.finish();
     let find = |agent: &str, name: &str| {

@@ -75,6 +75,7 @@ impl World {
         resources.sort_by(|one, other| one.id.cmp(&other.id));
         let version = NewVersion {
             number: None,
+            base: None,
             made_at: now(),
             info: &serde_json::Value::Null,
             scope: Scope::All,

@@ -65,17 +65,7 @@ impl ProcessRole {
     pub fn start(app: App, options: ProcessOptions) -> std::io::Result<Self> {
         let (messages, inbox) = mpsc::channel();
         let nudged = messages.clone();
-        let mut nudges = app.nudges();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                use tokio::sync::broadcast::error::RecvError;
-                while !matches!(nudges.recv().await, Err(RecvError::Closed)) {
-                    if nudged.send(Message::Nudge).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
+        app.on_nudge(move || nudged.send(Message::Nudge).is_ok());
         let own = messages.clone();
         let supervisor = std::thread::Builder::new()
             .name("supervisor".to_owned())

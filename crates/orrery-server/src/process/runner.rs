@@ -101,7 +101,7 @@ impl Runner {
                         "the environment cannot be worked on now"
                     ),
                 }
-                self.abandon();
+                self.stop();
                 self.later(TRY_AGAIN_AFTER)
             }
         }
@@ -115,7 +115,7 @@ impl Runner {
         if self.work.as_ref().is_some_and(|work| work.engine.has_failed()) {
             // What could not be kept is not known to anybody: begin again from what the store knows.
             tracing::warn!(environment = ?self.key, "results could not be kept; starting over");
-            self.abandon();
+            self.stop();
             return Ok(self.later(TRY_AGAIN_AFTER));
         }
         if look {
@@ -123,7 +123,7 @@ impl Runner {
             match store.records().environment_of(self.key) {
                 Ok(record) => self.look(&*store, &record)?,
                 Err(StoreError::NotFound { .. }) => {
-                    self.abandon();
+                    self.stop();
                     return Ok(Next::Gone);
                 }
                 Err(error) => return Err(error.into()),
@@ -156,13 +156,12 @@ impl Runner {
             .filter(|agent| agent.paused)
             .map(|agent| agent.name)
             .collect();
-        match &self.work {
+        match &mut self.work {
             None => self.load(store, record, newest, settings, paused)?,
-            Some(_) => {
+            Some(work) => {
+                // First: what a version brings for an agent that was paused before must wait.
+                work.set(settings, paused);
                 self.follow(store, record, &released)?;
-                if let Some(work) = &mut self.work {
-                    work.set(settings, paused);
-                }
             }
         }
         let Some(work) = &mut self.work else { return Ok(()) };
@@ -253,9 +252,9 @@ impl Runner {
             Ok(update) => update,
             Err(StoreError::NoVersion(_)) => {
                 // The version it knows was cleaned away: everything is read anew.
-                self.abandon();
-                let settings = engine_settings(&store.settings(self.key)?, self.options.workers);
-                return self.load(store, record, newest, settings, BTreeSet::new());
+                let (settings, paused) = (work.settings.clone(), work.paused.clone());
+                self.stop();
+                return self.load(store, record, newest, settings, paused);
             }
             Err(error) => return Err(error.into()),
         };
@@ -305,7 +304,7 @@ impl Runner {
         self.stop();
     }
 
-    /// Gives the environment back: what is known is kept.
+    /// Gives the environment back, also when this process may not act for it any more: what is known is kept.
     pub(super) fn stop(&mut self) {
         let Some(Work { engine, lease, handlers, .. }) = self.work.take() else { return };
         engine.tell(Event::Halt);
@@ -319,11 +318,6 @@ impl Runner {
         if let Err(error) = self.app.store().release_lease(&lease) {
             tracing::debug!(%error, "the lease is not given back; it runs out by itself");
         }
-    }
-
-    /// Lets go of an environment that this process may not act for any more, or cannot.
-    fn abandon(&mut self) {
-        self.stop();
     }
 }
 

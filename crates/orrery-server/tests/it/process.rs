@@ -60,6 +60,7 @@ impl World {
     fn put(&self, environment: EnvironmentKey, resources: &[Resource]) {
         let version = NewVersion {
             number: None,
+            base: None,
             made_at: self.app.now(),
             info: &Value::Null,
             scope: Scope::All,
@@ -101,9 +102,7 @@ impl World {
 
     fn until_deployed(&self, environment: EnvironmentKey, resources: &[Resource]) {
         self.until("deployed", |world| {
-            resources
-                .iter()
-                .all(|one| world.status(environment, one) == Some(Status::Deployed))
+            resources.iter().all(|one| world.status(environment, one) == Some(Status::Deployed))
         });
     }
 }
@@ -204,7 +203,7 @@ fn a_halt_stops_everything_and_a_resume_goes_on() {
     let key = environment.key;
     world.start();
     let slow: Vec<Resource> =
-        (0..20).map(|at| scripted("x", &format!("s{at:02}"), r#"{"delay":0.1}"#)).collect();
+        (0..20).map(|at| scripted("x", &format!("s{at:02}"), r#"{"delay_ms":100}"#)).collect();
     world.put(key, &slow);
     world.until("a beginning", |world| world.status(key, &slow[0]) == Some(Status::Deployed));
     let records = world.app.store().records();

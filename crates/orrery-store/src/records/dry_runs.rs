@@ -94,7 +94,8 @@ impl Records<'_> {
             let mut new = 0;
             for result in results {
                 let changes = result.changes.to_string();
-                new += sql.run(insert, values![uuid, &result.resource, &result.status, &changes])?;
+                new +=
+                    sql.run(insert, values![uuid, &result.resource, &result.status, &changes])?;
             }
             let new = i64::try_from(new).unwrap_or(i64::MAX);
             let update = "UPDATE dry_run SET todo = CASE WHEN todo > ?2 THEN todo - ?2 ELSE 0 END \
