@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use orrery_model::Timestamp;
@@ -39,12 +39,23 @@ struct Inner {
     stopping: CancellationToken,
     tail: Tail,
     counts: Counts,
+    /// Who is called at each nudge, until they say that they do not care any more.
+    listeners: Mutex<Vec<NudgeListener>>,
 }
+
+/// Says whether it wants to be called again. It must not wait.
+type NudgeListener = Box<dyn Fn() -> bool + Send>;
 
 impl std::fmt::Debug for App {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("App").field("settings", &self.inner.settings).finish_non_exhaustive()
     }
+}
+
+/// The one clock of the server.
+#[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
+pub(crate) fn system_time() -> Timestamp {
+    Timestamp::from_system(SystemTime::now())
 }
 
 impl App {
@@ -55,6 +66,7 @@ impl App {
                 store,
                 settings,
                 nudges,
+                listeners: Mutex::default(),
                 stopping: CancellationToken::new(),
                 tail: Tail::default(),
                 counts: Counts::default(),
@@ -70,10 +82,8 @@ impl App {
         &self.inner.settings
     }
 
-    /// The one clock of the server.
-    #[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
     pub fn now(&self) -> Timestamp {
-        Timestamp::from_system(SystemTime::now())
+        system_time()
     }
 
     /// Ends what would go on for ever, when the server does.
@@ -125,6 +135,14 @@ impl App {
     pub fn nudge(&self) {
         // Without listeners there is nobody to tell.
         let _ = self.inner.nudges.send(Nudge);
+        let listeners = self.inner.listeners.lock();
+        listeners.unwrap_or_else(PoisonError::into_inner).retain(|listener| listener());
+    }
+
+    /// Calls somebody at each nudge, on whatever thread it comes from.
+    pub(crate) fn on_nudge(&self, listener: impl Fn() -> bool + Send + 'static) {
+        let listeners = self.inner.listeners.lock();
+        listeners.unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
 
     pub fn nudges(&self) -> broadcast::Receiver<Nudge> {

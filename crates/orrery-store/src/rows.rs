@@ -40,7 +40,11 @@ pub(crate) struct SharedNames {
 
 impl SharedNames {
     /// Reads the columns `source_file`, `source_line` and `source_column` from `at` on.
-    pub(crate) fn source(&self, row: &(impl Row + ?Sized), at: usize) -> Result<Option<SourceRow<'_>>> {
+    pub(crate) fn source(
+        &self,
+        row: &(impl Row + ?Sized),
+        at: usize,
+    ) -> Result<Option<SourceRow<'_>>> {
         let Some(file) = row.integer(at)? else { return Ok(None) };
         let file = self.files.get(&file).ok_or_else(|| {
             StoreError::Unreadable(format!("there is no source file number {file}"))
@@ -186,7 +190,10 @@ pub(crate) fn is_purged(kind: ActionKind, outcome: OutcomeStatus, change: &Chang
 pub(crate) const PARAMETER_COLUMNS: &str = "parameter.name, parameter.value, parameter.source, \
      parameter.updated, parameter.expires";
 
-pub(crate) fn parameter_from(row: &(impl Row + ?Sized), resource: Option<&str>) -> Result<Parameter> {
+pub(crate) fn parameter_from(
+    row: &(impl Row + ?Sized),
+    resource: Option<&str>,
+) -> Result<Parameter> {
     Ok(Parameter {
         name: row.string(0)?,
         value: row.string(1)?,

@@ -14,8 +14,7 @@ pub struct AgentRecord {
     pub unpause_on_resume: Option<bool>,
 }
 
-const COLUMNS: &str =
-    "SELECT name, paused, unpause_on_resume FROM agent WHERE environment = ?1";
+const COLUMNS: &str = "SELECT name, paused, unpause_on_resume FROM agent WHERE environment = ?1";
 
 fn from_row(row: &dyn Row) -> Result<AgentRecord> {
     Ok(AgentRecord {

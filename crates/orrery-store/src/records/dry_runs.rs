@@ -94,7 +94,8 @@ impl Records<'_> {
             let mut new = 0;
             for result in results {
                 let changes = result.changes.to_string();
-                new += sql.run(insert, values![uuid, &result.resource, &result.status, &changes])?;
+                new +=
+                    sql.run(insert, values![uuid, &result.resource, &result.status, &changes])?;
             }
             let new = i64::try_from(new).unwrap_or(i64::MAX);
             let update = "UPDATE dry_run SET todo = CASE WHEN todo > ?2 THEN todo - ?2 ELSE 0 END \
@@ -186,6 +187,20 @@ impl Records<'_> {
             sql.all(select, values![uuid], |row| {
                 Ok((row.string(0)?, u64::try_from(row.int(1)?).unwrap_or(0)))
             })
+        })
+    }
+
+    /// Forgets the dry runs of versions that are gone.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn forget_dry_runs(&self, environment: EnvironmentKey) -> Result<u64> {
+        self.change(|sql| {
+            let gone = "SELECT id FROM dry_run WHERE environment = ?1 AND version NOT IN \
+                 (SELECT number FROM version WHERE environment = ?1)";
+            let results = format!("DELETE FROM dry_run_result WHERE dry_run IN ({gone})");
+            sql.run(&results, values![environment.0])?;
+            sql.run(&format!("DELETE FROM dry_run WHERE id IN ({gone})"), values![environment.0])
         })
     }
 }

@@ -23,10 +23,10 @@ use crate::Result;
 use crate::sql::{Database, Sql};
 
 pub use agents::AgentRecord;
-pub use discovered::{DiscoveredRecord, NewDiscovered};
-pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use changes::{ChangeNote, ChangeSeq, NewNote};
 pub(crate) use changes::{KEPT_CHANGES, TIDY_EVERY, note, subject_of, subject_of_versions};
+pub use discovered::{DiscoveredRecord, NewDiscovered};
+pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
 pub use idempotency::{KeptAnswer, Repetition};
 pub use metrics::MetricRecord;

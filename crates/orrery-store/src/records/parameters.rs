@@ -154,8 +154,8 @@ impl Records<'_> {
             let number = number_of(sql, environment, new.resource)?;
             let select = "SELECT value FROM parameter \
                  WHERE environment = ?1 AND resource = ?2 AND name = ?3";
-            let before = sql
-                .first(select, values![environment.0, number, new.name], |row| row.string(0))?;
+            let before =
+                sql.first(select, values![environment.0, number, new.name], |row| row.string(0))?;
             let insert = "INSERT INTO parameter \
                  (environment, resource, name, value, source, updated, expires) \
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (environment, resource, name) \

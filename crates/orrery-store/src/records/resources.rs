@@ -8,8 +8,7 @@ use orrery_model::{AttributeHash, ResourceState, Status, Timestamp, VersionNumbe
 use rustc_hash::FxHashMap;
 
 use crate::codes::{
-    STATE_COLUMNS, flags_from_code, hash_from, number_from, state_from,
-    unpack_keys,
+    STATE_COLUMNS, flags_from_code, hash_from, number_from, state_from, unpack_keys,
 };
 use crate::load::parse_id;
 use crate::records::Records;
@@ -195,7 +194,10 @@ fn finish(sql: &mut dyn Sql, drafts: Vec<Draft>) -> Result<Vec<ResourceLine>> {
         };
         let set = if set == 0 { None } else { Some(names.get(sql, false, set)?) };
         let (key, id, status) = (ResourceKey(key), parse_id(&name)?, state.status());
-        lines.push(ResourceLine { summary: ResourceSummary { key, id, status, state, source }, set });
+        lines.push(ResourceLine {
+            summary: ResourceSummary { key, id, status, state, source },
+            set,
+        });
     }
     Ok(lines)
 }
@@ -451,8 +453,9 @@ impl Records<'_> {
     ) -> Result<Vec<HistoryEntry>> {
         self.look(|sql| {
             let find = "SELECT id, head FROM resource WHERE environment = ?1 AND name = ?2";
-            let found = sql
-                .first(find, values![environment.0, id], |row| Ok((row.int(0)?, row.integer(1)?)))?;
+            let found = sql.first(find, values![environment.0, id], |row| {
+                Ok((row.int(0)?, row.integer(1)?))
+            })?;
             let (key, head) = found.ok_or_else(|| StoreError::NoResource(id.to_owned()))?;
             let columns = "SELECT since, until, hash, attributes, requires FROM revision";
             let read = |row: &dyn Row| {
@@ -471,9 +474,8 @@ impl Records<'_> {
                 let version = "SELECT number, made_at FROM version \
                      WHERE environment = ?1 AND step >= ?2 AND step < ?3 ORDER BY step LIMIT 1";
                 let values = values![environment.0, since, until];
-                let version = sql.first(version, values, |row| {
-                    Ok((number_from(row.int(0)?)?, row.time(1)?))
-                })?;
+                let version = sql
+                    .first(version, values, |row| Ok((number_from(row.int(0)?)?, row.time(1)?)))?;
                 // No version that has it is kept.
                 let Some((version, at)) = version else { continue };
                 if entries.last().is_some_and(|last| last.hash == hash) {

@@ -59,9 +59,7 @@ impl Records<'_> {
             }
             match &text {
                 Some(text) => sql.run(SET, values![environment.0, name, text, None::<&str>])?,
-                None => {
-                    sql.run("DELETE FROM setting WHERE environment = ?1 AND name = ?2", key)?
-                }
+                None => sql.run("DELETE FROM setting WHERE environment = ?1 AND name = ?2", key)?,
             };
             note(sql, Some(environment), "setting", name, now)
         })

@@ -54,8 +54,7 @@ impl Records<'_> {
     /// # Errors
     /// Those of the database.
     pub fn newest_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {
-        let select =
-            "SELECT number FROM version WHERE environment = ?1 ORDER BY step DESC LIMIT 1";
+        let select = "SELECT number FROM version WHERE environment = ?1 ORDER BY step DESC LIMIT 1";
         self.look(|sql| sql.first(select, values![environment.0], |row| number_from(row.int(0)?)))
     }
 
