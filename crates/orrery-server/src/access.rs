@@ -54,6 +54,7 @@ pub(crate) const ROUTES: &[(&str, &str, Access)] = &[
     ("GET", "/health", Access::Public),
     ("GET", "/health/live", Access::Public),
     ("GET", "/health/ready", Access::Public),
+    ("GET", "/metrics", Access::Server(Right::View)),
     ("GET", "/api/v1/openapi.json", Access::Public),
     ("GET", "/api/v1/projects", Access::Known),
     ("POST", "/api/v1/projects", Access::Server(Right::Administer)),

@@ -7,6 +7,7 @@ use orrery_model::Timestamp;
 use orrery_store::{Store, StoreError};
 use tokio::sync::broadcast;
 
+use crate::metrics::Metrics;
 use crate::problem::ServerError;
 
 /// Nudges that a slow listener may miss; it reads the store again then.
@@ -32,6 +33,7 @@ pub struct App {
 struct Inner {
     store: Arc<dyn Store>,
     settings: AppSettings,
+    metrics: Arc<Metrics>,
     nudges: broadcast::Sender<Nudge>,
     /// Who is called at each nudge, until they say that they do not care any more.
     listeners: Mutex<Vec<NudgeListener>>,
@@ -55,7 +57,15 @@ pub(crate) fn system_time() -> Timestamp {
 impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
         let (nudges, _) = broadcast::channel(NUDGES);
-        App { inner: Arc::new(Inner { store, settings, nudges, listeners: Mutex::default() }) }
+        App {
+            inner: Arc::new(Inner {
+                store,
+                settings,
+                metrics: Arc::default(),
+                nudges,
+                listeners: Mutex::default(),
+            }),
+        }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -64,6 +74,10 @@ impl App {
 
     pub fn settings(&self) -> &AppSettings {
         &self.inner.settings
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.inner.metrics
     }
 
     pub fn now(&self) -> Timestamp {

@@ -19,10 +19,12 @@ mod app;
 mod auth;
 mod code;
 mod extract;
+mod metrics;
 mod problem;
 mod process;
 mod routes;
 mod server;
+pub mod telemetry;
 
 pub use app::{App, AppSettings};
 pub use problem::ServerError;

@@ -101,6 +101,7 @@ impl Runner {
                         "the environment cannot be worked on now"
                     ),
                 }
+                self.app.metrics().troubles.inc();
                 self.stop();
                 self.later(TRY_AGAIN_AFTER)
             }
@@ -231,6 +232,7 @@ impl Runner {
             took_ms = began.elapsed().as_millis(),
             "environment taken over"
         );
+        self.app.metrics().environments.inc();
         self.work = Some(Work { engine, lease, handlers, settings, paused, requests: Vec::new() });
         Ok(())
     }
@@ -271,6 +273,7 @@ impl Runner {
         let Some(work) = &mut self.work else { return Ok(()) };
         let changes = update.len();
         work.engine.update(update);
+        self.app.metrics().versions.inc_by(steps.len() as u64);
         tracing::info!(environment = %record.name, version = newest.number.0, changes, "version taken in");
         Ok(())
     }
@@ -307,6 +310,7 @@ impl Runner {
     /// Gives the environment back, also when this process may not act for it any more: what is known is kept.
     pub(super) fn stop(&mut self) {
         let Some(Work { engine, lease, handlers, .. }) = self.work.take() else { return };
+        self.app.metrics().environments.dec();
         engine.tell(Event::Halt);
         if let Err(error) = engine.finish() {
             tracing::warn!(
