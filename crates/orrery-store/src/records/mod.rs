@@ -4,7 +4,11 @@
 //! of [`crate::sql`]. Start from [`Records`], which every store gives out.
 
 mod changes;
+mod compile_merge;
+mod compile_runs;
+mod compiles;
 mod environments;
+mod notifications;
 mod projects;
 mod requests;
 
@@ -13,7 +17,13 @@ use crate::sql::{Database, Sql};
 
 pub(crate) use changes::note;
 pub use changes::{ChangeNote, ChangeSeq};
+pub use compile_merge::{CompileRequest, merge_compiles};
+pub use compile_runs::{
+    ClaimedCompile, CompileFailure, CompileRun, OutputPiece, StageRecord, Waiting,
+};
+pub use compiles::{CompileFilter, CompileRecord, NewCompile, enqueue_compile};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
+pub use notifications::NewNotification;
 pub use projects::ProjectRecord;
 pub use requests::{RequestKey, RequestRecord};
 
