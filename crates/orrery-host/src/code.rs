@@ -35,6 +35,8 @@ pub enum CodeError {
     Write { path: PathBuf, cause: io::Error },
     #[error("the code of this version is not there any more ({}): {reason}; deploy it again from its project", path.display())]
     Missing { path: PathBuf, reason: String },
+    #[error("the code {hash} that was sent is not whole: {reason}; send the version again")]
+    NotWhole { hash: String, reason: String },
 }
 
 /// What runs the handlers of a version.
@@ -58,9 +60,9 @@ pub struct CodeStore {
 }
 
 /// One file of a package.
-struct Source {
+pub(crate) struct Source {
     /// Below the directory of the set.
-    name: String,
+    pub(crate) name: String,
     path: PathBuf,
 }
 
@@ -74,24 +76,33 @@ impl CodeStore {
     /// # Errors
     /// If the code cannot be read, or not be kept.
     pub fn put(&self, set: &CodeSet) -> Result<(String, CodeSet), CodeError> {
-        let mut sources = Vec::new();
-        for module in &set.modules {
-            let prefix = package_path(module);
-            let found = Package { module, files: Vec::new(), bytes: 0 }.collect(&prefix)?;
-            sources.extend(found);
-        }
-        let (hash, contents) = digest(set, &sources)?;
-        let dir = self.dir.join(&hash);
+        let (sources, contents) = read(set)?;
+        let names = sources.iter().map(|source| source.name.as_str());
+        let hash = digest(set, names.zip(contents.iter().map(Vec::as_slice)));
+        let files: Vec<(&str, &[u8])> =
+            sources.iter().zip(&contents).map(|(of, text)| (&*of.name, &**text)).collect();
+        let kept = self.keep(&hash, set, &files)?;
+        Ok((hash, kept))
+    }
+
+    /// Writes a set down under its hash, unless it is there; gives it as it is kept.
+    pub(crate) fn keep(
+        &self,
+        hash: &str,
+        set: &CodeSet,
+        files: &[(&str, &[u8])],
+    ) -> Result<CodeSet, CodeError> {
+        let dir = self.dir.join(hash);
         let mut kept = set.clone();
         for module in &mut kept.modules {
             module.code = dir.join(package_path(module));
         }
         if !dir.join(DESCRIPTION).is_file() {
-            self.write(&hash, &kept, &sources, &contents)
+            self.write(hash, &kept, files)
                 .map_err(|cause| CodeError::Write { path: dir.clone(), cause })?;
         }
         touch(&dir.join(USED)).map_err(|cause| CodeError::Write { path: dir, cause })?;
-        Ok((hash, kept))
+        Ok(kept)
     }
 
     /// A set that was kept before.
@@ -174,18 +185,12 @@ impl CodeStore {
     }
 
     /// Everything goes into a directory of another name first, so that a set is there as a whole or not at all.
-    fn write(
-        &self,
-        hash: &str,
-        set: &CodeSet,
-        sources: &[Source],
-        contents: &[Vec<u8>],
-    ) -> io::Result<()> {
+    fn write(&self, hash: &str, set: &CodeSet, files: &[(&str, &[u8])]) -> io::Result<()> {
         let (dir, fresh) =
             (self.dir.join(hash), self.dir.join(format!(".{hash}.{}", std::process::id())));
         let _ = std::fs::remove_dir_all(&fresh);
-        for (source, content) in sources.iter().zip(contents) {
-            let path = fresh.join(&source.name);
+        for (name, content) in files {
+            let path = fresh.join(name);
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent)?;
             }
@@ -207,7 +212,7 @@ impl CodeStore {
 }
 
 /// Where a package lies in a set: `inmanta_plugins/fs`.
-fn package_path(module: &ModuleCode) -> PathBuf {
+pub(crate) fn package_path(module: &ModuleCode) -> PathBuf {
     // Names of modules are identifiers; anything else must not lead out of the set.
     module.package.split('.').filter(|part| !part.is_empty() && !part.contains('/')).collect()
 }
@@ -260,8 +265,30 @@ impl Package<'_> {
     }
 }
 
-/// The hash of a set, and the contents of its files.
-fn digest(set: &CodeSet, sources: &[Source]) -> Result<(String, Vec<Vec<u8>>), CodeError> {
+/// The files of a set, in the order of its modules, and their contents.
+pub(crate) fn read(set: &CodeSet) -> Result<(Vec<Source>, Vec<Vec<u8>>), CodeError> {
+    let (mut sources, mut contents) = (Vec::new(), Vec::new());
+    for module in &set.modules {
+        let prefix = package_path(module);
+        let found = Package { module, files: Vec::new(), bytes: 0 }.collect(&prefix)?;
+        for source in found {
+            let content = std::fs::read(&source.path).map_err(|cause| CodeError::Read {
+                module: module.name.clone(),
+                path: source.path.clone(),
+                cause,
+            })?;
+            sources.push(source);
+            contents.push(content);
+        }
+    }
+    Ok((sources, contents))
+}
+
+/// The hash of a set with these files.
+pub(crate) fn digest<'a>(
+    set: &CodeSet,
+    files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+) -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &[u8]| {
         hash.update((text.len() as u64).to_le_bytes());
@@ -283,20 +310,11 @@ fn digest(set: &CodeSet, sources: &[Source]) -> Result<(String, Vec<Vec<u8>>), C
     add(b"requirements");
     set.requirements.iter().for_each(|requirement| add(requirement.as_bytes()));
     add(b"files");
-    let mut contents = Vec::with_capacity(sources.len());
-    for source in sources {
-        let content = std::fs::read(&source.path).map_err(|cause| CodeError::Read {
-            module: source.name.clone(),
-            path: source.path.clone(),
-            cause,
-        })?;
-        add(source.name.as_bytes());
-        add(&content);
-        contents.push(content);
+    for (name, content) in files {
+        add(name.as_bytes());
+        add(content);
     }
-    let digits =
-        hash.finalize().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    Ok((digits, contents))
+    hash.finalize().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn is_missing(error: &io::Error) -> bool {
