@@ -23,7 +23,7 @@ const USED: &str = "used";
 const HASH_BYTES: usize = 16;
 /// How large a package may be, and of how many files. More is no code.
 const PACKAGE_BYTES_MAX: u64 = 256 << 20;
-const PACKAGE_FILES_MAX: usize = 20_000;
+pub(crate) const PACKAGE_FILES_MAX: usize = 20_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CodeError {
@@ -35,8 +35,6 @@ pub enum CodeError {
     Write { path: PathBuf, cause: io::Error },
     #[error("the code of this version is not there any more ({}): {reason}; deploy it again from its project", path.display())]
     Missing { path: PathBuf, reason: String },
-    #[error("the code {hash} that was sent is not whole: {reason}; send the version again")]
-    NotWhole { hash: String, reason: String },
 }
 
 /// What runs the handlers of a version.
@@ -60,9 +58,9 @@ pub struct CodeStore {
 }
 
 /// One file of a package.
-pub(crate) struct Source {
+struct Source {
     /// Below the directory of the set.
-    pub(crate) name: String,
+    name: String,
     path: PathBuf,
 }
 
@@ -71,38 +69,46 @@ impl CodeStore {
         CodeStore { dir }
     }
 
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Keeps a set with these files, by their paths in it.
+    pub(crate) fn keep(
+        &self,
+        hash: &str,
+        set: &CodeSet,
+        files: &[(String, Vec<u8>)],
+    ) -> Result<(), CodeError> {
+        let written =
+            self.write(hash, set, files.iter().map(|(name, content)| (&**name, &**content)));
+        written.map_err(|cause| CodeError::Write { path: self.dir.join(hash), cause })
+    }
+
     /// Keeps a set; gives its hash, and the set as it is kept. The same again costs reading it.
     ///
     /// # Errors
     /// If the code cannot be read, or not be kept.
     pub fn put(&self, set: &CodeSet) -> Result<(String, CodeSet), CodeError> {
-        let (sources, contents) = read(set)?;
-        let names = sources.iter().map(|source| source.name.as_str());
-        let hash = digest(set, names.zip(contents.iter().map(Vec::as_slice)));
-        let files: Vec<(&str, &[u8])> =
-            sources.iter().zip(&contents).map(|(of, text)| (&*of.name, &**text)).collect();
-        let kept = self.keep(&hash, set, &files)?;
-        Ok((hash, kept))
-    }
-
-    /// Writes a set down under its hash, unless it is there; gives it as it is kept.
-    pub(crate) fn keep(
-        &self,
-        hash: &str,
-        set: &CodeSet,
-        files: &[(&str, &[u8])],
-    ) -> Result<CodeSet, CodeError> {
-        let dir = self.dir.join(hash);
+        let mut sources = Vec::new();
+        for module in &set.modules {
+            let prefix = package_path(module);
+            let found = Package { module, files: Vec::new(), bytes: 0 }.collect(&prefix)?;
+            sources.extend(found);
+        }
+        let (hash, contents) = digest(set, &sources)?;
+        let dir = self.dir.join(&hash);
         let mut kept = set.clone();
         for module in &mut kept.modules {
             module.code = dir.join(package_path(module));
         }
         if !dir.join(DESCRIPTION).is_file() {
-            self.write(hash, &kept, files)
+            let files = sources.iter().map(|source| &*source.name);
+            self.write(&hash, &kept, files.zip(contents.iter().map(Vec::as_slice)))
                 .map_err(|cause| CodeError::Write { path: dir.clone(), cause })?;
         }
         touch(&dir.join(USED)).map_err(|cause| CodeError::Write { path: dir, cause })?;
-        Ok(kept)
+        Ok((hash, kept))
     }
 
     /// A set that was kept before.
@@ -185,7 +191,12 @@ impl CodeStore {
     }
 
     /// Everything goes into a directory of another name first, so that a set is there as a whole or not at all.
-    fn write(&self, hash: &str, set: &CodeSet, files: &[(&str, &[u8])]) -> io::Result<()> {
+    fn write<'f>(
+        &self,
+        hash: &str,
+        set: &CodeSet,
+        files: impl Iterator<Item = (&'f str, &'f [u8])>,
+    ) -> io::Result<()> {
         let (dir, fresh) =
             (self.dir.join(hash), self.dir.join(format!(".{hash}.{}", std::process::id())));
         let _ = std::fs::remove_dir_all(&fresh);
@@ -212,7 +223,7 @@ impl CodeStore {
 }
 
 /// Where a package lies in a set: `inmanta_plugins/fs`.
-pub(crate) fn package_path(module: &ModuleCode) -> PathBuf {
+fn package_path(module: &ModuleCode) -> PathBuf {
     // Names of modules are identifiers; anything else must not lead out of the set.
     module.package.split('.').filter(|part| !part.is_empty() && !part.contains('/')).collect()
 }
@@ -265,30 +276,8 @@ impl Package<'_> {
     }
 }
 
-/// The files of a set, in the order of its modules, and their contents.
-pub(crate) fn read(set: &CodeSet) -> Result<(Vec<Source>, Vec<Vec<u8>>), CodeError> {
-    let (mut sources, mut contents) = (Vec::new(), Vec::new());
-    for module in &set.modules {
-        let prefix = package_path(module);
-        let found = Package { module, files: Vec::new(), bytes: 0 }.collect(&prefix)?;
-        for source in found {
-            let content = std::fs::read(&source.path).map_err(|cause| CodeError::Read {
-                module: module.name.clone(),
-                path: source.path.clone(),
-                cause,
-            })?;
-            sources.push(source);
-            contents.push(content);
-        }
-    }
-    Ok((sources, contents))
-}
-
-/// The hash of a set with these files.
-pub(crate) fn digest<'a>(
-    set: &CodeSet,
-    files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
-) -> String {
+/// The hash of a set, and the contents of its files.
+fn digest(set: &CodeSet, sources: &[Source]) -> Result<(String, Vec<Vec<u8>>), CodeError> {
     let mut hash = Sha256::new();
     let mut add = |text: &[u8]| {
         hash.update((text.len() as u64).to_le_bytes());
@@ -310,11 +299,20 @@ pub(crate) fn digest<'a>(
     add(b"requirements");
     set.requirements.iter().for_each(|requirement| add(requirement.as_bytes()));
     add(b"files");
-    for (name, content) in files {
-        add(name.as_bytes());
-        add(content);
+    let mut contents = Vec::with_capacity(sources.len());
+    for source in sources {
+        let content = std::fs::read(&source.path).map_err(|cause| CodeError::Read {
+            module: source.name.clone(),
+            path: source.path.clone(),
+            cause,
+        })?;
+        add(source.name.as_bytes());
+        add(&content);
+        contents.push(content);
     }
-    hash.finalize().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
+    let digits =
+        hash.finalize().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    Ok((digits, contents))
 }
 
 fn is_missing(error: &io::Error) -> bool {

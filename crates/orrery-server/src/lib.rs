@@ -17,11 +17,14 @@
 mod access;
 mod app;
 mod auth;
+mod code;
 mod extract;
 mod problem;
+mod process;
 mod routes;
 mod server;
 
 pub use app::{App, AppSettings};
 pub use problem::ServerError;
+pub use process::{ProcessOptions, ProcessRole};
 pub use server::{Server, openapi};

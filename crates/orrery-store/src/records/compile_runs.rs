@@ -41,7 +41,17 @@ pub struct Waiting {
 pub struct CompileFailure {
     /// Structured errors and what else there is to say.
     pub data: Json,
-    pub notification: Option<NewNotification>,
+    pub notice: Option<FailureNotice>,
+}
+
+/// What people are told of a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureNotice {
+    pub uuid: [u8; 16],
+    pub title: String,
+    pub message: String,
+    /// Where there is more to read.
+    pub uri: String,
 }
 
 /// One stage of a run.
@@ -291,9 +301,9 @@ impl Records<'_> {
         outcome: &std::result::Result<(Option<VersionNumber>, Option<Json>), CompileFailure>,
         now: Timestamp,
     ) -> Result<()> {
-        let (version, data, notification) = match outcome {
+        let (version, data, notice) = match outcome {
             Ok((version, data)) => (*version, data.clone(), None),
-            Err(failure) => (None, Some(failure.data.clone()), failure.notification.as_ref()),
+            Err(failure) => (None, Some(failure.data.clone()), failure.notice.as_ref()),
         };
         let version = version.map(|number| i64::from(number.0));
         let data = data.map(|data| data.to_string());
@@ -304,8 +314,11 @@ impl Records<'_> {
                  WHERE (id = ?1 OR substitute = ?1) AND completed IS NULL RETURNING id";
             let values = values![&run.id, now, outcome.is_ok(), version, data.as_deref()];
             let ended = sql.all(update, values, |row| row.id(0))?;
-            if let Some(notification) = notification {
-                notify(sql, run.environment, notification, now)?;
+            if let Some(FailureNotice { uuid, title, message, uri }) = notice {
+                let (severity, compile) = ("error", Some(&run.id));
+                let new =
+                    NewNotification { uuid: *uuid, title, message, severity, uri, compile };
+                notify(sql, run.environment, &new, now)?;
             }
             for id in ended {
                 note(sql, Some(run.environment), "compile", &crate::uuid_text(&id), now)?;

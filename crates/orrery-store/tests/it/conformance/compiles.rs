@@ -2,8 +2,8 @@
 
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::{
-    ClaimedCompile, CompileFailure, CompileFilter, CompileRequest, EnvironmentKey, NewCompile,
-    NewNotification, Store, StoreError,
+    ClaimedCompile, CompileFailure, CompileFilter, CompileRequest, EnvironmentKey, FailureNotice,
+    NewCompile, NotificationFilter, Store, StoreError,
 };
 use serde_json::json;
 
@@ -246,21 +246,20 @@ fn a_failure_is_told_once(backend: Backend) {
     let environment = store.default_environment().unwrap();
     ask(&*store, environment, 1, 10, &CompileRequest::default());
     let claimed = claim(&*store, environment, 20).unwrap();
-    let notification = NewNotification {
-        id: [9; 16],
+    let notice = FailureNotice {
+        uuid: [9; 16],
         title: "Compilation failed".to_owned(),
         message: "An exporting compile has failed".to_owned(),
-        severity: "error",
         uri: "/api/v1/x".to_owned(),
-        compile: Some([1; 16]),
     };
-    let failure = CompileFailure { data: json!({"errors": [1]}), notification: Some(notification) };
+    let failure = CompileFailure { data: json!({"errors": [1]}), notice: Some(notice) };
     let outcome = Err(failure);
     let records = store.records();
     records.complete_compile(&claimed.run, &outcome, Timestamp(30)).unwrap();
     assert!(records.complete_compile(&claimed.run, &outcome, Timestamp(31)).is_err());
     let done = records.compile(environment, &[1; 16]).unwrap();
     assert_eq!((done.success, done.data), (Some(false), Some(json!({"errors": [1]}))));
-    let changes = records.changes(orrery_store::ChangeSeq(0), Some(environment), 100).unwrap();
-    assert_eq!(changes.iter().filter(|one| one.kind == "notification").count(), 1);
+    let told =
+        records.notifications(environment, &NotificationFilter::default(), None, 10).unwrap();
+    assert_eq!((told.len(), &*told[0].severity, told[0].compile), (1, "error", Some([1; 16])));
 }

@@ -1,0 +1,3 @@
+//! The server through its public interfaces.
+
+mod process;
