@@ -4,11 +4,13 @@
 //! Conventions that hold everywhere: ids are UUIDs, times are RFC 3339 in UTC, lists come in pages ([`Page`]), and whatever goes wrong is
 //! a [`Problem`].
 
+mod compiles;
 mod page;
 mod problem;
 mod projects;
 mod versions;
 
+pub use compiles::*;
 pub use page::Page;
 pub use problem::{FieldProblem, Problem};
 pub use projects::*;

@@ -5,6 +5,9 @@
 
 mod agents;
 mod changes;
+mod compile_merge;
+mod compile_runs;
+mod compiles;
 mod discovered;
 mod dry_runs;
 mod environments;
@@ -25,6 +28,11 @@ use crate::sql::{Database, Sql};
 pub use agents::AgentRecord;
 pub use changes::{ChangeNote, ChangeSeq, NewNote};
 pub(crate) use changes::{KEPT_CHANGES, TIDY_EVERY, note, subject_of, subject_of_versions};
+pub use compile_merge::{CompileRequest, merge_compiles};
+pub use compile_runs::{
+    ClaimedCompile, CompileFailure, CompileRun, FailureNotice, OutputPiece, StageRecord, Waiting,
+};
+pub use compiles::{CompileFilter, CompileRecord, NewCompile, enqueue_compile};
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
