@@ -226,6 +226,68 @@ fn a_halt_stops_everything_and_a_resume_goes_on() {
     assert!(slow.iter().all(|one| world.runs(key, one) <= 2));
 }
 
+#[test]
+fn a_dry_run_says_what_would_change_and_changes_nothing() {
+    let mut world = World::new();
+    let key = world.environment("one").key;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("motd").display().to_string();
+    let id = ResourceId::new("std::File", "here", "path", &path).unwrap();
+    let attributes = json!({
+        "content": "hello\n", "mode": 644, "owner": null, "group": null, "purged": false,
+        "prefix_content": [], "suffix_content": [], "content_seperator": "\n",
+    });
+    let file = Resource::new(id, Attributes::parse(&attributes.to_string()).unwrap(), Vec::new());
+    let unknown = ResourceId::new("no::Handler", "x", "name", "bad").unwrap();
+    let bad = Resource::new(unknown, Attributes::parse("{}").unwrap(), Vec::new());
+    let resting = scripted("y", "resting", "{}");
+    let version = NewVersion {
+        number: None,
+        base: None,
+        made_at: world.app.now(),
+        info: &Value::Null,
+        scope: Scope::All,
+        resources: &[file.clone(), bad.clone(), resting.clone()],
+        unknowns: &[],
+        released: false,
+        only_if_changed: false,
+        lease: None,
+    };
+    let store = Arc::clone(world.app.store());
+    let number = store.put_version(key, &version).unwrap().number;
+    world.start();
+    let (run, request) = ([1; 16], [2; 16]);
+    let now = world.app.now();
+    store.records().create_dry_run(key, (run, request), number, now).unwrap();
+    world.app.nudge();
+    world.until("the answer", |world| {
+        world.app.store().records().request(&request).unwrap().finished.is_some()
+    });
+    let found = store.records().dry_run(key, &run).unwrap();
+    assert_eq!((found.total, found.todo), (3, 0));
+    assert!(found.finished.is_some());
+    let counts = store.records().dry_run_counts(&run).unwrap();
+    let expected = [("added", 1), ("failed", 1), ("unmodified", 1)];
+    assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)));
+    assert!(!std::path::Path::new(&path).exists());
+}
+
+#[test]
+fn an_environment_that_is_deleted_is_gone_with_all_that_was_in_it() {
+    let mut world = World::new();
+    let environment = world.environment("one");
+    let resource = scripted("x", "a", "{}");
+    world.put(environment.key, std::slice::from_ref(&resource));
+    world.start();
+    world.until_deployed(environment.key, std::slice::from_ref(&resource));
+    let store = Arc::clone(world.app.store());
+    store.records().begin_deletion(&environment.uuid, world.app.now()).unwrap();
+    world.app.nudge();
+    world.until("the end", |_| store.records().environment(&environment.uuid).is_err());
+    assert!(store.versions(environment.key).unwrap().is_empty());
+    assert!(store.check().unwrap().is_empty());
+}
+
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
