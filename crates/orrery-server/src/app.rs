@@ -7,6 +7,7 @@ use orrery_model::Timestamp;
 use orrery_store::{Store, StoreError};
 use tokio::sync::broadcast;
 
+use crate::auth::{Auth, AuthSettings};
 use crate::problem::ServerError;
 
 /// Nudges that a slow listener may miss; it reads the store again then.
@@ -21,6 +22,8 @@ pub struct Nudge;
 pub struct AppSettings {
     /// Git repositories may be paths and `file:` URLs of this machine.
     pub local_repositories: bool,
+    /// How callers are known.
+    pub auth: AuthSettings,
 }
 
 /// One server process. Cheap to clone.
@@ -33,6 +36,7 @@ struct Inner {
     store: Arc<dyn Store>,
     settings: AppSettings,
     nudges: broadcast::Sender<Nudge>,
+    auth: Auth,
 }
 
 impl std::fmt::Debug for App {
@@ -44,7 +48,7 @@ impl std::fmt::Debug for App {
 impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
         let (nudges, _) = broadcast::channel(NUDGES);
-        App { inner: Arc::new(Inner { store, settings, nudges }) }
+        App { inner: Arc::new(Inner { store, settings, nudges, auth: Auth::default() }) }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -53,6 +57,15 @@ impl App {
 
     pub fn settings(&self) -> &AppSettings {
         &self.inner.settings
+    }
+
+    pub(crate) fn auth(&self) -> &Auth {
+        &self.inner.auth
+    }
+
+    /// Writes what is still to be written. To be called when the last request has been answered.
+    pub async fn close(&self) {
+        self.inner.auth.audit.close().await;
     }
 
     /// The one clock of the server.

@@ -22,6 +22,8 @@ mod problem;
 mod routes;
 mod server;
 
+pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};
+pub use auth::{AuthSettings, FirstStart, InvalidNetwork, Network, first_start};
 pub use problem::ServerError;
 pub use server::{Server, openapi};

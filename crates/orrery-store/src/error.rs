@@ -121,6 +121,9 @@ pub enum StoreError {
     )]
     Outdated { kind: &'static str, expected: i64, current: i64 },
 
+    #[error("{0:?} is the last account that can administer; make another one first")]
+    LastAdministrator(String),
+
     #[error("the environment {0:?} is being deleted")]
     Deleting(String),
 }

@@ -3,19 +3,28 @@
 //! Each module has the records of one subject and the transactions on them, written once for both databases in the dialect
 //! of [`crate::sql`]. Start from [`Records`], which every store gives out.
 
+mod accounts;
+mod audit;
 mod changes;
 mod environments;
+mod meta;
 mod projects;
 mod requests;
+mod secrets;
+mod tokens;
 
 use crate::Result;
 use crate::sql::{Database, Sql};
 
+pub use accounts::{AccountRecord, Identity, NewAccount, RoleRecord, RoleScope, SessionRecord};
+pub use audit::{AuditEntry, AuditFilter, AuditRecord, AuditVerdict};
 pub(crate) use changes::note;
 pub use changes::{ChangeNote, ChangeSeq};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
 pub use projects::ProjectRecord;
 pub use requests::{RequestKey, RequestRecord};
+pub use secrets::SecretRecord;
+pub use tokens::TokenRecord;
 
 /// The records of one store.
 #[derive(Clone, Copy)]

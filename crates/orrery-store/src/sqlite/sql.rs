@@ -24,15 +24,15 @@ impl ToSql for Value<'_> {
 
 impl Row for rusqlite::Row<'_> {
     fn integer(&self, column: usize) -> Result<Option<i64>> {
-        Ok(self.get_ref(column)?.as_i64_or_null().map_err(mismatch)?)
+        self.get_ref(column)?.as_i64_or_null().map_err(mismatch)
     }
 
     fn text(&self, column: usize) -> Result<Option<&str>> {
-        Ok(self.get_ref(column)?.as_str_or_null().map_err(mismatch)?)
+        self.get_ref(column)?.as_str_or_null().map_err(mismatch)
     }
 
     fn blob(&self, column: usize) -> Result<Option<&[u8]>> {
-        Ok(self.get_ref(column)?.as_blob_or_null().map_err(mismatch)?)
+        self.get_ref(column)?.as_blob_or_null().map_err(mismatch)
     }
 }
 

@@ -1,0 +1,4 @@
+//! The tests of the server, through its API.
+
+mod accounts;
+mod support;
