@@ -43,14 +43,15 @@ const IMPURE_LIBRARIES: [&str; 8] =
     ["tokio", "async-nats", "axum", "hyper", "reqwest", "russh", "rusqlite", "tokio-postgres"];
 
 /// Libraries that one crate owns.
-const OWNED_LIBRARIES: [(&str, &str); 3] = [
+const OWNED_LIBRARIES: [(&str, &str); 4] = [
     ("rusqlite", "orrery-store"),
+    ("postgres", "orrery-store"),
     ("tokio-postgres", "orrery-store"),
     ("async-nats", "orrery-bus"),
 ];
 
 /// Tools of the repository itself: nothing that ships may depend on them.
-const TOOLS: [&str; 1] = ["xtask"];
+const TOOLS: [&str; 2] = ["xtask", "orrery-testing"];
 
 /// One package of the workspace and the names it depends on.
 #[derive(Clone, Debug)]
@@ -138,7 +139,8 @@ pub fn check(packages: &[Package]) -> Vec<Violation> {
                     .push(Violation::new(&place, format!("is pure and must not depend on {name}")));
             }
             for (library, owner) in OWNED_LIBRARIES {
-                if name == library && package.name != owner {
+                let is_tool = TOOLS.contains(&package.name.as_str());
+                if name == library && package.name != owner && !is_tool {
                     violations
                         .push(Violation::new(&place, format!("only {owner} may use {library}")));
                 }
@@ -194,6 +196,8 @@ mod tests {
         assert_eq!(problems("orrery-server", &["rusqlite"]), 1);
         assert_eq!(problems("orrery-store", &["rusqlite"]), 0);
         assert_eq!(problems("orrery", &["xtask"]), 1);
+        assert_eq!(problems("orrery", &["orrery-testing"]), 1);
+        assert_eq!(problems("orrery-testing", &["postgres"]), 0);
     }
 
     #[test]

@@ -155,7 +155,7 @@ fn whole(desired: &Desired) -> VersionDiff {
 
 /// Differences by set.
 #[derive(Default)]
-struct Changes {
+pub(crate) struct Changes {
     sets: FxHashMap<SetName, (Vec<Intent>, Vec<orrery_model::ResourceId>)>,
     order: Vec<SetName>,
 }
@@ -168,7 +168,7 @@ impl Changes {
         self.sets.entry(name.clone()).or_default()
     }
 
-    fn add(&mut self, before: Option<&Resource>, after: Option<&Resource>) {
+    pub(crate) fn add(&mut self, before: Option<&Resource>, after: Option<&Resource>) {
         if let Some(before) = before
             && after.is_none_or(|after| after.set != before.set)
         {
@@ -179,7 +179,7 @@ impl Changes {
         }
     }
 
-    fn finish(mut self, version: VersionNumber) -> VersionDiff {
+    pub(crate) fn finish(mut self, version: VersionNumber) -> VersionDiff {
         let sets = std::mem::take(&mut self.order)
             .into_iter()
             .map(|set| {

@@ -72,6 +72,7 @@ pub(crate) const ROUTES: &[(&str, &str, Access)] = &[
     ("GET", "/health", Access::Public),
     ("GET", "/health/live", Access::Public),
     ("GET", "/health/ready", Access::Public),
+    ("GET", "/metrics", Access::Server(Right::View)),
     ("GET", "/api/v1/openapi.json", Access::Public),
     ("POST", "/api/v1/setup", Access::Public),
     ("POST", "/api/v1/login", Access::Public),

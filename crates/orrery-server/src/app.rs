@@ -1,6 +1,6 @@
 //! What all requests share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use orrery_model::Timestamp;
@@ -8,6 +8,7 @@ use orrery_store::{Store, StoreError};
 use tokio::sync::broadcast;
 
 use crate::auth::{Auth, AuthSettings};
+use crate::metrics::Metrics;
 use crate::problem::ServerError;
 
 /// Nudges that a slow listener may miss; it reads the store again then.
@@ -35,9 +36,15 @@ pub struct App {
 struct Inner {
     store: Arc<dyn Store>,
     settings: AppSettings,
+    metrics: Arc<Metrics>,
     nudges: broadcast::Sender<Nudge>,
     auth: Auth,
+    /// Who is called at each nudge, until they say that they do not care any more.
+    listeners: Mutex<Vec<NudgeListener>>,
 }
+
+/// Says whether it wants to be called again. It must not wait.
+type NudgeListener = Box<dyn Fn() -> bool + Send>;
 
 impl std::fmt::Debug for App {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -45,10 +52,25 @@ impl std::fmt::Debug for App {
     }
 }
 
+/// The one clock of the server.
+#[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
+pub(crate) fn system_time() -> Timestamp {
+    Timestamp::from_system(SystemTime::now())
+}
+
 impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
         let (nudges, _) = broadcast::channel(NUDGES);
-        App { inner: Arc::new(Inner { store, settings, nudges, auth: Auth::default() }) }
+        App {
+            inner: Arc::new(Inner {
+                store,
+                settings,
+                metrics: Arc::default(),
+                nudges,
+                listeners: Mutex::default(),
+                auth: Auth::default(),
+            }),
+        }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -68,10 +90,12 @@ impl App {
         self.inner.auth.audit.close().await;
     }
 
-    /// The one clock of the server.
-    #[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.inner.metrics
+    }
+
     pub fn now(&self) -> Timestamp {
-        Timestamp::from_system(SystemTime::now())
+        system_time()
     }
 
     /// Runs `work` with the store on a thread that may block.
@@ -108,6 +132,14 @@ impl App {
     pub fn nudge(&self) {
         // Without listeners there is nobody to tell.
         let _ = self.inner.nudges.send(Nudge);
+        let listeners = self.inner.listeners.lock();
+        listeners.unwrap_or_else(PoisonError::into_inner).retain(|listener| listener());
+    }
+
+    /// Calls somebody at each nudge, on whatever thread it comes from.
+    pub(crate) fn on_nudge(&self, listener: impl Fn() -> bool + Send + 'static) {
+        let listeners = self.inner.listeners.lock();
+        listeners.unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
 
     pub fn nudges(&self) -> broadcast::Receiver<Nudge> {

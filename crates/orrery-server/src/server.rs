@@ -12,6 +12,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::access;
 use crate::app::App;
+use crate::metrics;
 use crate::problem::ServerError;
 use crate::routes;
 
@@ -34,6 +35,7 @@ pub(crate) fn router(app: &App) -> Router {
         // Before the fallback is set: what is not routed needs no right.
         .route_layer(middleware::from_fn_with_state(app.clone(), access::check))
         .fallback(async || ServerError::NoRoute)
+        .layer(middleware::from_fn_with_state(app.clone(), metrics::measure))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(CatchPanicLayer::custom(|_| {
             axum::response::IntoResponse::into_response(ServerError::Internal("a panic".to_owned()))

@@ -86,6 +86,7 @@ fn put(
             info: &serde_json::Value::Null,
             scope: Scope::All,
             resources,
+            base: None,
             unknowns: &[],
             released: true,
             only_if_changed,

@@ -4,11 +4,15 @@
 //! touches the database. Start from the trait [`Store`] and from [`SqliteStore`]; `docs/decisions/0006-store.md`
 //! tells why it is as it is. One suite of tests, `tests/it`, runs on every implementation.
 
+mod codes;
 mod error;
 mod glob;
 mod load;
 mod lock;
+mod migrations;
+mod plan;
 mod records;
+mod rows;
 pub mod sql;
 mod sqlite;
 mod store;

@@ -6,7 +6,7 @@
 
 use orrery_model::Timestamp;
 
-use crate::{Result, StoreError};
+use crate::{NewNote, Result, StoreError};
 
 /// A parameter of a statement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,6 +38,8 @@ pub trait Sql {
     /// Makes this transaction wait for, or keep away, others that claim the same name, until it ends. With one writer
     /// there is nothing to do.
     fn claim(&mut self, name: &str) -> Result<()>;
+    /// Adds to the change feed, in this transaction. It can be seen when the transaction is over.
+    fn note(&mut self, note: &NewNote<'_>) -> Result<()>;
 }
 
 /// What runs transactions. A transaction may be run more than once if the database asks for that, so that its work must
@@ -45,6 +47,9 @@ pub trait Sql {
 pub trait Database {
     /// Runs `work` on one state of the database.
     fn look(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()>;
+    /// The newest place of the change feed that is settled: what comes later has a greater number, whichever transaction
+    /// it belongs to. To be asked before the feed is read.
+    fn settled_change(&self) -> Result<i64>;
     /// Runs `work` in a transaction that is committed if it succeeds, and on disk when this answers.
     fn change(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()>;
 }
@@ -109,6 +114,7 @@ pub(crate) trait RowExt {
     fn flag(&self, column: usize) -> Result<bool>;
     fn time(&self, column: usize) -> Result<Timestamp>;
     fn maybe_time(&self, column: usize) -> Result<Option<Timestamp>>;
+    fn str(&self, column: usize) -> Result<&str>;
     fn string(&self, column: usize) -> Result<String>;
     fn maybe_string(&self, column: usize) -> Result<Option<String>>;
     fn id(&self, column: usize) -> Result<[u8; 16]>;
@@ -124,7 +130,7 @@ fn id_of(bytes: &[u8]) -> Result<[u8; 16]> {
     bytes.try_into().map_err(|_| StoreError::Unreadable("an id has the wrong length".to_owned()))
 }
 
-impl RowExt for dyn Row + '_ {
+impl<R: Row + ?Sized> RowExt for R {
     fn int(&self, column: usize) -> Result<i64> {
         self.integer(column)?.ok_or_else(|| empty(column))
     }
@@ -141,8 +147,12 @@ impl RowExt for dyn Row + '_ {
         Ok(self.integer(column)?.map(Timestamp))
     }
 
+    fn str(&self, column: usize) -> Result<&str> {
+        self.text(column)?.ok_or_else(|| empty(column))
+    }
+
     fn string(&self, column: usize) -> Result<String> {
-        Ok(self.text(column)?.ok_or_else(|| empty(column))?.to_owned())
+        Ok(self.str(column)?.to_owned())
     }
 
     fn maybe_string(&self, column: usize) -> Result<Option<String>> {
@@ -158,8 +168,7 @@ impl RowExt for dyn Row + '_ {
     }
 
     fn json(&self, column: usize) -> Result<serde_json::Value> {
-        let text = self.text(column)?.ok_or_else(|| empty(column))?;
-        serde_json::from_str(text)
+        serde_json::from_str(self.str(column)?)
             .map_err(|error| StoreError::Unreadable(format!("column {column}: {error}")))
     }
 }

@@ -31,6 +31,7 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(health::health))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
+        .routes(routes!(crate::metrics::show))
         .routes(routes!(projects::list, projects::create))
         .routes(routes!(projects::get, projects::update, projects::delete))
         .routes(routes!(sessions::setup))

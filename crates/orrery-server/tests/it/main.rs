@@ -1,4 +1,5 @@
-//! The tests of the server, through its API.
+//! The server through its public interfaces.
 
 mod accounts;
+mod process;
 mod support;

@@ -1,10 +1,10 @@
 //! The change feed: hints that something is worth reading again, in one order for all.
 
-use orrery_model::Timestamp;
+use orrery_model::{Timestamp, VersionNumber};
 
 use crate::records::Records;
 use crate::sql::{RowExt as _, Sql, SqlExt as _, Value};
-use crate::{EnvironmentKey, Result, values};
+use crate::{EnvironmentKey, ResourceKey, Result, values};
 
 /// A place in the feed; a later change has a greater one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,9 +23,36 @@ pub struct ChangeNote {
     pub at: Timestamp,
 }
 
+/// A hint that is to be added to the feed.
+#[derive(Clone, Copy, Debug)]
+pub struct NewNote<'a> {
+    pub environment: Option<EnvironmentKey>,
+    pub kind: &'a str,
+    pub subject: &'a str,
+    /// `None` for the time that the database has.
+    pub at: Option<Timestamp>,
+}
+
+/// The subject of a note on versions: their numbers.
+pub(crate) fn subject_of_versions(numbers: &[VersionNumber]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(VersionNumber::to_string).collect();
+    numbers.join(",")
+}
+
 /// So many are kept; whoever is further behind starts over.
-const KEPT: i64 = 20_000;
-const TIDY_EVERY: i64 = 1_000;
+pub(crate) const KEPT_CHANGES: i64 = 20_000;
+pub(crate) const TIDY_EVERY: i64 = 1_000;
+/// A note names so many resources one by one; if there are more, it says only that there are some.
+const NAMED_RESOURCES: usize = 100;
+
+/// The subject of a note on resources: their keys, or `*`.
+pub(crate) fn subject_of(keys: impl ExactSizeIterator<Item = ResourceKey>) -> String {
+    if keys.len() > NAMED_RESOURCES {
+        return "*".to_owned();
+    }
+    let keys: Vec<String> = keys.map(|key| key.0.to_string()).collect();
+    keys.join(",")
+}
 
 /// Adds a change to the feed, in the transaction that makes it.
 pub(crate) fn note(
@@ -35,16 +62,7 @@ pub(crate) fn note(
     subject: &str,
     at: Timestamp,
 ) -> Result<()> {
-    let environment = environment.map_or(0, |key| key.0);
-    let insert =
-        "INSERT INTO change (environment, kind, subject, at) VALUES (?1, ?2, ?3, ?4) RETURNING id";
-    let id = sql.first(insert, values![environment, kind, subject, at], |row| row.int(0))?;
-    if let Some(id) = id
-        && id % TIDY_EVERY == 0
-    {
-        sql.run("DELETE FROM change WHERE id < ?1", values![id - KEPT])?;
-    }
-    Ok(())
+    sql.note(&NewNote { environment, kind, subject, at: Some(at) })
 }
 
 impl Records<'_> {
@@ -53,9 +71,7 @@ impl Records<'_> {
     /// # Errors
     /// Those of the database.
     pub fn latest_change(&self) -> Result<ChangeSeq> {
-        let select = "SELECT max(id) FROM change";
-        let found = self.look(|sql| sql.first(select, &[], |row| row.integer(0)))?;
-        Ok(ChangeSeq(found.flatten().unwrap_or(0)))
+        self.database.settled_change().map(ChangeSeq)
     }
 
     /// The oldest place that is still there: who stopped before it has missed something.
@@ -68,7 +84,8 @@ impl Records<'_> {
         Ok(ChangeSeq(found.flatten().unwrap_or(0)))
     }
 
-    /// Changes after a place, oldest first.
+    /// Changes after a place, oldest first. Who goes on after the last one that it got misses none, also of those that are
+    /// being written meanwhile.
     ///
     /// # Errors
     /// Those of the database.
@@ -79,16 +96,17 @@ impl Records<'_> {
         limit: usize,
     ) -> Result<Vec<ChangeNote>> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let settled = self.database.settled_change()?;
         let (select, values): (_, &[Value<'_>]) = match environment {
             Some(key) => (
                 "SELECT id, environment, kind, subject, at FROM change \
-                 WHERE id > ?1 AND environment = ?3 ORDER BY id LIMIT ?2",
-                values![after.0, limit, key.0],
+                 WHERE id > ?1 AND id <= ?3 AND environment = ?4 ORDER BY id LIMIT ?2",
+                values![after.0, limit, settled, key.0],
             ),
             None => (
                 "SELECT id, environment, kind, subject, at FROM change \
-                 WHERE id > ?1 ORDER BY id LIMIT ?2",
-                values![after.0, limit],
+                 WHERE id > ?1 AND id <= ?3 ORDER BY id LIMIT ?2",
+                values![after.0, limit, settled],
             ),
         };
         self.look(|sql| {

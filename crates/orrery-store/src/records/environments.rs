@@ -2,8 +2,7 @@
 
 use orrery_model::Timestamp;
 
-use crate::records::accounts::forget_scope;
-use crate::records::{Records, RoleScope, note};
+use crate::records::{Records, note};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
@@ -220,8 +219,6 @@ impl Records<'_> {
     pub fn begin_deletion(&self, uuid: &[u8; 16], now: Timestamp) -> Result<EnvironmentRecord> {
         self.change(|sql| {
             let old = find(sql, uuid)?;
-            forget_scope(sql, RoleScope::Environment(*uuid), now)?;
-            sql.run("DELETE FROM secret WHERE environment = ?1", values![old.key.0])?;
             let update = "UPDATE environment SET deleting = 1, halted = 1, revision = revision + 1 \
                  WHERE uuid = ?1";
             sql.run(update, values![uuid])?;

@@ -1,13 +1,13 @@
 //! What an engine writes, under its lease, and reads when it starts: states, results, progress.
 
-use orrery_model::{Change, ChangeKind, OutcomeStatus, Timestamp, VersionNumber};
+use orrery_model::{ChangeKind, Timestamp, VersionNumber};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use super::codes::{
-    Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, state_from, text_from, unsigned,
-};
 use super::parameters::FactWriter;
-use super::take_numbers;
+use super::{note, take_numbers, text_from};
+use crate::codes::{Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, state_from, unsigned};
+use crate::records::subject_of;
+use crate::rows::{is_purged, list_text};
 use crate::{
     ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, ParameterEffect, ResourceKey, Result,
     ResultRecord, Started, StateRecord, StateRow, StoreError,
@@ -190,8 +190,8 @@ pub(super) fn record_results(
             action.finished.0,
             action.outcome.code(),
             action.change.kind.code(),
-            changes_text(action.change)?,
-            (!action.log.is_empty()).then(|| to_json(&action.log)).transpose()?,
+            list_text(&action.change.attributes)?,
+            list_text(action.log)?,
         ])?;
         action_id += 1;
         if is_purged(action.kind, action.outcome, action.change) {
@@ -200,23 +200,11 @@ pub(super) fn record_results(
             effect += facts.write(key, result.facts, action.finished)?;
         }
     }
+    if !results.is_empty() {
+        let subject = subject_of(results.iter().map(|result| result.resource));
+        note(tx, environment, "resources", &subject)?;
+    }
     Ok(effect)
-}
-
-/// Whether a deploy left nothing that facts could be about.
-fn is_purged(kind: ActionKind, outcome: OutcomeStatus, change: &Change) -> bool {
-    kind == ActionKind::Deploy
-        && outcome == OutcomeStatus::Deployed
-        && change.kind == ChangeKind::Purged
-}
-
-fn changes_text(change: &Change) -> Result<Option<String>> {
-    (!change.attributes.is_empty()).then(|| to_json(&change.attributes)).transpose()
-}
-
-fn to_json(value: &impl serde::Serialize) -> Result<String> {
-    serde_json::to_string(value)
-        .map_err(|error| StoreError::Unreadable(format!("a log cannot be written: {error}")))
 }
 
 struct StateWriter<'a> {
@@ -273,7 +261,8 @@ pub(super) fn process_version(
          ON CONFLICT (environment) DO UPDATE SET processed_version = excluded.processed_version",
         params![lease.environment.0, number.0],
     )?;
-    Ok(())
+    let subject = subject_of(states.iter().map(|state| state.resource));
+    note(tx, lease.environment, "resources", &subject)
 }
 
 pub(super) fn is_any_running(tx: &Connection, environment: EnvironmentKey) -> Result<bool> {

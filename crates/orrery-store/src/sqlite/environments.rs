@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::codes::text_from;
+use super::{note, text_from};
 use crate::{Agent, Environment, EnvironmentKey, Result, StoreError};
 
 /// The environment of embedded mode.
@@ -107,7 +107,7 @@ pub(super) fn set_setting(
             params![environment.0, name],
         )?,
     };
-    Ok(())
+    note(tx, environment, "setting", name)
 }
 
 pub(super) fn agents(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<Agent>> {
@@ -137,5 +137,5 @@ pub(super) fn set_paused(
             params![environment.0, paused],
         )?,
     };
-    Ok(())
+    note(tx, environment, "agent", agent.unwrap_or("*"))
 }

@@ -7,14 +7,12 @@
 //! | module | what |
 //! |---|---|
 //! | `open` | recognizing, opening and migrating a file |
-//! | `codes` | words as columns |
 //! | `compare`, `put`, `read`, `prune` | versions |
 //! | `engine` | leases, states, results |
 //! | `query` | lists, counts, logs |
 //! | `environments`, `parameters` | the rest |
 //! | `sql` | records, in the shared dialect |
 
-mod codes;
 mod compare;
 mod engine;
 mod environments;
@@ -34,6 +32,7 @@ use orrery_model::{Status, Timestamp, VersionNumber};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::lock::WriterLock;
+use crate::sql::Sql as _;
 use crate::{
     Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
     LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
@@ -182,6 +181,16 @@ impl SqliteStore {
 /// A panic elsewhere leaves no half-written state: transactions roll back when they are dropped.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Adds to the change feed what a transaction does, with the time of the database.
+fn note(tx: &Connection, environment: EnvironmentKey, kind: &str, subject: &str) -> Result<()> {
+    let environment = Some(environment);
+    sql::OnSqlite(tx).note(&crate::NewNote { environment, kind, subject, at: None })
+}
+
+fn text_from(value: rusqlite::types::ValueRef<'_>) -> Result<&str> {
+    value.as_str().map_err(|error| StoreError::Unreadable(error.to_string()))
 }
 
 /// Takes `count` numbers that were never given before, and answers the first.

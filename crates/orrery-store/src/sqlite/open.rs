@@ -7,16 +7,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use crate::migrations::{MIGRATIONS, SCHEMA};
 use crate::{Result, StoreError};
 
 /// Marks a file as ours, in the header of the database: "Orry".
 const APPLICATION_ID: i64 = 0x4f72_7279;
-
-/// Each brings the schema one number higher. Those that were released never change.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("migrations/0001_start.sql"), include_str!("migrations/0002_server.sql")];
-
-pub(super) const SCHEMA: u32 = MIGRATIONS.len() as u32;
 
 /// How long a connection waits for another one that commits.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,10 +1,12 @@
 //! Parameters, facts, unknowns, and contents of files.
 
 use orrery_model::{Fact, Timestamp, VersionNumber};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use super::codes::{Code, text_from};
+use super::{note, text_from};
+use crate::codes::Code;
 use crate::load::parse_id;
+use crate::rows::{PARAMETER_COLUMNS, parameter_from};
 use crate::{
     ContentHash, EnvironmentKey, Parameter, ParameterEffect, ParameterSource, ResourceKey, Result,
     Unknown,
@@ -105,26 +107,14 @@ pub(super) fn set_parameter(
     now: Timestamp,
 ) -> Result<ParameterEffect> {
     let new = NewValue { resource: (0, ""), name, value, source, now, expires: false };
-    set(tx, environment, &new)
-}
-
-const COLUMNS: &str = "parameter.name, parameter.value, parameter.source, parameter.updated, \
-     parameter.expires";
-
-fn parameter_from(row: &Row<'_>, resource: Option<&str>) -> Result<Parameter> {
-    Ok(Parameter {
-        name: row.get(0)?,
-        value: row.get(1)?,
-        resource: resource.map(parse_id).transpose()?,
-        source: ParameterSource::from_code(row.get(2)?)?,
-        updated: Timestamp(row.get(3)?),
-        expires: row.get(4)?,
-    })
+    let effect = set(tx, environment, &new)?;
+    note(tx, environment, "parameter", name)?;
+    Ok(effect)
 }
 
 pub(super) fn parameters(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<Parameter>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM parameter WHERE environment = ?1 AND resource = 0 ORDER BY name"
+        "SELECT {PARAMETER_COLUMNS} FROM parameter WHERE environment = ?1 AND resource = 0 ORDER BY name"
     );
     let mut statement = tx.prepare_cached(&sql)?;
     let mut rows = statement.query([environment.0])?;
@@ -141,7 +131,7 @@ pub(super) fn facts(
     id: &str,
 ) -> Result<Vec<Parameter>> {
     let sql = format!(
-        "SELECT {COLUMNS} FROM resource JOIN parameter ON parameter.environment = ?1 \
+        "SELECT {PARAMETER_COLUMNS} FROM resource JOIN parameter ON parameter.environment = ?1 \
          AND parameter.resource = resource.id \
          WHERE resource.environment = ?1 AND resource.name = ?2 ORDER BY parameter.name"
     );

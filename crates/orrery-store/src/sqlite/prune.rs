@@ -3,8 +3,10 @@
 use orrery_model::VersionNumber;
 use rusqlite::{Connection, params};
 
-use super::compare::digest;
+use super::note;
 use super::read::{ResourceReader, find_version, versions};
+use crate::plan::digest;
+use crate::records::subject_of_versions;
 use crate::{EnvironmentKey, Result, StoreError};
 
 pub(super) fn release_version(
@@ -25,7 +27,7 @@ pub(super) fn release_version(
         "UPDATE version SET released = 1 WHERE environment = ?1 AND number = ?2",
         params![environment.0, number.0],
     )?;
-    Ok(())
+    note(tx, environment, "version", &number.to_string())
 }
 
 fn newest_released(tx: &Connection, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {
@@ -49,7 +51,8 @@ pub(super) fn delete_version(
         return Err(StoreError::VersionInUse(number));
     }
     remove_version(tx, environment, number, step)?;
-    clean_up(tx, environment)
+    clean_up(tx, environment)?;
+    note(tx, environment, "version", &number.to_string())
 }
 
 pub(super) fn keep_versions(
@@ -73,6 +76,7 @@ pub(super) fn keep_versions(
     }
     if !deleted.is_empty() {
         clean_up(tx, environment)?;
+        note(tx, environment, "version", &subject_of_versions(&deleted))?;
     }
     Ok(deleted)
 }

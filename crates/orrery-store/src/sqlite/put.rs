@@ -4,9 +4,10 @@ use orrery_model::{Resource, VersionNumber};
 use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::codes::{flags_code, pack_keys, unsigned};
-use super::compare::{Given, Plan, compare, digest};
-use super::{engine, parameters, take_numbers};
+use super::compare::compare;
+use super::{engine, note, parameters, take_numbers};
+use crate::codes::{flags_code, pack_keys, unsigned};
+use crate::plan::{Given, Plan, check_base, digest};
 use crate::{EnvironmentKey, NewVersion, PutVersion, ResourceKey, Result, Scope, StoreError};
 
 pub(super) fn put_version(
@@ -22,6 +23,7 @@ pub(super) fn put_version(
     let mut plan = compare(tx, environment, &given, &files, new.scope)?;
     write_places(tx, environment, new.resources, &files, &plan.moved)?;
     let newest = newest_version(tx, environment)?;
+    check_base(new.base, newest.map(|(number, _)| number))?;
     if new.only_if_changed
         && let Some((number, total)) = newest
         && plan.is_same_version()
@@ -71,6 +73,7 @@ pub(super) fn put_version(
         ],
     )?;
     parameters::put_unknowns(tx, environment, number, new.unknowns)?;
+    note(tx, environment, "version", &number.to_string())?;
     Ok(PutVersion {
         number,
         created: true,

@@ -2,24 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use orrery_model::{
-    Change, ChangeKind, LogLine, OutcomeStatus, ResourceState, Source, Status, Timestamp,
-};
-use rusqlite::types::ValueRef;
+use orrery_model::{ResourceState, Status};
 use rusqlite::{Connection, Row, params};
 
-use super::codes::{
-    Code, STATE_COLUMNS, flags_from_code, hash_from, number_from, state_from, text_from,
-};
-use super::read::SharedNames;
-use crate::load::parse_id;
+use super::read::read_names;
+use crate::codes::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
+use crate::rows::{ACTION_COLUMNS, LAST_NAME, action_from, ranges, summary_from};
+use crate::sql::Row as _;
 use crate::{
-    Action, ActionKey, ActionKind, EnvironmentKey, ResourceFilter, ResourceKey, ResourcePage,
-    ResourceSummary, Result, StoreError, glob,
+    Action, ActionKey, EnvironmentKey, ResourceFilter, ResourcePage, ResourceSummary, Result,
+    StoreError, glob,
 };
-
-/// After all texts that can begin an id.
-const LAST_NAME: &str = "\u{10ffff}";
 
 /// Columns before those of the state.
 const OWN_COLUMNS: &str = "resource.name, resource.id, resource.head, resource.source_file, \
@@ -50,65 +43,23 @@ fn state_of(tx: &Connection, row: &Row<'_>) -> Result<Option<ResourceState>> {
         return Err(StoreError::Unreadable(format!("there is no revision number {head}")));
     };
     let undefined = flags_from_code(revision.get(1)?).undefined;
-    let state = ResourceState::new(hash_from(revision.get_ref(0)?)?, undefined);
+    let state = ResourceState::new(hash_from(revision.blob(0)?)?, undefined);
     Ok(Some(ResourceState { deploying, ..state }))
 }
 
-fn summary_from(
-    row: &Row<'_>,
-    state: ResourceState,
-    names: &SharedNames,
-) -> Result<ResourceSummary> {
-    let source = names.source(row, 3)?.map(|source| Source {
-        file: source.file.into(),
-        line: source.line,
-        column: source.column,
-    });
-    Ok(ResourceSummary {
-        key: ResourceKey(row.get(1)?),
-        id: parse_id(text_from(row.get_ref(0)?)?)?,
-        status: state.status(),
-        state,
-        source,
-    })
-}
-
-/// Ranges of names that hold all resources with a filter's type and agent, in order.
-///
-/// An id begins with its type, then `[`, then its agent, then `,`: so with the few types of an environment, both
-/// filters are ranges of the one order in which resources are stored.
-fn ranges(
+/// The types of an environment, if a filter needs them.
+fn types(
     tx: &Connection,
     environment: EnvironmentKey,
     filter: &ResourceFilter,
-) -> Result<Vec<(String, String)>> {
-    let range = |prefix: String| {
-        let mut end = prefix.clone().into_bytes();
-        if let Some(last) = end.last_mut() {
-            *last += 1;
-        }
-        (prefix, String::from_utf8(end).unwrap_or_else(|_| LAST_NAME.to_owned()))
-    };
-    let agent = filter.agent.as_ref();
-    let prefix = |entity: &str| match agent {
-        Some(agent) => format!("{entity}[{agent},"),
-        None => format!("{entity}["),
-    };
-    match (&filter.entity, agent) {
-        (None, None) => Ok(vec![(String::new(), LAST_NAME.to_owned())]),
-        (Some(entity), _) => Ok(vec![range(prefix(entity))]),
-        (None, Some(_)) => {
-            let mut statement =
-                tx.prepare_cached("SELECT name FROM resource_type WHERE environment = ?1")?;
-            let mut rows = statement.query([environment.0])?;
-            let mut prefixes = Vec::new();
-            while let Some(row) = rows.next()? {
-                prefixes.push(prefix(text_from(row.get_ref(0)?)?));
-            }
-            prefixes.sort_unstable();
-            Ok(prefixes.into_iter().map(range).collect())
-        }
+) -> Result<Vec<String>> {
+    if filter.agent.is_none() || filter.entity.is_some() {
+        return Ok(Vec::new());
     }
+    let mut statement =
+        tx.prepare_cached("SELECT name FROM resource_type WHERE environment = ?1")?;
+    let names = statement.query_map([environment.0], |row| row.get(0))?;
+    Ok(names.collect::<rusqlite::Result<_>>()?)
 }
 
 pub(super) fn list_resources(
@@ -118,13 +69,13 @@ pub(super) fn list_resources(
     after: Option<&str>,
     limit: usize,
 ) -> Result<ResourcePage> {
-    let names = SharedNames::read(tx, environment)?;
+    let names = read_names(tx, environment)?;
     // The first text that is greater than `after`.
     let first = after.map(|after| format!("{after}\0")).unwrap_or_default();
     let limit = limit.max(1);
     let mut statement = tx.prepare_cached(&sql_of_range())?;
     let mut resources: Vec<ResourceSummary> = Vec::new();
-    for (begin, end) in ranges(tx, environment, filter)? {
+    for (begin, end) in ranges(filter, &types(tx, environment, filter)?) {
         let mut rows = statement.query(params![environment.0, begin.max(first.clone()), end])?;
         while let Some(row) = rows.next()? {
             let Some(state) = state_of(tx, row)? else { continue };
@@ -136,7 +87,7 @@ pub(super) fn list_resources(
             if !is_wanted {
                 continue;
             }
-            let summary = summary_from(row, state, &names)?;
+            let summary = summary_from(row, 3, state, &names)?;
             if filter.value.as_ref().is_some_and(|value| !glob::matches(value, summary.id.value()))
             {
                 continue;
@@ -156,14 +107,14 @@ pub(super) fn find_resource(
     environment: EnvironmentKey,
     id: &str,
 ) -> Result<Option<ResourceSummary>> {
-    let names = SharedNames::read(tx, environment)?;
+    let names = read_names(tx, environment)?;
     let mut statement = tx.prepare_cached(&sql_of_range())?;
     // The range of exactly one text.
     let end = format!("{id}\0");
     let mut rows = statement.query(params![environment.0, id, end])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let Some(state) = state_of(tx, row)? else { return Ok(None) };
-    summary_from(row, state, &names).map(Some)
+    summary_from(row, 3, state, &names).map(Some)
 }
 
 pub(super) fn count_statuses(
@@ -188,13 +139,11 @@ pub(super) fn actions(
     before: Option<ActionKey>,
     limit: usize,
 ) -> Result<Vec<Action>> {
-    let mut statement = tx.prepare_cached(
-        "SELECT action.id, action.kind, action.version, action.started, action.finished, \
-         action.outcome, action.change, action.changes, action.log \
-         FROM action WHERE action.resource = \
+    let mut statement = tx.prepare_cached(&format!(
+        "SELECT {ACTION_COLUMNS} FROM action WHERE action.resource = \
              (SELECT id FROM resource WHERE environment = ?1 AND name = ?2) \
-         AND action.id < ?3 ORDER BY action.id DESC LIMIT ?4",
-    )?;
+         AND action.id < ?3 ORDER BY action.id DESC LIMIT ?4"
+    ))?;
     let before = before.map_or(i64::MAX, |key| key.0);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut rows = statement.query(params![environment.0, id, before, limit])?;
@@ -203,30 +152,4 @@ pub(super) fn actions(
         actions.push(action_from(row)?);
     }
     Ok(actions)
-}
-
-fn action_from(row: &Row<'_>) -> Result<Action> {
-    let outcome: Option<i64> = row.get(5)?;
-    Ok(Action {
-        key: ActionKey(row.get(0)?),
-        kind: ActionKind::from_code(row.get(1)?)?,
-        version: number_from(row.get(2)?)?,
-        started: Timestamp(row.get(3)?),
-        finished: row.get::<_, Option<i64>>(4)?.map(Timestamp),
-        outcome: outcome.map(OutcomeStatus::from_code).transpose()?,
-        change: Change {
-            kind: ChangeKind::from_code(row.get(6)?)?,
-            attributes: from_json(row.get_ref(7)?)?,
-        },
-        log: from_json::<LogLine>(row.get_ref(8)?)?,
-    })
-}
-
-/// A list that is not stored when it is empty.
-fn from_json<T: serde::de::DeserializeOwned>(value: ValueRef<'_>) -> Result<Vec<T>> {
-    if value == ValueRef::Null {
-        return Ok(Vec::new());
-    }
-    serde_json::from_str(text_from(value)?)
-        .map_err(|error| StoreError::Unreadable(format!("an entry of a log: {error}")))
 }

@@ -2,37 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use orrery_model::{Resource, ResourceId, Timestamp, VersionNumber};
+use orrery_model::{Resource, ResourceId, VersionNumber};
 use rusqlite::types::ValueRef;
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use rustc_hash::FxHashMap;
 
-use super::codes::{flags_from_code, hash_from, number_from, text_from, unpack_keys, unsigned};
+use super::text_from;
 use crate::load::{Names, own, parse_id};
+use crate::rows::{CONTENT, SharedNames, VERSION_COLUMNS, resource_row, version_from};
 use crate::{
-    EnvironmentKey, ResourceDifference, ResourceKey, ResourceRow, Result, SourceRow, StoreError,
-    VersionInfo,
+    EnvironmentKey, ResourceDifference, ResourceKey, ResourceRow, Result, StoreError, VersionInfo,
 };
-
-const VERSION_COLUMNS: &str =
-    "number, made_at, released, info, total, added, changed, removed, step";
-
-fn version_from(row: &Row<'_>) -> Result<(VersionInfo, i64)> {
-    let info = text_from(row.get_ref(3)?)?;
-    let info = serde_json::from_str(info)
-        .map_err(|error| StoreError::Unreadable(format!("information on a version: {error}")))?;
-    let version = VersionInfo {
-        number: number_from(row.get(0)?)?,
-        made_at: Timestamp(row.get(1)?),
-        released: row.get(2)?,
-        info,
-        total: unsigned(row.get(4)?)?,
-        added: unsigned(row.get(5)?)?,
-        changed: unsigned(row.get(6)?)?,
-        removed: unsigned(row.get(7)?)?,
-    };
-    Ok((version, row.get(8)?))
-}
 
 pub(super) fn versions(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
     let sql =
@@ -59,67 +39,15 @@ pub(super) fn find_version(
     rows.next()?.map_or(Err(StoreError::NoVersion(number)), version_from)
 }
 
-/// Names that many rows share, read once.
-pub(super) struct SharedNames {
-    sets: FxHashMap<i64, String>,
-    files: FxHashMap<i64, String>,
-}
-
-impl SharedNames {
-    pub(super) fn read(tx: &Connection, environment: EnvironmentKey) -> Result<Self> {
-        let mut statement =
-            tx.prepare_cached("SELECT id, name FROM resource_set WHERE environment = ?1")?;
-        let sets = statement.query_map([environment.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let sets = sets.collect::<rusqlite::Result<_>>()?;
-        let mut statement = tx.prepare_cached("SELECT id, path FROM source_file")?;
-        let files = statement.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let files = files.collect::<rusqlite::Result<_>>()?;
-        Ok(SharedNames { sets, files })
-    }
-
-    /// Reads the columns `source_file`, `source_line` and `source_column` from `at` on.
-    pub(super) fn source(&self, row: &Row<'_>, at: usize) -> Result<Option<SourceRow<'_>>> {
-        let Some(file) = row.get::<_, Option<i64>>(at)? else { return Ok(None) };
-        let file = self.files.get(&file).ok_or_else(|| {
-            StoreError::Unreadable(format!("there is no source file number {file}"))
-        })?;
-        Ok(Some(SourceRow { file, line: row.get(at + 1)?, column: row.get(at + 2)? }))
-    }
-
-    fn set(&self, set: i64) -> Result<Option<&str>> {
-        if set == 0 {
-            return Ok(None);
-        }
-        let name = self.sets.get(&set);
-        name.map(|name| Some(name.as_str()))
-            .ok_or_else(|| StoreError::Unreadable(format!("there is no resource set number {set}")))
-    }
-}
-
-/// Columns of a revision in the order in which `Revision::content` reads them.
-const CONTENT: &str = "revision.hash, revision.flags, revision.resource_set, \
-     revision.attributes, revision.requires";
-
-/// Puts a row together from a revision's columns and what is known of its resource.
-fn resource_row<'a>(
-    row: &'a Row<'_>,
-    at: usize,
-    (key, id): (i64, &'a str),
-    source: Option<SourceRow<'a>>,
-    names: &'a SharedNames,
-    requires: &'a mut Vec<ResourceKey>,
-) -> Result<ResourceRow<'a>> {
-    unpack_keys(row.get_ref(at + 4)?, requires)?;
-    Ok(ResourceRow {
-        key: ResourceKey(key),
-        id,
-        hash: hash_from(row.get_ref(at)?)?,
-        flags: flags_from_code(row.get(at + 1)?),
-        set: names.set(row.get(at + 2)?)?,
-        attributes: text_from(row.get_ref(at + 3)?)?,
-        requires,
-        source,
-    })
+pub(super) fn read_names(tx: &Connection, environment: EnvironmentKey) -> Result<SharedNames> {
+    let mut statement =
+        tx.prepare_cached("SELECT id, name FROM resource_set WHERE environment = ?1")?;
+    let sets = statement.query_map([environment.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let sets = sets.collect::<rusqlite::Result<_>>()?;
+    let mut statement = tx.prepare_cached("SELECT id, path FROM source_file")?;
+    let files = statement.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let files = files.collect::<rusqlite::Result<_>>()?;
+    Ok(SharedNames { sets, files })
 }
 
 /// Walks all resources by name. Where the newest revision is too new, the one of that time is looked up, so the
@@ -131,7 +59,7 @@ pub(super) fn read_version(
     visit: &mut dyn FnMut(ResourceRow<'_>),
 ) -> Result<VersionInfo> {
     let (info, step) = find_version(tx, environment, number)?;
-    let names = SharedNames::read(tx, environment)?;
+    let names = read_names(tx, environment)?;
     let sql = format!(
         "SELECT resource.name, resource.id, resource.source_file, resource.source_line, \
          resource.source_column, revision.since, {CONTENT} \
@@ -258,7 +186,7 @@ impl<'a> ResourceReader<'a> {
              FROM revision JOIN resource ON resource.id = revision.resource WHERE revision.id = ?1"
         );
         Ok(ResourceReader {
-            names: SharedNames::read(tx, environment)?,
+            names: read_names(tx, environment)?,
             shared: Names::default(),
             ids: BTreeMap::new(),
             name: tx.prepare_cached("SELECT name FROM resource WHERE id = ?1")?,

@@ -1,8 +1,9 @@
 //! Records in SQLite: the shared dialect on a connection that is in a transaction.
 
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, params, params_from_iter};
 
+use crate::records::{KEPT_CHANGES, NewNote, TIDY_EVERY};
 use crate::sql::{Database, Row, Sql, Value};
 use crate::{Result, StoreError};
 
@@ -63,11 +64,33 @@ impl Sql for OnSqlite<'_> {
     fn claim(&mut self, _: &str) -> Result<()> {
         Ok(())
     }
+
+    fn note(&mut self, note: &NewNote<'_>) -> Result<()> {
+        let NewNote { environment, kind, subject, at } = *note;
+        let environment = environment.map_or(0, |key| key.0);
+        let mut statement = self.0.prepare_cached(
+            "INSERT INTO change (environment, kind, subject, at) \
+             VALUES (?1, ?2, ?3, coalesce(?4, CAST(unixepoch('subsec') * 1000000 AS INTEGER)))",
+        )?;
+        statement.execute(params![environment, kind, subject, at.map(|at| at.0)])?;
+        let id = self.0.last_insert_rowid();
+        if id % TIDY_EVERY == 0 {
+            self.0.execute("DELETE FROM change WHERE id < ?1", [id - KEPT_CHANGES])?;
+        }
+        Ok(())
+    }
 }
 
 impl Database for SqliteStore {
     fn look(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
         self.read(|connection| work(&mut OnSqlite(connection)))
+    }
+
+    /// There is one writer, so that numbers are committed in their order.
+    fn settled_change(&self) -> Result<i64> {
+        self.read(|tx| {
+            Ok(tx.query_row("SELECT coalesce(max(id), 0) FROM change", (), |row| row.get(0))?)
+        })
     }
 
     fn change(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {

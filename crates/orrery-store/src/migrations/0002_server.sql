@@ -24,6 +24,10 @@ ALTER TABLE agent ADD COLUMN unpause_on_resume INTEGER;
 
 ALTER TABLE version ADD COLUMN released_at INTEGER;
 
+-- States of resources that people look for: what failed, was skipped, differs or is blocked. There are few of them, or many
+-- enough to be met without an index.
+CREATE INDEX state_notable ON state (resource) WHERE last_outcome > 1 OR blocked = 1;
+
 -- What changed, in the order in which others may learn of it: a hint to read again, never the state itself.
 CREATE TABLE change (
     id INTEGER PRIMARY KEY,

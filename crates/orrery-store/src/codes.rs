@@ -6,13 +6,12 @@ use orrery_model::{
     AttributeHash, Blocked, ChangeKind, HandlerRun, OutcomeStatus, ResourceFlags, ResourceState,
     Timestamp, VersionNumber,
 };
-use rusqlite::Row;
-use rusqlite::types::ValueRef;
 
+use crate::sql::{Row, RowExt as _};
 use crate::{ActionKind, ParameterSource, ResourceKey, Result, StoreError};
 
 /// A word that is stored as a number.
-pub(super) trait Code: Copy + 'static {
+pub(crate) trait Code: Copy + 'static {
     /// Each value with its number.
     const CODES: &'static [(Self, i64)];
     const WHAT: &'static str;
@@ -60,7 +59,7 @@ const IGNORE_EVENTS: i64 = 4;
 const REPORT_ONLY: i64 = 8;
 
 /// The default, and so almost every resource, is 0.
-pub(super) fn flags_code(flags: ResourceFlags) -> i64 {
+pub(crate) fn flags_code(flags: ResourceFlags) -> i64 {
     let ResourceFlags { undefined, send_event, receive_events, report_only } = flags;
     i64::from(undefined) * UNDEFINED
         + i64::from(send_event) * SEND_EVENT
@@ -68,7 +67,7 @@ pub(super) fn flags_code(flags: ResourceFlags) -> i64 {
         + i64::from(report_only) * REPORT_ONLY
 }
 
-pub(super) fn flags_from_code(code: i64) -> ResourceFlags {
+pub(crate) fn flags_from_code(code: i64) -> ResourceFlags {
     ResourceFlags {
         undefined: code & UNDEFINED != 0,
         send_event: code & SEND_EVENT != 0,
@@ -77,36 +76,29 @@ pub(super) fn flags_from_code(code: i64) -> ResourceFlags {
     }
 }
 
-pub(super) fn hash_from(value: ValueRef<'_>) -> Result<AttributeHash> {
-    optional_hash_from(value)?
+pub(crate) fn hash_from(bytes: Option<&[u8]>) -> Result<AttributeHash> {
+    optional_hash_from(bytes)?
         .ok_or_else(|| StoreError::Unreadable("a digest is missing".to_owned()))
 }
 
-pub(super) fn optional_hash_from(value: ValueRef<'_>) -> Result<Option<AttributeHash>> {
-    match value {
-        ValueRef::Null => Ok(None),
-        ValueRef::Blob(bytes) => bytes
-            .try_into()
-            .map(|bytes| Some(AttributeHash(bytes)))
-            .map_err(|_| StoreError::Unreadable(format!("a digest of {} bytes", bytes.len()))),
-        _ => Err(StoreError::Unreadable("a digest is no blob".to_owned())),
-    }
+pub(crate) fn optional_hash_from(bytes: Option<&[u8]>) -> Result<Option<AttributeHash>> {
+    let Some(bytes) = bytes else { return Ok(None) };
+    bytes
+        .try_into()
+        .map(|bytes| Some(AttributeHash(bytes)))
+        .map_err(|_| StoreError::Unreadable(format!("a digest of {} bytes", bytes.len())))
 }
 
-pub(super) fn text_from(value: ValueRef<'_>) -> Result<&str> {
-    value.as_str().map_err(|error| StoreError::Unreadable(error.to_string()))
-}
-
-pub(super) fn number_from(code: i64) -> Result<VersionNumber> {
+pub(crate) fn number_from(code: i64) -> Result<VersionNumber> {
     unsigned(code).map(VersionNumber)
 }
 
-pub(super) fn unsigned<T: TryFrom<i64>>(number: i64) -> Result<T> {
+pub(crate) fn unsigned<T: TryFrom<i64>>(number: i64) -> Result<T> {
     T::try_from(number).map_err(|_| StoreError::Unreadable(format!("{number} is out of its range")))
 }
 
 /// Appends keys as variable-length integers: seven bits a byte, lowest first, the top bit says that more follow.
-pub(super) fn pack_keys(keys: impl IntoIterator<Item = i64>, packed: &mut Vec<u8>) {
+pub(crate) fn pack_keys(keys: impl IntoIterator<Item = i64>, packed: &mut Vec<u8>) {
     packed.clear();
     for key in keys {
         let mut rest = key.unsigned_abs();
@@ -121,13 +113,9 @@ pub(super) fn pack_keys(keys: impl IntoIterator<Item = i64>, packed: &mut Vec<u8
     }
 }
 
-pub(super) fn unpack_keys(value: ValueRef<'_>, keys: &mut Vec<ResourceKey>) -> Result<()> {
+pub(crate) fn unpack_keys(packed: Option<&[u8]>, keys: &mut Vec<ResourceKey>) -> Result<()> {
     keys.clear();
-    let packed = match value {
-        ValueRef::Null => return Ok(()),
-        ValueRef::Blob(packed) => packed,
-        _ => return Err(StoreError::Unreadable("requirements are no blob".to_owned())),
-    };
+    let Some(packed) = packed else { return Ok(()) };
     let (mut key, mut shift) = (0_i64, 0);
     for byte in packed {
         if shift > 56 {
@@ -149,31 +137,35 @@ pub(super) fn unpack_keys(value: ValueRef<'_>, keys: &mut Vec<ResourceKey>) -> R
 }
 
 /// Columns of `state` in the order in which [`state_from`] reads them.
-pub(super) const STATE_COLUMNS: &str = "state.intent, state.undefined, state.blocked, state.last_run, \
+pub(crate) const STATE_COLUMNS: &str = "state.intent, state.undefined, state.blocked, state.last_run, \
      state.last_run_compliant, state.last_outcome, state.last_run_at, state.last_deployed, \
      state.last_success, state.last_produced_events, state.attempts, state.parked";
-pub(super) const STATE_COLUMN_COUNT: usize = 12;
+pub(crate) const STATE_COLUMN_COUNT: usize = 12;
 
 /// Reads a state from the columns that begin at `at`.
-pub(super) fn state_from(row: &Row<'_>, at: usize, deploying: bool) -> Result<ResourceState> {
+pub(crate) fn state_from(
+    row: &(impl Row + ?Sized),
+    at: usize,
+    deploying: bool,
+) -> Result<ResourceState> {
     let time = |column: usize| -> Result<Option<Timestamp>> {
-        Ok(row.get::<_, Option<i64>>(at + column)?.map(Timestamp))
+        Ok(row.integer(at + column)?.map(Timestamp))
     };
-    let outcome: Option<i64> = row.get(at + 5)?;
+    let outcome = row.integer(at + 5)?;
     Ok(ResourceState {
-        intent: optional_hash_from(row.get_ref(at)?)?,
-        undefined: row.get(at + 1)?,
-        blocked: Blocked::from_code(row.get(at + 2)?)?,
+        intent: optional_hash_from(row.blob(at)?)?,
+        undefined: row.flag(at + 1)?,
+        blocked: Blocked::from_code(row.int(at + 2)?)?,
         deploying,
-        last_run: HandlerRun::from_code(row.get(at + 3)?)?,
-        last_run_compliant: row.get(at + 4)?,
+        last_run: HandlerRun::from_code(row.int(at + 3)?)?,
+        last_run_compliant: row.integer(at + 4)?.map(|compliant| compliant != 0),
         last_outcome: outcome.map(OutcomeStatus::from_code).transpose()?,
         last_run_at: time(6)?,
-        last_deployed: optional_hash_from(row.get_ref(at + 7)?)?,
+        last_deployed: optional_hash_from(row.blob(at + 7)?)?,
         last_success: time(8)?,
         last_produced_events: time(9)?,
-        attempts: unsigned(row.get(at + 10)?)?,
-        parked: row.get(at + 11)?,
+        attempts: unsigned(row.int(at + 10)?)?,
+        parked: row.flag(at + 11)?,
     })
 }
 
@@ -208,11 +200,11 @@ mod tests {
         let keys = [1, 127, 128, 300, 16_384, i64::from(u32::MAX), 1 << 50];
         let (mut packed, mut unpacked) = (Vec::new(), Vec::new());
         pack_keys(keys, &mut packed);
-        unpack_keys(ValueRef::Blob(&packed), &mut unpacked).unwrap();
+        unpack_keys(Some(&packed), &mut unpacked).unwrap();
         assert_eq!(unpacked, keys.map(ResourceKey));
-        assert!(unpack_keys(ValueRef::Blob(&[0x80]), &mut unpacked).is_err());
-        assert!(unpack_keys(ValueRef::Blob(&[0xff; 12]), &mut unpacked).is_err());
-        unpack_keys(ValueRef::Null, &mut unpacked).unwrap();
+        assert!(unpack_keys(Some(&[0x80]), &mut unpacked).is_err());
+        assert!(unpack_keys(Some(&[0xff; 12]), &mut unpacked).is_err());
+        unpack_keys(None, &mut unpacked).unwrap();
         assert!(unpacked.is_empty());
     }
 }

@@ -1,0 +1,205 @@
+//! From rows to words, whichever database the rows come from. Statements name columns in the order that is expected here.
+
+use orrery_model::{Change, ChangeKind, LogLine, OutcomeStatus, ResourceState, Source, Timestamp};
+use rustc_hash::FxHashMap;
+
+use crate::codes::{Code, flags_from_code, hash_from, number_from, unpack_keys, unsigned};
+use crate::load::parse_id;
+use crate::sql::{Row, RowExt as _};
+use crate::{
+    Action, ActionKey, ActionKind, Parameter, ParameterSource, ResourceFilter, ResourceKey,
+    ResourceRow, ResourceSummary, Result, SourceRow, StoreError, VersionInfo,
+};
+
+/// Columns of `version` in the order in which [`version_from`] reads them.
+pub(crate) const VERSION_COLUMNS: &str =
+    "number, made_at, released, info, total, added, changed, removed, step";
+
+/// A version and its step.
+pub(crate) fn version_from(row: &(impl Row + ?Sized)) -> Result<(VersionInfo, i64)> {
+    let info = serde_json::from_str(row.str(3)?)
+        .map_err(|error| StoreError::Unreadable(format!("information on a version: {error}")))?;
+    let version = VersionInfo {
+        number: number_from(row.int(0)?)?,
+        made_at: row.time(1)?,
+        released: row.flag(2)?,
+        info,
+        total: unsigned(row.int(4)?)?,
+        added: unsigned(row.int(5)?)?,
+        changed: unsigned(row.int(6)?)?,
+        removed: unsigned(row.int(7)?)?,
+    };
+    Ok((version, row.int(8)?))
+}
+
+/// Names that many rows share, read once.
+pub(crate) struct SharedNames {
+    pub(crate) sets: FxHashMap<i64, String>,
+    pub(crate) files: FxHashMap<i64, String>,
+}
+
+impl SharedNames {
+    /// Reads the columns `source_file`, `source_line` and `source_column` from `at` on.
+    pub(crate) fn source(
+        &self,
+        row: &(impl Row + ?Sized),
+        at: usize,
+    ) -> Result<Option<SourceRow<'_>>> {
+        let Some(file) = row.integer(at)? else { return Ok(None) };
+        let file = self.files.get(&file).ok_or_else(|| {
+            StoreError::Unreadable(format!("there is no source file number {file}"))
+        })?;
+        let (line, column) = (unsigned(row.int(at + 1)?)?, unsigned(row.int(at + 2)?)?);
+        Ok(Some(SourceRow { file, line, column }))
+    }
+
+    fn set(&self, set: i64) -> Result<Option<&str>> {
+        if set == 0 {
+            return Ok(None);
+        }
+        let name = self.sets.get(&set);
+        name.map(|name| Some(name.as_str()))
+            .ok_or_else(|| StoreError::Unreadable(format!("there is no resource set number {set}")))
+    }
+}
+
+/// Columns of a revision in the order in which [`resource_row`] reads them.
+pub(crate) const CONTENT: &str = "revision.hash, revision.flags, revision.resource_set, \
+     revision.attributes, revision.requires";
+
+/// Puts a row together from a revision's columns and what is known of its resource.
+pub(crate) fn resource_row<'a>(
+    row: &'a (impl Row + ?Sized),
+    at: usize,
+    (key, id): (i64, &'a str),
+    source: Option<SourceRow<'a>>,
+    names: &'a SharedNames,
+    requires: &'a mut Vec<ResourceKey>,
+) -> Result<ResourceRow<'a>> {
+    unpack_keys(row.blob(at + 4)?, requires)?;
+    Ok(ResourceRow {
+        key: ResourceKey(key),
+        id,
+        hash: hash_from(row.blob(at)?)?,
+        flags: flags_from_code(row.int(at + 1)?),
+        set: names.set(row.int(at + 2)?)?,
+        attributes: row.str(at + 3)?,
+        requires,
+        source,
+    })
+}
+
+/// A line of a list: the columns are the name, the key, and from `source_at` on the place in the source.
+pub(crate) fn summary_from(
+    row: &(impl Row + ?Sized),
+    source_at: usize,
+    state: ResourceState,
+    names: &SharedNames,
+) -> Result<ResourceSummary> {
+    let source = names.source(row, source_at)?.map(|source| Source {
+        file: source.file.into(),
+        line: source.line,
+        column: source.column,
+    });
+    Ok(ResourceSummary {
+        key: ResourceKey(row.int(1)?),
+        id: parse_id(row.str(0)?)?,
+        status: state.status(),
+        state,
+        source,
+    })
+}
+
+/// After all texts that can begin an id.
+pub(crate) const LAST_NAME: &str = "\u{10ffff}";
+
+/// Ranges of names that hold all resources with a filter's type and agent, in order. `types` are all types of the
+/// environment; they matter only if there is an agent and no type.
+///
+/// An id begins with its type, then `[`, then its agent, then `,`: so with the few types of an environment, both
+/// filters are ranges of the one order in which resources are stored.
+pub(crate) fn ranges(filter: &ResourceFilter, types: &[String]) -> Vec<(String, String)> {
+    let range = |prefix: String| {
+        let mut end = prefix.clone().into_bytes();
+        if let Some(last) = end.last_mut() {
+            *last += 1;
+        }
+        (prefix, String::from_utf8(end).unwrap_or_else(|_| LAST_NAME.to_owned()))
+    };
+    let agent = filter.agent.as_ref();
+    let prefix = |entity: &str| match agent {
+        Some(agent) => format!("{entity}[{agent},"),
+        None => format!("{entity}["),
+    };
+    match (&filter.entity, agent) {
+        (None, None) => vec![(String::new(), LAST_NAME.to_owned())],
+        (Some(entity), _) => vec![range(prefix(entity))],
+        (None, Some(_)) => {
+            let mut prefixes: Vec<String> = types.iter().map(|name| prefix(name)).collect();
+            prefixes.sort_unstable();
+            prefixes.into_iter().map(range).collect()
+        }
+    }
+}
+
+/// Columns of `action` in the order in which [`action_from`] reads them.
+pub(crate) const ACTION_COLUMNS: &str = "action.id, action.kind, action.version, action.started, \
+     action.finished, action.outcome, action.change, action.changes, action.log";
+
+pub(crate) fn action_from(row: &(impl Row + ?Sized)) -> Result<Action> {
+    Ok(Action {
+        key: ActionKey(row.int(0)?),
+        kind: ActionKind::from_code(row.int(1)?)?,
+        version: number_from(row.int(2)?)?,
+        started: row.time(3)?,
+        finished: row.maybe_time(4)?,
+        outcome: row.integer(5)?.map(OutcomeStatus::from_code).transpose()?,
+        change: Change {
+            kind: ChangeKind::from_code(row.int(6)?)?,
+            attributes: list_from(row.text(7)?)?,
+        },
+        log: list_from::<LogLine>(row.text(8)?)?,
+    })
+}
+
+/// A list that is not stored when it is empty.
+fn list_from<T: serde::de::DeserializeOwned>(text: Option<&str>) -> Result<Vec<T>> {
+    let Some(text) = text else { return Ok(Vec::new()) };
+    serde_json::from_str(text)
+        .map_err(|error| StoreError::Unreadable(format!("an entry of a log: {error}")))
+}
+
+/// The counterpart of [`list_from`].
+pub(crate) fn list_text(list: &[impl serde::Serialize]) -> Result<Option<String>> {
+    if list.is_empty() {
+        return Ok(None);
+    }
+    serde_json::to_string(list)
+        .map(Some)
+        .map_err(|error| StoreError::Unreadable(format!("a log cannot be written: {error}")))
+}
+
+/// Whether a deploy left nothing that facts could be about.
+pub(crate) fn is_purged(kind: ActionKind, outcome: OutcomeStatus, change: &Change) -> bool {
+    kind == ActionKind::Deploy
+        && outcome == OutcomeStatus::Deployed
+        && change.kind == ChangeKind::Purged
+}
+
+/// Columns of `parameter` in the order in which [`parameter_from`] reads them.
+pub(crate) const PARAMETER_COLUMNS: &str = "parameter.name, parameter.value, parameter.source, \
+     parameter.updated, parameter.expires";
+
+pub(crate) fn parameter_from(
+    row: &(impl Row + ?Sized),
+    resource: Option<&str>,
+) -> Result<Parameter> {
+    Ok(Parameter {
+        name: row.string(0)?,
+        value: row.string(1)?,
+        resource: resource.map(parse_id).transpose()?,
+        source: ParameterSource::from_code(row.int(2)?)?,
+        updated: Timestamp(row.int(3)?),
+        expires: row.flag(4)?,
+    })
+}
