@@ -6,6 +6,7 @@
 
 mod accounts;
 mod audit;
+mod compiles;
 mod page;
 mod problem;
 mod projects;
@@ -15,6 +16,7 @@ mod versions;
 
 pub use accounts::*;
 pub use audit::*;
+pub use compiles::*;
 pub use page::Page;
 pub use problem::{FieldProblem, Problem};
 pub use projects::*;

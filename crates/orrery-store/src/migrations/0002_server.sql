@@ -89,8 +89,12 @@ CREATE TABLE compile (
     -- Structured errors and what else the compiler had to say.
     data TEXT,
     handled INTEGER NOT NULL DEFAULT 0,
-    -- The epoch of the lease under which it runs.
-    epoch INTEGER
+    -- Grows with each run; a run of an older epoch writes nothing any more.
+    epoch INTEGER NOT NULL DEFAULT 0,
+    -- Until when its run is believed to be alive; nothing else runs in the environment until then.
+    alive_until INTEGER,
+    -- The number under which its run stores its version, so that a second run does not store it twice.
+    reserved INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX compile_of_environment ON compile (environment, requested, id);
 CREATE INDEX compile_open ON compile (environment, requested) WHERE completed IS NULL;

@@ -7,6 +7,9 @@ mod accounts;
 mod agents;
 mod audit;
 mod changes;
+mod compile_merge;
+mod compile_runs;
+mod compiles;
 mod discovered;
 mod dry_runs;
 mod environments;
@@ -32,6 +35,11 @@ pub use agents::AgentRecord;
 pub use audit::{AuditEntry, AuditFilter, AuditRecord, AuditVerdict};
 pub use changes::{ChangeNote, ChangeSeq, NewNote};
 pub(crate) use changes::{KEPT_CHANGES, TIDY_EVERY, note, subject_of, subject_of_versions};
+pub use compile_merge::{CompileRequest, merge_compiles};
+pub use compile_runs::{
+    ClaimedCompile, CompileFailure, CompileRun, FailureNotice, OutputPiece, StageRecord, Waiting,
+};
+pub use compiles::{CompileFilter, CompileRecord, NewCompile, enqueue_compile};
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
