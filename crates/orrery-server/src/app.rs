@@ -7,6 +7,7 @@ use orrery_model::Timestamp;
 use orrery_store::{Store, StoreError};
 use tokio::sync::broadcast;
 
+use crate::auth::{Auth, AuthSettings};
 use crate::metrics::Metrics;
 use crate::problem::ServerError;
 
@@ -22,6 +23,8 @@ pub struct Nudge;
 pub struct AppSettings {
     /// Git repositories may be paths and `file:` URLs of this machine.
     pub local_repositories: bool,
+    /// How callers are known.
+    pub auth: AuthSettings,
 }
 
 /// One server process. Cheap to clone.
@@ -35,6 +38,7 @@ struct Inner {
     settings: AppSettings,
     metrics: Arc<Metrics>,
     nudges: broadcast::Sender<Nudge>,
+    auth: Auth,
     /// Who is called at each nudge, until they say that they do not care any more.
     listeners: Mutex<Vec<NudgeListener>>,
 }
@@ -64,6 +68,7 @@ impl App {
                 metrics: Arc::default(),
                 nudges,
                 listeners: Mutex::default(),
+                auth: Auth::default(),
             }),
         }
     }
@@ -74,6 +79,15 @@ impl App {
 
     pub fn settings(&self) -> &AppSettings {
         &self.inner.settings
+    }
+
+    pub(crate) fn auth(&self) -> &Auth {
+        &self.inner.auth
+    }
+
+    /// Writes what is still to be written. To be called when the last request has been answered.
+    pub async fn close(&self) {
+        self.inner.auth.audit.close().await;
     }
 
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {

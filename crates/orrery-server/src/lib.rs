@@ -26,7 +26,9 @@ mod routes;
 mod server;
 pub mod telemetry;
 
+pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};
+pub use auth::{AuthSettings, FirstStart, InvalidNetwork, Network, first_start};
 pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};
 pub use server::{Server, openapi};

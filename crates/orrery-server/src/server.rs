@@ -72,6 +72,10 @@ impl Server {
     pub async fn run(self, stop: CancellationToken) -> std::io::Result<()> {
         let router = router(&self.app);
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
-        axum::serve(self.listener, service).with_graceful_shutdown(stop.cancelled_owned()).await
+        let served = axum::serve(self.listener, service)
+            .with_graceful_shutdown(stop.cancelled_owned())
+            .await;
+        self.app.close().await;
+        served
     }
 }

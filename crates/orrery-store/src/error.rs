@@ -166,6 +166,9 @@ pub enum StoreError {
     )]
     Outdated { kind: &'static str, expected: i64, current: i64 },
 
+    #[error("{0:?} is the last account that can administer; make another one first")]
+    LastAdministrator(String),
+
     #[error("the setting {name} is protected by {by}; change it there")]
     Protected { name: String, by: String },
 

@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use orrery_model::SecretText;
 use orrery_server::telemetry::{self, TelemetryError};
-use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
+use orrery_server::{
+    App, AppSettings, FirstStart, ProcessOptions, ProcessRole, ServerError, first_start,
+};
 use orrery_store::{Holder, SqliteStore, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +26,9 @@ const HOST_MEMORY_MIB: u64 = 4096;
 const LEASE: Duration = Duration::from_secs(15);
 /// How long requests may take to end after the server was asked to.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
+
+/// The password of the account `admin`, if the installation has no account yet.
+const ADMIN_PASSWORD: &str = "ORRERY_ADMIN_PASSWORD";
 
 /// Why a server does not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +49,8 @@ enum Failure {
     Store(#[from] StoreError),
     #[error("--listen {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
+    #[error("the first account cannot be made ({ADMIN_PASSWORD}): {0}")]
+    FirstAccount(String),
     #[error("the server cannot be run")]
     Run(#[source] std::io::Error),
 }
@@ -115,8 +123,10 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Run)?;
     let store = open_store(database, &data)?;
-    let settings =
-        AppSettings { local_repositories: options.allow_local_repositories.unwrap_or(false) };
+    let settings = AppSettings {
+        local_repositories: options.allow_local_repositories.unwrap_or(false),
+        ..AppSettings::default()
+    };
     let app = App::new(store, settings);
     let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
     let process = ProcessOptions {
@@ -131,6 +141,33 @@ fn try_run(given: Server) -> Result<(), Failure> {
     served
 }
 
+/// Makes sure that somebody can log in, or can make the first account.
+async fn prepare_accounts(app: &App, address: SocketAddr) -> Result<(), Failure> {
+    let password = std::env::var(ADMIN_PASSWORD).ok().map(SecretText::new);
+    let start = first_start(app, password.as_ref()).await.map_err(|error| match error {
+        ServerError::Invalid(fields) => {
+            let reasons: Vec<String> = fields
+                .into_iter()
+                .map(|field| format!("{} {}", field.name, field.reason))
+                .collect();
+            Failure::FirstAccount(reasons.join("; "))
+        }
+        other => Failure::FirstAccount(other.to_string()),
+    })?;
+    match start {
+        FirstStart::HasAccounts => {}
+        FirstStart::AdminMade => tracing::info!("the account `admin` was made"),
+        // Not in the log: the link is as good as a password for an hour.
+        FirstStart::Ticket(ticket) => {
+            output::say(
+                "there is no account yet; make the first one within an hour, with this link that works once:",
+            );
+            output::say(&format!("  http://{address}/setup#{}", ticket.expose()));
+        }
+    }
+    Ok(())
+}
+
 async fn serve(
     app: App,
     roles: &[Role],
@@ -141,13 +178,14 @@ async fn serve(
     let server = orrery_server::Server::bind(app.clone(), address).await;
     let server = server.map_err(|source| Failure::Listen { address, source })?;
     let address = server.address().map_err(Failure::Run)?;
+    prepare_accounts(&app, address).await?;
     let role = roles
         .contains(&Role::Process)
         .then(|| ProcessRole::start(app, process))
         .transpose()
         .map_err(Failure::Run)?;
     // The one line on standard output: whoever started the server may be waiting for it.
-    output::print(|out| writeln!(out, "orrery server listens on http://{address}"));
+    let _ = output::print(|out| writeln!(out, "orrery server listens on http://{address}"));
     tracing::info!(%address, ?roles, "the server is ready");
     let mut interrupted = signal(SignalKind::interrupt()).map_err(Failure::Run)?;
     let mut terminated = signal(SignalKind::terminate()).map_err(Failure::Run)?;
