@@ -18,11 +18,13 @@ mod access;
 mod app;
 mod auth;
 mod code;
+pub mod compiling;
 mod extract;
 mod problem;
 mod process;
 mod routes;
 mod server;
+mod upload;
 
 pub use app::{App, AppSettings};
 pub use problem::ServerError;
