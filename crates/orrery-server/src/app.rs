@@ -8,7 +8,9 @@ use orrery_store::{Store, StoreError};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
+use crate::auth::{Auth, AuthSettings};
 use crate::counts::Counts;
+use crate::metrics::Metrics;
 use crate::problem::ServerError;
 use crate::tail::Tail;
 
@@ -24,6 +26,8 @@ pub struct Nudge;
 pub struct AppSettings {
     /// Git repositories may be paths and `file:` URLs of this machine.
     pub local_repositories: bool,
+    /// How callers are known.
+    pub auth: AuthSettings,
 }
 
 /// One server process. Cheap to clone.
@@ -35,10 +39,12 @@ pub struct App {
 struct Inner {
     store: Arc<dyn Store>,
     settings: AppSettings,
+    metrics: Arc<Metrics>,
     nudges: broadcast::Sender<Nudge>,
     stopping: CancellationToken,
     tail: Tail,
     counts: Counts,
+    auth: Auth,
     /// Who is called at each nudge, until they say that they do not care any more.
     listeners: Mutex<Vec<NudgeListener>>,
 }
@@ -65,13 +71,15 @@ impl App {
             inner: Arc::new(Inner {
                 store,
                 settings,
+                metrics: Arc::default(),
                 nudges,
-                listeners: Mutex::default(),
+                auth: Auth::default(),
                 stopping: CancellationToken::new(),
                 tail: Tail::default(),
                 counts: Counts::default(),
+                listeners: Mutex::default(),
             }),
-         }
+        }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -80,6 +88,19 @@ impl App {
 
     pub fn settings(&self) -> &AppSettings {
         &self.inner.settings
+    }
+
+    pub(crate) fn auth(&self) -> &Auth {
+        &self.inner.auth
+    }
+
+    /// Writes what is still to be written. To be called when the last request has been answered.
+    pub async fn close(&self) {
+        self.inner.auth.audit.close().await;
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.inner.metrics
     }
 
     pub fn now(&self) -> Timestamp {

@@ -31,9 +31,9 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
                             is carried out once and answered alike each time.",
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
         });
-        let parameters = operation.as_object_mut().map(|operation| {
-            operation.entry("parameters").or_insert_with(|| json!([]))
-        });
+        let parameters = operation
+            .as_object_mut()
+            .map(|operation| operation.entry("parameters").or_insert_with(|| json!([])));
         if let Some(Value::Array(parameters)) = parameters {
             parameters.push(header);
         }

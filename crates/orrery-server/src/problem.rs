@@ -150,7 +150,9 @@ fn classify_store(error: &StoreError) -> (StatusCode, &'static str, &'static str
             (StatusCode::CONFLICT, "base-changed", "Changed meanwhile")
         }
         StoreError::Deleting(_) => (StatusCode::CONFLICT, "deleting", "On its way out"),
-        StoreError::NotNow(_) => (StatusCode::CONFLICT, "conflict", "Not possible now"),
+        StoreError::NotNow(_) | StoreError::LastAdministrator(_) => {
+            (StatusCode::CONFLICT, "conflict", "Not possible now")
+        }
         StoreError::Protected { .. } => (StatusCode::FORBIDDEN, "protected", "Protected"),
         StoreError::Outdated { .. } => {
             (StatusCode::PRECONDITION_FAILED, "outdated", "Changed meanwhile")

@@ -18,6 +18,7 @@ use tower_http::decompression::RequestDecompressionLayer;
 
 use crate::app::App;
 use crate::conventions::{self, Parameters};
+use crate::metrics;
 use crate::problem::ServerError;
 use crate::{access, document, routes};
 
@@ -40,6 +41,7 @@ pub(crate) fn router(app: &App) -> Router {
         .route_layer(middleware::from_fn_with_state(parameters, conventions::check_parameters))
         .route_layer(middleware::from_fn_with_state(app.clone(), access::check))
         .fallback(async || ServerError::NoRoute)
+        .layer(middleware::from_fn_with_state(app.clone(), metrics::measure))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(RequestDecompressionLayer::new())
         .layer(middleware::from_fn(limit_packed))
@@ -95,6 +97,10 @@ impl Server {
             stopping.cancel();
         });
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
-        axum::serve(self.listener, service).with_graceful_shutdown(stop.cancelled_owned()).await
+        let served = axum::serve(self.listener, service)
+            .with_graceful_shutdown(stop.cancelled_owned())
+            .await;
+        self.app.close().await;
+        served
     }
 }

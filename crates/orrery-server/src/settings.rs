@@ -205,7 +205,9 @@ pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, Inv
             };
             match text.parse::<Interval>() {
                 Ok(_) => Ok(json!(text)),
-                Err(error) => Err(wrong(&format!("a number of seconds or a cron expression ({error})"))),
+                Err(error) => {
+                    Err(wrong(&format!("a number of seconds or a cron expression ({error})")))
+                }
             }
         }
         Form::Cron => {

@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use orrery_model::{Status, Timestamp};
-use orrery_store::{
-    EnvironmentRecord, Lease, MetricRecord, Store, StoreError,
-};
+use orrery_store::{EnvironmentRecord, Lease, MetricRecord, Store, StoreError};
 
 use crate::settings::EnvironmentSettings;
 

@@ -87,10 +87,8 @@ pub(super) async fn list(
         .await?;
     let counted = app.counts().get(&app, key).await?;
     let (found, next) = page(found, limit, |agent| agent.name.clone());
-    let items = found
-        .into_iter()
-        .map(|record| shown(&environment, record, &counted, has_engine))
-        .collect();
+    let items =
+        found.into_iter().map(|record| shown(&environment, record, &counted, has_engine)).collect();
     Ok(Json(Page { items, next }))
 }
 

@@ -61,9 +61,7 @@ pub(super) async fn list(
     let after: String = filter.after.as_deref().map(place).transpose()?.unwrap_or_default();
     let key = environment.key;
     let found = app
-        .with_store(move |store| {
-            store.records().discovered(key, filter.managed, &after, limit + 1)
-        })
+        .with_store(move |store| store.records().discovered(key, filter.managed, &after, limit + 1))
         .await?;
     let (found, next) = page(found, limit, |record| record.name.clone());
     let items = found.into_iter().map(|record| shown(&environment, record)).collect();
@@ -99,7 +97,9 @@ pub(super) async fn put(
         return Err(ServerError::field("resources", text));
     }
     for (index, found) in upload.resources.iter().enumerate() {
-        for (part, text) in [("id", Some(&found.id)), ("discovery_resource", found.discovery_resource.as_ref())] {
+        for (part, text) in
+            [("id", Some(&found.id)), ("discovery_resource", found.discovery_resource.as_ref())]
+        {
             if let Some(Err(error)) = text.map(|text| text.parse::<ResourceId>()) {
                 let name = format!("resources[{index}].{part}");
                 return Err(ServerError::field(name, error.to_string()));

@@ -148,11 +148,12 @@ pub(super) async fn list(
 ) -> Result<Json<Page<Environment>>, ServerError> {
     let limit = limit_of(filter.limit)?;
     let after: Option<(String, String)> = filter.after.as_deref().map(place).transpose()?;
+    let project = filter.project;
     let found = app
         .with_store(move |store| {
             let records = store.records();
             let mut found = Vec::new();
-            for record in records.environments()? {
+            for record in records.list_environments(project.as_ref().map(Uuid::as_bytes))? {
                 let settings = records.settings(record.key)?;
                 found.push((record, settings));
             }
@@ -162,8 +163,7 @@ pub(super) async fn list(
     let mut visible: Vec<(EnvironmentRecord, Vec<SettingRecord>)> = found
         .into_iter()
         .filter(|(record, _)| {
-            filter.project.is_none_or(|project| project.as_bytes() == &record.project)
-                && caller.may_in_environment(Right::View, record)
+            caller.may_in_environment(Right::View, record)
                 && after.as_ref().is_none_or(|(project, name)| {
                     (&record.project_name, &record.name) > (project, name)
                 })

@@ -62,7 +62,8 @@ impl View {
                 if !known.contains_key(&of) {
                     let found =
                         app.with_store(move |store| store.records().environment_of(of)).await.ok();
-                    let visible = found.filter(|found| caller.may_in_environment(Right::View, found));
+                    let visible =
+                        found.filter(|found| caller.may_in_environment(Right::View, found));
                     known.insert(of, visible.map(|found| Uuid::from_bytes(found.uuid)));
                 }
                 Some((*known.get(&of)?)?)
@@ -133,9 +134,8 @@ impl Listener {
 
     async fn read_backlog(&mut self) -> Option<()> {
         let (after, environment) = (self.last, self.view.environment());
-        let read = self.app.with_store(move |store| {
-            store.records().changes(after, environment, BATCH)
-        });
+        let read =
+            self.app.with_store(move |store| store.records().changes(after, environment, BATCH));
         let mut notes = read.await.ok()?;
         self.behind = notes.len() == BATCH;
         notes.reverse();
@@ -166,8 +166,7 @@ async fn listen(
     // What follows the last seen must still be there; a place that never was belongs to another store.
     let reset = last > latest || last.0 + 1 < oldest.0;
     let last = if reset { latest } else { last };
-    let listener =
-        Listener { app, view, live, last, backlog: Vec::new(), behind: true, reset };
+    let listener = Listener { app, view, live, last, backlog: Vec::new(), behind: true, reset };
     let events = futures_util::stream::unfold(listener, async |mut listener| {
         let event = listener.next().await?;
         Some((Ok(event), listener))

@@ -78,9 +78,7 @@ pub(super) async fn missing(
         })?;
         hashes.push(hash);
     }
-    let missing = app
-        .with_store(move |store| store.missing_files(&hashes))
-        .await?;
+    let missing = app.with_store(move |store| store.missing_files(&hashes)).await?;
     let hashes = missing
         .iter()
         .map(|hash| hash.0.iter().map(|byte| format!("{byte:02x}")).collect())

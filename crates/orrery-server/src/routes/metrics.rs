@@ -9,7 +9,6 @@ use orrery_model::Timestamp;
 use orrery_store::MetricRecord;
 use serde::Deserialize;
 use utoipa::IntoParams;
-use uuid::Uuid;
 
 use crate::app::App;
 use crate::extract::{InEnvironment, Query};
@@ -80,13 +79,13 @@ impl Spans {
         let mut sums: BTreeMap<String, Vec<(i64, i64)>> = BTreeMap::new();
         for record in records {
             let Some(place) = self.place(record.at) else { continue };
-            let sums = sums.entry(record.category.clone()).or_insert_with(|| vec![(0, 0); self.count]);
+            let sums =
+                sums.entry(record.category.clone()).or_insert_with(|| vec![(0, 0); self.count]);
             sums[place].0 += record.count;
             sums[place].1 += record.value;
         }
-        let average = |(count, value): (i64, i64)| {
-            (count > 0).then(|| value as f64 / 1000.0 / count as f64)
-        };
+        let average =
+            |(count, value): (i64, i64)| (count > 0).then(|| value as f64 / 1000.0 / count as f64);
         sums.into_iter()
             .map(|(category, sums)| (category, sums.into_iter().map(average).collect()))
             .collect()
@@ -170,13 +169,20 @@ mod tests {
     use super::*;
 
     fn record(at: i64, count: i64, value: i64) -> MetricRecord {
-        MetricRecord { name: String::new(), category: "c".to_owned(), at: Timestamp(at), count, value }
+        MetricRecord {
+            name: String::new(),
+            category: "c".to_owned(),
+            at: Timestamp(at),
+            count,
+            value,
+        }
     }
 
     #[test]
     fn spans_cover_the_time_and_average_what_is_in_them() {
         let spans = Spans::of(0, 100, 4, false).unwrap();
-        let records = [record(0, 1, 2000), record(24, 1, 4000), record(75, 2, 3000), record(100, 1, 9)];
+        let records =
+            [record(0, 1, 2000), record(24, 1, 4000), record(75, 2, 3000), record(100, 1, 9)];
         let averages = spans.averages(&records);
         assert_eq!(averages["c"], [Some(3.0), None, None, Some(1.5)]);
         assert!(Spans::of(5, 5, 4, false).is_err());

@@ -67,9 +67,8 @@ pub(super) async fn begin(
     payload: Value,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
     let (key, now, id) = (environment.key, app.now(), Uuid::new_v4().into_bytes());
-    let made = app
-        .change(move |store| store.records().add_request(key, id, kind, &payload, now))
-        .await?;
+    let made =
+        app.change(move |store| store.records().add_request(key, id, kind, &payload, now)).await?;
     Ok(accepted(environment, made))
 }
 

@@ -278,9 +278,8 @@ pub(super) async fn history(
 ) -> Result<Json<Page<ResourceHistoryEntry>>, ServerError> {
     let limit = limit_of(part.limit)?;
     let before: Option<u32> = part.after.as_deref().map(place).transpose()?;
-    let found = app
-        .with_store(move |store| store.records().resource_history(environment.key, &id))
-        .await?;
+    let found =
+        app.with_store(move |store| store.records().resource_history(environment.key, &id)).await?;
     let older = found
         .into_iter()
         .filter(|entry| before.is_none_or(|before| entry.version.0 < before))
@@ -414,13 +413,8 @@ pub(super) async fn logs(
     Path((_, id)): Path<(Uuid, String)>,
     Query(filter): Query<LogFilter>,
 ) -> Result<Json<Page<ResourceLogLine>>, ServerError> {
-    const LEVELS: [LogLevel; 5] = [
-        LogLevel::Debug,
-        LogLevel::Info,
-        LogLevel::Warning,
-        LogLevel::Error,
-        LogLevel::Critical,
-    ];
+    const LEVELS: [LogLevel; 5] =
+        [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Error, LogLevel::Critical];
     const KINDS: [ActionKind; 4] =
         [ActionKind::Deploy, ActionKind::DryRun, ActionKind::GetFacts, ActionKind::Other];
     let limit = limit_of(filter.limit)?;

@@ -8,7 +8,7 @@ use orrery_api::{
     VersionResource, VersionStored, VersionSummary, VersionUpload,
 };
 use orrery_model::{Resource, VersionNumber};
-use orrery_store::{EnvironmentRecord, ResourceFilter, Store, StoreError, VersionInfo};
+use orrery_store::{EnvironmentRecord, PutVersion, ResourceFilter, Store, StoreError, VersionInfo};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::extract::{Body, InEnvironment, Path, Query, cursor, limit_of, page, place};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
-use crate::versions::{self, Stored, version_info};
+use crate::versions::{self, version_info};
 
 use super::{active, environments, time};
 
@@ -42,7 +42,11 @@ impl Course {
         match self.processed {
             Some(processed) if processed == version.number => "active",
             Some(processed) if processed > version.number => {
-                if version.released { "retired" } else { "skipped_candidate" }
+                if version.released {
+                    "retired"
+                } else {
+                    "skipped_candidate"
+                }
             }
             _ => "candidate",
         }
@@ -98,14 +102,16 @@ fn one(
 async fn stored(
     app: &App,
     environment: EnvironmentRecord,
-    work: impl FnOnce(&dyn Store, &EnvironmentRecord) -> Result<Stored, ServerError> + Send + 'static,
+    work: impl FnOnce(&dyn Store, &EnvironmentRecord) -> Result<PutVersion, ServerError>
+    + Send
+    + 'static,
 ) -> Result<(StatusCode, HeaderMap, Json<VersionStored>), ServerError> {
     active(&environment)?;
     let path = environments::path_of(&environment);
     let answer = app
         .change(move |store| {
             let done = work(store, &environment);
-            done.map(|done| Ok((one(store, &environment, done.put.number)?, done.put.created)))
+            done.map(|done| Ok((one(store, &environment, done.number)?, done.created)))
                 .map_or_else(|error| Ok(Err(error)), |found: Result<_, StoreError>| found.map(Ok))
         })
         .await??;
@@ -185,7 +191,10 @@ pub(super) async fn list(
             let wanted = versions.into_iter().rev().filter(|version| {
                 before.is_none_or(|before| version.number.0 < before)
                     && filter.released.is_none_or(|released| version.released == released)
-                    && filter.status.as_deref().is_none_or(|wanted| course.status(version) == wanted)
+                    && filter
+                        .status
+                        .as_deref()
+                        .is_none_or(|wanted| course.status(version) == wanted)
             });
             let wanted = wanted.take(limit + 1);
             Ok(wanted.map(|version| course.shown(&environment, version)).collect::<Vec<_>>())

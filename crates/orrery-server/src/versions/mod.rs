@@ -12,6 +12,7 @@ use orrery_store::{
 use serde_json::{Value, json};
 
 use crate::problem::ServerError;
+use crate::upload::read_upload;
 
 use rules::{Base, Change};
 
@@ -26,14 +27,6 @@ const UNSUITABLE: &str = "unsuitable_for_partial";
 const BASE: &str = "partial_base";
 const ROLLED_BACK: &str = "rolled_back_to";
 
-/// What storing came to.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    pub(crate) put: PutVersion,
-    /// Whether it is released, or was already.
-    pub(crate) released: bool,
-}
-
 /// Stores a version. `auto_release` says whether it is released if the upload does not say.
 ///
 /// Nothing is stored if a rule is broken.
@@ -43,11 +36,11 @@ pub(crate) fn store_upload(
     upload: VersionUpload,
     auto_release: bool,
     now: Timestamp,
-) -> Result<Stored, ServerError> {
+) -> Result<PutVersion, ServerError> {
     let release = upload.release.unwrap_or(auto_release);
     let number = upload.number.map(upload::number).transpose()?;
-    let unknowns = upload::unknowns(&upload.unknowns)?;
-    let resources = upload::resources(upload.resources)?;
+    upload::check_sets(&upload)?;
+    let (resources, unknowns) = read_upload(&upload).map_err(ServerError::Invalid)?;
     if let Some(code) = &upload.code {
         check_code(store, code)?;
     }
@@ -105,7 +98,7 @@ impl Draft {
         resources: &[Resource],
         scope: Scope<'_>,
         base: Option<VersionNumber>,
-    ) -> Result<Stored, ServerError> {
+    ) -> Result<PutVersion, ServerError> {
         // A new number is the highest, so that it may be released as it is stored. A number from before may be late.
         let at_once = self.release && self.number.is_none();
         let put = store.put_version(
@@ -123,18 +116,15 @@ impl Draft {
                 lease: None,
             },
         )?;
-        let released = if at_once && put.created {
-            true
-        } else if self.release {
+        let is_due = self.release && !(at_once && put.created);
+        if is_due {
             match store.release_version(environment, put.number) {
-                Ok(()) | Err(StoreError::AlreadyReleased(_)) => true,
-                Err(StoreError::Superseded { .. }) => false,
+                // A newer one is released: this one is kept, and the answer says that it is not wanted.
+                Ok(()) | Err(StoreError::AlreadyReleased(_) | StoreError::Superseded { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-        } else {
-            false
-        };
-        Ok(Stored { put, released })
+        }
+        Ok(put)
     }
 }
 
@@ -185,7 +175,8 @@ fn read_base(
     // Shared resources bring along what they require already.
     let kept: Vec<&Standing> =
         base.standings.values().filter(|standing| standing.set.is_none()).collect();
-    let mut more: Vec<String> = kept.iter().flat_map(|standing| standing.requires.clone()).collect();
+    let mut more: Vec<String> =
+        kept.iter().flat_map(|standing| standing.requires.clone()).collect();
     more.retain(|id| !base.standings.contains_key(id));
     more.sort_unstable();
     more.dedup();
@@ -199,7 +190,7 @@ fn store_change(
     environment: EnvironmentKey,
     new: Draft,
     change: &Change,
-) -> Result<Stored, ServerError> {
+) -> Result<PutVersion, ServerError> {
     if new.number.is_some() {
         return Err(ServerError::rule(
             "number-in-partial",
@@ -279,7 +270,7 @@ pub(crate) fn roll_back(
     environment: EnvironmentKey,
     number: VersionNumber,
     now: Timestamp,
-) -> Result<Stored, ServerError> {
+) -> Result<PutVersion, ServerError> {
     let old = load_version(store, environment, number)?;
     let unknowns = store.unknowns(environment, number)?;
     let unknowns = unknowns.into_iter().filter(|(_, resolved)| !resolved);

@@ -48,17 +48,25 @@ pub(super) struct Base {
 pub(super) enum Broken {
     #[error("there is no version that could be changed: store a full one first")]
     NoBase,
-    #[error("sets of the version before depend on each other: store a full version that does not do so first")]
+    #[error(
+        "sets of the version before depend on each other: store a full version that does not do so first"
+    )]
     UnsuitableBase,
     #[error("the set {0:?} cannot be updated and removed at once")]
     SetUpdatedAndRemoved(String),
-    #[error("{resource} of the set {set:?} requires {requires} of the set {other:?}: sets must not depend on each other")]
+    #[error(
+        "{resource} of the set {set:?} requires {requires} of the set {other:?}: sets must not depend on each other"
+    )]
     CrossSet { resource: String, set: String, requires: String, other: String },
-    #[error("{resource} would move from {from} to {to}: a resource moves only if both sets are part of the change")]
+    #[error(
+        "{resource} would move from {from} to {to}: a resource moves only if both sets are part of the change"
+    )]
     Moved { resource: String, from: String, to: String },
     #[error("{0} is in the shared set and would change: only a full version can do that")]
     SharedChanged(String),
-    #[error("the code of handlers differs from that of the version before: store a full version, or allow it")]
+    #[error(
+        "the code of handlers differs from that of the version before: store a full version, or allow it"
+    )]
     CodeDiffers,
 }
 
@@ -146,11 +154,7 @@ fn check_place(
     if from.is_some_and(|from| touched.contains(from)) {
         return Ok(());
     }
-    Err(Broken::Moved {
-        resource: resource.id.to_string(),
-        from: set_text(from),
-        to: set_text(to),
-    })
+    Err(Broken::Moved { resource: resource.id.to_string(), from: set_text(from), to: set_text(to) })
 }
 
 /// What a shared resource required before it still does, unless that goes with this change.

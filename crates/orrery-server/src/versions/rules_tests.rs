@@ -11,7 +11,8 @@ fn id(name: &str) -> ResourceId {
 
 fn resource(name: &str, set: Option<&str>, value: u8, requires: &[&str]) -> Resource {
     let attributes = Attributes::parse(&format!(r#"{{"value":{value}}}"#)).unwrap();
-    let mut made = Resource::new(id(name), attributes, requires.iter().map(|name| id(name)).collect());
+    let mut made =
+        Resource::new(id(name), attributes, requires.iter().map(|name| id(name)).collect());
     made.set = set.map(Into::into);
     made
 }

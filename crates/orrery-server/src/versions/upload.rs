@@ -1,9 +1,8 @@
-//! From what is sent to words: ids, attributes, flags, numbers.
+//! Smaller checks of what is sent: numbers, names of sets, digests.
 
-use orrery_api::{ResourceUpload, UnknownUpload};
-use orrery_model::{Attributes, Resource, ResourceFlags, ResourceId, Source, VersionNumber};
-use orrery_store::{ContentHash, Unknown};
-use serde_json::{Map, Value};
+use orrery_api::VersionUpload;
+use orrery_model::VersionNumber;
+use orrery_store::ContentHash;
 
 use crate::problem::ServerError;
 
@@ -17,66 +16,16 @@ pub(super) fn number(given: u64) -> Result<VersionNumber, ServerError> {
     })
 }
 
-fn id(place: String, text: &str) -> Result<ResourceId, ServerError> {
-    text.parse::<ResourceId>().map_err(|error| {
-        ServerError::rule("invalid-resource-id", format!("{place}: {error}"))
-    })
-}
-
-/// What a scheduler has to know, from the attributes that say it.
-fn flags(attributes: &Map<String, Value>, undefined: bool) -> ResourceFlags {
-    let said = |name: &str, default: bool| {
-        attributes.get(name).and_then(Value::as_bool).unwrap_or(default)
-    };
-    let default = ResourceFlags::default();
-    ResourceFlags {
-        undefined,
-        send_event: said("send_event", default.send_event),
-        receive_events: said("receive_events", default.receive_events),
-        report_only: said("report_only", default.report_only),
-    }
-}
-
-pub(super) fn resources(given: Vec<ResourceUpload>) -> Result<Vec<Resource>, ServerError> {
-    let mut resources = Vec::with_capacity(given.len());
-    for (index, given) in given.into_iter().enumerate() {
-        let place = |part: &str| format!("resources[{index}].{part}");
-        let own = id(place("id"), &given.id)?;
-        let mut requires = Vec::with_capacity(given.requires.len());
-        for text in &given.requires {
-            requires.push(id(place("requires"), text)?);
-        }
-        if let Some(set) = &given.set
-            && (set.is_empty() || set.len() > SET_NAME_MAX)
-        {
-            let text = format!("{} must have 1 to {SET_NAME_MAX} bytes", place("set"));
+/// Names of sets are not empty, and not longer than what an index takes.
+pub(super) fn check_sets(upload: &VersionUpload) -> Result<(), ServerError> {
+    let used = upload.resources.iter().filter_map(|resource| resource.set.as_ref());
+    for set in used.chain(&upload.removed_sets) {
+        if set.is_empty() || set.len() > SET_NAME_MAX {
+            let text = format!("the name of a set must have 1 to {SET_NAME_MAX} bytes: {set:?}");
             return Err(ServerError::rule("invalid-set-name", text));
         }
-        let flags = flags(&given.attributes, given.undefined);
-        let attributes = Attributes::from_object(given.attributes);
-        let mut resource = Resource::new(own, attributes, requires);
-        resource.flags = flags;
-        resource.set = given.set.map(Into::into);
-        resource.source = given.source.map(|source| Source {
-            file: source.file.into(),
-            line: source.line,
-            column: source.column,
-        });
-        resources.push(resource);
     }
-    resources.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-    Ok(resources)
-}
-
-pub(super) fn unknowns(given: &[UnknownUpload]) -> Result<Vec<Unknown>, ServerError> {
-    let mut unknowns = Vec::with_capacity(given.len());
-    for (index, given) in given.iter().enumerate() {
-        let place = || format!("unknowns[{index}].resource");
-        let resource = given.resource.as_deref().map(|text| id(place(), text)).transpose()?;
-        let (name, source) = (given.name.clone(), given.source.clone());
-        unknowns.push(Unknown { name, resource, source });
-    }
-    Ok(unknowns)
+    Ok(())
 }
 
 /// Reads the SHA-1 of a file.
