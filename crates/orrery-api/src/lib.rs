@@ -6,6 +6,7 @@
 
 mod accounts;
 mod audit;
+pub mod client;
 mod common;
 mod compiles;
 mod environments;
