@@ -7,6 +7,8 @@ use orrery_model::Timestamp;
 use orrery_store::{Store, StoreError};
 use tokio::sync::broadcast;
 
+use crate::auth::{Auth, AuthSettings};
+use crate::metrics::Metrics;
 use crate::problem::ServerError;
 
 /// Nudges that a slow listener may miss; it reads the store again then.
@@ -21,6 +23,8 @@ pub struct Nudge;
 pub struct AppSettings {
     /// Git repositories may be paths and `file:` URLs of this machine.
     pub local_repositories: bool,
+    /// How callers are known.
+    pub auth: AuthSettings,
 }
 
 /// One server process. Cheap to clone.
@@ -32,7 +36,9 @@ pub struct App {
 struct Inner {
     store: Arc<dyn Store>,
     settings: AppSettings,
+    metrics: Arc<Metrics>,
     nudges: broadcast::Sender<Nudge>,
+    auth: Auth,
     /// Who is called at each nudge, until they say that they do not care any more.
     listeners: Mutex<Vec<NudgeListener>>,
 }
@@ -55,7 +61,16 @@ pub(crate) fn system_time() -> Timestamp {
 impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
         let (nudges, _) = broadcast::channel(NUDGES);
-        App { inner: Arc::new(Inner { store, settings, nudges, listeners: Mutex::default() }) }
+        App {
+            inner: Arc::new(Inner {
+                store,
+                settings,
+                metrics: Arc::default(),
+                nudges,
+                listeners: Mutex::default(),
+                auth: Auth::default(),
+            }),
+        }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -64,6 +79,19 @@ impl App {
 
     pub fn settings(&self) -> &AppSettings {
         &self.inner.settings
+    }
+
+    pub(crate) fn auth(&self) -> &Auth {
+        &self.inner.auth
+    }
+
+    /// Writes what is still to be written. To be called when the last request has been answered.
+    pub async fn close(&self) {
+        self.inner.auth.audit.close().await;
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.inner.metrics
     }
 
     pub fn now(&self) -> Timestamp {

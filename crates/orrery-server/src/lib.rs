@@ -20,13 +20,17 @@ mod auth;
 mod code;
 pub mod compiling;
 mod extract;
+mod metrics;
 mod problem;
 mod process;
 mod routes;
 mod server;
+pub mod telemetry;
 mod upload;
 
+pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};
+pub use auth::{AuthSettings, FirstStart, InvalidNetwork, Network, first_start};
 pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};
 pub use server::{Server, openapi};

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use crate::cli_deploy::{Deploy, LimitOptions, Plan, Repair, Watch};
 use crate::cli_inspect;
 use crate::cli_modules::{Modules, Sdk};
+use crate::cli_server::Server;
 use crate::projects::MAIN_FILE;
 
 const EXIT_CODES: &str = "\
@@ -76,6 +77,7 @@ pub(crate) enum Command {
     /// Carry out a job of a server's compile service
     #[command(hide = true)]
     CompileJob,
+    Server(Server),
     Completion(Completion),
 }
 

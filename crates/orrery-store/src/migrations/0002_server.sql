@@ -156,7 +156,7 @@ CREATE TABLE account (
     revision INTEGER NOT NULL DEFAULT 1
 ) STRICT, WITHOUT ROWID;
 
--- The scope is a project, an environment, or, as 16 zero bytes, everything.
+-- The scope is one byte (0 everything, 1 a project, 2 an environment) and an id.
 CREATE TABLE role_assignment (
     account BLOB NOT NULL,
     scope BLOB NOT NULL,
@@ -178,9 +178,9 @@ CREATE TABLE token (
     hash BLOB NOT NULL UNIQUE,
     name TEXT NOT NULL,
     account BLOB,
-    -- The environment or project it is for; NULL for all that its account may see.
+    -- As above.
     scope BLOB,
-    -- Verbs and client types, as JSON.
+    -- Its limits beyond that, as JSON.
     grants TEXT NOT NULL,
     created INTEGER NOT NULL,
     expires INTEGER,

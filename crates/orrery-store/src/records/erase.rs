@@ -3,7 +3,8 @@
 
 use orrery_model::Timestamp;
 
-use crate::records::{Records, note};
+use crate::records::accounts::forget_scope;
+use crate::records::{Records, RoleScope, note};
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, uuid_text, values};
 
@@ -127,8 +128,7 @@ impl Records<'_> {
                 let delete = format!("DELETE FROM {table} WHERE environment = ?1");
                 sql.run(&delete, values![environment.key.0])?;
             }
-            sql.run("DELETE FROM role_assignment WHERE scope = ?1", values![uuid])?;
-            sql.run("DELETE FROM token WHERE scope = ?1", values![uuid])?;
+            forget_scope(sql, RoleScope::Environment(*uuid), now)?;
             sql.run("DELETE FROM environment WHERE uuid = ?1", values![uuid])?;
             note(sql, None, "environment", &uuid_text(uuid), now)
         })

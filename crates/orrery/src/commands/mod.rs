@@ -12,6 +12,7 @@ mod parse;
 mod report;
 mod sdk;
 mod serve;
+mod server;
 
 use crate::Exit;
 use crate::cli::{Cli, Command};
@@ -36,6 +37,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Diff(options) => inspect::diff(&options),
         Command::Facts(options) => inspect::facts(&options),
         Command::CompileJob => compile_job::run(),
+        Command::Server(options) => server::run(options),
         Command::Completion(options) => completion::run(&options),
     }
 }
