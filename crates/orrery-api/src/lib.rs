@@ -4,12 +4,22 @@
 //! Conventions that hold everywhere: ids are UUIDs, times are RFC 3339 in UTC, lists come in pages ([`Page`]), and whatever goes wrong is
 //! a [`Problem`].
 
+mod accounts;
+mod audit;
+mod compiles;
 mod page;
 mod problem;
 mod projects;
+mod secrets;
+mod tokens;
 mod versions;
 
+pub use accounts::*;
+pub use audit::*;
+pub use compiles::*;
 pub use page::Page;
 pub use problem::{FieldProblem, Problem};
 pub use projects::*;
+pub use secrets::*;
+pub use tokens::*;
 pub use versions::*;

@@ -30,30 +30,33 @@ const SLOWEST: usize = 3;
 
 /// What is known of a managed resource beside what the scheduler knows.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+pub(crate) struct Entry {
     /// Position among the desired resources; `None` for one that is on its way out.
-    position: Option<u32>,
-    key: Option<ResourceKey>,
+    pub(crate) position: Option<u32>,
+    pub(crate) key: Option<ResourceKey>,
     /// Whether the store has a state of it.
-    stored: bool,
+    pub(crate) stored: bool,
     /// When a run last changed it.
-    changed_at: Option<Timestamp>,
+    pub(crate) changed_at: Option<Timestamp>,
 }
 
-const NO_ENTRY: Entry = Entry { position: None, key: None, stored: false, changed_at: None };
+pub(crate) const NO_ENTRY: Entry =
+    Entry { position: None, key: None, stored: false, changed_at: None };
 
 /// A task that a worker has, or is about to get.
 #[derive(Debug)]
 struct Underway {
     stop: Stop,
-    position: u32,
+    id: ResourceId,
     started: Timestamp,
 }
 
 pub(crate) struct Core {
     pub(crate) scheduler: Scheduler,
-    pub(crate) desired: Arc<Desired>,
+    pub(crate) desired: Desired,
     targets: Arc<dyn Targets>,
+    /// Positions among the desired resources that nobody has any more.
+    pub(crate) free: Vec<u32>,
     entries: Vec<Entry>,
     rooms: Vec<Option<Arc<AgentRoom>>>,
     pub(crate) jobs: VecDeque<Job>,
@@ -66,6 +69,10 @@ pub(crate) struct Core {
     pub(crate) writer: WriterState,
     pub(crate) dry_run: DryRun,
     pub(crate) wake_at: Option<Timestamp>,
+    /// It was set since somebody last asked.
+    pub(crate) wake_moved: bool,
+    /// Unknowns that results have made known since somebody last asked.
+    pub(crate) resolved: usize,
     tally: Tally,
     finished: Vec<Finished>,
     warnings: Vec<String>,
@@ -81,7 +88,7 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new(
         scheduler: Scheduler,
-        desired: Arc<Desired>,
+        desired: Desired,
         targets: Arc<dyn Targets>,
         discard: bool,
     ) -> Self {
@@ -89,6 +96,7 @@ impl Core {
             scheduler,
             desired,
             targets,
+            free: Vec::new(),
             entries: Vec::new(),
             rooms: Vec::new(),
             jobs: VecDeque::new(),
@@ -96,9 +104,11 @@ impl Core {
             discard,
             writes: Vec::new(),
             pressing: false,
-            writer: WriterState::Waits,
+            writer: WriterState::Absent,
             dry_run: DryRun::default(),
             wake_at: None,
+            wake_moved: false,
+            resolved: 0,
             tally: Tally::default(),
             finished: Vec::new(),
             warnings: Vec::new(),
@@ -110,7 +120,7 @@ impl Core {
         }
     }
 
-    fn now(&mut self) -> Timestamp {
+    pub(crate) fn now(&mut self) -> Timestamp {
         self.latest = self.latest.max(crate::job::now());
         self.latest
     }
@@ -125,15 +135,13 @@ impl Core {
         let now = self.now();
         let mut commands = Vec::new();
         self.scheduler.handle(Event::Recover(Box::new(start)), now, &mut commands);
-        let desired = Arc::clone(&self.desired);
-        for (position, (resource, &key)) in
-            (0u32..).zip(desired.resources.iter().zip(&desired.keys))
-        {
+        for position in (0u32..).take(self.desired.resources.len()) {
+            let (resource, key) = self.wanted(position);
             let Some(index) = self.scheduler.index_of(resource.id.as_str()) else { continue };
-            let state = states.get(&key);
+            let state = key.and_then(|key| states.get(&key));
             *self.entry_mut(index) = Entry {
                 position: Some(position),
-                key: Some(key),
+                key,
                 stored: state.is_some(),
                 changed_at: state.and_then(|state| state.last_produced_events),
             };
@@ -149,7 +157,12 @@ impl Core {
         self.carry_out(commands, &FxHashMap::default(), now);
     }
 
-    fn entry_mut(&mut self, index: ResourceIndex) -> &mut Entry {
+    fn wanted(&self, position: u32) -> (&Resource, Option<ResourceKey>) {
+        let at = position as usize;
+        (&self.desired.resources[at], self.desired.keys.get(at).copied())
+    }
+
+    pub(crate) fn entry_mut(&mut self, index: ResourceIndex) -> &mut Entry {
         let at = index.as_usize();
         if self.entries.len() <= at {
             self.entries.resize(at + 1, NO_ENTRY);
@@ -157,11 +170,11 @@ impl Core {
         &mut self.entries[at]
     }
 
-    fn entry(&self, index: ResourceIndex) -> Entry {
+    pub(crate) fn entry(&self, index: ResourceIndex) -> Entry {
         self.entries.get(index.as_usize()).copied().unwrap_or(NO_ENTRY)
     }
 
-    fn carry_out(
+    pub(crate) fn carry_out(
         &mut self,
         mut commands: Vec<Command>,
         former: &FxHashMap<&str, ResourceKey>,
@@ -203,7 +216,10 @@ impl Core {
                 }
                 Command::DryRunFinished { .. } => {}
                 Command::Warn(warning) => self.warnings.push(warning.to_string()),
-                Command::WakeAt(at) => self.wake_at = Some(at),
+                Command::WakeAt(at) => {
+                    self.wake_at = Some(at);
+                    self.wake_moved = true;
+                }
             }
         }
         if let Some(version) = processed {
@@ -227,7 +243,9 @@ impl Core {
     pub(crate) fn must_wake_writer(&self) -> bool {
         let enough = self.writes.len() >= BATCH || self.scheduler.is_idle();
         match self.writer {
-            WriterState::Waits => !self.writes.is_empty() && (self.pressing || enough),
+            WriterState::Waits | WriterState::Absent => {
+                !self.writes.is_empty() && (self.pressing || enough)
+            }
             WriterState::Gathers => enough,
             WriterState::Writes => false,
         }
@@ -283,6 +301,8 @@ impl Core {
             let result = TaskResult::Cancelled;
             return self.apply(Event::TaskFinished { task: start.task, result });
         };
+        let (resource, key) = self.wanted(position);
+        let (resource, flags) = (resource.clone(), resource.flags);
         let state = index.and_then(|index| self.scheduler.state(index));
         let last_success = state.as_ref().and_then(|state| state.last_success);
         let mut skip = None;
@@ -291,8 +311,8 @@ impl Core {
         if kind == JobKind::Deploy {
             announce = index
                 .filter(|&index| self.may_cause_reloads(index))
-                .map(|_| (self.desired.keys[position as usize], self.desired.version));
-            let flags = self.desired.resources[position as usize].flags;
+                .and(key)
+                .map(|key| (key, self.desired.version));
             let statuses = start.dependencies.iter().map(|dependency| dependency.status);
             if let Decision::Skip { level, because } = decide(statuses, flags.report_only) {
                 skip = Some((level, because, self.bad_ones(&start.dependencies)));
@@ -307,11 +327,13 @@ impl Core {
         }
         let deadline = start.deadline.and_then(|at| Instant::now().checked_add(at.since(now)));
         let stop = deadline.map_or_else(Stop::never, Stop::at);
-        self.underway.insert(start.task, Underway { stop: stop.clone(), position, started: now });
+        let id = resource.id.clone();
+        self.underway.insert(start.task, Underway { stop: stop.clone(), id, started: now });
         self.jobs.push_back(Job {
             task: start.task,
             kind,
-            position,
+            resource,
+            key,
             agent: start.agent,
             stop,
             started: now,
@@ -370,8 +392,7 @@ impl Core {
         if let Some(room) = &self.rooms[at] {
             return Arc::clone(room);
         }
-        let agent = self.desired.resources[job.position as usize].id.agent();
-        let target = self.targets.target(agent);
+        let target = self.targets.target(job.resource.id.agent());
         let room = Arc::new(AgentRoom { target, session: Session::new() });
         self.rooms[at] = Some(Arc::clone(&room));
         room
@@ -417,17 +438,13 @@ impl Core {
         };
         let unclear = announced && (repeated || outcome.status != OutcomeStatus::Deployed);
         if (unclear || outcome.change.kind != ChangeKind::NoChange)
-            && let Some(index) = self.index_at(job.position)
+            && let Some(index) = self.scheduler.index_of(job.resource.id.as_str())
         {
             self.entry_mut(index).changed_at = Some(now);
         }
         self.tell(&job, &outcome, now);
         self.apply(Event::TaskFinished { task: job.task, result });
         self.record(&job, outcome, now);
-    }
-
-    fn index_at(&self, position: u32) -> Option<ResourceIndex> {
-        self.scheduler.index_of(self.desired.resources[position as usize].id.as_str())
     }
 
     /// Keeps what a run did. One that found everything as it was is kept in the state alone.
@@ -447,14 +464,14 @@ impl Core {
             } else {
                 ActionKind::Deploy
             },
-            version: self.desired.version,
+            version: job.version,
             started: job.started,
             finished: now,
             outcome: outcome.status,
             change: outcome.change,
             log: outcome.log,
         });
-        let resource = self.desired.keys[job.position as usize];
+        let Some(resource) = job.key else { return };
         self.write(Write::Result(Record { resource, state: None, action, facts: outcome.facts }));
     }
 
@@ -468,7 +485,7 @@ impl Core {
             .or_else(|| outcome.log.last().filter(|_| outcome.status != OutcomeStatus::Deployed));
         let hint = complaint.and_then(|line| line.values.get("hint")?.as_str());
         self.finished.push(Finished {
-            id: self.desired.resources[job.position as usize].id.clone(),
+            id: job.resource.id.clone(),
             status: outcome.status,
             change: outcome.change.clone(),
             message: complaint.map(|line| line.message.clone()),
@@ -480,7 +497,7 @@ impl Core {
 
     fn give_up(&mut self, underway: &Underway, now: Timestamp) {
         self.finished.push(Finished {
-            id: self.desired.resources[underway.position as usize].id.clone(),
+            id: underway.id.clone(),
             status: OutcomeStatus::Failed,
             change: orrery_model::Change::default(),
             message: Some(
@@ -509,12 +526,14 @@ impl Core {
         let now = self.now();
         let counts = self.scheduler.counts();
         let mut running: Vec<&Underway> = self.underway.values().collect();
-        running.sort_unstable_by_key(|underway| (underway.started, underway.position));
+        running.sort_unstable_by(|one, other| {
+            one.started.cmp(&other.started).then_with(|| one.id.cmp(&other.id))
+        });
         let slowest = running
             .into_iter()
             .take(SLOWEST)
             .map(|underway| Running {
-                id: self.desired.resources[underway.position as usize].id.clone(),
+                id: underway.id.clone(),
                 for_so_long: now.since(underway.started),
             })
             .collect();

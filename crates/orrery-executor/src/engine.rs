@@ -1,6 +1,6 @@
 //! The engine: threads around the core.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,10 +14,12 @@ use crate::job::{Workshop, perform};
 use crate::load::{Desired, Start};
 use crate::progress::{Progress, Tally};
 use crate::targets::Targets;
-use crate::writer;
+use crate::writer::{self, WriterState};
 
 /// When so much waits to be written, workers wait too.
 const WRITES_MAX: usize = 100_000;
+/// After so long without a job, a worker ends.
+const STAY_FOR: Duration = Duration::from_secs(2);
 
 /// What an engine needs from outside.
 pub struct Setup {
@@ -31,6 +33,20 @@ pub struct Setup {
     pub log_level: LogLevel,
     /// Where results are kept; `None` for dry runs, which leave nothing behind.
     pub keeper: Option<Keeper>,
+    /// Who wants to hear of things, for engines that nobody waits for. Called from any thread, under no lock; it must
+    /// not wait.
+    pub listener: Option<Listener>,
+}
+
+pub type Listener = Arc<dyn Fn(Notice) + Send + Sync>;
+
+/// What a listener hears.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// All is done that can be, the time of the next tick moved, or writing failed.
+    Attention,
+    /// Results were kept.
+    Written,
 }
 
 impl std::fmt::Debug for Setup {
@@ -63,7 +79,7 @@ pub enum EngineError {
 /// What all threads share.
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    workshop: Workshop,
+    pub(crate) workshop: Workshop,
     workers_max: usize,
     /// There are jobs.
     work: Condvar,
@@ -73,12 +89,40 @@ pub(crate) struct Shared {
     pub(crate) space: Condvar,
     /// Something happened that whoever watches wants to know.
     watch: Condvar,
+    targets: Arc<dyn Targets>,
+    listener: Option<Listener>,
+    writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
         // A panic below the lock is a defect of this crate; what is kept stays readable.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn notify(&self, notice: Notice) {
+        if let Some(listener) = &self.listener {
+            listener(notice);
+        }
+    }
+
+    /// Sees to it that somebody writes. There is a thread for it only while there is something to do.
+    fn wake_writer(self: &Arc<Self>, core: &mut Core) {
+        if core.writer != WriterState::Absent {
+            self.written.notify_one();
+            return;
+        }
+        let Some(Keeper { store, lease }) = self.workshop.keeper.clone() else { return };
+        let (shared, targets) = (Arc::clone(self), Arc::clone(&self.targets));
+        let thread = std::thread::Builder::new().name("writer".to_owned());
+        match thread.spawn(move || writer::run(&shared, &*store, &lease, &*targets)) {
+            Ok(thread) => {
+                core.writer = WriterState::Waits;
+                *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+            }
+            // The next result tries again.
+            Err(error) => tracing::error!(%error, "no thread could be started to keep results"),
+        }
     }
 
     pub(crate) fn wake_everybody(&self) {
@@ -92,7 +136,6 @@ impl Shared {
 /// A running engine.
 pub struct Engine {
     shared: Arc<Shared>,
-    writer: Option<JoinHandle<()>>,
     pool: Arc<Mutex<Pool>>,
 }
 
@@ -122,35 +165,34 @@ impl Engine {
 
     /// An engine that knows what is wanted, but manages nothing: for dry runs.
     pub(crate) fn idle(setup: Setup, desired: Desired) -> Result<Self, EngineError> {
-        let Setup { registry, targets, contents, mut settings, workers, log_level, keeper } = setup;
+        let Setup {
+            registry,
+            targets,
+            contents,
+            mut settings,
+            workers,
+            log_level,
+            keeper,
+            listener,
+        } = setup;
         let workers_max = workers.max(1);
         let limit = u32::try_from(workers_max).unwrap_or(u32::MAX);
         settings.running_max = Some(settings.running_max.map_or(limit, |max| max.min(limit)));
-        let core = Core::new(
-            Scheduler::new(settings),
-            Arc::new(desired),
-            Arc::clone(&targets),
-            keeper.is_none(),
-        );
+        let core =
+            Core::new(Scheduler::new(settings), desired, Arc::clone(&targets), keeper.is_none());
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
-            workshop: Workshop { registry, contents, log_level, keeper: keeper.clone() },
+            workshop: Workshop { registry: RwLock::new(registry), contents, log_level, keeper },
             workers_max,
             work: Condvar::new(),
             written: Condvar::new(),
             space: Condvar::new(),
             watch: Condvar::new(),
+            targets,
+            listener,
+            writer: Mutex::default(),
         });
-        let writer = match keeper {
-            None => None,
-            Some(Keeper { store, lease }) => {
-                let shared = Arc::clone(&shared);
-                let thread = std::thread::Builder::new().name("writer".to_owned());
-                let run = move || writer::run(&shared, &*store, &lease, &*targets);
-                Some(thread.spawn(run).map_err(EngineError::Thread)?)
-            }
-        };
-        Ok(Engine { shared, writer, pool: Arc::default() })
+        Ok(Engine { shared, pool: Arc::default() })
     }
 
     /// Tells the engine something: a request, a pause, settings.
@@ -185,7 +227,7 @@ impl Engine {
             // Under the lock: whoever ends the last job now would wake nobody.
             hire(&self.shared, &self.pool, core.jobs.len(), core.lost);
             if !core.writes.is_empty() {
-                self.shared.written.notify_one();
+                self.shared.wake_writer(&mut core);
             }
             let due = core.wake_at.map(|at| at.since(crate::job::now()));
             let pause = due.map_or(left, |due| left.min(due)).max(Duration::from_millis(1));
@@ -200,6 +242,10 @@ impl Engine {
     /// Why writing failed, if it did: the engine then does nothing any more.
     pub fn has_failed(&self) -> bool {
         self.shared.lock().failure.is_some()
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     pub(crate) fn with_core<T>(&self, work: impl FnOnce(&mut Core) -> T) -> T {
@@ -220,9 +266,16 @@ impl Engine {
     }
 
     fn close(&mut self) {
-        self.shared.lock().closed = true;
+        {
+            let mut core = self.shared.lock();
+            if !core.writes.is_empty() && core.failure.is_none() {
+                self.shared.wake_writer(&mut core);
+            }
+            core.closed = true;
+        }
         self.shared.wake_everybody();
-        if let Some(writer) = self.writer.take()
+        let writer = self.shared.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer
             && writer.join().is_err()
         {
             tracing::error!("the writer crashed");
@@ -230,14 +283,14 @@ impl Engine {
     }
 
     /// Wakes or makes workers for the jobs that wait.
-    fn set_to_work(&self) {
-        let (jobs, lost, writes) = {
-            let core = self.shared.lock();
-            (core.jobs.len(), core.lost, !core.writes.is_empty())
+    pub(crate) fn set_to_work(&self) {
+        let (jobs, lost) = {
+            let mut core = self.shared.lock();
+            if !core.writes.is_empty() {
+                self.shared.wake_writer(&mut core);
+            }
+            (core.jobs.len(), core.lost)
         };
-        if writes {
-            self.shared.written.notify_one();
-        }
         hire(&self.shared, &self.pool, jobs, lost);
     }
 }
@@ -285,32 +338,42 @@ fn work(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>) {
         }
         let Some(job) = core.jobs.pop_front() else {
             idle(|pool| pool.idle += 1);
-            core = shared.work.wait(core).unwrap_or_else(PoisonError::into_inner);
+            let waited = shared.work.wait_timeout(core, STAY_FOR);
+            let (lock, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            core = lock;
             idle(|pool| pool.idle -= 1);
+            if timeout.timed_out() && core.jobs.is_empty() {
+                break;
+            }
             continue;
         };
         let room = core.room(&job);
-        let desired = Arc::clone(&core.desired);
         let waiting = core.jobs.len();
         let lost = core.lost;
         drop(core);
         if waiting > 0 {
             hire(shared, pool, waiting, lost);
         }
-        let resource = &desired.resources[job.position as usize];
-        let performed = perform(&job, resource, &room, &shared.workshop);
+        let performed = perform(&job, &room, &shared.workshop);
         core = shared.lock();
         core.job_ended(job, performed);
         if core.must_wake_writer() {
-            shared.written.notify_one();
+            shared.wake_writer(&mut core);
         }
         if core.scheduler.is_idle() {
             shared.watch.notify_all();
+        }
+        if shared.listener.is_some() && (core.scheduler.is_idle() || core.wake_moved) {
+            core.wake_moved = false;
+            drop(core);
+            shared.notify(Notice::Attention);
+            core = shared.lock();
         }
         while core.writes.len() > WRITES_MAX && !core.closed {
             core = shared.space.wait(core).unwrap_or_else(PoisonError::into_inner);
         }
     }
-    drop(core);
+    // Under the lock: whoever has a job after this must find that there is one worker less.
     idle(|pool| pool.workers -= 1);
+    drop(core);
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use orrery_handlers::{
     Announcement, Contents, Context, Handler, HandlerError, Mode, Registry, Run, Session, Standing,
@@ -24,8 +24,10 @@ use crate::targets::NoTarget;
 pub(crate) struct Job {
     pub(crate) task: TaskNumber,
     pub(crate) kind: JobKind,
-    /// Position in the list of desired resources.
-    pub(crate) position: u32,
+    /// What is wanted, as it was when the job began.
+    pub(crate) resource: Resource,
+    /// `None` in dry runs of what is not stored.
+    pub(crate) key: Option<ResourceKey>,
     pub(crate) agent: AgentIndex,
     pub(crate) stop: Stop,
     pub(crate) started: Timestamp,
@@ -56,7 +58,8 @@ pub(crate) struct AgentRoom {
 
 /// What all runs share.
 pub(crate) struct Workshop {
-    pub(crate) registry: Arc<Registry>,
+    /// A version may bring other handlers than the one before it.
+    pub(crate) registry: RwLock<Arc<Registry>>,
     pub(crate) contents: Arc<dyn Contents>,
     pub(crate) log_level: LogLevel,
     /// `None` for dry runs.
@@ -88,13 +91,10 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// Runs the handler. Whatever it does, there is an outcome.
-pub(crate) fn perform(
-    job: &Job,
-    resource: &Resource,
-    room: &AgentRoom,
-    workshop: &Workshop,
-) -> Performed {
-    let Some(handler) = workshop.registry.handler(resource.id.entity()) else {
+pub(crate) fn perform(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
+    let resource = &job.resource;
+    let registry = Arc::clone(&workshop.registry.read().unwrap_or_else(PoisonError::into_inner));
+    let Some(handler) = registry.handler(resource.id.entity()) else {
         let message = format!("there is no handler for {}", resource.id.entity());
         return ended(OutcomeStatus::Unavailable, LogLevel::Error, message, Vec::new()).into();
     };

@@ -17,16 +17,20 @@
 mod core;
 mod dry_run;
 mod engine;
+mod hosting;
 mod interrupted;
 mod job;
+mod live;
 mod load;
 mod plan;
 mod progress;
 mod targets;
 mod writer;
 
-pub use engine::{Engine, EngineError, Keeper, Setup};
+pub use engine::{Engine, EngineError, Keeper, Listener, Notice, Setup};
+pub use hosting::{Hosted, Hosting, HostingError, StoredContents, StoredParameters};
 pub use interrupted::note_interrupted;
+pub use live::Update;
 pub use load::{Desired, KnownStates, Start, recovery, recovery_with};
 pub use plan::{Planned, plan};
 pub use progress::{Finished, Progress, Running, Tally};

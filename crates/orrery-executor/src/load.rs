@@ -42,6 +42,10 @@ impl KnownStates {
         })?;
         Ok(KnownStates(states))
     }
+
+    pub fn get(&self, resource: ResourceKey) -> Option<&ResourceState> {
+        self.0.get(&resource)
+    }
 }
 
 /// Works out what has to happen to get from what was last processed to `desired`.
@@ -155,7 +159,7 @@ fn whole(desired: &Desired) -> VersionDiff {
 
 /// Differences by set.
 #[derive(Default)]
-struct Changes {
+pub(crate) struct Changes {
     sets: FxHashMap<SetName, (Vec<Intent>, Vec<orrery_model::ResourceId>)>,
     order: Vec<SetName>,
 }
@@ -168,7 +172,7 @@ impl Changes {
         self.sets.entry(name.clone()).or_default()
     }
 
-    fn add(&mut self, before: Option<&Resource>, after: Option<&Resource>) {
+    pub(crate) fn add(&mut self, before: Option<&Resource>, after: Option<&Resource>) {
         if let Some(before) = before
             && after.is_none_or(|after| after.set != before.set)
         {
@@ -179,7 +183,7 @@ impl Changes {
         }
     }
 
-    fn finish(mut self, version: VersionNumber) -> VersionDiff {
+    pub(crate) fn finish(mut self, version: VersionNumber) -> VersionDiff {
         let sets = std::mem::take(&mut self.order)
             .into_iter()
             .map(|set| {

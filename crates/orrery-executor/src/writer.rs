@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use orrery_model::VersionNumber;
 use orrery_model::{Change, ChangeKind, Fact, LogLine, OutcomeStatus, ResourceState, Timestamp};
 use orrery_store::{
-    ActionKind, ActionRecord, Lease, ResourceKey, ResultRecord, StateRecord, Store, StoreError,
+    ActionKind, ActionRecord, Lease, ParameterEffect, ResourceKey, ResultRecord, StateRecord,
+    Store, StoreError,
 };
 
-use crate::engine::Shared;
+use crate::engine::{Notice, Shared};
 use crate::targets::Targets;
 
 /// So many results are written without waiting for more.
@@ -18,9 +19,14 @@ pub(crate) const BATCH: usize = 2_000;
 /// How long results gather otherwise, so that one sync to the disk serves many of them.
 const GATHER_FOR: Duration = Duration::from_millis(20);
 
+/// After so long without anything to write, the thread ends.
+const STAY_FOR: Duration = Duration::from_secs(2);
+
 /// What the writer does at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriterState {
+    /// There is none: it ends when there was nothing to write for a while.
+    Absent,
     /// It waits for something to write.
     Waits,
     /// There is something; it waits for more.
@@ -61,10 +67,17 @@ pub(crate) fn run(shared: &Arc<Shared>, store: &dyn Store, lease: &Lease, target
         let writes = {
             let mut core = shared.lock();
             core.writer = WriterState::Waits;
+            let until = Instant::now() + STAY_FOR;
             while core.writes.is_empty() && !core.closed {
-                core = shared.written.wait(core).unwrap_or_else(PoisonError::into_inner);
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                let waited = shared.written.wait_timeout(core, left);
+                core = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
             if core.writes.is_empty() {
+                core.writer = WriterState::Absent;
                 return;
             }
             core.writer = WriterState::Gathers;
@@ -81,12 +94,28 @@ pub(crate) fn run(shared: &Arc<Shared>, store: &dyn Store, lease: &Lease, target
             core.take_writes()
         };
         shared.space.notify_all();
-        if let Err(error) = write(store, lease, targets, &writes) {
-            let mut core = shared.lock();
-            core.failure.get_or_insert(error);
-            core.closed = true;
-            shared.wake_everybody();
-            return;
+        match write(store, lease, targets, &writes) {
+            Ok(effect) => {
+                let mut core = shared.lock();
+                core.resolved += effect.resolved;
+                core.writer = WriterState::Waits;
+                let at_rest = core.scheduler.is_idle() && core.writes.is_empty();
+                drop(core);
+                shared.notify(Notice::Written);
+                if at_rest {
+                    shared.notify(Notice::Attention);
+                }
+            }
+            Err(error) => {
+                let mut core = shared.lock();
+                core.failure.get_or_insert(error);
+                core.closed = true;
+                core.writer = WriterState::Absent;
+                drop(core);
+                shared.wake_everybody();
+                shared.notify(Notice::Attention);
+                return;
+            }
         }
     }
 }
@@ -96,7 +125,8 @@ fn write(
     lease: &Lease,
     targets: &dyn Targets,
     writes: &[Write],
-) -> Result<(), StoreError> {
+) -> Result<ParameterEffect, StoreError> {
+    let mut effect = ParameterEffect::default();
     let changed = |write: &Write| {
         matches!(write, Write::Result(Record { action: Some(action), .. })
             if action.change.kind != ChangeKind::NoChange)
@@ -119,10 +149,10 @@ fn write(
         let rest = &writes[at..];
         let count = rest.iter().take_while(|write| matches!(write, Write::Result(_))).count();
         let records: Vec<ResultRecord<'_>> = rest[..count].iter().filter_map(as_result).collect();
-        store.record_results(lease, &records)?;
+        effect += store.record_results(lease, &records)?;
         at += count;
     }
-    Ok(())
+    Ok(effect)
 }
 
 fn as_result(write: &Write) -> Option<ResultRecord<'_>> {

@@ -23,7 +23,7 @@ const USED: &str = "used";
 const HASH_BYTES: usize = 16;
 /// How large a package may be, and of how many files. More is no code.
 const PACKAGE_BYTES_MAX: u64 = 256 << 20;
-const PACKAGE_FILES_MAX: usize = 20_000;
+pub(crate) const PACKAGE_FILES_MAX: usize = 20_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CodeError {
@@ -69,6 +69,22 @@ impl CodeStore {
         CodeStore { dir }
     }
 
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Keeps a set with these files, by their paths in it.
+    pub(crate) fn keep(
+        &self,
+        hash: &str,
+        set: &CodeSet,
+        files: &[(String, Vec<u8>)],
+    ) -> Result<(), CodeError> {
+        let written =
+            self.write(hash, set, files.iter().map(|(name, content)| (&**name, &**content)));
+        written.map_err(|cause| CodeError::Write { path: self.dir.join(hash), cause })
+    }
+
     /// Keeps a set; gives its hash, and the set as it is kept. The same again costs reading it.
     ///
     /// # Errors
@@ -87,7 +103,8 @@ impl CodeStore {
             module.code = dir.join(package_path(module));
         }
         if !dir.join(DESCRIPTION).is_file() {
-            self.write(&hash, &kept, &sources, &contents)
+            let files = sources.iter().map(|source| &*source.name);
+            self.write(&hash, &kept, files.zip(contents.iter().map(Vec::as_slice)))
                 .map_err(|cause| CodeError::Write { path: dir.clone(), cause })?;
         }
         touch(&dir.join(USED)).map_err(|cause| CodeError::Write { path: dir, cause })?;
@@ -174,18 +191,17 @@ impl CodeStore {
     }
 
     /// Everything goes into a directory of another name first, so that a set is there as a whole or not at all.
-    fn write(
+    fn write<'f>(
         &self,
         hash: &str,
         set: &CodeSet,
-        sources: &[Source],
-        contents: &[Vec<u8>],
+        files: impl Iterator<Item = (&'f str, &'f [u8])>,
     ) -> io::Result<()> {
         let (dir, fresh) =
             (self.dir.join(hash), self.dir.join(format!(".{hash}.{}", std::process::id())));
         let _ = std::fs::remove_dir_all(&fresh);
-        for (source, content) in sources.iter().zip(contents) {
-            let path = fresh.join(&source.name);
+        for (name, content) in files {
+            let path = fresh.join(name);
             if let Some(parent) = path.parent() {
                 std::fs::create_dir_all(parent)?;
             }

@@ -7,6 +7,7 @@
 //! the code that they need, and [`environments`] what that requires. It knows nothing of stores, schedulers or terminals.
 //! Tests: `tests/it`.
 
+pub mod bundle;
 pub mod code;
 pub mod compiling;
 pub mod environments;

@@ -1,13 +1,18 @@
 //! Which right each route needs: one table for all, looked up before any handler runs. A route that is not in it is not served.
 
+use std::panic::AssertUnwindSafe;
+
 use axum::extract::{FromRequestParts as _, MatchedPath, Request, State};
 use axum::http::Method;
+use axum::http::request::Parts;
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::{self, Caller};
+use crate::auth::{self, Caller, Trail};
 use crate::problem::ServerError;
 
 /// What somebody may do, weakest first. Each includes those before it.
@@ -24,6 +29,19 @@ pub(crate) enum Right {
 }
 
 impl Right {
+    pub(crate) const ALL: [Right; 4] =
+        [Right::View, Right::Operate, Right::Develop, Right::Administer];
+
+    /// The role that gives this right and those before it.
+    pub(crate) fn role(self) -> &'static str {
+        match self {
+            Right::View => "viewer",
+            Right::Operate => "operator",
+            Right::Develop => "developer",
+            Right::Administer => "admin",
+        }
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Right::View => "view",
@@ -54,7 +72,50 @@ pub(crate) const ROUTES: &[(&str, &str, Access)] = &[
     ("GET", "/health", Access::Public),
     ("GET", "/health/live", Access::Public),
     ("GET", "/health/ready", Access::Public),
+    ("GET", "/metrics", Access::Server(Right::View)),
     ("GET", "/api/v1/openapi.json", Access::Public),
+    ("POST", "/api/v1/setup", Access::Public),
+    ("POST", "/api/v1/login", Access::Public),
+    ("POST", "/api/v1/logout", Access::Known),
+    ("POST", "/api/v1/renew", Access::Known),
+    ("GET", "/api/v1/me", Access::Known),
+    ("GET", "/api/v1/users", Access::Server(Right::Administer)),
+    ("POST", "/api/v1/users", Access::Server(Right::Administer)),
+    ("GET", "/api/v1/users/{user}", Access::Server(Right::Administer)),
+    ("PATCH", "/api/v1/users/{user}", Access::Server(Right::Administer)),
+    ("DELETE", "/api/v1/users/{user}", Access::Server(Right::Administer)),
+    // One's own, with the current one; an administrator, anybody's.
+    ("PUT", "/api/v1/users/{user}/password", Access::Known),
+    ("GET", "/api/v1/roles", Access::Known),
+    ("GET", "/api/v1/role-assignments", Access::Server(Right::Administer)),
+    ("POST", "/api/v1/role-assignments", Access::Server(Right::Administer)),
+    ("DELETE", "/api/v1/role-assignments/{user}/{role}", Access::Server(Right::Administer)),
+    ("GET", "/api/v1/projects/{project}/role-assignments", Access::Project(Right::Administer)),
+    ("POST", "/api/v1/projects/{project}/role-assignments", Access::Project(Right::Administer)),
+    (
+        "DELETE",
+        "/api/v1/projects/{project}/role-assignments/{user}/{role}",
+        Access::Project(Right::Administer),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/role-assignments",
+        Access::Environment(Right::Administer),
+    ),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/role-assignments",
+        Access::Environment(Right::Administer),
+    ),
+    (
+        "DELETE",
+        "/api/v1/environments/{environment}/role-assignments/{user}/{role}",
+        Access::Environment(Right::Administer),
+    ),
+    // One's own; an administrator, all.
+    ("GET", "/api/v1/tokens", Access::Known),
+    ("POST", "/api/v1/tokens", Access::Known),
+    ("DELETE", "/api/v1/tokens/{token}", Access::Known),
     ("GET", "/api/v1/projects", Access::Known),
     ("POST", "/api/v1/projects", Access::Server(Right::Administer)),
     ("GET", "/api/v1/projects/{project}", Access::Project(Right::View)),
@@ -62,13 +123,56 @@ pub(crate) const ROUTES: &[(&str, &str, Access)] = &[
     ("DELETE", "/api/v1/projects/{project}", Access::Project(Right::Administer)),
 ];
 
+/// What one route needs, for documents and tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteAccess {
+    pub method: &'static str,
+    pub path: &'static str,
+    /// `everybody`, `known`, or where the role is needed: `server`, `project`, `environment`.
+    pub place: &'static str,
+    /// The weakest role that is enough.
+    pub role: Option<&'static str>,
+}
+
+/// Every route of the server with what it needs.
+pub fn routes() -> impl Iterator<Item = RouteAccess> {
+    ROUTES.iter().map(|&(method, path, access)| {
+        let (place, right) = match access {
+            Access::Public => ("everybody", None),
+            Access::Known => ("known", None),
+            Access::Server(right) => ("server", Some(right)),
+            Access::Project(right) => ("project", Some(right)),
+            Access::Environment(right) => ("environment", Some(right)),
+        };
+        RouteAccess { method, path, place, role: right.map(Right::role) }
+    })
+}
+
 /// What a route needs; `None` if it is not known.
 pub(crate) fn access_of(method: &Method, path: &str) -> Option<Access> {
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
     ROUTES.iter().find(|(of, at, _)| *of == method && *at == path).map(|(_, _, access)| *access)
 }
 
-/// Lets through who may use the route, and notes who it is for the handler.
+/// The kind of thing that a route is about, as it stands in its path: `versions`, `users`.
+pub(crate) fn group_of(route: &str) -> &str {
+    let mut parts = route.split('/').filter(|part| !part.is_empty());
+    let first = parts.by_ref().find(|part| *part != "api" && !is_number_of_api(part));
+    let first = first.unwrap_or_default();
+    // Things in a project or an environment have their own groups.
+    let inner = (first == "projects" || first == "environments").then(|| parts.nth(1)).flatten();
+    inner.unwrap_or(first)
+}
+
+fn is_number_of_api(part: &str) -> bool {
+    part.strip_prefix('v').is_some_and(|number| number.parse::<u8>().is_ok())
+}
+
+/// Where the request came from, for handlers.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientAddress(pub(crate) String);
+
+/// Lets through who may use the route, notes who it is for the handler, and writes down what was tried.
 pub(crate) async fn check(
     State(app): State<App>,
     request: Request,
@@ -77,34 +181,100 @@ pub(crate) async fn check(
     let (mut parts, body) = request.into_parts();
     let matched = MatchedPath::from_request_parts(&mut parts, &app).await;
     let Ok(matched) = matched else { return Err(ServerError::NoRoute) };
-    let Some(access) = access_of(&parts.method, matched.as_str()) else {
+    let route = matched.as_str();
+    let Some(access) = access_of(&parts.method, route) else {
         return Err(ServerError::MethodNotAllowed);
     };
-    let caller = if access == Access::Public {
-        Caller::nobody()
-    } else {
-        auth::authenticate(&app, &parts).await?
+    if parts.method.is_safe() {
+        admit(&app, &mut parts, route, access, None).await?;
+        return Ok(next.run(Request::from_parts(parts, body)).await);
+    }
+    let mut trail = Trail::begin(&app, &parts, route, access);
+    parts.extensions.insert(ClientAddress(trail.address().to_owned()));
+    if let Err(error) = admit(&app, &mut parts, route, access, Some(&mut trail)).await {
+        let mut response = error.into_response();
+        trail.end(&app, &mut response).await;
+        return Ok(response);
+    }
+    // In a task of its own: whoever hangs up early has acted all the same, and it is written down.
+    let request = Request::from_parts(parts, body);
+    let work = async move {
+        let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+        let failed = || ServerError::Internal("a handler panicked".to_owned()).into_response();
+        let mut response = answered.unwrap_or_else(|_| failed());
+        trail.end(&app, &mut response).await;
+        response
     };
+    tokio::spawn(work.in_current_span()).await.map_err(|_| ServerError::Stopping)
+}
+
+/// Finds out who is calling and whether they may.
+async fn admit(
+    app: &App,
+    parts: &mut Parts,
+    route: &str,
+    access: Access,
+    mut trail: Option<&mut Trail>,
+) -> Result<(), ServerError> {
+    if access == Access::Public {
+        parts.extensions.insert(Caller::nobody());
+        return Ok(());
+    }
+    let caller = auth::authenticate(app, parts).await?;
+    if let Some(trail) = trail.as_deref_mut() {
+        trail.by(&caller.name);
+    }
+    caller.need_route(&parts.method, route)?;
     let named = |name: &str| {
-        let at = matched.as_str().split('/').position(|part| part == name);
+        let at = route.split('/').position(|part| part == name);
         let text = at.and_then(|at| parts.uri.path().split('/').nth(at)).unwrap_or_default();
         text.parse::<Uuid>().map_err(|_| ServerError::BadRequest(format!("{text:?} is no id")))
     };
     match access {
         Access::Public | Access::Known => {}
         Access::Server(right) => caller.need_everywhere(right)?,
-        Access::Project(right) => {
-            let id = named("{project}")?;
-            caller.need_in_project(right, &id)?;
-        }
+        Access::Project(right) => caller.need_in_project(right, &named("{project}")?)?,
         Access::Environment(right) => {
             let id = named("{environment}")?;
             let found =
-                app.with_store(move |store| store.records().environment(id.as_bytes())).await?;
+                app.with_store(move |store| store.records().environment(id.as_bytes())).await;
+            let found = match found {
+                // Who sees nothing elsewhere learns nothing of what is there.
+                Err(_) if !caller.may_everywhere(Right::View) => {
+                    return Err(caller.forbidden(right, "in this environment"));
+                }
+                found => found?,
+            };
+            if let Some(trail) = trail {
+                trail.within(found.uuid);
+            }
             caller.need_in_environment(right, &found)?;
             parts.extensions.insert(found);
         }
     }
     parts.extensions.insert(caller);
-    Ok(next.run(Request::from_parts(parts, body)).await)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_named_by_the_thing() {
+        assert_eq!(group_of("/api/v1/projects"), "projects");
+        assert_eq!(group_of("/api/v1/projects/{project}"), "projects");
+        assert_eq!(group_of("/api/v1/environments/{environment}/versions/{version}"), "versions");
+        assert_eq!(group_of("/api/v1/users/{user}/password"), "users");
+        assert_eq!(group_of("/api/v2/resource"), "resource");
+        assert_eq!(group_of("/health"), "health");
+    }
+
+    #[test]
+    fn no_route_stands_twice() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (method, path, _) in ROUTES {
+            assert!(seen.insert((method, path)), "{method} {path}");
+        }
+    }
 }

@@ -1,12 +1,14 @@
 //! What all requests share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use orrery_model::Timestamp;
 use orrery_store::{Store, StoreError};
 use tokio::sync::broadcast;
 
+use crate::auth::{Auth, AuthSettings};
+use crate::metrics::Metrics;
 use crate::problem::ServerError;
 
 /// Nudges that a slow listener may miss; it reads the store again then.
@@ -21,6 +23,8 @@ pub struct Nudge;
 pub struct AppSettings {
     /// Git repositories may be paths and `file:` URLs of this machine.
     pub local_repositories: bool,
+    /// How callers are known.
+    pub auth: AuthSettings,
 }
 
 /// One server process. Cheap to clone.
@@ -32,8 +36,15 @@ pub struct App {
 struct Inner {
     store: Arc<dyn Store>,
     settings: AppSettings,
+    metrics: Arc<Metrics>,
     nudges: broadcast::Sender<Nudge>,
+    auth: Auth,
+    /// Who is called at each nudge, until they say that they do not care any more.
+    listeners: Mutex<Vec<NudgeListener>>,
 }
+
+/// Says whether it wants to be called again. It must not wait.
+type NudgeListener = Box<dyn Fn() -> bool + Send>;
 
 impl std::fmt::Debug for App {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -41,10 +52,25 @@ impl std::fmt::Debug for App {
     }
 }
 
+/// The one clock of the server.
+#[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
+pub(crate) fn system_time() -> Timestamp {
+    Timestamp::from_system(SystemTime::now())
+}
+
 impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
         let (nudges, _) = broadcast::channel(NUDGES);
-        App { inner: Arc::new(Inner { store, settings, nudges }) }
+        App {
+            inner: Arc::new(Inner {
+                store,
+                settings,
+                metrics: Arc::default(),
+                nudges,
+                listeners: Mutex::default(),
+                auth: Auth::default(),
+            }),
+        }
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -55,10 +81,21 @@ impl App {
         &self.inner.settings
     }
 
-    /// The one clock of the server.
-    #[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
+    pub(crate) fn auth(&self) -> &Auth {
+        &self.inner.auth
+    }
+
+    /// Writes what is still to be written. To be called when the last request has been answered.
+    pub async fn close(&self) {
+        self.inner.auth.audit.close().await;
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.inner.metrics
+    }
+
     pub fn now(&self) -> Timestamp {
-        Timestamp::from_system(SystemTime::now())
+        system_time()
     }
 
     /// Runs `work` with the store on a thread that may block.
@@ -95,6 +132,14 @@ impl App {
     pub fn nudge(&self) {
         // Without listeners there is nobody to tell.
         let _ = self.inner.nudges.send(Nudge);
+        let listeners = self.inner.listeners.lock();
+        listeners.unwrap_or_else(PoisonError::into_inner).retain(|listener| listener());
+    }
+
+    /// Calls somebody at each nudge, on whatever thread it comes from.
+    pub(crate) fn on_nudge(&self, listener: impl Fn() -> bool + Send + 'static) {
+        let listeners = self.inner.listeners.lock();
+        listeners.unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
 
     pub fn nudges(&self) -> broadcast::Receiver<Nudge> {

@@ -17,11 +17,18 @@
 mod access;
 mod app;
 mod auth;
+mod code;
 mod extract;
+mod metrics;
 mod problem;
+mod process;
 mod routes;
 mod server;
+pub mod telemetry;
 
+pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};
+pub use auth::{AuthSettings, FirstStart, InvalidNetwork, Network, first_start};
 pub use problem::ServerError;
+pub use process::{ProcessOptions, ProcessRole};
 pub use server::{Server, openapi};

@@ -134,6 +134,7 @@ fn classify_store(error: &StoreError) -> (StatusCode, &'static str, &'static str
         | StoreError::Superseded { .. }
         | StoreError::VersionInUse(_)
         | StoreError::InUse { .. }
+        | StoreError::LastAdministrator(_)
         | StoreError::Deleting(_) => (StatusCode::CONFLICT, "conflict", "Not possible now"),
         StoreError::Outdated { .. } => {
             (StatusCode::PRECONDITION_FAILED, "outdated", "Changed meanwhile")

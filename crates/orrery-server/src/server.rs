@@ -12,6 +12,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::access;
 use crate::app::App;
+use crate::metrics;
 use crate::problem::ServerError;
 use crate::routes;
 
@@ -34,6 +35,7 @@ pub(crate) fn router(app: &App) -> Router {
         // Before the fallback is set: what is not routed needs no right.
         .route_layer(middleware::from_fn_with_state(app.clone(), access::check))
         .fallback(async || ServerError::NoRoute)
+        .layer(middleware::from_fn_with_state(app.clone(), metrics::measure))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(CatchPanicLayer::custom(|_| {
             axum::response::IntoResponse::into_response(ServerError::Internal("a panic".to_owned()))
@@ -70,6 +72,10 @@ impl Server {
     pub async fn run(self, stop: CancellationToken) -> std::io::Result<()> {
         let router = router(&self.app);
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
-        axum::serve(self.listener, service).with_graceful_shutdown(stop.cancelled_owned()).await
+        let served = axum::serve(self.listener, service)
+            .with_graceful_shutdown(stop.cancelled_owned())
+            .await;
+        self.app.close().await;
+        served
     }
 }

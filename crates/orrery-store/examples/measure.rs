@@ -88,6 +88,7 @@ fn put(
             info: &serde_json::Value::Null,
             scope: Scope::All,
             resources,
+            base: None,
             unknowns: &[],
             released: true,
             only_if_changed,

@@ -143,7 +143,11 @@ pub(crate) const STATE_COLUMNS: &str = "state.intent, state.undefined, state.blo
 pub(crate) const STATE_COLUMN_COUNT: usize = 12;
 
 /// Reads a state from the columns that begin at `at`.
-pub(crate) fn state_from(row: &impl Row, at: usize, deploying: bool) -> Result<ResourceState> {
+pub(crate) fn state_from(
+    row: &(impl Row + ?Sized),
+    at: usize,
+    deploying: bool,
+) -> Result<ResourceState> {
     let time = |column: usize| -> Result<Option<Timestamp>> {
         Ok(row.integer(at + column)?.map(Timestamp))
     };

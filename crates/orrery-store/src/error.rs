@@ -146,6 +146,9 @@ pub enum StoreError {
     #[error("{resource} requires {requires}, which is not in the version")]
     DanglingRequires { resource: String, requires: String },
 
+    #[error("version {base} is not the newest any more; work the change out again")]
+    BaseChanged { base: VersionNumber, newest: Option<VersionNumber> },
+
     #[error("there is no resource {0}")]
     NoResource(String),
 
@@ -162,6 +165,15 @@ pub enum StoreError {
         "the {kind} was changed meanwhile: it has revision {current}, not {expected}; read it again"
     )]
     Outdated { kind: &'static str, expected: i64, current: i64 },
+
+    #[error("{0:?} is the last account that can administer; make another one first")]
+    LastAdministrator(String),
+
+    #[error("the setting {name} is protected by {by}; change it there")]
+    Protected { name: String, by: String },
+
+    #[error("{0}")]
+    NotNow(String),
 
     #[error("the environment {0:?} is being deleted")]
     Deleting(String),

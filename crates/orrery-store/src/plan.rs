@@ -160,3 +160,14 @@ impl Plan {
             && self.removed.is_empty()
     }
 }
+
+/// Fails if a version was worked out from another one than the newest.
+pub(crate) fn check_base(
+    base: Option<orrery_model::VersionNumber>,
+    newest: Option<orrery_model::VersionNumber>,
+) -> Result<()> {
+    match base {
+        Some(base) if newest != Some(base) => Err(StoreError::BaseChanged { base, newest }),
+        _ => Ok(()),
+    }
+}

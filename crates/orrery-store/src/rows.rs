@@ -16,7 +16,7 @@ pub(crate) const VERSION_COLUMNS: &str =
     "number, made_at, released, info, total, added, changed, removed, step";
 
 /// A version and its step.
-pub(crate) fn version_from(row: &impl Row) -> Result<(VersionInfo, i64)> {
+pub(crate) fn version_from(row: &(impl Row + ?Sized)) -> Result<(VersionInfo, i64)> {
     let info = serde_json::from_str(row.str(3)?)
         .map_err(|error| StoreError::Unreadable(format!("information on a version: {error}")))?;
     let version = VersionInfo {
@@ -40,7 +40,11 @@ pub(crate) struct SharedNames {
 
 impl SharedNames {
     /// Reads the columns `source_file`, `source_line` and `source_column` from `at` on.
-    pub(crate) fn source(&self, row: &impl Row, at: usize) -> Result<Option<SourceRow<'_>>> {
+    pub(crate) fn source(
+        &self,
+        row: &(impl Row + ?Sized),
+        at: usize,
+    ) -> Result<Option<SourceRow<'_>>> {
         let Some(file) = row.integer(at)? else { return Ok(None) };
         let file = self.files.get(&file).ok_or_else(|| {
             StoreError::Unreadable(format!("there is no source file number {file}"))
@@ -65,7 +69,7 @@ pub(crate) const CONTENT: &str = "revision.hash, revision.flags, revision.resour
 
 /// Puts a row together from a revision's columns and what is known of its resource.
 pub(crate) fn resource_row<'a>(
-    row: &'a impl Row,
+    row: &'a (impl Row + ?Sized),
     at: usize,
     (key, id): (i64, &'a str),
     source: Option<SourceRow<'a>>,
@@ -87,7 +91,7 @@ pub(crate) fn resource_row<'a>(
 
 /// A line of a list: the columns are the name, the key, and from `source_at` on the place in the source.
 pub(crate) fn summary_from(
-    row: &impl Row,
+    row: &(impl Row + ?Sized),
     source_at: usize,
     state: ResourceState,
     names: &SharedNames,
@@ -142,7 +146,7 @@ pub(crate) fn ranges(filter: &ResourceFilter, types: &[String]) -> Vec<(String, 
 pub(crate) const ACTION_COLUMNS: &str = "action.id, action.kind, action.version, action.started, \
      action.finished, action.outcome, action.change, action.changes, action.log";
 
-pub(crate) fn action_from(row: &impl Row) -> Result<Action> {
+pub(crate) fn action_from(row: &(impl Row + ?Sized)) -> Result<Action> {
     Ok(Action {
         key: ActionKey(row.int(0)?),
         kind: ActionKind::from_code(row.int(1)?)?,
@@ -186,7 +190,10 @@ pub(crate) fn is_purged(kind: ActionKind, outcome: OutcomeStatus, change: &Chang
 pub(crate) const PARAMETER_COLUMNS: &str = "parameter.name, parameter.value, parameter.source, \
      parameter.updated, parameter.expires";
 
-pub(crate) fn parameter_from(row: &impl Row, resource: Option<&str>) -> Result<Parameter> {
+pub(crate) fn parameter_from(
+    row: &(impl Row + ?Sized),
+    resource: Option<&str>,
+) -> Result<Parameter> {
     Ok(Parameter {
         name: row.string(0)?,
         value: row.string(1)?,

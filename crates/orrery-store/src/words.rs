@@ -65,6 +65,9 @@ pub struct NewVersion<'a> {
     /// Who or what made it, for people.
     pub info: &'a serde_json::Value,
     pub scope: Scope<'a>,
+    /// The version that was the newest when this one was worked out; if another one is by now, nothing is stored. `None` if
+    /// that does not matter.
+    pub base: Option<VersionNumber>,
     /// Fastest in the order of their ids.
     pub resources: &'a [Resource],
     pub unknowns: &'a [Unknown],

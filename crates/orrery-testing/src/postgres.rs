@@ -94,8 +94,7 @@ impl Postgres {
     /// # Panics
     /// If it fails.
     pub fn run(&self, statement: &str) {
-        let done =
-            self.connect("postgres").and_then(|mut client| client.batch_execute(statement));
+        let done = self.connect("postgres").and_then(|mut client| client.batch_execute(statement));
         if let Err(error) = done {
             panic!("{statement}: {error:?}");
         }
@@ -117,7 +116,11 @@ impl Postgres {
                 path.display()
             );
             client.batch_execute(&copy).expect("the server writes a file");
-            self.run(&format!("ALTER SYSTEM SET ssl_{}_file = '{}'", &name[..name.len() - 4], path.display()));
+            self.run(&format!(
+                "ALTER SYSTEM SET ssl_{}_file = '{}'",
+                &name[..name.len() - 4],
+                path.display()
+            ));
         };
         write("cert.pem", files.certificate);
         write("key.pem", files.key);
@@ -185,8 +188,9 @@ impl Drop for Database {
 
 /// The newest PostgreSQL of this machine.
 fn find_programs() -> Option<PathBuf> {
-    let is_complete =
-        |directory: &PathBuf| ["initdb", "postgres"].iter().all(|name| directory.join(name).exists());
+    let is_complete = |directory: &PathBuf| {
+        ["initdb", "postgres"].iter().all(|name| directory.join(name).exists())
+    };
     if let Some(given) = std::env::var_os("ORRERY_POSTGRES_BIN") {
         return Some(PathBuf::from(given)).filter(is_complete);
     }

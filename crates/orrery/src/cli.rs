@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use crate::cli_deploy::{Deploy, LimitOptions, Plan, Repair, Watch};
 use crate::cli_inspect;
 use crate::cli_modules::{Modules, Sdk};
+use crate::cli_server::Server;
 use crate::projects::MAIN_FILE;
 
 const EXIT_CODES: &str = "\
@@ -73,6 +74,7 @@ pub(crate) enum Command {
     Versions(cli_inspect::Versions),
     Diff(cli_inspect::Diff),
     Facts(cli_inspect::Facts),
+    Server(Server),
     Completion(Completion),
 }
 

@@ -8,6 +8,7 @@ mod cli;
 mod cli_deploy;
 mod cli_inspect;
 mod cli_modules;
+mod cli_server;
 mod code;
 mod commands;
 mod environment;
@@ -41,7 +42,10 @@ fn main() -> ExitCode {
         Err(error) => return answered_by_clap(&error),
     };
     output::choose_colour(cli.global.color);
-    log(cli.global.verbose);
+    // A server has a log of its own.
+    if !matches!(cli.command, Command::Server(_)) {
+        log(cli.global.verbose);
+    }
     let as_json = match &cli.command {
         Command::Compile(options) => options.report.json,
         Command::Parse(options) => options.report.json,

@@ -1,5 +1,6 @@
 //! The engine through its public interface: resources that do what they are told, a store in memory, real threads.
 
+mod live;
 mod world;
 
 use std::sync::Arc;

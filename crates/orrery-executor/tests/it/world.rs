@@ -11,8 +11,8 @@ use orrery_handlers::{Durability, LocalTarget, NoContents, Registry};
 use orrery_model::{Attributes, LogLevel, Resource, ResourceId, Status, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, Filter, Interval, Settings};
 use orrery_store::{
-    Action, ActionKind, EnvironmentKey, Holder, LeaseRequest, NewVersion, Scope, SqliteStore,
-    Started, Store,
+    Action, ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, Scope,
+    SqliteStore, Started, Store,
 };
 
 pub(crate) struct World {
@@ -29,7 +29,7 @@ pub(crate) struct Ran {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the engine under test reads the clock, too")]
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     Timestamp::from_system(std::time::SystemTime::now())
 }
 
@@ -46,7 +46,7 @@ impl World {
         World { store, environment, settings, registry: Registry::native() }
     }
 
-    fn setup(&self, keeper: Option<Keeper>) -> Setup {
+    pub(crate) fn setup(&self, keeper: Option<Keeper>) -> Setup {
         Setup {
             registry: Arc::new(self.registry.clone()),
             targets: Arc::new(LocalTargets::new(LocalTarget::new(Durability::None))),
@@ -55,11 +55,38 @@ impl World {
             workers: 8,
             log_level: LogLevel::Debug,
             keeper,
+            listener: None,
         }
     }
 
     pub(crate) fn deploy(&self, resources: &[Resource]) -> Ran {
         self.deploy_until(resources, |_, _| {})
+    }
+
+    pub(crate) fn lease(&self) -> Lease {
+        let holder = Holder::this_process("test", now());
+        let request = LeaseRequest { holder, now: now(), expires: None };
+        self.store.acquire_lease(self.environment, &request).unwrap()
+    }
+
+    /// Stores a released version, as somebody else would.
+    pub(crate) fn put(&self, resources: &[Resource]) -> Desired {
+        let mut resources = resources.to_vec();
+        resources.sort_by(|one, other| one.id.cmp(&other.id));
+        let version = NewVersion {
+            number: None,
+            base: None,
+            made_at: now(),
+            info: &serde_json::Value::Null,
+            scope: Scope::All,
+            resources: &resources,
+            unknowns: &[],
+            released: true,
+            only_if_changed: false,
+            lease: None,
+        };
+        let put = self.store.put_version(self.environment, &version).unwrap();
+        Desired { version: put.number, resources, keys: put.keys }
     }
 
     pub(crate) fn deploy_until(
@@ -82,6 +109,7 @@ impl World {
                     info: &serde_json::Value::Null,
                     scope: Scope::All,
                     resources: &resources,
+                    base: None,
                     unknowns: &[],
                     released: true,
                     only_if_changed: true,

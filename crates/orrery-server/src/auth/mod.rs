@@ -1,96 +1,71 @@
-//! Who is calling, and what they may do.
+//! Who is calling, what they may do, and what is remembered of it.
+//!
+//! | module | what |
+//! |---|---|
+//! | `caller` | somebody who is known, and their rights |
+//! | `authenticate` | from what a request shows to a caller |
+//! | `secrets` | random secrets, of which only hashes are kept |
+//! | `passwords`, `throttle` | passwords, and how fast they can be guessed |
+//! | `address` | where a request comes from |
+//! | `audit` | who did what |
+//! | `setup` | the first account |
+//! | `settings` | what an administrator chooses |
 
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
-use orrery_store::EnvironmentRecord;
-use uuid::Uuid;
+mod address;
+mod audit;
+mod authenticate;
+mod caller;
+mod passwords;
+mod secrets;
+mod settings;
+mod setup;
+mod throttle;
 
-use crate::access::Right;
-use crate::app::App;
-use crate::problem::ServerError;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
-/// Where somebody has a right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    Everywhere,
-    Project(Uuid),
-    Environment(Uuid),
+use orrery_model::{Duration, Timestamp};
+
+pub(crate) use audit::{AuditLog, AuditNote, Trail};
+pub(crate) use authenticate::{SESSION_LENGTH, authenticate, cookie_name};
+pub(crate) use caller::{Caller, How, Limit, TokenGrants, granted, role_right, scope_of};
+pub(crate) use passwords::{Passwords, check_password, normalized};
+pub(crate) use secrets::Minted;
+pub use settings::{AuthSettings, InvalidNetwork, Network};
+pub(crate) use setup::use_ticket;
+pub use setup::{FirstStart, first_start};
+pub(crate) use throttle::Throttle;
+
+/// What authentication keeps in memory. All of it may be lost.
+#[derive(Debug, Default)]
+pub(crate) struct Auth {
+    pub(crate) passwords: Passwords,
+    pub(crate) throttle: Throttle,
+    pub(crate) audit: AuditLog,
+    touched: Touched,
 }
 
-/// Somebody who is known, for the length of a request.
-#[derive(Clone, Debug)]
-pub(crate) struct Caller {
-    /// For the audit log: `user:ada`, `token:ci`.
-    pub(crate) name: String,
-    grants: Vec<(Scope, Right)>,
-}
+/// Tokens whose use was noted within the last minute.
+#[derive(Debug, Default)]
+struct Touched(Mutex<HashMap<[u8; 16], Timestamp>>);
 
-impl Caller {
-    pub(crate) fn nobody() -> Self {
-        Caller { name: "anonymous".to_owned(), grants: Vec::new() }
-    }
+impl Touched {
+    const MAX: usize = 10_000;
+    const EVERY: Duration = Duration::from_secs(60);
 
-    pub(crate) fn new(name: impl Into<String>, grants: Vec<(Scope, Right)>) -> Self {
-        Caller { name: name.into(), grants }
-    }
-
-    fn has(&self, right: Right, holds: impl Fn(&Scope) -> bool) -> bool {
-        self.grants.iter().any(|(scope, granted)| *granted >= right && holds(scope))
-    }
-
-    pub(crate) fn need_everywhere(&self, right: Right) -> Result<(), ServerError> {
-        self.check(self.has(right, |scope| *scope == Scope::Everywhere), right, "everywhere")
-    }
-
-    pub(crate) fn need_in_project(&self, right: Right, project: &Uuid) -> Result<(), ServerError> {
-        self.check(self.may_in_project(right, project), right, "in this project")
-    }
-
-    pub(crate) fn need_in_environment(
-        &self,
-        right: Right,
-        environment: &EnvironmentRecord,
-    ) -> Result<(), ServerError> {
-        self.check(self.may_in_environment(right, environment), right, "in this environment")
-    }
-
-    pub(crate) fn may_in_project(&self, right: Right, project: &Uuid) -> bool {
-        self.has(right, |scope| match scope {
-            Scope::Everywhere => true,
-            Scope::Project(id) => id == project,
-            Scope::Environment(_) => false,
-        })
-    }
-
-    pub(crate) fn may_in_environment(&self, right: Right, environment: &EnvironmentRecord) -> bool {
-        self.has(right, |scope| match scope {
-            Scope::Everywhere => true,
-            Scope::Project(id) => id.as_bytes() == &environment.project,
-            Scope::Environment(id) => id.as_bytes() == &environment.uuid,
-        })
-    }
-
-    fn check(&self, allowed: bool, right: Right, place: &str) -> Result<(), ServerError> {
-        if allowed {
-            Ok(())
-        } else {
-            Err(ServerError::Forbidden(format!("{} {place}", right.name())))
+    /// Whether the use of a token is worth noting; whoever is told so notes it.
+    fn is_due(&self, token: &[u8; 16], last_used: Option<Timestamp>, now: Timestamp) -> bool {
+        if last_used.is_some_and(|at| now < at + Self::EVERY) {
+            return false;
         }
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.get(token).is_some_and(|at| now < *at + Self::EVERY) {
+            return false;
+        }
+        if noted.len() >= Self::MAX {
+            noted.clear();
+        }
+        noted.insert(*token, now);
+        true
     }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Caller {
-    type Rejection = ServerError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ServerError> {
-        let known = parts.extensions.get::<Caller>().cloned();
-        known.ok_or_else(|| ServerError::Internal("a route without a caller".to_owned()))
-    }
-}
-
-/// Finds out who is calling.
-pub(crate) async fn authenticate(app: &App, parts: &Parts) -> Result<Caller, ServerError> {
-    let _ = (app, parts);
-    // Replaced when accounts arrive; see the tests, which run as an administrator until then.
-    Ok(Caller::new("admin", vec![(Scope::Everywhere, Right::Administer)]))
 }

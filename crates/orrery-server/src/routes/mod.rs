@@ -2,6 +2,10 @@
 
 mod health;
 mod projects;
+mod roles;
+mod sessions;
+mod tokens;
+mod users;
 
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -27,6 +31,24 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(health::health))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
+        .routes(routes!(crate::metrics::show))
         .routes(routes!(projects::list, projects::create))
         .routes(routes!(projects::get, projects::update, projects::delete))
+        .routes(routes!(sessions::setup))
+        .routes(routes!(sessions::login))
+        .routes(routes!(sessions::logout))
+        .routes(routes!(sessions::renew))
+        .routes(routes!(sessions::who))
+        .routes(routes!(users::list, users::create))
+        .routes(routes!(users::get, users::update, users::delete))
+        .routes(routes!(users::set_password))
+        .routes(routes!(roles::definitions))
+        .routes(routes!(roles::list_everywhere, roles::assign_everywhere))
+        .routes(routes!(roles::revoke_everywhere))
+        .routes(routes!(roles::list_in_project, roles::assign_in_project))
+        .routes(routes!(roles::revoke_in_project))
+        .routes(routes!(roles::list_in_environment, roles::assign_in_environment))
+        .routes(routes!(roles::revoke_in_environment))
+        .routes(routes!(tokens::list, tokens::create))
+        .routes(routes!(tokens::revoke))
 }

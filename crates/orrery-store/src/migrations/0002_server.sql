@@ -24,6 +24,10 @@ ALTER TABLE agent ADD COLUMN unpause_on_resume INTEGER;
 
 ALTER TABLE version ADD COLUMN released_at INTEGER;
 
+-- States of resources that people look for: what failed, was skipped, differs or is blocked. There are few of them, or many
+-- enough to be met without an index.
+CREATE INDEX state_notable ON state (resource) WHERE last_outcome > 1 OR blocked = 1;
+
 -- What changed, in the order in which others may learn of it: a hint to read again, never the state itself.
 CREATE TABLE change (
     id INTEGER PRIMARY KEY,
@@ -85,8 +89,12 @@ CREATE TABLE compile (
     -- Structured errors and what else the compiler had to say.
     data TEXT,
     handled INTEGER NOT NULL DEFAULT 0,
-    -- The epoch of the lease under which it runs.
-    epoch INTEGER
+    -- Grows with each run; a run of an older epoch writes nothing any more.
+    epoch INTEGER NOT NULL DEFAULT 0,
+    -- Until when its run is believed to be alive; nothing else runs in the environment until then.
+    alive_until INTEGER,
+    -- The number under which its run stores its version, so that a second run does not store it twice.
+    reserved INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX compile_of_environment ON compile (environment, requested, id);
 CREATE INDEX compile_open ON compile (environment, requested) WHERE completed IS NULL;
@@ -148,7 +156,7 @@ CREATE TABLE account (
     revision INTEGER NOT NULL DEFAULT 1
 ) STRICT, WITHOUT ROWID;
 
--- The scope is a project, an environment, or, as 16 zero bytes, everything.
+-- The scope is one byte (0 everything, 1 a project, 2 an environment) and an id.
 CREATE TABLE role_assignment (
     account BLOB NOT NULL,
     scope BLOB NOT NULL,
@@ -170,9 +178,9 @@ CREATE TABLE token (
     hash BLOB NOT NULL UNIQUE,
     name TEXT NOT NULL,
     account BLOB,
-    -- The environment or project it is for; NULL for all that its account may see.
+    -- As above.
     scope BLOB,
-    -- Verbs and client types, as JSON.
+    -- Its limits beyond that, as JSON.
     grants TEXT NOT NULL,
     created INTEGER NOT NULL,
     expires INTEGER,

@@ -3,19 +3,57 @@
 //! Each module has the records of one subject and the transactions on them, written once for both databases in the dialect
 //! of [`crate::sql`]. Start from [`Records`], which every store gives out.
 
+mod accounts;
+mod agents;
+mod audit;
 mod changes;
+mod compile_merge;
+mod compile_runs;
+mod compiles;
+mod discovered;
+mod dry_runs;
 mod environments;
+mod erase;
+mod idempotency;
+mod meta;
+mod metrics;
+mod notifications;
+mod parameters;
 mod projects;
 mod requests;
+mod resources;
+mod secrets;
+mod settings;
+mod tokens;
+mod versions;
 
 use crate::Result;
 use crate::sql::{Database, Sql};
 
+pub use accounts::{AccountRecord, Identity, NewAccount, RoleRecord, RoleScope, SessionRecord};
+pub use agents::AgentRecord;
+pub use audit::{AuditEntry, AuditFilter, AuditRecord, AuditVerdict};
 pub use changes::{ChangeNote, ChangeSeq, NewNote};
 pub(crate) use changes::{KEPT_CHANGES, TIDY_EVERY, note, subject_of, subject_of_versions};
+pub use compile_merge::{CompileRequest, merge_compiles};
+pub use compile_runs::{
+    ClaimedCompile, CompileFailure, CompileRun, FailureNotice, OutputPiece, StageRecord, Waiting,
+};
+pub use compiles::{CompileFilter, CompileRecord, NewCompile, enqueue_compile};
+pub use discovered::{DiscoveredRecord, NewDiscovered};
+pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
+pub use idempotency::{KeptAnswer, Repetition};
+pub use metrics::MetricRecord;
+pub use notifications::{NewNotification, NotificationFilter, NotificationRecord};
+pub use parameters::{NewParameter, ParameterFilter};
 pub use projects::ProjectRecord;
 pub use requests::{RequestKey, RequestRecord};
+pub use resources::{HistoryEntry, ResourceLine, ResourceLines, ResourceQuery, StatusCount};
+pub use secrets::SecretRecord;
+pub use settings::SettingRecord;
+pub use tokens::TokenRecord;
+pub use versions::{Standing, VersionResource};
 
 /// The records of one store.
 #[derive(Clone, Copy)]

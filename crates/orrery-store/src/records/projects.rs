@@ -2,7 +2,8 @@
 
 use orrery_model::Timestamp;
 
-use crate::records::{Records, note};
+use crate::records::accounts::forget_scope;
+use crate::records::{Records, RoleScope, note};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{Result, StoreError, values};
 
@@ -114,6 +115,7 @@ impl Records<'_> {
             if sql.first(used, values![uuid], |row| row.int(0))?.is_some() {
                 return Err(StoreError::InUse { kind: "project", name: project.name });
             }
+            forget_scope(sql, RoleScope::Project(*uuid), now)?;
             sql.run("DELETE FROM project WHERE uuid = ?1", values![uuid])?;
             note(sql, None, "project", &crate::uuid_text(uuid), now)
         })

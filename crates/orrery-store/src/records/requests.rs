@@ -3,12 +3,12 @@
 use orrery_model::Timestamp;
 
 use crate::records::{Records, note};
-use crate::sql::{Row, RowExt as _, SqlExt as _};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
 /// A request within one store; a later one is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct RequestKey(pub(crate) i64);
+pub struct RequestKey(pub i64);
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestRecord {
@@ -43,6 +43,24 @@ fn from_row(row: &dyn Row) -> Result<RequestRecord> {
     })
 }
 
+/// Asks for something, in the transaction of what makes it necessary.
+pub(crate) fn insert_request(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+    uuid: &[u8; 16],
+    kind: &str,
+    payload: &serde_json::Value,
+    now: Timestamp,
+) -> Result<RequestRecord> {
+    let payload = payload.to_string();
+    let insert = "INSERT INTO request (uuid, environment, kind, payload, created) \
+         VALUES (?1, ?2, ?3, ?4, ?5)";
+    sql.run(insert, values![uuid, environment.0, kind, &payload, now])?;
+    note(sql, Some(environment), "request", &crate::uuid_text(uuid), now)?;
+    let made = sql.first(&format!("{COLUMNS} WHERE uuid = ?1"), values![uuid], from_row)?;
+    made.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(uuid)))
+}
+
 impl Records<'_> {
     /// Asks for something. Whoever owns the environment finds it, also after a restart.
     ///
@@ -56,16 +74,7 @@ impl Records<'_> {
         payload: &serde_json::Value,
         now: Timestamp,
     ) -> Result<RequestRecord> {
-        let payload = payload.to_string();
-        self.change(|sql| {
-            let insert = "INSERT INTO request (uuid, environment, kind, payload, created) \
-                 VALUES (?1, ?2, ?3, ?4, ?5)";
-            sql.run(insert, values![&uuid, environment.0, kind, &payload, now])?;
-            note(sql, Some(environment), "request", &crate::uuid_text(&uuid), now)?;
-            let made =
-                sql.first(&format!("{COLUMNS} WHERE uuid = ?1"), values![&uuid], from_row)?;
-            made.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(&uuid)))
-        })
+        self.change(|sql| insert_request(sql, environment, &uuid, kind, payload, now))
     }
 
     /// Requests that are not finished, oldest first.
@@ -94,13 +103,39 @@ impl Records<'_> {
         found.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(uuid)))
     }
 
-    /// Notes that a request was taken in: after a restart it is taken in again.
+    /// The latest requests of an environment, latest first, before one.
     ///
     /// # Errors
     /// Those of the database.
-    pub fn take_request(&self, key: RequestKey, now: Timestamp) -> Result<()> {
+    pub fn requests(
+        &self,
+        environment: EnvironmentKey,
+        before: Option<RequestKey>,
+        limit: usize,
+    ) -> Result<Vec<RequestRecord>> {
+        let select =
+            format!("{COLUMNS} WHERE environment = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3");
+        let before = before.map_or(i64::MAX, |key| key.0);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.look(|sql| sql.all(&select, values![environment.0, before, limit], from_row))
+    }
+
+    /// Forgets requests that were finished before `before`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn forget_requests(&self, environment: EnvironmentKey, before: Timestamp) -> Result<u64> {
+        let delete = "DELETE FROM request WHERE environment = ?1 AND finished < ?2";
+        self.change(|sql| sql.run(delete, values![environment.0, before]))
+    }
+
+    /// Notes that a request was taken in: after a restart it is taken in again. Says whether it was for the first time.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn take_request(&self, key: RequestKey, now: Timestamp) -> Result<bool> {
         let update = "UPDATE request SET taken = ?2 WHERE id = ?1 AND taken IS NULL";
-        self.change(|sql| sql.run(update, values![key.0, now]).map(drop))
+        self.change(|sql| Ok(sql.run(update, values![key.0, now])? > 0))
     }
 
     /// Ends a request.

@@ -89,6 +89,9 @@ impl SqliteStore {
         // Whoever held a lease in this file is gone: the lock proves it.
         let released = writer.execute("UPDATE lease SET held = 0 WHERE held", ());
         released.map_err(|error| StoreError::from(error).at(&path))?;
+        // The same goes for runs of compiles.
+        let ended = "UPDATE compile SET alive_until = NULL WHERE alive_until IS NOT NULL";
+        writer.execute(ended, ()).map_err(|error| StoreError::from(error).at(&path))?;
         Ok(SqliteStore {
             path: Some(path),
             writer: Some(Mutex::new(writer)),

@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::compare::compare;
 use super::{engine, note, parameters, take_numbers};
 use crate::codes::{flags_code, pack_keys, unsigned};
-use crate::plan::{Given, Plan, digest};
+use crate::plan::{Given, Plan, check_base, digest};
 use crate::{EnvironmentKey, NewVersion, PutVersion, ResourceKey, Result, Scope, StoreError};
 
 pub(super) fn put_version(
@@ -23,6 +23,7 @@ pub(super) fn put_version(
     let mut plan = compare(tx, environment, &given, &files, new.scope)?;
     write_places(tx, environment, new.resources, &files, &plan.moved)?;
     let newest = newest_version(tx, environment)?;
+    check_base(new.base, newest.map(|(number, _)| number))?;
     if new.only_if_changed
         && let Some((number, total)) = newest
         && plan.is_same_version()

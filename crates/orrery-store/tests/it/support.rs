@@ -131,6 +131,7 @@ pub(crate) fn new_version(resources: &[Resource]) -> NewVersion<'_> {
         info: &serde_json::Value::Null,
         scope: Scope::All,
         resources,
+        base: None,
         unknowns: &[],
         released: true,
         only_if_changed: false,

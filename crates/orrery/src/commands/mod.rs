@@ -11,6 +11,7 @@ mod parse;
 mod report;
 mod sdk;
 mod serve;
+mod server;
 
 use crate::Exit;
 use crate::cli::{Cli, Command};
@@ -34,6 +35,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Versions(options) => inspect::versions(&options),
         Command::Diff(options) => inspect::diff(&options),
         Command::Facts(options) => inspect::facts(&options),
+        Command::Server(options) => server::run(options),
         Command::Completion(options) => completion::run(&options),
     }
 }

@@ -80,6 +80,7 @@ impl Scene {
                 info: &info,
                 scope: Scope::All,
                 resources: &resources,
+                base: None,
                 unknowns: &[],
                 released: true,
                 only_if_changed: false,

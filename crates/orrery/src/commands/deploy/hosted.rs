@@ -1,20 +1,17 @@
 //! All handlers of a deploy: those of this program, and those in the code of modules, which run in hosts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_handlers::{Handler, Registry};
+use orrery_executor::{Hosted, Hosting, HostingError, StoredParameters};
+use orrery_handlers::Registry;
 use orrery_host::code::{CodeSet, CodeStore};
 use orrery_host::environments::Environments;
-use orrery_host::handling::{
-    HandlerHosts, HostedHandler, Limits, NoParameters, Parameter, Parameters, Services,
-};
-use orrery_host::python::{self, Interpreter};
-use orrery_host::session::{Init, Role};
-use orrery_model::{Fact, Resource};
-use orrery_store::{EnvironmentKey, Lease, ParameterSource, ResultRecord, SqliteStore, Store};
+use orrery_host::handling::{NoParameters, Parameters};
+use orrery_model::Resource;
+use orrery_store::Store;
 
 use crate::cli_deploy::RunOptions;
 use crate::code::{absolute, environment_id};
@@ -30,23 +27,12 @@ const ENVIRONMENTS_KEPT: Duration = Duration::from_secs(30 * 86_400);
 const WORKERS_HOSTED: u16 = 64;
 const WORKERS_NATIVE: u16 = 16;
 
-/// What can go wrong before a handler runs.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum HandlersError {
-    #[error(transparent)]
-    Code(#[from] orrery_host::code::CodeError),
-    #[error(transparent)]
-    Python(#[from] orrery_host::python::PythonError),
-    #[error(transparent)]
-    Environment(#[from] orrery_host::environments::EnvironmentError),
-}
-
 /// The handlers of one command.
 pub(super) struct Handlers {
     pub(super) registry: Arc<Registry>,
     /// The name under which the code of the hosts is kept.
     pub(super) code: Option<String>,
-    hosts: Option<Arc<HandlerHosts>>,
+    hosted: Option<Hosted>,
 }
 
 /// Where a command works.
@@ -64,7 +50,7 @@ impl Handlers {
         code: Option<CodeSet>,
         resources: &[Resource],
         place: &Place<'_>,
-    ) -> Result<Self, HandlersError> {
+    ) -> Result<Self, HostingError> {
         let kept = place.code_store();
         let Some(set) = code else {
             if place.opened.is_some() {
@@ -81,7 +67,7 @@ impl Handlers {
     }
 
     /// Those of the last deploy.
-    pub(super) fn kept(resources: &[Resource], place: &Place<'_>) -> Result<Self, HandlersError> {
+    pub(super) fn kept(resources: &[Resource], place: &Place<'_>) -> Result<Self, HostingError> {
         let kept = place.code_store();
         match kept.current()? {
             None => Ok(Handlers::native()),
@@ -93,18 +79,18 @@ impl Handlers {
     }
 
     fn native() -> Self {
-        Handlers { registry: Arc::new(Registry::native()), code: None, hosts: None }
+        Handlers { registry: Arc::new(Registry::native()), code: None, hosted: None }
     }
 
     /// How many may run at once, if nobody says.
     pub(super) fn workers(&self) -> u16 {
-        if self.hosts.is_some() { WORKERS_HOSTED } else { WORKERS_NATIVE }
+        if self.hosted.is_some() { WORKERS_HOSTED } else { WORKERS_NATIVE }
     }
 
     /// Ends all processes.
     pub(super) fn close(&self) {
-        if let Some(hosts) = &self.hosts {
-            hosts.close();
+        if let Some(hosted) = &self.hosted {
+            hosted.close();
         }
     }
 }
@@ -123,46 +109,27 @@ impl Place<'_> {
         code: Option<String>,
         set: &CodeSet,
         resources: &[Resource],
-    ) -> Result<Handlers, HandlersError> {
-        let program = if set.program.exists() {
-            set.program.clone()
-        } else {
-            // The environment of the project is gone: one with the same requirements does as well.
-            let base = Interpreter::find(None)?;
-            self.environments().interpreter(&base, &set.requirements)?.program
-        };
+    ) -> Result<Handlers, HostingError> {
         let project = absolute(self.project);
-        let environment = Some(environment_id(&project));
-        let files = project.join(state::DIRECTORY).join("files");
         let parameters: Arc<dyn Parameters> = match self.opened {
-            Some(opened) => Arc::new(StoredParameters::of(opened)),
+            Some(Opened { store, environment, lease }) => {
+                let store: Arc<dyn Store> = Arc::clone(store) as _;
+                let (environment, lease) = (*environment, Some(*lease));
+                Arc::new(StoredParameters { store, environment, lease, clock: now })
+            }
             None => Arc::new(NoParameters),
         };
-        let services =
-            Services { files: files.clone(), environment: environment.clone(), parameters };
-        let init = Init {
-            role: Role::Handlers,
-            data: project.join("data"),
-            project,
-            environment,
-            files,
-            tests: false,
-            path: set.path.clone(),
-            config: serde_json::Map::new(),
-            modules: set.modules.clone(),
-        };
         let memory = self.run.host_memory.saturating_mul(1 << 20);
-        let memory_max = (memory > 0).then_some(memory);
-        let limits = Limits { memory_max, ..Limits::default() };
-        let command = python::host_command(&program, "python")?;
-        let hosts = HandlerHosts::new(command, init, services, limits).with_uris(uris(resources));
-        let hosts = Arc::new(hosts);
-        let handler: Arc<dyn Handler> = Arc::new(HostedHandler::new(Arc::clone(&hosts)));
-        let mut registry = Registry::native();
-        for entity in &set.handlers {
-            registry.serve(entity.clone(), Arc::clone(&handler));
-        }
-        Ok(Handlers { registry: Arc::new(registry), code, hosts: Some(hosts) })
+        let hosting = Hosting {
+            environment: environment_id(&project),
+            files: project.join(state::DIRECTORY).join("files"),
+            project,
+            environments: self.environments(),
+            memory_max: (memory > 0).then_some(memory),
+            parameters,
+        };
+        let hosted = hosting.of(set, resources)?;
+        Ok(Handlers { registry: Arc::clone(&hosted.registry), code, hosted: Some(hosted) })
     }
 
     /// Removes code and environments that nobody needs any more. What cannot be removed stays.
@@ -175,81 +142,5 @@ impl Place<'_> {
         let code = self.code_store().clean(&needed, CODE_KEPT, now);
         let environments = self.environments().clean(ENVIRONMENTS_KEPT, now);
         tracing::debug!(?code, ?environments, "what nobody needs any more was removed");
-    }
-}
-
-/// How agents are reached, as the model says.
-fn uris(resources: &[Resource]) -> BTreeMap<String, String> {
-    let configurations = resources.iter().filter(|one| one.id.entity() == "std::AgentConfig");
-    configurations
-        .filter_map(|resource| {
-            let attributes = resource.attributes.to_object();
-            let text = |name: &str| Some(attributes.get(name)?.as_str()?.to_owned());
-            Some((text("agentname")?, text("uri")?))
-        })
-        .collect()
-}
-
-/// Parameters and facts in the store of a deploy.
-struct StoredParameters {
-    store: Arc<SqliteStore>,
-    environment: EnvironmentKey,
-    lease: Lease,
-}
-
-impl StoredParameters {
-    fn of(opened: &Opened) -> Self {
-        let Opened { store, environment, lease } = opened;
-        StoredParameters { store: Arc::clone(store), environment: *environment, lease: *lease }
-    }
-}
-
-impl Parameters for StoredParameters {
-    fn list(&self, resource: Option<&str>) -> Result<Vec<Parameter>, String> {
-        let found = match resource {
-            Some(id) => self.store.facts(self.environment, id),
-            None => self.store.parameters(self.environment),
-        };
-        let shown = |one: orrery_store::Parameter| Parameter {
-            resource: one.resource.map(|id| id.to_string()),
-            name: one.name,
-            value: one.value,
-            source: source_name(one.source).to_owned(),
-            expires: one.expires,
-        };
-        found.map(|all| all.into_iter().map(shown).collect()).map_err(|error| error.to_string())
-    }
-
-    fn set(&self, parameter: Parameter) -> Result<(), String> {
-        let Parameter { resource, name, value, source, expires } = parameter;
-        let text = |error: orrery_store::StoreError| error.to_string();
-        let Some(id) = resource else {
-            let source = source_of(&source);
-            let kept = self.store.set_parameter(self.environment, &name, &value, source, now());
-            return kept.map(drop).map_err(text);
-        };
-        let found = self.store.find_resource(self.environment, &id).map_err(text)?;
-        let found = found.ok_or_else(|| format!("there is no resource {id}"))?;
-        let facts = [Fact { name, value, expires }];
-        let record = ResultRecord { resource: found.key, state: None, action: None, facts: &facts };
-        self.store.record_results(&self.lease, &[record]).map(drop).map_err(text)
-    }
-}
-
-fn source_name(source: ParameterSource) -> &'static str {
-    match source {
-        ParameterSource::Fact => "fact",
-        ParameterSource::Plugin => "plugin",
-        ParameterSource::User => "user",
-        ParameterSource::Report => "report",
-    }
-}
-
-fn source_of(name: &str) -> ParameterSource {
-    match name {
-        "plugin" => ParameterSource::Plugin,
-        "user" => ParameterSource::User,
-        "report" => ParameterSource::Report,
-        _ => ParameterSource::Fact,
     }
 }

@@ -9,22 +9,19 @@ mod progress;
 mod repair;
 mod watch;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::export::{Exported, Note};
-use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup};
-use orrery_handlers::target::{Algorithm, ContentDigest};
-use orrery_handlers::{Contents, HandlerError, LocalTarget, Registry};
+use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup, StoredContents};
+use orrery_handlers::{Contents, LocalTarget, Registry};
 use orrery_host::code::CodeSet;
 use orrery_model::{LogLevel, Resource};
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
-    ContentHash, EnvironmentKey, Lease, LeaseRequest, NewVersion, Scope, SqliteStore, Store,
-    Unknown,
+    EnvironmentKey, Lease, LeaseRequest, NewVersion, Scope, SqliteStore, Store, Unknown,
 };
 
 pub(super) use pass::run as deploy;
@@ -195,6 +192,7 @@ impl Opened {
                 made_at: now(),
                 info: &info,
                 scope: Scope::All,
+                base: None,
                 resources: &resources,
                 unknowns,
                 released: true,
@@ -210,31 +208,10 @@ impl Opened {
     }
 }
 
-/// The contents of files that a store holds.
-struct StoredContents(Arc<SqliteStore>);
-
-impl fmt::Debug for StoredContents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StoredContents")
-    }
-}
-
-impl Contents for StoredContents {
-    fn content(&self, digest: &ContentDigest) -> Result<Option<Arc<[u8]>>, HandlerError> {
-        if digest.algorithm != Algorithm::Sha1 {
-            return Ok(None);
-        }
-        let Ok(hash) = digest.as_bytes().try_into() else { return Ok(None) };
-        let found = self.0.file(&ContentHash(hash));
-        let found = found.map_err(|error| HandlerError::failed(error.to_string()))?;
-        Ok(found.map(Into::into))
-    }
-}
-
 /// What an engine needs, for all agents on this machine.
 fn setup(handlers: &Handlers, run: &RunOptions, opened: Option<&Opened>) -> Setup {
     let contents: Arc<dyn Contents> = match opened {
-        Some(opened) => Arc::new(StoredContents(Arc::clone(&opened.store))),
+        Some(opened) => Arc::new(StoredContents(Arc::clone(&opened.store) as Arc<dyn Store>)),
         None => Arc::new(orrery_handlers::NoContents),
     };
     Setup {
@@ -245,6 +222,7 @@ fn setup(handlers: &Handlers, run: &RunOptions, opened: Option<&Opened>) -> Setu
         workers: run.jobs.unwrap_or_else(|| handlers.workers()).max(1).into(),
         log_level: LogLevel::Debug,
         keeper: opened.map(Opened::keeper),
+        listener: None,
     }
 }
 

@@ -214,6 +214,7 @@ mod tests {
             info: &Value::Null,
             scope: orrery_store::Scope::All,
             resources: &[resource],
+            base: None,
             unknowns: &[],
             released: true,
             only_if_changed: false,

@@ -1,0 +1,200 @@
+//! Handlers in the code of modules, for an engine: the processes that run them, and what those processes ask back.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use orrery_handlers::target::{Algorithm, ContentDigest};
+use orrery_handlers::{Contents, Handler, HandlerError, Registry};
+use orrery_host::code::CodeSet;
+use orrery_host::environments::Environments;
+use orrery_host::handling::{HandlerHosts, HostedHandler, Limits, Parameter, Parameters, Services};
+use orrery_host::python::{self, Interpreter};
+use orrery_host::session::{Init, Role};
+use orrery_model::{Fact, Resource, Timestamp};
+use orrery_store::{
+    ContentHash, EnvironmentKey, Lease, ParameterSource, ResultRecord, Store, StoreError,
+};
+
+/// What can go wrong before a handler runs.
+#[derive(Debug, thiserror::Error)]
+pub enum HostingError {
+    #[error(transparent)]
+    Code(#[from] orrery_host::code::CodeError),
+    #[error(transparent)]
+    Python(#[from] orrery_host::python::PythonError),
+    #[error(transparent)]
+    Environment(#[from] orrery_host::environments::EnvironmentError),
+}
+
+/// Where the hosts of one environment work.
+pub struct Hosting {
+    pub project: PathBuf,
+    /// A UUID.
+    pub environment: String,
+    /// The directory of file contents.
+    pub files: PathBuf,
+    /// Where virtual environments are made if the interpreter of the code is not there.
+    pub environments: Environments,
+    /// In bytes, for each process.
+    pub memory_max: Option<u64>,
+    pub parameters: Arc<dyn Parameters>,
+}
+
+impl fmt::Debug for Hosting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hosting").field("project", &self.project).finish_non_exhaustive()
+    }
+}
+
+/// The handlers of one set of code, beside those of this program.
+#[derive(Debug)]
+pub struct Hosted {
+    pub registry: Arc<Registry>,
+    hosts: Arc<HandlerHosts>,
+}
+
+impl Hosted {
+    /// Ends all processes.
+    pub fn close(&self) {
+        self.hosts.close();
+    }
+}
+
+impl Hosting {
+    /// Gets ready to run the handlers of this code; processes are started when they are needed. `resources` tell how
+    /// agents are reached.
+    ///
+    /// # Errors
+    /// If there is no Python that could run them.
+    pub fn of(self, set: &CodeSet, resources: &[Resource]) -> Result<Hosted, HostingError> {
+        let Hosting { project, environment, files, environments, memory_max, parameters } = self;
+        let program = if set.program.exists() {
+            set.program.clone()
+        } else {
+            // The environment of the project is gone, or elsewhere: one with the same requirements does as well.
+            let base = Interpreter::find(None)?;
+            environments.interpreter(&base, &set.requirements)?.program
+        };
+        let environment = Some(environment);
+        let services =
+            Services { files: files.clone(), environment: environment.clone(), parameters };
+        let init = Init {
+            role: Role::Handlers,
+            data: project.join("data"),
+            project,
+            environment,
+            files,
+            tests: false,
+            path: set.path.clone(),
+            config: serde_json::Map::new(),
+            modules: set.modules.clone(),
+        };
+        let limits = Limits { memory_max, ..Limits::default() };
+        let command = python::host_command(&program, "python")?;
+        let hosts = HandlerHosts::new(command, init, services, limits).with_uris(uris(resources));
+        let hosts = Arc::new(hosts);
+        let handler: Arc<dyn Handler> = Arc::new(HostedHandler::new(Arc::clone(&hosts)));
+        let mut registry = Registry::native();
+        for entity in &set.handlers {
+            registry.serve(entity.clone(), Arc::clone(&handler));
+        }
+        Ok(Hosted { registry: Arc::new(registry), hosts })
+    }
+}
+
+/// How agents are reached, as the model says.
+fn uris(resources: &[Resource]) -> BTreeMap<String, String> {
+    let configurations = resources.iter().filter(|one| one.id.entity() == "std::AgentConfig");
+    configurations
+        .filter_map(|resource| {
+            let attributes = resource.attributes.to_object();
+            let text = |name: &str| Some(attributes.get(name)?.as_str()?.to_owned());
+            Some((text("agentname")?, text("uri")?))
+        })
+        .collect()
+}
+
+/// The contents of files that a store holds.
+pub struct StoredContents(pub Arc<dyn Store>);
+
+impl fmt::Debug for StoredContents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoredContents")
+    }
+}
+
+impl Contents for StoredContents {
+    fn content(&self, digest: &ContentDigest) -> Result<Option<Arc<[u8]>>, HandlerError> {
+        if digest.algorithm != Algorithm::Sha1 {
+            return Ok(None);
+        }
+        let Ok(hash) = digest.as_bytes().try_into() else { return Ok(None) };
+        let found = self.0.file(&ContentHash(hash));
+        let found = found.map_err(|error| HandlerError::failed(error.to_string()))?;
+        Ok(found.map(Into::into))
+    }
+}
+
+/// Parameters and facts in a store, for the code of handlers.
+pub struct StoredParameters {
+    pub store: Arc<dyn Store>,
+    pub environment: EnvironmentKey,
+    /// `None`: nothing may be set.
+    pub lease: Option<Lease>,
+    pub clock: fn() -> Timestamp,
+}
+
+impl Parameters for StoredParameters {
+    fn list(&self, resource: Option<&str>) -> Result<Vec<Parameter>, String> {
+        let found = match resource {
+            Some(id) => self.store.facts(self.environment, id),
+            None => self.store.parameters(self.environment),
+        };
+        let shown = |one: orrery_store::Parameter| Parameter {
+            resource: one.resource.map(|id| id.to_string()),
+            name: one.name,
+            value: one.value,
+            source: source_name(one.source).to_owned(),
+            expires: one.expires,
+        };
+        found.map(|all| all.into_iter().map(shown).collect()).map_err(|error| error.to_string())
+    }
+
+    fn set(&self, parameter: Parameter) -> Result<(), String> {
+        let Parameter { resource, name, value, source, expires } = parameter;
+        let text = |error: StoreError| error.to_string();
+        let Some(lease) = &self.lease else {
+            return Err("a dry run keeps nothing".to_owned());
+        };
+        let Some(id) = resource else {
+            let (source, now) = (source_of(&source), (self.clock)());
+            let kept = self.store.set_parameter(self.environment, &name, &value, source, now);
+            return kept.map(drop).map_err(text);
+        };
+        let found = self.store.find_resource(self.environment, &id).map_err(text)?;
+        let found = found.ok_or_else(|| format!("there is no resource {id}"))?;
+        let facts = [Fact { name, value, expires }];
+        let record = ResultRecord { resource: found.key, state: None, action: None, facts: &facts };
+        self.store.record_results(lease, &[record]).map(drop).map_err(text)
+    }
+}
+
+fn source_name(source: ParameterSource) -> &'static str {
+    match source {
+        ParameterSource::Fact => "fact",
+        ParameterSource::Plugin => "plugin",
+        ParameterSource::User => "user",
+        ParameterSource::Report => "report",
+    }
+}
+
+fn source_of(name: &str) -> ParameterSource {
+    match name {
+        "plugin" => ParameterSource::Plugin,
+        "user" => ParameterSource::User,
+        "report" => ParameterSource::Report,
+        _ => ParameterSource::Fact,
+    }
+}

@@ -1,0 +1,157 @@
+//! Engines that go on while versions arrive.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orrery_executor::{Engine, Keeper, Update, note_interrupted, recovery};
+use orrery_model::{Resource, Status};
+use orrery_store::{Lease, Store};
+
+use crate::world::{World, id, now, on_agent, scripted};
+
+/// An engine that starts from a version and is told of others.
+struct Live {
+    world: World,
+    engine: Engine,
+    lease: Lease,
+}
+
+impl Live {
+    fn start(resources: &[Resource]) -> Self {
+        let world = World::new();
+        let desired = world.put(resources);
+        let lease = world.lease();
+        note_interrupted(&*world.store, &lease, now()).unwrap();
+        let start = recovery(&*world.store, world.environment, desired).unwrap();
+        let keeper = Keeper { store: Arc::clone(&world.store) as Arc<dyn Store>, lease };
+        let engine = Engine::start(world.setup(Some(keeper)), start, Vec::new()).unwrap();
+        Live { world, engine, lease }
+    }
+
+    /// Puts each version, and tells the engine of all together.
+    fn update(&self, versions: &[&[Resource]]) {
+        let from = self.engine.version();
+        let steps: Vec<_> = versions.iter().map(|one| self.world.put(one).version).collect();
+        let store = &*self.world.store;
+        let update = Update::read(store, self.world.environment, from, &steps).unwrap();
+        self.engine.update(update);
+        self.rest();
+    }
+
+    fn rest(&self) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while !self.engine.is_at_rest() {
+            assert!(Instant::now() < until, "the engine does not come to rest");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.engine.with_scheduler(|scheduler| scheduler.verify()).unwrap();
+    }
+
+    /// How often a resource was deployed, as its log tells.
+    fn runs(&self, name: &str) -> usize {
+        self.world.actions(name).len()
+    }
+
+    fn finish(self) -> World {
+        self.engine.finish().unwrap();
+        self.world.store.release_lease(&self.lease).unwrap();
+        self.world
+    }
+}
+
+#[test]
+fn a_newer_version_runs_what_it_changes_and_nothing_else() {
+    let live = Live::start(&[scripted("a", "{}", &[]), scripted("b", "{}", &["a"])]);
+    live.rest();
+    assert_eq!((live.runs("a"), live.runs("b")), (1, 1));
+    let changed = scripted("b", r#"{"note":1}"#, &["a"]);
+    live.update(&[&[scripted("a", "{}", &[]), changed, scripted("c", "{}", &["b"])]]);
+    assert_eq!((live.runs("a"), live.runs("b"), live.runs("c")), (1, 2, 1));
+    let world = live.finish();
+    assert_eq!(world.status("c"), Status::Deployed);
+    let processed = world.store.processed_version(world.environment).unwrap();
+    assert_eq!(
+        processed,
+        world.store.versions(world.environment).unwrap().last().map(|one| one.number)
+    );
+}
+
+#[test]
+fn what_leaves_is_an_orphan_and_what_comes_back_is_new() {
+    let live = Live::start(&[scripted("a", "{}", &[]), scripted("b", "{}", &[])]);
+    live.rest();
+    live.update(&[&[scripted("a", "{}", &[])]]);
+    assert_eq!(live.world.status("b"), Status::Orphaned);
+    live.update(&[&[scripted("a", "{}", &[]), scripted("b", "{}", &[])]]);
+    assert_eq!(live.world.status("b"), Status::Deployed);
+    // Gone and back within what is taken in at once: still another life.
+    live.update(&[
+        &[scripted("a", "{}", &[])],
+        &[scripted("a", "{}", &[]), scripted("b", "{}", &[])],
+    ]);
+    assert_eq!(live.runs("a"), 1);
+    assert_eq!(live.runs("b"), 3);
+    live.finish();
+}
+
+#[test]
+fn places_of_what_left_are_used_again() {
+    let many = |from: usize| -> Vec<Resource> {
+        (from..from + 50).map(|at| scripted(&format!("r{at:04}"), "{}", &[])).collect()
+    };
+    let live = Live::start(&many(0));
+    live.rest();
+    for round in 1..6 {
+        live.update(&[&many(round * 25)]);
+    }
+    let world = live.finish();
+    assert_eq!(world.status("r0150"), Status::Deployed);
+    assert_eq!(world.status("r0000"), Status::Orphaned);
+    let total = world.store.count_statuses(world.environment).unwrap();
+    assert_eq!(total[&Status::Deployed], 50);
+}
+
+#[test]
+fn a_version_that_arrives_while_handlers_run_loses_nothing() {
+    let slow = r#"{"delay_ms":200}"#;
+    let live = Live::start(&[on_agent("x", "slow", slow), on_agent("y", "gone", slow)]);
+    let changed = on_agent("x", "slow", r#"{"delay_ms":200,"note":2}"#);
+    live.update(&[&[changed, on_agent("z", "more", "{}")]]);
+    let world = live.finish();
+    let find = |agent: &str, name: &str| {
+        let id = on_agent(agent, name, "{}").id;
+        world.store.find_resource(world.environment, id.as_str()).unwrap().unwrap()
+    };
+    assert_eq!(find("x", "slow").status, Status::Deployed);
+    assert_eq!(find("y", "gone").status, Status::Orphaned);
+    assert_eq!(find("z", "more").status, Status::Deployed);
+    let runs =
+        world.store.actions(world.environment, on_agent("x", "slow", "{}").id.as_str(), None, 9);
+    assert_eq!(runs.unwrap().len(), 2);
+    assert!(world.store.find_resource(world.environment, id("x").as_str()).unwrap().is_none());
+}
+
+/// Threads of this process by name.
+fn threads(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|found| found.trim() == name).count()
+}
+
+#[test]
+fn an_engine_at_rest_has_no_threads_and_goes_on_when_it_must() {
+    let lives: Vec<Live> = (0..40).map(|_| Live::start(&[scripted("a", "{}", &[])])).collect();
+    lives.iter().for_each(Live::rest);
+    let until = Instant::now() + Duration::from_secs(20);
+    // Other tests run beside this one, with a few threads of their own.
+    while threads("writer") + threads("worker") >= 40 {
+        assert!(Instant::now() < until, "threads stay");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for live in &lives {
+        live.update(&[&[scripted("a", r#"{"note":1}"#, &[])]]);
+        assert_eq!(live.runs("a"), 2);
+    }
+    lives.into_iter().for_each(|live| drop(live.finish()));
+}

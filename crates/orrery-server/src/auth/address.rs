@@ -1,0 +1,66 @@
+//! Where a request comes from. Only proxies that the administrator named may say that it is somewhere else.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::extract::ConnectInfo;
+use axum::http::request::Parts;
+
+use super::settings::AuthSettings;
+
+/// The address of the client, as text for logs and back-off.
+pub(crate) fn client_address(settings: &AuthSettings, parts: &Parts) -> String {
+    let Some(ConnectInfo(peer)) = parts.extensions.get::<ConnectInfo<SocketAddr>>() else {
+        return "unknown".to_owned();
+    };
+    let peer = peer.ip().to_canonical();
+    behind_proxies(settings, peer, parts).to_string()
+}
+
+fn behind_proxies(settings: &AuthSettings, peer: IpAddr, parts: &Parts) -> IpAddr {
+    let trusted =
+        |address| settings.trusted_proxies.iter().any(|network| network.contains(address));
+    if !trusted(peer) {
+        return peer;
+    }
+    // Each proxy adds the one it talked to at the end; what stands before a stranger, the stranger may have made up.
+    let values = parts.headers.get_all("x-forwarded-for").iter();
+    let told: Vec<&str> =
+        values.filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(',')).collect();
+    let mut client = peer;
+    for text in told.into_iter().rev() {
+        let Ok(address) = text.trim().parse::<IpAddr>() else { break };
+        client = address.to_canonical();
+        if !trusted(client) {
+            break;
+        }
+    }
+    client
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+
+    use super::*;
+
+    fn seen_from(peer: &str, forwarded: &[&str]) -> String {
+        let proxies = vec!["10.0.0.0/8".parse().unwrap()];
+        let settings = AuthSettings { trusted_proxies: proxies, ..AuthSettings::default() };
+        let mut request = Request::builder();
+        for value in forwarded {
+            request = request.header("x-forwarded-for", *value);
+        }
+        let peer = SocketAddr::new(peer.parse().unwrap(), 1);
+        let request = request.extension(ConnectInfo(peer)).body(()).unwrap();
+        client_address(&settings, &request.into_parts().0)
+    }
+
+    #[test]
+    fn only_named_proxies_are_believed() {
+        assert_eq!(seen_from("192.0.2.1", &["203.0.113.9"]), "192.0.2.1");
+        assert_eq!(seen_from("10.0.0.1", &["203.0.113.9"]), "203.0.113.9");
+        assert_eq!(seen_from("10.0.0.1", &["1.2.3.4, 203.0.113.9", "10.0.0.2"]), "203.0.113.9");
+        assert_eq!(seen_from("10.0.0.1", &["1.2.3.4, nonsense"]), "10.0.0.1");
+        assert_eq!(seen_from("10.0.0.1", &[]), "10.0.0.1");
+    }
+}

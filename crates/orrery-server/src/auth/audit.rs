@@ -1,0 +1,235 @@
+//! Who did what: one writer appends entries in batches, so that a request waits for at most one of them.
+//!
+//! Requests that hand out rights wait until their entry is on disk; others only until it is in the queue. On a clean stop the queue is written.
+//! After a kill, what was still in the queue is missing: entries of changes to desired state of the last moments, never those of accounts.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::http::request::Parts;
+use axum::response::Response;
+use orrery_model::{Duration, Timestamp};
+use orrery_store::{AuditEntry, Store};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::access::{Access, Right};
+use crate::app::App;
+use crate::auth::address::client_address;
+
+/// So many entries may wait to be written; then requests wait.
+const QUEUE: usize = 4096;
+const BATCH: usize = 256;
+
+/// A request waits no longer than this for its entry.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Refused requests that are noted within a second; the others are counted.
+const REFUSED_PER_SECOND: u32 = 20;
+
+const SUBJECT_MAX: usize = 512;
+
+/// What a handler knows better than its path: who acted, and on what. It is put into the response.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AuditNote {
+    pub(crate) actor: Option<String>,
+    pub(crate) subject: Option<String>,
+    pub(crate) detail: Option<String>,
+}
+
+struct Waiting {
+    entry: AuditEntry,
+    written: Option<oneshot::Sender<()>>,
+}
+
+/// The way to the audit log.
+#[derive(Debug, Default)]
+pub(crate) struct AuditLog {
+    writer: Mutex<Writer>,
+    refused: Mutex<Refused>,
+}
+
+#[derive(Debug, Default)]
+enum Writer {
+    #[default]
+    NotStarted,
+    Running(mpsc::Sender<Waiting>, JoinHandle<()>),
+    Closed,
+}
+
+/// How many refusals were seen in the current second, and how many were left out since the last entry.
+#[derive(Debug, Default)]
+struct Refused {
+    second: i64,
+    count: u32,
+    left_out: u64,
+}
+
+impl AuditLog {
+    fn sender(&self, store: &Arc<dyn Store>) -> Option<mpsc::Sender<Waiting>> {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Writer::NotStarted = *writer {
+            let (sender, receiver) = mpsc::channel(QUEUE);
+            let task = tokio::spawn(write_all(Arc::clone(store), receiver));
+            *writer = Writer::Running(sender, task);
+        }
+        match &*writer {
+            Writer::Running(sender, _) => Some(sender.clone()),
+            Writer::NotStarted | Writer::Closed => None,
+        }
+    }
+
+    async fn append(&self, store: &Arc<dyn Store>, entry: AuditEntry, wait: bool) {
+        let told = format!("{} {} {}", entry.actor, entry.action, entry.status);
+        let Some(sender) = self.sender(store) else {
+            tracing::error!(entry = told, "an audit entry after the log was closed");
+            return;
+        };
+        let (written, done) = oneshot::channel();
+        let waiting = Waiting { entry, written: wait.then_some(written) };
+        let kept = async { sender.send(waiting).await.is_ok() && (!wait || done.await.is_ok()) };
+        if tokio::time::timeout(PATIENCE, kept).await != Ok(true) {
+            tracing::error!(entry = told, "an audit entry is not written yet");
+        }
+    }
+
+    /// Writes what is still waiting. Nothing can be added afterwards.
+    pub(crate) async fn close(&self) {
+        let writer = {
+            let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *writer, Writer::Closed)
+        };
+        if let Writer::Running(sender, task) = writer {
+            drop(sender);
+            if let Err(error) = task.await {
+                tracing::error!(%error, "the writer of the audit log failed");
+            }
+        }
+    }
+
+    /// Whether to note one more refusal, and how many were left out before it.
+    fn note_refusal(&self, now: Timestamp) -> Option<u64> {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let second = now.0.div_euclid(1_000_000);
+        if refused.second != second {
+            refused.second = second;
+            refused.count = 0;
+        }
+        refused.count = refused.count.saturating_add(1);
+        if refused.count > REFUSED_PER_SECOND {
+            refused.left_out += 1;
+            return None;
+        }
+        Some(std::mem::take(&mut refused.left_out))
+    }
+}
+
+async fn write_all(store: Arc<dyn Store>, mut receiver: mpsc::Receiver<Waiting>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while receiver.recv_many(&mut batch, BATCH).await > 0 {
+        let (entries, written): (Vec<_>, Vec<_>) =
+            batch.drain(..).map(|waiting: Waiting| (waiting.entry, waiting.written)).unzip();
+        if append_with_patience(&store, Arc::new(entries), &receiver).await {
+            for written in written.into_iter().flatten() {
+                // Nobody may be waiting any more.
+                let _ = written.send(());
+            }
+        }
+    }
+}
+
+/// Tries until it works; gives up only when the server is stopping.
+async fn append_with_patience(
+    store: &Arc<dyn Store>,
+    entries: Arc<Vec<AuditEntry>>,
+    receiver: &mpsc::Receiver<Waiting>,
+) -> bool {
+    let mut pause = Duration::from_millis(50);
+    let mut last_tries = 10;
+    loop {
+        let (store, batch) = (Arc::clone(store), Arc::clone(&entries));
+        let appended =
+            tokio::task::spawn_blocking(move || store.records().append_audit(&batch)).await;
+        let reason = match appended {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::error!(reason, entries = entries.len(), "the audit log cannot be written");
+        if receiver.is_closed() {
+            last_tries -= 1;
+        }
+        if last_tries == 0 {
+            for entry in entries.iter() {
+                tracing::error!(?entry, "an audit entry is lost");
+            }
+            return false;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
+}
+
+/// One request on its way through the server.
+#[derive(Clone, Debug)]
+pub(crate) struct Trail {
+    entry: AuditEntry,
+    /// The entry must be on disk before the answer is sent.
+    strict: bool,
+}
+
+impl Trail {
+    pub(crate) fn begin(app: &App, parts: &Parts, route: &str, access: Access) -> Self {
+        let strict = match access {
+            Access::Public | Access::Known => true,
+            Access::Server(right) | Access::Project(right) | Access::Environment(right) => {
+                right == Right::Administer
+            }
+        };
+        let entry = AuditEntry {
+            at: app.now(),
+            actor: "anonymous".to_owned(),
+            address: client_address(&app.settings().auth, parts),
+            action: format!("{} {route}", parts.method),
+            subject: parts.uri.path().chars().take(SUBJECT_MAX).collect(),
+            environment: None,
+            status: 0,
+            detail: String::new(),
+        };
+        Trail { entry, strict }
+    }
+
+    pub(crate) fn by(&mut self, actor: &str) {
+        self.entry.actor = actor.to_owned();
+    }
+
+    pub(crate) fn within(&mut self, environment: [u8; 16]) {
+        self.entry.environment = Some(environment);
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.entry.address
+    }
+
+    /// Writes down how it ended.
+    pub(crate) async fn end(mut self, app: &App, response: &mut Response) {
+        let status = response.status();
+        self.entry.status = status.as_u16().into();
+        if let Some(note) = response.extensions_mut().remove::<AuditNote>() {
+            self.entry.actor = note.actor.unwrap_or(self.entry.actor);
+            self.entry.subject = note.subject.unwrap_or(self.entry.subject);
+            self.entry.detail = note.detail.unwrap_or(self.entry.detail);
+        }
+        let log = &app.auth().audit;
+        let refused = matches!(status.as_u16(), 401 | 403 | 429);
+        if refused {
+            match log.note_refusal(self.entry.at) {
+                None => return,
+                Some(0) => {}
+                Some(left_out) => {
+                    self.entry.detail = format!("{left_out} refused requests before are not noted");
+                }
+            }
+        }
+        log.append(app.store(), self.entry, self.strict && !refused).await;
+    }
+}

@@ -1,0 +1,139 @@
+//! From what a request shows to a caller.
+
+use axum::http::header::{AUTHORIZATION, COOKIE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method};
+use orrery_model::Duration;
+use orrery_store::{Identity, TokenRecord};
+
+use crate::app::App;
+use crate::auth::caller::TokenGrants;
+use crate::auth::secrets::{SESSION, TOKEN, hash_of};
+use crate::auth::{Caller, How, Limit};
+use crate::problem::ServerError;
+
+/// A session ends after this, unless it is renewed.
+pub(crate) const SESSION_LENGTH: Duration = Duration::from_secs(12 * 3600);
+
+/// The header by which scripts of our own pages show that they are; other sites cannot send it.
+const OWN_SCRIPT: &str = "x-orrery-client";
+
+/// Nothing longer is a credential of ours.
+const SHOWN_MAX: usize = 16 * 1024;
+
+/// What a request shows.
+struct Shown<'a> {
+    secret: &'a str,
+    cookie: bool,
+}
+
+/// The name of the cookie. With TLS, browsers keep other hosts and paths from setting it.
+pub(crate) fn cookie_name(secure: bool) -> &'static str {
+    if secure { "__Host-orrery" } else { "orrery" }
+}
+
+fn unknown(reason: &'static str) -> ServerError {
+    ServerError::Unauthenticated(reason)
+}
+
+fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Result<Shown<'a>, ServerError> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    if let Some(value) = given.next() {
+        if given.next().is_some() {
+            return Err(unknown("there is more than one Authorization header"));
+        }
+        let text = value.to_str().unwrap_or_default();
+        let (scheme, secret) = text.split_once(' ').unwrap_or_default();
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(unknown("the Authorization header must say Bearer and a token"));
+        }
+        return Ok(Shown { secret: secret.trim(), cookie: false });
+    }
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|pair| {
+        let (name, value) = pair.trim().split_once('=')?;
+        (name == cookie).then_some(value)
+    });
+    match pairs.next() {
+        Some(secret) => Ok(Shown { secret, cookie: true }),
+        None => Err(unknown("send a token as Authorization: Bearer …")),
+    }
+}
+
+/// Whether a request could have been made by a page of another site: a browser sends cookies along with those too.
+fn needs_proof_of_origin(method: &Method, headers: &HeaderMap) -> bool {
+    if method.is_safe() || headers.contains_key(OWN_SCRIPT) {
+        return false;
+    }
+    headers.get("sec-fetch-site").is_none_or(|site| site != "same-origin")
+}
+
+/// Finds out who is calling.
+pub(crate) async fn authenticate(app: &App, parts: &Parts) -> Result<Caller, ServerError> {
+    let cookie = cookie_name(app.settings().auth.secure_cookies);
+    let Shown { secret, cookie } = shown(&parts.headers, cookie)?;
+    if secret.len() > SHOWN_MAX {
+        return Err(unknown("the token is not valid"));
+    }
+    if cookie && needs_proof_of_origin(&parts.method, &parts.headers) {
+        let need = format!("change things with a cookie from this site only: send {OWN_SCRIPT}");
+        return Err(ServerError::Forbidden(need));
+    }
+    if secret.starts_with(SESSION) {
+        return by_session(app, secret, cookie).await;
+    }
+    if cookie {
+        return Err(unknown("the session has ended; log in again"));
+    }
+    if secret.starts_with(TOKEN) {
+        return by_token(app, secret).await;
+    }
+    Err(unknown("the token is not valid"))
+}
+
+async fn by_session(app: &App, secret: &str, cookie: bool) -> Result<Caller, ServerError> {
+    let (hash, now) = (hash_of(secret), app.now());
+    let found = app.with_store(move |store| store.records().session(&hash, now)).await?;
+    let Some((session, identity)) = found else {
+        return Err(unknown("the session has ended; log in again"));
+    };
+    need_enabled(&identity)?;
+    let how = How::Session { hash, expires: session.expires, cookie };
+    Ok(Caller::known(format!("user:{}", identity.account.name), &identity, how))
+}
+
+async fn by_token(app: &App, secret: &str) -> Result<Caller, ServerError> {
+    let hash = hash_of(secret);
+    let found = app.with_store(move |store| store.records().token_with_hash(&hash)).await?;
+    let Some((token, identity)) = found else { return Err(unknown("the token is not valid")) };
+    let now = app.now();
+    if !token.is_valid(now) {
+        return Err(unknown("the token has expired or was revoked"));
+    }
+    need_enabled(&identity)?;
+    let grants: TokenGrants = serde_json::from_value(token.grants.clone())
+        .map_err(|error| ServerError::Internal(format!("the limits of a token: {error}")))?;
+    note_use(app, &token);
+    let name = format!("token:{}/{}", identity.account.name, token.name);
+    let limit = Limit { scope: token.scope.into(), grants };
+    Ok(Caller::known(name, &identity, How::Token).limited(limit))
+}
+
+fn need_enabled(identity: &Identity) -> Result<(), ServerError> {
+    if identity.account.disabled { Err(unknown("the account is disabled")) } else { Ok(()) }
+}
+
+/// Remembers, at most once a minute and beside the request, that a token is in use.
+fn note_use(app: &App, token: &TokenRecord) {
+    let now = app.now();
+    if !app.auth().touched.is_due(&token.uuid, token.last_used, now) {
+        return;
+    }
+    let (app, uuid) = (app.clone(), token.uuid);
+    tokio::spawn(async move {
+        let noted = app.with_store(move |store| store.records().touch_tokens(&[(uuid, now)])).await;
+        if let Err(error) = noted {
+            tracing::warn!(%error, "the use of a token is not noted");
+        }
+    });
+}

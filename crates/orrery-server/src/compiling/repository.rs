@@ -1,0 +1,228 @@
+//! Where models come from: which addresses are allowed, and the git commands that fetch from them.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use super::child::Command;
+use super::text::without_userinfo;
+
+/// Why an address or a branch is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RepositoryError {
+    #[error("the environment has no repository; set one, or push versions with `orrery export`")]
+    None,
+    #[error("{0} is no address of a git repository: expected https://… or ssh://… or name@host:path")]
+    Address(String),
+    #[error(
+        "{0} is on this machine, and the server's administrator does not allow that (local_repositories)"
+    )]
+    Local(String),
+    #[error("{0:?} is no name of a branch")]
+    Branch(String),
+}
+
+/// A repository and a branch of it that may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Repository {
+    pub(crate) url: String,
+    /// Empty for the repository's own choice.
+    pub(crate) branch: String,
+    /// What git may speak.
+    protocols: &'static str,
+}
+
+fn is_local_host(host: &str) -> bool {
+    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
+}
+
+/// Whether a server may use this repository and branch.
+///
+/// # Errors
+/// Why not.
+pub fn check_repository(url: &str, branch: &str, local: bool) -> Result<(), RepositoryError> {
+    Repository::new(url, branch, local).map(drop)
+}
+
+impl Repository {
+    pub(crate) fn new(url: &str, branch: &str, local: bool) -> Result<Self, RepositoryError> {
+        let url = url.trim();
+        if url.is_empty() {
+            return Err(RepositoryError::None);
+        }
+        let shown = || without_userinfo(url);
+        // What begins with a dash would be an option, and `x::y` names a program to run.
+        let odd = url.starts_with('-') || url.contains("::") || url.chars().any(char::is_control);
+        if odd && !is_ipv6(url) {
+            return Err(RepositoryError::Address(shown()));
+        }
+        let protocols = match url.split_once("://") {
+            Some(("https" | "ssh" | "git+ssh", rest)) if host_of(rest).is_some() => "https:ssh",
+            Some(("http", rest)) if host_of(rest).is_some_and(is_local_host) => {
+                if !local {
+                    return Err(RepositoryError::Local(shown()));
+                }
+                "https:ssh:http"
+            }
+            Some(("file", _)) => local_only(local, shown)?,
+            Some(_) => return Err(RepositoryError::Address(shown())),
+            None if is_remote_path(url) => "https:ssh",
+            None if Path::new(url).is_absolute() => local_only(local, shown)?,
+            None => return Err(RepositoryError::Address(shown())),
+        };
+        check_branch(branch)?;
+        Ok(Repository { url: url.to_owned(), branch: branch.to_owned(), protocols })
+    }
+
+    /// Tells whether a checkout is of this repository, without keeping what may be in its address.
+    pub(crate) fn fingerprint(&self) -> String {
+        Sha256::digest(self.url.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn git(&self, directory: Option<&Path>) -> Command {
+        let mut command = Command::new(PathBuf::from("git"));
+        // Nothing in a repository or on the machine may bring programs in, and nobody is there to be asked.
+        for setting in [
+            "core.hooksPath=/dev/null",
+            "core.fsmonitor=false",
+            "core.askPass=",
+            "protocol.ext.allow=never",
+            "submodule.recurse=false",
+            "advice.detachedHead=false",
+        ] {
+            command = command.arg("-c").arg(setting);
+        }
+        if let Some(directory) = directory {
+            command = command.directory(directory);
+        }
+        command
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_ASKPASS", "")
+            .env("SSH_ASKPASS", "")
+            .env("GIT_ALLOW_PROTOCOL", self.protocols)
+            .env_if_unset("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
+    }
+
+    pub(crate) fn clone_into(&self, directory: &Path) -> Command {
+        let mut command = self.git(None).arg("clone").arg("--no-recurse-submodules");
+        if !self.branch.is_empty() {
+            command = command.arg("--branch").arg(&self.branch);
+        }
+        command.arg("--").arg(&self.url).arg(directory)
+    }
+
+    pub(crate) fn fetch(&self, checkout: &Path) -> Command {
+        let heads = "+refs/heads/*:refs/remotes/origin/*";
+        let all = ["fetch", "--prune", "--tags", "--force", "--no-recurse-submodules"];
+        let command = all.iter().fold(self.git(Some(checkout)), |command, word| command.arg(word));
+        command.arg("--").arg("origin").arg(heads)
+    }
+
+    /// Which branch is checked out; fails if it is none.
+    pub(crate) fn current_branch(&self, checkout: &Path) -> Command {
+        let words = ["symbolic-ref", "--quiet", "--short", "HEAD"];
+        words.iter().fold(self.git(Some(checkout)), |command, word| command.arg(word))
+    }
+
+    /// Fails if the branch is not known at the repository.
+    pub(crate) fn upstream(&self, checkout: &Path, branch: &str) -> Command {
+        let name = format!("refs/remotes/origin/{branch}");
+        self.git(Some(checkout)).arg("rev-parse").arg("--verify").arg("--quiet").arg(name)
+    }
+
+    pub(crate) fn switch(&self, checkout: &Path) -> Command {
+        let command = self.git(Some(checkout)).arg("checkout").arg("--force");
+        command.arg(&self.branch).arg("--")
+    }
+
+    /// Makes the checkout what the repository has, also where its history was rewritten.
+    pub(crate) fn advance(&self, checkout: &Path, branch: &str) -> Command {
+        let name = format!("refs/remotes/origin/{branch}");
+        self.git(Some(checkout)).arg("reset").arg("--hard").arg(name).arg("--")
+    }
+}
+
+fn local_only(
+    local: bool,
+    shown: impl Fn() -> String,
+) -> Result<&'static str, RepositoryError> {
+    if local { Ok("https:ssh:file") } else { Err(RepositoryError::Local(shown())) }
+}
+
+/// The host of what follows `://`; `None` if there is none, or if it would be an option of a program.
+fn host_of(rest: &str) -> Option<&str> {
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = match host.find(']') {
+        Some(end) => &host[..=end],
+        None => host.split(':').next()?,
+    };
+    (!host.is_empty() && !host.starts_with('-')).then_some(host)
+}
+
+fn is_ipv6(url: &str) -> bool {
+    url.split_once("://").and_then(|(_, rest)| host_of(rest)).is_some_and(|h| h.starts_with('['))
+}
+
+/// `name@host:path`
+fn is_remote_path(url: &str) -> bool {
+    let Some((host, path)) = url.split_once(':') else { return false };
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+    !host.is_empty() && !host.starts_with('-') && host.chars().all(plain) && !path.is_empty()
+}
+
+/// As strict as git itself, and stricter where a name could be taken for something else.
+fn check_branch(branch: &str) -> Result<(), RepositoryError> {
+    let bad = branch.starts_with(['-', '/', '.'])
+        || branch.ends_with(['/', '.'])
+        || branch.ends_with(".lock")
+        || branch.contains("..")
+        || branch.contains("//")
+        || branch.contains("@{")
+        || branch.chars().any(|c| c.is_control() || c.is_whitespace() || "~^:?*[\\".contains(c));
+    if bad { Err(RepositoryError::Branch(branch.to_owned())) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_https_and_ssh_unless_the_administrator_says_otherwise() {
+        let is = |url: &str, local: bool| check_repository(url, "main", local);
+        for url in
+            ["https://h/x.git", "https://a:b@h:8443/x", "ssh://git@h/x", "git@h:a/b.git", "h:x"]
+        {
+            assert_eq!(is(url, false), Ok(()), "{url}");
+        }
+        for url in ["/srv/x.git", "file:///srv/x", "http://127.0.0.1:80/x", "http://a@localhost/x"]
+        {
+            assert!(matches!(is(url, false), Err(RepositoryError::Local(_))), "{url}");
+            assert_eq!(is(url, true), Ok(()), "{url}");
+        }
+        for url in [
+            "ext::sh -c id", "--upload-pack=id", "http://h/x", "git://h/x", "ftp://h/x", "x/y",
+            "../x", "-oProxyCommand=id:x", "ssh://-oProxyCommand=id/x", "https:///x", "fd::3",
+            "a\nb:c", "https://h\r/x",
+        ] {
+            assert!(matches!(is(url, true), Err(RepositoryError::Address(_))), "{url}");
+        }
+        assert_eq!(is(" ", true), Err(RepositoryError::None));
+    }
+
+    #[test]
+    fn a_branch_is_never_an_option_or_an_expression() {
+        let is = |branch: &str| check_repository("https://h/x", branch, false).is_ok();
+        assert!(["", "main", "feature/x-1", "v1.2.3"].into_iter().all(is));
+        for branch in ["-b", "a..b", "a b", "a~1", "@{u}", "x:y", "/a", "a/", "a.lock", "a\n"] {
+            assert!(!is(branch), "{branch}");
+        }
+    }
+
+    #[test]
+    fn errors_do_not_tell_credentials() {
+        let error = check_repository("ftp://ada:secret@h/x", "", false).unwrap_err().to_string();
+        assert!(!error.contains("secret") && error.contains("ftp://***@h/x"), "{error}");
+    }
+}

@@ -1,0 +1,106 @@
+//! What can be measured of a server, in one place; `/metrics` shows it in the format of OpenMetrics.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::app::App;
+use crate::problem::ServerError;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Call {
+    method: String,
+    /// The pattern of the path, not the path: ids would make a series each.
+    route: String,
+    status: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Route {
+    route: String,
+}
+
+/// Seconds: from what a cache answers to what makes people wait.
+const BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
+
+/// All meters of a server.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<Call, Counter>,
+    latency: Family<Route, Histogram>,
+    /// Environments that this process holds.
+    pub(crate) environments: Gauge,
+    /// Versions that engines have taken in.
+    pub(crate) versions: Counter,
+    /// Times that an environment could not be worked on.
+    pub(crate) troubles: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("orrery");
+        let requests = Family::default();
+        registry.register("http_requests", "Requests that were answered", requests.clone());
+        let latency: Family<Route, Histogram> =
+            Family::new_with_constructor(|| Histogram::new(BUCKETS));
+        let help = "Time from the arrival of a request to the beginning of its answer";
+        registry.register("http_request_seconds", help, latency.clone());
+        let environments = Gauge::default();
+        let help = "Environments that this process works for";
+        registry.register("environments_held", help, environments.clone());
+        let versions = Counter::default();
+        registry.register("versions_taken_in", "Versions that engines took in", versions.clone());
+        let troubles = Counter::default();
+        let help = "Times that an environment could not be worked on";
+        registry.register("environment_troubles", help, troubles.clone());
+        Metrics { registry, requests, latency, environments, versions, troubles }
+    }
+}
+
+impl Metrics {
+    fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+/// Counts requests and measures how long they take.
+pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let method = request.method().as_str().to_owned();
+    let matched = request.extensions().get::<MatchedPath>();
+    let route = matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
+    let response = next.run(request).await;
+    let metrics: &Arc<Metrics> = app.metrics();
+    let status = response.status().as_u16();
+    metrics
+        .latency
+        .get_or_create(&Route { route: route.clone() })
+        .observe(began.elapsed().as_secs_f64());
+    metrics.requests.get_or_create(&Call { method, route, status }).inc();
+    response
+}
+
+/// Numbers about this process, in the format of OpenMetrics.
+#[utoipa::path(get, path = "/metrics", tag = "health",
+    responses((status = 200, description = "All meters", body = String, content_type = "application/openmetrics-text"),
+        (status = 401, body = orrery_api::Problem, content_type = "application/problem+json"),
+        (status = 403, body = orrery_api::Problem, content_type = "application/problem+json")))]
+pub(crate) async fn show(State(app): State<App>) -> Result<Response, ServerError> {
+    let text = app.metrics().text().map_err(|error| ServerError::Internal(error.to_string()))?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response())
+}

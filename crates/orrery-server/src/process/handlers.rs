@@ -1,0 +1,98 @@
+//! The handlers of one version: those of this program, and those in the code that came with it.
+
+use std::sync::Arc;
+
+use orrery_executor::{Hosted, Hosting, HostingError, StoredParameters};
+use orrery_handlers::Registry;
+use orrery_host::environments::Environments;
+use orrery_model::Resource;
+use orrery_store::{EnvironmentRecord, Lease, VersionInfo, uuid_text};
+
+use crate::app::App;
+
+use super::ProcessOptions;
+
+/// How long runs with former handlers may take to end.
+const CLOSE_AFTER: std::time::Duration = std::time::Duration::from_secs(120);
+
+pub(super) struct Handlers {
+    /// Which code they come from.
+    code: Option<String>,
+    hosted: Option<Hosted>,
+}
+
+/// Which code a version needs, if any.
+fn code_of(version: &VersionInfo) -> Option<&str> {
+    version.info.get("code")?.as_str()
+}
+
+/// Where handlers work.
+pub(super) struct Place<'a> {
+    pub(super) app: &'a App,
+    pub(super) options: &'a ProcessOptions,
+    pub(super) environment: &'a EnvironmentRecord,
+    /// `None` for dry runs, which keep nothing.
+    pub(super) lease: Option<Lease>,
+}
+
+impl Handlers {
+    pub(super) fn of(
+        place: &Place<'_>,
+        version: &VersionInfo,
+        resources: &[Resource],
+    ) -> Result<Self, HostingError> {
+        let Place { app, options, environment, lease } = *place;
+        let Some(code) = code_of(version) else {
+            return Ok(Handlers { code: None, hosted: None });
+        };
+        let store = Arc::clone(app.store());
+        let data = &options.data;
+        let set = crate::code::open(&*store, data, code)?;
+        let own = data.join("environments").join(uuid_text(&environment.uuid));
+        let clock = crate::app::system_time;
+        let parameters = StoredParameters { store, environment: environment.key, lease, clock };
+        let hosting = Hosting {
+            environment: uuid_text(&environment.uuid),
+            files: own.join("files"),
+            project: own.join("handlers"),
+            environments: Environments::new(data.join("python"), Vec::new()),
+            memory_max: options.host_memory,
+            parameters: Arc::new(parameters),
+        };
+        let hosted = hosting.of(&set, resources)?;
+        Ok(Handlers { code: Some(code.to_owned()), hosted: Some(hosted) })
+    }
+
+    pub(super) fn are_for(&self, version: &VersionInfo) -> bool {
+        self.code.as_deref() == code_of(version)
+    }
+
+    pub(super) fn registry(&self) -> Arc<Registry> {
+        match &self.hosted {
+            Some(hosted) => Arc::clone(&hosted.registry),
+            None => Arc::new(Registry::native()),
+        }
+    }
+
+    /// Ends all processes.
+    pub(super) fn close(&self) {
+        if let Some(hosted) = &self.hosted {
+            hosted.close();
+        }
+    }
+
+    /// Ends them after what runs has had time to end.
+    pub(super) fn close_when_idle(self) {
+        if self.hosted.is_none() {
+            return;
+        }
+        let close = move || {
+            std::thread::sleep(CLOSE_AFTER);
+            self.close();
+        };
+        let thread = std::thread::Builder::new().name("closer".to_owned()).spawn(close);
+        if let Err(error) = thread {
+            tracing::warn!(%error, "former handlers are ended when the server is");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What people ask of an environment, as the engine understands it.
+
+use orrery_model::{ResourceId, Status};
+use orrery_scheduler::{Event, Filter};
+use orrery_store::{EnvironmentKey, RequestRecord, ResourceFilter, Store, StoreError};
+use serde::Deserialize;
+
+/// Resources that are read at once to find those that a filter means.
+const PAGE: usize = 10_000;
+
+/// Which resources are meant; all that is given must hold.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Selection {
+    agents: Option<Vec<String>>,
+    ids: Option<Vec<String>>,
+    filter: Option<GivenFilter>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct GivenFilter {
+    agent: Option<String>,
+    entity: Option<String>,
+    value: Option<String>,
+    statuses: Vec<String>,
+}
+
+/// The event for a request, or why it cannot be carried out.
+pub(super) fn event(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    request: &RequestRecord,
+) -> Result<Result<Event, String>, StoreError> {
+    let selection: Selection = match serde_json::from_value(request.payload.clone()) {
+        Ok(selection) => selection,
+        Err(error) => return Ok(Err(format!("the request is not understood: {error}"))),
+    };
+    let filter = match selection.resolve(store, environment)? {
+        Ok(filter) => filter,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    Ok(match request.kind.as_str() {
+        "deploy" => Ok(Event::Deploy(filter)),
+        "repair" => Ok(Event::Repair(filter)),
+        "cancel" => Ok(Event::Cancel(filter)),
+        "facts" => Ok(Event::FactRefresh(filter.ids.unwrap_or_default())),
+        other => Err(format!("{other:?} is nothing that an engine can do")),
+    })
+}
+
+impl Selection {
+    fn resolve(
+        self,
+        store: &dyn Store,
+        environment: EnvironmentKey,
+    ) -> Result<Result<Filter, String>, StoreError> {
+        let agents =
+            self.agents.map(|names| names.iter().map(|name| name.as_str().into()).collect());
+        let mut ids: Option<Vec<ResourceId>> = None;
+        if let Some(given) = self.ids {
+            let mut parsed = Vec::with_capacity(given.len());
+            for text in given {
+                match text.parse() {
+                    Ok(id) => parsed.push(id),
+                    Err(error) => return Ok(Err(format!("{error}"))),
+                }
+            }
+            ids = Some(parsed);
+        }
+        if let Some(filter) = self.filter {
+            let found = filter.find(store, environment)?;
+            ids = Some(match ids {
+                None => found,
+                Some(given) => {
+                    let found: std::collections::BTreeSet<_> = found.into_iter().collect();
+                    given.into_iter().filter(|id| found.contains(id)).collect()
+                }
+            });
+        }
+        Ok(Ok(Filter { agents, ids }))
+    }
+}
+
+impl GivenFilter {
+    fn find(
+        self,
+        store: &dyn Store,
+        environment: EnvironmentKey,
+    ) -> Result<Vec<ResourceId>, StoreError> {
+        let GivenFilter { agent, entity, value, statuses } = self;
+        let statuses = Status::ALL
+            .into_iter()
+            .filter(|status| statuses.iter().any(|name| name == status.as_str()))
+            .collect();
+        let filter = ResourceFilter { agent, entity, value, statuses };
+        let mut found = Vec::new();
+        let mut after: Option<String> = None;
+        loop {
+            let page = store.list_resources(environment, &filter, after.as_deref(), PAGE)?;
+            found.extend(page.resources.into_iter().map(|resource| resource.id));
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(found),
+            }
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! One environment in the hands of this process: its lease, its engine, and what it was last told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use orrery_executor::{
+    Desired, Engine, EngineError, HostingError, Keeper, LocalTargets, Notice, Setup,
+    StoredContents, Update, note_interrupted, recovery,
+};
+use orrery_handlers::LocalTarget;
+use orrery_model::{LogLevel, Timestamp, VersionNumber};
+use orrery_scheduler::{Event, Settings};
+use orrery_store::{
+    EnvironmentKey, EnvironmentRecord, Holder, Lease, LeaseRequest, RequestKey, RequestRecord,
+    Store, StoreError, VersionInfo, load_version, uuid_text,
+};
+
+use crate::app::App;
+
+use super::dry_run::DryRun;
+use super::handlers::{Handlers, Place};
+use super::supervisor::micros;
+use super::{Message, ProcessOptions};
+
+/// The kind of request that needs no engine.
+const DRY_RUN: &str = "dry_run";
+/// After something went wrong, or while somebody else has the lease.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(3);
+/// A dry run that another process took so long ago is taken over.
+const LEFT_ALONE_AFTER: Duration = Duration::from_secs(600);
+/// How long handlers may take to end when the environment is halted.
+const HALT_WITHIN: Duration = Duration::from_secs(10);
+
+/// What the supervisor does next for an environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Nothing,
+    /// Something is due then.
+    At(Timestamp),
+    /// There is no such environment any more.
+    Gone,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RunnerError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("the handlers of version {version} cannot be run")]
+    Handlers { version: VersionNumber, source: HostingError },
+}
+
+/// An environment that this process works for.
+struct Work {
+    engine: Engine,
+    lease: Lease,
+    handlers: Handlers,
+    settings: Settings,
+    paused: BTreeSet<String>,
+    /// What was asked for and is under way.
+    requests: Vec<RequestRecord>,
+}
+
+pub(super) struct Runner {
+    app: App,
+    options: Arc<ProcessOptions>,
+    messages: Sender<Message>,
+    key: EnvironmentKey,
+    work: Option<Work>,
+    /// Dry runs that were begun here.
+    dry_runs: BTreeSet<RequestKey>,
+}
+
+impl Runner {
+    pub(super) fn new(
+        app: App,
+        options: Arc<ProcessOptions>,
+        messages: Sender<Message>,
+        key: EnvironmentKey,
+    ) -> Self {
+        Runner { app, options, messages, key, work: None, dry_runs: BTreeSet::new() }
+    }
+
+    pub(super) fn lease(&self) -> Option<Lease> {
+        self.work.as_ref().map(|work| work.lease)
+    }
+
+    pub(super) fn is_at_work(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Does what there is to do. With `look`, the store is read first.
+    pub(super) fn attend(&mut self, look: bool) -> Next {
+        let done = self.try_attend(look);
+        match done {
+            Ok(next) => next,
+            Err(error) => {
+                match &error {
+                    RunnerError::Store(StoreError::Leased { holder }) => {
+                        tracing::debug!(environment = ?self.key, %holder, "somebody else has it");
+                    }
+                    _ => tracing::error!(
+                        environment = ?self.key,
+                        error = &error as &dyn std::error::Error,
+                        "the environment cannot be worked on now"
+                    ),
+                }
+                self.app.metrics().troubles.inc();
+                self.stop();
+                self.later(TRY_AGAIN_AFTER)
+            }
+        }
+    }
+
+    fn later(&self, after: Duration) -> Next {
+        Next::At(Timestamp(self.app.now().0.saturating_add(micros(after))))
+    }
+
+    fn try_attend(&mut self, look: bool) -> Result<Next, RunnerError> {
+        if self.work.as_ref().is_some_and(|work| work.engine.has_failed()) {
+            // What could not be kept is not known to anybody: begin again from what the store knows.
+            tracing::warn!(environment = ?self.key, "results could not be kept; starting over");
+            self.stop();
+            return Ok(self.later(TRY_AGAIN_AFTER));
+        }
+        if look {
+            let store = Arc::clone(self.app.store());
+            match store.records().environment_of(self.key) {
+                Ok(record) if record.deleting => return self.delete(&*store, &record),
+                Ok(record) => self.look(&*store, &record)?,
+                Err(StoreError::NotFound { .. }) => {
+                    self.stop();
+                    return Ok(Next::Gone);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let Some(work) = &mut self.work else { return Ok(Next::Nothing) };
+        work.engine.tick();
+        if work.engine.is_at_rest() {
+            work.finish_requests(&self.app)?;
+        }
+        if work.engine.take_resolved() > 0 {
+            self.unknowns_became_known()?;
+        }
+        let wake_at = self.work.as_ref().and_then(|work| work.engine.wake_at());
+        Ok(wake_at.map_or(Next::Nothing, Next::At))
+    }
+
+    /// Removes an environment that is not wanted any more. What is interrupted goes on at the next look.
+    fn delete(
+        &mut self,
+        store: &dyn Store,
+        record: &EnvironmentRecord,
+    ) -> Result<Next, RunnerError> {
+        self.halt();
+        // First: the store knows of it until nothing is left here.
+        let own = self.options.data.join("environments").join(uuid_text(&record.uuid));
+        match std::fs::remove_dir_all(&own) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(%error, path = %own.display(), "files of an environment stay behind");
+            }
+            _ => {}
+        }
+        while !store.records().erase_contents(self.key, self.app.now())? {}
+        store.records().erase_environment(&record.uuid, self.app.now())?;
+        self.app.nudge();
+        tracing::info!(environment = %record.name, "environment deleted");
+        Ok(Next::Gone)
+    }
+
+    /// Compares what the store says with what the engine was told.
+    fn look(&mut self, store: &dyn Store, record: &EnvironmentRecord) -> Result<(), RunnerError> {
+        if record.halted {
+            self.halt();
+            return Ok(());
+        }
+        let released = released_versions(store, self.key)?;
+        let Some(newest) = released.last() else {
+            return self.begin_dry_runs(store, record, &BTreeSet::new());
+        };
+        let settings = engine_settings(&store.settings(self.key)?, self.options.workers);
+        let paused: BTreeSet<String> = store
+            .agents(self.key)?
+            .into_iter()
+            .filter(|agent| agent.paused)
+            .map(|agent| agent.name)
+            .collect();
+        let pausing = paused.clone();
+        match &mut self.work {
+            None => self.load(store, record, newest, settings, paused)?,
+            Some(work) => {
+                // First: what a version brings for an agent that was paused before must wait.
+                work.set(settings, paused);
+                self.follow(store, record, &released)?;
+            }
+        }
+        let Some(work) = &mut self.work else { return Ok(()) };
+        work.take_requests(&self.app, self.key)?;
+        self.begin_dry_runs(store, record, &pausing)
+    }
+
+    /// Starts what was asked for and leaves nothing behind: each on a thread of its own, beside the engine.
+    fn begin_dry_runs(
+        &mut self,
+        store: &dyn Store,
+        record: &EnvironmentRecord,
+        paused: &BTreeSet<String>,
+    ) -> Result<(), RunnerError> {
+        let open = store.records().open_requests(self.key)?;
+        let asked: Vec<RequestRecord> =
+            open.into_iter().filter(|request| request.kind == DRY_RUN).collect();
+        self.dry_runs.retain(|known| asked.iter().any(|request| request.key == *known));
+        for request in asked {
+            let now = self.app.now();
+            let first = store.records().take_request(request.key, now)?;
+            // Without a lease, another process may have taken it, and may be gone.
+            let left = request.taken.is_some_and(|at| now.since(at) > LEFT_ALONE_AFTER);
+            let mine = self.work.is_some() || self.options.lease.is_none() || first || left;
+            if !mine || !self.dry_runs.insert(request.key) {
+                continue;
+            }
+            let run = DryRun {
+                app: self.app.clone(),
+                options: Arc::clone(&self.options),
+                environment: record.clone(),
+                request,
+                paused: paused.clone(),
+            };
+            let thread = std::thread::Builder::new().name("dry-run".to_owned());
+            thread.spawn(move || run.run()).map_err(EngineError::Thread)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the environment over and starts its engine.
+    fn load(
+        &mut self,
+        store: &dyn Store,
+        record: &EnvironmentRecord,
+        newest: &VersionInfo,
+        settings: Settings,
+        paused: BTreeSet<String>,
+    ) -> Result<(), RunnerError> {
+        let now = self.app.now();
+        let holder = Holder::this_process("orrery server", now);
+        let expires =
+            self.options.lease.map(|lease| Timestamp(now.0.saturating_add(micros(lease))));
+        let lease = store.acquire_lease(self.key, &LeaseRequest { holder, now, expires })?;
+        let started = self.start(store, record, newest, settings, paused, lease);
+        if started.is_err()
+            && let Err(error) = store.release_lease(&lease)
+        {
+            tracing::warn!(%error, "a lease could not be given back; it runs out by itself");
+        }
+        started
+    }
+
+    fn start(
+        &mut self,
+        store: &dyn Store,
+        record: &EnvironmentRecord,
+        newest: &VersionInfo,
+        settings: Settings,
+        paused: BTreeSet<String>,
+        lease: Lease,
+    ) -> Result<(), RunnerError> {
+        let began = Instant::now();
+        note_interrupted(store, &lease, self.app.now())?;
+        let desired = read_desired(store, self.key, newest.number)?;
+        let count = desired.resources.len();
+        let handlers = self.handlers(record, newest, &desired.resources, lease)?;
+        let start = recovery(store, self.key, desired)?;
+        let (messages, app, key) = (self.messages.clone(), self.app.clone(), self.key);
+        let listener = move |notice| match notice {
+            // A supervisor that is gone wants to know nothing.
+            Notice::Attention => drop(messages.send(Message::Attention(key))),
+            Notice::Written => app.nudge(),
+        };
+        let setup = Setup {
+            registry: handlers.registry(),
+            targets: Arc::new(LocalTargets::new(LocalTarget::default())),
+            contents: Arc::new(StoredContents(Arc::clone(self.app.store()))),
+            settings: settings.clone(),
+            workers: self.options.workers,
+            log_level: LogLevel::Debug,
+            keeper: Some(Keeper { store: Arc::clone(self.app.store()), lease }),
+            listener: Some(Arc::new(listener)),
+        };
+        let engine = Engine::start(setup, start, Vec::new())?;
+        tracing::info!(
+            environment = %record.name,
+            version = newest.number.0,
+            resources = count,
+            took_ms = began.elapsed().as_millis(),
+            "environment taken over"
+        );
+        self.app.metrics().environments.inc();
+        self.work = Some(Work { engine, lease, handlers, settings, paused, requests: Vec::new() });
+        Ok(())
+    }
+
+    /// Takes newer versions in.
+    fn follow(
+        &mut self,
+        store: &dyn Store,
+        record: &EnvironmentRecord,
+        released: &[VersionInfo],
+    ) -> Result<(), RunnerError> {
+        let Some(work) = &mut self.work else { return Ok(()) };
+        let current = work.engine.version();
+        let newer: Vec<&VersionInfo> =
+            released.iter().filter(|version| version.number > current).collect();
+        let Some(newest) = newer.last() else { return Ok(()) };
+        let steps: Vec<VersionNumber> = newer.iter().map(|version| version.number).collect();
+        let update = match Update::read(store, self.key, current, &steps) {
+            Ok(update) => update,
+            Err(StoreError::NoVersion(_)) => {
+                // The version it knows was cleaned away: everything is read anew.
+                let (settings, paused) = (work.settings.clone(), work.paused.clone());
+                self.stop();
+                return self.load(store, record, newest, settings, paused);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if !work.handlers.are_for(newest) {
+            let lease = work.lease;
+            let wanted: Vec<_> = update.wanted().cloned().collect();
+            let handlers = self.handlers(record, newest, &wanted, lease)?;
+            let Some(work) = &mut self.work else { return Ok(()) };
+            work.engine.exchange_handlers(handlers.registry());
+            // What runs goes on with the former ones, and is waited for.
+            let former = std::mem::replace(&mut work.handlers, handlers);
+            former.close_when_idle();
+        }
+        let Some(work) = &mut self.work else { return Ok(()) };
+        let changes = update.len();
+        work.engine.update(update);
+        self.app.metrics().versions.inc_by(steps.len() as u64);
+        tracing::info!(environment = %record.name, version = newest.number.0, changes, "version taken in");
+        Ok(())
+    }
+
+    fn handlers(
+        &self,
+        record: &EnvironmentRecord,
+        version: &VersionInfo,
+        resources: &[orrery_model::Resource],
+        lease: Lease,
+    ) -> Result<Handlers, RunnerError> {
+        let place = Place {
+            app: &self.app,
+            options: &self.options,
+            environment: record,
+            lease: Some(lease),
+        };
+        Handlers::of(&place, version, resources)
+            .map_err(|source| RunnerError::Handlers { version: version.number, source })
+    }
+
+    /// Unknowns of the released version became known: a compile may know more now.
+    fn unknowns_became_known(&self) -> Result<(), RunnerError> {
+        self.app.nudge();
+        Ok(())
+    }
+
+    /// Stops what runs and gives the environment back.
+    fn halt(&mut self) {
+        if let Some(work) = &self.work {
+            work.engine.tell(Event::Halt);
+            let until = Instant::now() + HALT_WITHIN;
+            while work.engine.is_running() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        self.stop();
+    }
+
+    /// Gives the environment back, also when this process may not act for it any more: what is known is kept.
+    pub(super) fn stop(&mut self) {
+        let Some(Work { engine, lease, handlers, .. }) = self.work.take() else { return };
+        self.app.metrics().environments.dec();
+        engine.tell(Event::Halt);
+        if let Err(error) = engine.finish() {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the last results are not kept"
+            );
+        }
+        handlers.close();
+        if let Err(error) = self.app.store().release_lease(&lease) {
+            tracing::debug!(%error, "the lease is not given back; it runs out by itself");
+        }
+    }
+}
+
+impl Work {
+    /// Tells the engine what people have set since.
+    fn set(&mut self, settings: Settings, paused: BTreeSet<String>) {
+        if settings != self.settings {
+            self.engine.tell(Event::SettingsChanged(Box::new(settings.clone())));
+            self.settings = settings;
+        }
+        let names =
+            |of: Vec<&String>| Some(of.into_iter().map(|name| name.as_str().into()).collect());
+        let newly: Vec<&String> = paused.difference(&self.paused).collect();
+        if !newly.is_empty() {
+            self.engine.tell(Event::Pause(names(newly)));
+        }
+        let no_longer: Vec<&String> = self.paused.difference(&paused).collect();
+        if !no_longer.is_empty() {
+            self.engine.tell(Event::Unpause(names(no_longer)));
+        }
+        self.paused = paused;
+    }
+
+    /// Takes in what was asked for since.
+    fn take_requests(&mut self, app: &App, key: EnvironmentKey) -> Result<(), RunnerError> {
+        let store = Arc::clone(app.store());
+        for request in store.records().open_requests(key)? {
+            let known = self.requests.iter().any(|known| known.key == request.key);
+            if known || request.kind == DRY_RUN {
+                continue;
+            }
+            store.records().take_request(request.key, app.now())?;
+            match super::requests::event(&*store, key, &request)? {
+                Ok(event) => {
+                    self.engine.tell(event);
+                    self.requests.push(request);
+                }
+                Err(refusal) => {
+                    let outcome = serde_json::json!({"error": refusal});
+                    store.records().finish_request(&request, &outcome, app.now())?;
+                    app.nudge();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All is done that can be: what was asked for is.
+    fn finish_requests(&mut self, app: &App) -> Result<(), RunnerError> {
+        while let Some(request) = self.requests.pop() {
+            let outcome = serde_json::json!({"done": true});
+            app.store().records().finish_request(&request, &outcome, app.now())?;
+            app.nudge();
+        }
+        Ok(())
+    }
+}
+
+fn released_versions(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+) -> Result<Vec<VersionInfo>, StoreError> {
+    let mut versions = store.versions(environment)?;
+    versions.retain(|version| version.released);
+    Ok(versions)
+}
+
+/// Reads a whole version.
+pub(super) fn read_desired(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    number: VersionNumber,
+) -> Result<Desired, StoreError> {
+    let loaded = load_version(store, environment, number)?;
+    let mut keys = Vec::with_capacity(loaded.resources.len());
+    store.read_version(environment, number, &mut |row| keys.push(row.key))?;
+    Ok(Desired { version: number, resources: loaded.resources, keys })
+}
+
+/// What the scheduler has to know of an environment's settings.
+fn engine_settings(settings: &BTreeMap<String, serde_json::Value>, workers: usize) -> Settings {
+    let default = Settings::default();
+    let interval = |name: &str, default: orrery_scheduler::Interval| {
+        let value = settings.get(name);
+        let text =
+            value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+        // Values were checked when they were set.
+        text.and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    Settings {
+        deploy_interval: interval(
+            "autostart_agent_deploy_interval",
+            default.deploy_interval.clone(),
+        ),
+        repair_interval: interval(
+            "autostart_agent_repair_interval",
+            default.repair_interval.clone(),
+        ),
+        running_max: u32::try_from(workers).ok(),
+        ..default
+    }
+}

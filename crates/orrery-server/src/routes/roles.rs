@@ -1,0 +1,175 @@
+//! Roles: what they allow, and who has which, where.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use orrery_api::{NewRoleAssignment, Page, Problem, Role, RoleAssignment};
+use orrery_store::{RoleRecord, RoleScope, StoreError};
+use uuid::Uuid;
+
+use crate::access::Right;
+use crate::app::App;
+use crate::auth::{granted, role_right};
+use crate::extract::{Body, Path};
+use crate::problem::ServerError;
+
+type Listed = Result<Json<Page<RoleAssignment>>, ServerError>;
+
+/// What each role allows.
+#[utoipa::path(get, path = "/api/v1/roles", tag = "roles",
+    responses((status = 200, body = Page<Role>), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn definitions() -> Json<Page<Role>> {
+    let described = |right: Right| match right {
+        Right::View => "Look at everything but secrets.",
+        Right::Operate => "Also deploy, repair, plan, pause and halt.",
+        Right::Develop => "Also change what is wanted: versions, compiles, parameters, secrets.",
+        Right::Administer => "Also make and delete environments, and give roles.",
+    };
+    let shown = |right: Right| Role {
+        name: right.role().to_owned(),
+        right: right.name().to_owned(),
+        description: described(right).to_owned(),
+    };
+    Json(Page { items: Right::ALL.into_iter().map(shown).collect(), next: None })
+}
+
+fn shown(record: RoleRecord) -> RoleAssignment {
+    let RoleRecord { account, account_name, scope, role } = record;
+    let user = Uuid::from_bytes(account);
+    RoleAssignment { user, user_name: account_name, granted: granted(scope.into(), role) }
+}
+
+async fn list(app: App, scope: Option<RoleScope>) -> Listed {
+    let found = app.with_store(move |store| store.records().role_assignments(scope)).await?;
+    Ok(Json(Page { items: found.into_iter().map(shown).collect(), next: None }))
+}
+
+fn check_role(role: &str) -> Result<(), ServerError> {
+    match role_right(role) {
+        Some(_) => Ok(()),
+        None => Err(ServerError::field("role", "must be viewer, operator, developer or admin")),
+    }
+}
+
+async fn assign(
+    app: App,
+    scope: RoleScope,
+    new: NewRoleAssignment,
+) -> Result<(StatusCode, Json<RoleAssignment>), ServerError> {
+    let NewRoleAssignment { user, role } = new;
+    check_role(&role)?;
+    let now = app.now();
+    let made = app
+        .change(move |store| {
+            let records = store.records();
+            match scope {
+                RoleScope::Project(id) => drop(records.project(&id)?),
+                RoleScope::Environment(_) | RoleScope::Everywhere => {}
+            }
+            let Some(account) = records.account_named(&user)? else {
+                return Err(StoreError::NotFound { kind: "user", name: user });
+            };
+            records.assign_role(&account.uuid, scope, &role, now)?;
+            Ok(RoleRecord { account: account.uuid, account_name: account.name, scope, role })
+        })
+        .await?;
+    Ok((StatusCode::CREATED, Json(shown(made))))
+}
+
+async fn revoke(
+    app: App,
+    scope: RoleScope,
+    user: Uuid,
+    role: String,
+) -> Result<StatusCode, ServerError> {
+    let now = app.now();
+    app.change(move |store| store.records().revoke_role(user.as_bytes(), scope, &role, now))
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// All roles that anybody has anywhere.
+#[utoipa::path(get, path = "/api/v1/role-assignments", tag = "roles",
+    responses((status = 200, body = Page<RoleAssignment>), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list_everywhere(State(app): State<App>) -> Listed {
+    list(app, None).await
+}
+
+/// Gives a role everywhere.
+#[utoipa::path(post, path = "/api/v1/role-assignments", tag = "roles", request_body = NewRoleAssignment,
+    responses((status = 201, body = RoleAssignment), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn assign_everywhere(
+    State(app): State<App>,
+    Body(new): Body<NewRoleAssignment>,
+) -> Result<(StatusCode, Json<RoleAssignment>), ServerError> {
+    assign(app, RoleScope::Everywhere, new).await
+}
+
+/// Takes away a role that counts everywhere.
+#[utoipa::path(delete, path = "/api/v1/role-assignments/{user}/{role}", tag = "roles", params(("user" = Uuid, Path), ("role" = String, Path)),
+    responses((status = 204, description = "Taken away"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn revoke_everywhere(
+    State(app): State<App>,
+    Path((user, role)): Path<(Uuid, String)>,
+) -> Result<StatusCode, ServerError> {
+    revoke(app, RoleScope::Everywhere, user, role).await
+}
+
+/// Roles that count in a project.
+#[utoipa::path(get, path = "/api/v1/projects/{project}/role-assignments", tag = "roles", params(("project" = Uuid, Path)),
+    responses((status = 200, body = Page<RoleAssignment>), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list_in_project(State(app): State<App>, Path(project): Path<Uuid>) -> Listed {
+    list(app, Some(RoleScope::Project(project.into_bytes()))).await
+}
+
+/// Gives a role in a project and all its environments.
+#[utoipa::path(post, path = "/api/v1/projects/{project}/role-assignments", tag = "roles", params(("project" = Uuid, Path)), request_body = NewRoleAssignment,
+    responses((status = 201, body = RoleAssignment), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn assign_in_project(
+    State(app): State<App>,
+    Path(project): Path<Uuid>,
+    Body(new): Body<NewRoleAssignment>,
+) -> Result<(StatusCode, Json<RoleAssignment>), ServerError> {
+    assign(app, RoleScope::Project(project.into_bytes()), new).await
+}
+
+/// Takes a role away in a project.
+#[utoipa::path(delete, path = "/api/v1/projects/{project}/role-assignments/{user}/{role}", tag = "roles", params(("project" = Uuid, Path), ("user" = Uuid, Path), ("role" = String, Path)),
+    responses((status = 204, description = "Taken away"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn revoke_in_project(
+    State(app): State<App>,
+    Path((project, user, role)): Path<(Uuid, Uuid, String)>,
+) -> Result<StatusCode, ServerError> {
+    revoke(app, RoleScope::Project(project.into_bytes()), user, role).await
+}
+
+/// Roles that count in an environment.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/role-assignments", tag = "roles", params(("environment" = Uuid, Path)),
+    responses((status = 200, body = Page<RoleAssignment>), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list_in_environment(
+    State(app): State<App>,
+    Path(environment): Path<Uuid>,
+) -> Listed {
+    list(app, Some(RoleScope::Environment(environment.into_bytes()))).await
+}
+
+/// Gives a role in an environment.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/role-assignments", tag = "roles", params(("environment" = Uuid, Path)), request_body = NewRoleAssignment,
+    responses((status = 201, body = RoleAssignment), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn assign_in_environment(
+    State(app): State<App>,
+    Path(environment): Path<Uuid>,
+    Body(new): Body<NewRoleAssignment>,
+) -> Result<(StatusCode, Json<RoleAssignment>), ServerError> {
+    assign(app, RoleScope::Environment(environment.into_bytes()), new).await
+}
+
+/// Takes a role away in an environment.
+#[utoipa::path(delete, path = "/api/v1/environments/{environment}/role-assignments/{user}/{role}", tag = "roles", params(("environment" = Uuid, Path), ("user" = Uuid, Path), ("role" = String, Path)),
+    responses((status = 204, description = "Taken away"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn revoke_in_environment(
+    State(app): State<App>,
+    Path((environment, user, role)): Path<(Uuid, Uuid, String)>,
+) -> Result<StatusCode, ServerError> {
+    revoke(app, RoleScope::Environment(environment.into_bytes()), user, role).await
+}

@@ -1,0 +1,141 @@
+//! Logging in and out, and the first account.
+
+use axum::extract::State;
+use axum::http::header::SET_COOKIE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::{Extension, Json};
+use orrery_api::{Login, Me, Problem, Session, Setup, User};
+use orrery_model::{SecretText, Timestamp};
+use orrery_store::{Identity, SessionRecord};
+
+use crate::access::ClientAddress;
+use crate::app::App;
+use crate::auth::{
+    AuditNote, Caller, How, Minted, SESSION_LENGTH, cookie_name, normalized, use_ticket,
+};
+use crate::extract::Body;
+use crate::problem::ServerError;
+
+use super::time;
+use super::users::{check_name, shown as shown_user};
+
+/// Makes the first account, with the ticket from the link that the server printed at its first start.
+#[utoipa::path(post, path = "/api/v1/setup", tag = "accounts", request_body = Setup, security(()),
+    responses((status = 201, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn setup(
+    State(app): State<App>,
+    Body(setup): Body<Setup>,
+) -> Result<(StatusCode, Extension<AuditNote>, Json<User>), ServerError> {
+    check_name(&setup.name)?;
+    let made = use_ticket(&app, &setup.token, setup.name, &setup.password).await?;
+    let note = acted_as(&made.name);
+    Ok((StatusCode::CREATED, note, Json(shown_user(made))))
+}
+
+fn acted_as(name: &str) -> Extension<AuditNote> {
+    let actor = Some(format!("user:{name}"));
+    Extension(AuditNote { actor, ..AuditNote::default() })
+}
+
+fn me(caller: &Caller) -> Me {
+    Me { name: caller.name.clone(), id: caller.account, roles: caller.roles() }
+}
+
+fn known(identity: &Identity, how: How) -> Caller {
+    Caller::known(format!("user:{}", identity.account.name), identity, how)
+}
+
+/// The header that sets, or with an age of 0 takes away, the cookie of a session.
+fn cookie(app: &App, secret: &str, age: u64) -> Result<HeaderMap, ServerError> {
+    let secure = app.settings().auth.secure_cookies;
+    let (name, marked) = (cookie_name(secure), if secure { "; Secure" } else { "" });
+    let text = format!("{name}={secret}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict{marked}");
+    let value = HeaderValue::from_str(&text)
+        .map_err(|error| ServerError::Internal(format!("a cookie: {error}")))?;
+    Ok(HeaderMap::from_iter([(SET_COOKIE, value)]))
+}
+
+/// The answer that opens a session, as a cookie or as text.
+fn opened(
+    app: &App,
+    caller: &Caller,
+    secret: SecretText,
+    expires: Timestamp,
+    as_cookie: bool,
+) -> Result<(HeaderMap, Json<Session>), ServerError> {
+    let headers = if as_cookie {
+        cookie(app, secret.expose(), SESSION_LENGTH.as_secs())?
+    } else {
+        HeaderMap::new()
+    };
+    let token = (!as_cookie).then_some(secret);
+    Ok((headers, Json(Session { token, expires: time(expires), user: me(caller) })))
+}
+
+/// Opens a session. Whether the name or the password is wrong is not told.
+#[utoipa::path(post, path = "/api/v1/login", tag = "accounts", request_body = Login, security(()),
+    responses((status = 200, body = Session), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn login(
+    State(app): State<App>,
+    Extension(ClientAddress(address)): Extension<ClientAddress>,
+    Body(login): Body<Login>,
+) -> Result<(Extension<AuditNote>, HeaderMap, Json<Session>), ServerError> {
+    let Login { name, password, cookie } = login;
+    let wrong = || ServerError::Unauthenticated("the name or the password is wrong");
+    let now = app.now();
+    app.auth().throttle.begin(&name, &address, now)?;
+    let wanted = name.clone();
+    let found = app.with_store(move |store| store.records().identity_named(&wanted)).await?;
+    let usable = found.filter(|found| !found.account.disabled && found.account.issuer.is_none());
+    let kept = usable.as_ref().and_then(|found| found.account.password.clone());
+    let fits = app.auth().passwords.verify(kept, normalized(&password)).await?;
+    let Some(identity) = usable.filter(|_| fits) else { return Err(wrong()) };
+    app.auth().throttle.succeed(&name, &address);
+
+    let Minted { secret, hash } = Minted::session()?;
+    let (account, expires) = (identity.account.uuid, now + SESSION_LENGTH);
+    let session = SessionRecord { account, created: now, expires };
+    app.change(move |store| store.records().create_session(&hash, &session)).await?;
+    let caller = known(&identity, How::Session { hash, expires, cookie });
+    let note = acted_as(&identity.account.name);
+    let (headers, session) = opened(&app, &caller, secret, expires, cookie)?;
+    Ok((note, headers, session))
+}
+
+/// Ends the session that the request is made with.
+#[utoipa::path(post, path = "/api/v1/logout", tag = "accounts",
+    responses((status = 204, description = "The session has ended"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn logout(
+    State(app): State<App>,
+    caller: Caller,
+) -> Result<(StatusCode, HeaderMap), ServerError> {
+    let How::Session { hash, .. } = caller.how else { return Err(no_session()) };
+    app.change(move |store| store.records().end_session(&hash)).await?;
+    Ok((StatusCode::NO_CONTENT, cookie(&app, "", 0)?))
+}
+
+fn no_session() -> ServerError {
+    ServerError::Conflict("only a session of this server can be renewed or ended".to_owned())
+}
+
+/// Puts a new session in the place of the one that the request is made with. It has the roles of now.
+#[utoipa::path(post, path = "/api/v1/renew", tag = "accounts",
+    responses((status = 200, body = Session), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn renew(
+    State(app): State<App>,
+    caller: Caller,
+) -> Result<(HeaderMap, Json<Session>), ServerError> {
+    let How::Session { hash: old, cookie, .. } = caller.how else { return Err(no_session()) };
+    let Minted { secret, hash } = Minted::session()?;
+    let now = app.now();
+    let expires = now + SESSION_LENGTH;
+    app.change(move |store| store.records().renew_session(&old, &hash, expires, now)).await?;
+    opened(&app, &caller, secret, expires, cookie)
+}
+
+/// Who the caller is.
+#[utoipa::path(get, path = "/api/v1/me", tag = "accounts",
+    responses((status = 200, body = Me), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn who(caller: Caller) -> Json<Me> {
+    Json(me(&caller))
+}

@@ -1,0 +1,187 @@
+//! Tokens for programs.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use orrery_api::{MadeToken, NewToken, Page, Problem, Token};
+use orrery_model::{Duration, Timestamp};
+use orrery_store::{RoleScope, TokenRecord};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::access::{ROUTES, Right, group_of};
+use crate::app::App;
+use crate::auth::{Caller, Minted, TokenGrants, granted, role_right, scope_of};
+use crate::extract::{Body, Path, Query};
+use crate::problem::ServerError;
+
+use super::time;
+use super::users::page_size;
+
+const DAYS_DEFAULT: u32 = 90;
+const DAYS_MAX: u32 = 3650;
+const VERBS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+
+fn shown(record: TokenRecord) -> Result<Token, ServerError> {
+    let TokenRecord { uuid, name, account, scope, grants, created, expires, revoked, last_used } =
+        record;
+    let grants: TokenGrants = serde_json::from_value(grants)
+        .map_err(|error| ServerError::Internal(format!("the limits of a token: {error}")))?;
+    let place = granted(scope.into(), grants.role);
+    Ok(Token {
+        id: Uuid::from_bytes(uuid),
+        name,
+        user: Uuid::from_bytes(account),
+        role: place.role,
+        project: place.project,
+        environment: place.environment,
+        verbs: grants.verbs,
+        groups: grants.groups,
+        created: time(created),
+        expires: expires.map(time),
+        revoked: revoked.map(time),
+        last_used: last_used.map(time),
+    })
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Listed {
+    /// As an administrator: those of everybody.
+    all: Option<bool>,
+    /// Where the page before ended.
+    after: Option<String>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// The caller's tokens, newest first.
+#[utoipa::path(get, path = "/api/v1/tokens", tag = "tokens", params(Listed),
+    responses((status = 200, body = Page<Token>), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Query(Listed { all, after, limit }): Query<Listed>,
+) -> Result<Json<Page<Token>>, ServerError> {
+    let limit = page_size(limit)?;
+    let whose = match all.unwrap_or(false) {
+        true => {
+            caller.need_everywhere(Right::Administer)?;
+            None
+        }
+        false => Some(caller.need_account()?),
+    };
+    let before = after.as_deref().map(place).transpose()?;
+    let mut found = app
+        .with_store(move |store| {
+            store.records().tokens(whose.as_ref().map(Uuid::as_bytes), before, limit + 1)
+        })
+        .await?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let end = |last: &TokenRecord| format!("{}.{}", last.created.0, Uuid::from_bytes(last.uuid));
+    let next = found.last().filter(|_| more).map(end);
+    let items = found.into_iter().map(shown).collect::<Result<_, _>>()?;
+    Ok(Json(Page { items, next }))
+}
+
+/// Where a page ended.
+fn place(after: &str) -> Result<(Timestamp, [u8; 16]), ServerError> {
+    let parts = after.split_once('.');
+    let read = parts.and_then(|(at, id)| {
+        Some((Timestamp(at.parse().ok()?), id.parse::<Uuid>().ok()?.into_bytes()))
+    });
+    read.ok_or_else(|| ServerError::field("after", "is not where a page of this list ended"))
+}
+
+fn check(new: &NewToken) -> Result<(), ServerError> {
+    if !(1..=255).contains(&new.name.chars().count()) {
+        return Err(ServerError::field("name", "must have 1 to 255 characters"));
+    }
+    if role_right(&new.role).is_none() {
+        return Err(ServerError::field("role", "must be viewer, operator, developer or admin"));
+    }
+    if new.days.is_some_and(|days| days > DAYS_MAX) {
+        return Err(ServerError::field("days", format!("must not be more than {DAYS_MAX}")));
+    }
+    for verb in new.verbs.iter().flatten() {
+        if !VERBS.contains(&verb.as_str()) {
+            return Err(ServerError::field("verbs", "must be methods such as GET and POST"));
+        }
+    }
+    for group in new.groups.iter().flatten() {
+        if !ROUTES.iter().any(|(_, route, _)| group_of(route) == group) {
+            let reason = format!("there are no routes of a group {group:?}");
+            return Err(ServerError::field("groups", reason));
+        }
+    }
+    Ok(())
+}
+
+/// Makes a token for the caller. Its secret is told this one time.
+#[utoipa::path(post, path = "/api/v1/tokens", tag = "tokens", request_body = NewToken,
+    responses((status = 201, body = MadeToken), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    Body(new): Body<NewToken>,
+) -> Result<(StatusCode, Json<MadeToken>), ServerError> {
+    caller.need_person()?;
+    let account = caller.need_account()?;
+    check(&new)?;
+    let scope = scope_of(new.project, new.environment)?;
+    let NewToken { name, role, verbs, groups, days, .. } = new;
+    let grants = TokenGrants { role, verbs, groups };
+    let grants = serde_json::to_value(grants)
+        .map_err(|error| ServerError::Internal(format!("the limits of a token: {error}")))?;
+    let now = app.now();
+    let days = days.unwrap_or(DAYS_DEFAULT);
+    let expires = (days > 0).then(|| now + Duration::from_secs(u64::from(days) * 86_400));
+    let token = TokenRecord {
+        uuid: Uuid::new_v4().into_bytes(),
+        name,
+        account: account.into_bytes(),
+        scope,
+        grants,
+        created: now,
+        expires,
+        revoked: None,
+        last_used: None,
+    };
+    let Minted { secret, hash } = Minted::token()?;
+    let kept = token.clone();
+    app.change(move |store| {
+        match scope {
+            RoleScope::Everywhere => {}
+            RoleScope::Project(id) => drop(store.records().project(&id)?),
+            RoleScope::Environment(id) => drop(store.records().environment(&id)?),
+        }
+        store.records().create_token(&hash, &kept)
+    })
+    .await?;
+    Ok((StatusCode::CREATED, Json(MadeToken { secret, token: shown(token)? })))
+}
+
+/// Revokes a token: one's own, or anybody's as an administrator. It is refused from the next request on.
+#[utoipa::path(delete, path = "/api/v1/tokens/{token}", tag = "tokens", params(("token" = Uuid, Path)),
+    responses((status = 204, description = "Revoked"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn revoke(
+    State(app): State<App>,
+    caller: Caller,
+    Path(token): Path<Uuid>,
+) -> Result<StatusCode, ServerError> {
+    let may_all = caller.may_everywhere(Right::Administer);
+    let account = caller.account.map(Uuid::into_bytes);
+    let now = app.now();
+    let unknown = || ServerError::NotFound { kind: "token", name: token.to_string() };
+    let found = app.with_store(move |store| store.records().token(token.as_bytes())).await;
+    let found = found.map_err(|_| unknown())?;
+    if !may_all && account != Some(found.account) {
+        return Err(unknown());
+    }
+    app.change(move |store| store.records().revoke_token(token.as_bytes(), now)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,188 @@
+//! Users.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use orrery_api::{NewUser, Page, PasswordChange, Problem, User, UserUpdate};
+use orrery_store::{AccountRecord, NewAccount};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::access::{ClientAddress, Right};
+use crate::app::App;
+use crate::auth::{Caller, How, check_password, normalized};
+use crate::extract::{Body, IfMatch, Path, Query, etag};
+use crate::problem::ServerError;
+
+use super::time;
+
+const PAGE_MAX: usize = 1000;
+
+pub(super) fn shown(record: AccountRecord) -> User {
+    let AccountRecord { uuid, name, issuer, admin, disabled, created, .. } = record;
+    User { id: Uuid::from_bytes(uuid), name, admin, disabled, issuer, created: time(created) }
+}
+
+pub(super) fn check_name(name: &str) -> Result<(), ServerError> {
+    let length = name.chars().count();
+    if !(1..=255).contains(&length) {
+        return Err(ServerError::field("name", "must have 1 to 255 characters"));
+    }
+    if name.trim() != name || name.chars().any(|c| c.is_control() || c == '/' || c == ':') {
+        let reason =
+            "must not begin or end with a space, nor have control characters, / or : in it";
+        return Err(ServerError::field("name", reason));
+    }
+    Ok(())
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Listed {
+    /// Where the page before ended.
+    after: Option<String>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// Users by name.
+#[utoipa::path(get, path = "/api/v1/users", tag = "accounts", params(Listed),
+    responses((status = 200, body = Page<User>), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list(
+    State(app): State<App>,
+    Query(Listed { after, limit }): Query<Listed>,
+) -> Result<Json<Page<User>>, ServerError> {
+    let limit = page_size(limit)?;
+    let after = after.unwrap_or_default();
+    let found = app.with_store(move |store| store.records().accounts(&after, limit + 1)).await?;
+    let mut items: Vec<User> = found.into_iter().map(shown).collect();
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|user| user.name.clone());
+    Ok(Json(Page { items, next }))
+}
+
+/// How many items a page has.
+pub(super) fn page_size(wanted: Option<usize>) -> Result<usize, ServerError> {
+    match wanted.unwrap_or(100) {
+        size @ 1..=PAGE_MAX => Ok(size),
+        _ => Err(ServerError::field("limit", format!("must be 1 to {PAGE_MAX}"))),
+    }
+}
+
+/// Makes a user.
+#[utoipa::path(post, path = "/api/v1/users", tag = "accounts", request_body = NewUser,
+    responses((status = 201, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn create(
+    State(app): State<App>,
+    Body(new): Body<NewUser>,
+) -> Result<(StatusCode, HeaderMap, Json<User>), ServerError> {
+    let NewUser { name, password, issuer, admin } = new;
+    check_name(&name)?;
+    let password = match (&password, &issuer) {
+        (Some(password), None) => {
+            let password = normalized(password);
+            check_password("password", &password)?;
+            Some(app.auth().passwords.hash(password).await?)
+        }
+        (None, Some(_)) => None,
+        _ => {
+            let reason = "give a password, or the issuer that vouches for the user";
+            return Err(ServerError::field("password", reason));
+        }
+    };
+    let now = app.now();
+    let made = app
+        .change(move |store| {
+            let (password, issuer) = (password.as_deref(), issuer.as_deref());
+            let uuid = Uuid::new_v4().into_bytes();
+            let new = NewAccount { uuid, name: &name, password, issuer, admin };
+            store.records().create_account(&new, now)
+        })
+        .await?;
+    Ok((StatusCode::CREATED, etag(made.revision), Json(shown(made))))
+}
+
+/// One user.
+#[utoipa::path(get, path = "/api/v1/users/{user}", tag = "accounts", params(("user" = Uuid, Path)),
+    responses((status = 200, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn get(
+    State(app): State<App>,
+    Path(user): Path<Uuid>,
+) -> Result<(HeaderMap, Json<User>), ServerError> {
+    let found = app.with_store(move |store| store.records().account(user.as_bytes())).await?;
+    Ok((etag(found.revision), Json(shown(found))))
+}
+
+/// Changes a user. One who is disabled is logged out at once.
+#[utoipa::path(patch, path = "/api/v1/users/{user}", tag = "accounts", params(("user" = Uuid, Path)), request_body = UserUpdate,
+    responses((status = 200, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn update(
+    State(app): State<App>,
+    Path(user): Path<Uuid>,
+    IfMatch(expected): IfMatch,
+    Body(UserUpdate { admin, disabled }): Body<UserUpdate>,
+) -> Result<(HeaderMap, Json<User>), ServerError> {
+    let now = app.now();
+    let changed = app
+        .change(move |store| {
+            store.records().update_account(user.as_bytes(), expected, admin, disabled, now)
+        })
+        .await?;
+    Ok((etag(changed.revision), Json(shown(changed))))
+}
+
+/// Deletes a user, with their roles, sessions and tokens.
+#[utoipa::path(delete, path = "/api/v1/users/{user}", tag = "accounts", params(("user" = Uuid, Path)),
+    responses((status = 204, description = "Deleted"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn delete(
+    State(app): State<App>,
+    Path(user): Path<Uuid>,
+) -> Result<StatusCode, ServerError> {
+    let now = app.now();
+    app.change(move |store| store.records().delete_account(user.as_bytes(), now)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Sets another password: one's own with the current one, or somebody else's as an administrator. All other sessions of the user end.
+#[utoipa::path(put, path = "/api/v1/users/{user}/password", tag = "accounts", params(("user" = Uuid, Path)), request_body = PasswordChange,
+    responses((status = 204, description = "Changed"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn set_password(
+    State(app): State<App>,
+    caller: Caller,
+    axum::Extension(ClientAddress(address)): axum::Extension<ClientAddress>,
+    Path(user): Path<Uuid>,
+    Body(change): Body<PasswordChange>,
+) -> Result<StatusCode, ServerError> {
+    caller.need_person()?;
+    let own = caller.account == Some(user);
+    if !own {
+        caller.need_everywhere(Right::Administer)?;
+    }
+    let password = normalized(&change.password);
+    check_password("password", &password)?;
+    if own {
+        let found = app.with_store(move |store| store.records().account(user.as_bytes())).await?;
+        let current = change.current.as_ref().map(normalized).unwrap_or_default();
+        let now = app.now();
+        app.auth().throttle.begin(&found.name, &address, now)?;
+        if !app.auth().passwords.verify(found.password, current).await? {
+            return Err(ServerError::field("current", "is not the current password"));
+        }
+        app.auth().throttle.succeed(&found.name, &address);
+    }
+    let kept = app.auth().passwords.hash(password).await?;
+    let keep = match caller.how {
+        How::Session { hash, .. } if own => Some(hash),
+        _ => None,
+    };
+    let now = app.now();
+    app.change(move |store| {
+        store.records().set_password(user.as_bytes(), &kept, keep.as_ref(), now)
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,113 @@
+//! Logs and traces of a server: structured lines on standard error, and spans for a collector if there is one.
+
+use std::time::Duration;
+
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use opentelemetry_otlp::{Protocol, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One object a line, for programs.
+    Json,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    #[error("the log filter {filter:?} is not understood: {reason}")]
+    Filter { filter: String, reason: String },
+    #[error("traces cannot be sent to {endpoint}")]
+    Traces { endpoint: String, source: opentelemetry_otlp::ExporterBuildError },
+    #[error("logging was set up twice")]
+    Twice,
+}
+
+/// What was begun; spans that wait are sent when it is dropped.
+#[derive(Debug)]
+pub struct Telemetry {
+    provider: Option<SdkTracerProvider>,
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        if let Some(provider) = self.provider.take()
+            && let Err(error) = provider.shutdown()
+        {
+            eprintln!("orrery: the last traces were not sent: {error}");
+        }
+    }
+}
+
+/// Sets up logs, and traces if `collector` names where they go: an address that takes OTLP over HTTP.
+///
+/// # Errors
+/// If the filter or the address is not usable.
+pub fn start(
+    filter: &str,
+    format: LogFormat,
+    colour: bool,
+    collector: Option<&str>,
+) -> Result<Telemetry, TelemetryError> {
+    let parsed = EnvFilter::try_new(filter).map_err(|error| TelemetryError::Filter {
+        filter: filter.to_owned(),
+        reason: error.to_string(),
+    })?;
+    let provider = collector.map(provider).transpose()?;
+    let traces = provider
+        .as_ref()
+        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("orrery")));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(colour);
+    let lines = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().boxed(),
+    };
+    let set = tracing_subscriber::registry().with(parsed).with(traces).with(lines).try_init();
+    set.map_err(|_| TelemetryError::Twice)?;
+    Ok(Telemetry { provider })
+}
+
+fn provider(endpoint: &str) -> Result<SdkTracerProvider, TelemetryError> {
+    let exporter = opentelemetry_otlp::SpanExporter::builder()
+        .with_http()
+        .with_http_client(Client::default())
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(endpoint)
+        .with_timeout(Duration::from_secs(5))
+        .build()
+        .map_err(|source| TelemetryError::Traces { endpoint: endpoint.to_owned(), source })?;
+    let resource = Resource::builder().with_service_name("orrery").build();
+    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
+}
+
+/// The HTTP client that the program has anyway. Spans are sent from a thread of their own, which may block.
+#[derive(Debug)]
+struct Client(ureq::Agent);
+
+impl Default for Client {
+    fn default() -> Self {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_secs(5)))
+            .http_status_as_error(false)
+            .build();
+        Client(config.into())
+    }
+}
+
+#[async_trait::async_trait]
+impl HttpClient for Client {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (parts, body) = request.into_parts();
+        let answer = self.0.run(Request::from_parts(parts, body.to_vec()))?;
+        let (parts, mut body) = answer.into_parts();
+        Ok(Response::from_parts(parts, body.read_to_vec()?.into()))
+    }
+}

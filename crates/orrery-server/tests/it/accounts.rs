@@ -1,0 +1,241 @@
+//! Accounts: the first one, logging in, roles, tokens.
+
+use std::sync::Arc;
+
+use orrery_server::{AppSettings, FirstStart, first_start};
+use orrery_store::SqliteStore;
+use serde_json::{Value, json};
+
+use crate::support::{ADMIN_PASSWORD, Client, Served, blocking};
+
+const PASSWORD: &str = "Staple-battery-2";
+
+/// Makes a user and logs in.
+fn user(served: &Served, name: &str) -> (Client, String) {
+    let new = json!({"name": name, "password": PASSWORD});
+    let made = served.admin.post("/api/v1/users", &new).good();
+    (served.login(name, PASSWORD), made["id"].as_str().unwrap().to_owned())
+}
+
+fn project(served: &Served, name: &str) -> String {
+    let made = served.admin.post("/api/v1/projects", &json!({"name": name})).good();
+    made["id"].as_str().unwrap().to_owned()
+}
+
+fn give(served: &Served, place: &str, user: &str, role: &str) {
+    let path = format!("/api/v1{place}/role-assignments");
+    served.admin.post(&path, &json!({"user": user, "role": role})).good();
+}
+
+fn names(page: &Value) -> Vec<&str> {
+    page["items"].as_array().unwrap().iter().map(|item| item["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_set_up_link_works_once() {
+    let store = Arc::new(SqliteStore::in_memory().unwrap());
+    let served = Served::without_accounts(store, AppSettings::default());
+    let start = || blocking(first_start(&served.app, None)).unwrap();
+    let FirstStart::Ticket(old) = start() else { panic!() };
+    let FirstStart::Ticket(ticket) = start() else { panic!() };
+    let nobody = served.nobody();
+    let set_up = |token: &str, password: &str| {
+        let setup = json!({"token": token, "name": "ada", "password": password});
+        nobody.post("/api/v1/setup", &setup)
+    };
+    assert_eq!(set_up(old.expose(), PASSWORD).status, 401, "a newer start replaced it");
+    assert_eq!(set_up("oru_wrong", PASSWORD).status, 401);
+    assert_eq!(set_up(ticket.expose(), "weak").status, 422, "and it is not used up by that");
+    let made = set_up(ticket.expose(), PASSWORD).good();
+    assert_eq!((&made["name"], &made["admin"]), (&json!("ada"), &json!(true)));
+    assert_eq!(set_up(ticket.expose(), PASSWORD).status, 401);
+    assert!(matches!(start(), FirstStart::HasAccounts));
+    let ada = served.login("ada", PASSWORD);
+    assert_eq!(ada.get("/api/v1/me").good()["name"], "user:ada");
+}
+
+#[test]
+fn wrong_names_and_wrong_passwords_look_the_same() {
+    let served = Served::start();
+    let login = |name: &str| {
+        let login = json!({"name": name, "password": "Wrong-password-1"});
+        served.nobody().post("/api/v1/login", &login)
+    };
+    let (known, unknown) = (login("admin"), login("nobody"));
+    assert_eq!(known.status, 401);
+    assert_eq!((known.status, known.text), (unknown.status, unknown.text));
+}
+
+#[test]
+fn guessing_is_slowed_down() {
+    let served = Served::start();
+    let login = |password: &str| {
+        let login = json!({"name": "admin", "password": password});
+        served.nobody().post("/api/v1/login", &login).status
+    };
+    let tries: Vec<u16> = (0..8).map(|_| login("Wrong-password-1")).collect();
+    assert_eq!(tries[..5], [401; 5]);
+    assert_eq!(tries.last(), Some(&429));
+    assert_eq!(login(ADMIN_PASSWORD), 429, "even the right one has to wait");
+}
+
+#[test]
+fn sessions_are_renewed_and_ended() {
+    let served = Served::start();
+    let (ada, _) = user(&served, "ada");
+    assert_eq!(ada.get("/api/v1/me").good()["roles"], json!([]));
+    give(&served, "", "ada", "viewer");
+    let renewed = ada.post("/api/v1/renew", &Value::Null).good();
+    assert_eq!(renewed["user"]["roles"], json!([{"role": "viewer"}]));
+    assert_eq!(ada.get("/api/v1/me").status, 401, "the old one is replaced");
+    let ada = served.with_token(renewed["token"].as_str().unwrap());
+    assert_eq!(ada.post("/api/v1/logout", &Value::Null).status, 204);
+    assert_eq!(ada.get("/api/v1/me").status, 401);
+}
+
+#[test]
+fn browsers_get_a_cookie_that_other_sites_cannot_use() {
+    let served = Served::start();
+    let login = json!({"name": "admin", "password": ADMIN_PASSWORD, "cookie": true});
+    let answer = served.nobody().post("/api/v1/login", &login);
+    assert_eq!(answer.body.get("token"), None);
+    let set = answer.headers["set-cookie"].to_str().unwrap();
+    for part in ["orrery=ors_", "; HttpOnly", "; SameSite=Strict", "; Path=/"] {
+        assert!(set.contains(part), "{set}");
+    }
+    let cookie = set.split(';').next().unwrap();
+    let call = |method: &str, more: &[(&str, &str)]| {
+        let headers = [&[("cookie", cookie)], more].concat();
+        let path = if method == "GET" { "/api/v1/me" } else { "/api/v1/projects" };
+        let new = json!({"name": format!("p{}", more.len())});
+        served.nobody().send(method, path, &headers, (method != "GET").then_some(&new)).status
+    };
+    assert_eq!(call("GET", &[]), 200);
+    assert_eq!(call("POST", &[]), 403);
+    assert_eq!(call("POST", &[("sec-fetch-site", "cross-site")]), 403);
+    assert_eq!(call("POST", &[("sec-fetch-site", "same-origin")]), 201);
+    assert_eq!(call("POST", &[("x-orrery-client", "console"), ("x-more", "1")]), 201);
+}
+
+#[test]
+fn roles_count_where_they_are_given_and_end_at_once() {
+    let served = Served::start();
+    let (mine, other) = (project(&served, "mine"), project(&served, "other"));
+    let (ada, ada_id) = user(&served, "ada");
+    let rename = |project: &str| {
+        let path = format!("/api/v1/projects/{project}");
+        ada.patch(&path, &json!({"description": "changed"})).status
+    };
+    assert_eq!(ada.get("/api/v1/projects").good()["items"], json!([]));
+    assert_eq!(rename(&mine), 403);
+    give(&served, &format!("/projects/{mine}"), "ada", "developer");
+    assert_eq!(names(&ada.get("/api/v1/projects").good()), ["mine"]);
+    assert_eq!(rename(&mine), 403);
+    give(&served, &format!("/projects/{mine}"), "ada", "admin");
+    assert_eq!(rename(&mine), 200);
+    assert_eq!(rename(&other), 403);
+    // An administrator of a project gives roles in it, and nowhere else.
+    user(&served, "bob");
+    let assign = |place: &str| {
+        let path = format!("/api/v1{place}/role-assignments");
+        ada.post(&path, &json!({"user": "bob", "role": "viewer"})).status
+    };
+    assert_eq!(assign(&format!("/projects/{mine}")), 201);
+    assert_eq!(assign(&format!("/projects/{other}")), 403);
+    assert_eq!(assign(""), 403);
+    let path = format!("/api/v1/projects/{mine}/role-assignments/{ada_id}/admin");
+    assert_eq!(served.admin.delete(&path).status, 204);
+    assert_eq!(rename(&mine), 403, "from the next request on");
+}
+
+#[test]
+fn a_token_can_do_no_more_than_it_says_nor_than_its_owner() {
+    let served = Served::start();
+    let (mine, other) = (project(&served, "mine"), project(&served, "other"));
+    let make = |new: Value| {
+        let made = served.admin.post("/api/v1/tokens", &new).good();
+        (served.with_token(made["secret"].as_str().unwrap()), made["token"]["id"].clone())
+    };
+    let describe = |client: &Client, project: &str| {
+        let path = format!("/api/v1/projects/{project}");
+        client.patch(&path, &json!({"description": "x"})).status
+    };
+    let (ci, id) = make(json!({"name": "ci", "role": "admin", "project": mine}));
+    assert_eq!(describe(&ci, &mine), 200);
+    assert_eq!(describe(&ci, &other), 403);
+    assert_eq!(names(&ci.get("/api/v1/projects").good()), ["mine"]);
+    assert_eq!(ci.get("/api/v1/users").status, 403);
+    let new = json!({"name": "more", "role": "admin"});
+    assert_eq!(ci.post("/api/v1/tokens", &new).status, 403, "a token makes no tokens");
+    assert_eq!(ci.post("/api/v1/renew", &Value::Null).status, 409);
+
+    let (weak, _) = make(json!({"name": "weak", "role": "viewer"}));
+    assert_eq!(weak.get(&format!("/api/v1/projects/{mine}")).status, 200);
+    assert_eq!(describe(&weak, &mine), 403);
+    let (reader, _) = make(json!({"name": "reader", "role": "admin", "verbs": ["GET"]}));
+    assert_eq!(describe(&reader, &mine), 403);
+    let (users, _) = make(json!({"name": "users", "role": "admin", "groups": ["users"]}));
+    assert_eq!(users.get("/api/v1/users").status, 200);
+    assert_eq!(users.get("/api/v1/projects").status, 403);
+
+    let path = format!("/api/v1/tokens/{}", id.as_str().unwrap());
+    assert_eq!(served.admin.delete(&path).status, 204);
+    assert_eq!(describe(&ci, &mine), 401, "revoked at once");
+
+    let listed = served.admin.get("/api/v1/tokens").good();
+    assert_eq!(names(&listed), ["users", "reader", "weak", "ci"]);
+    assert!(!listed.to_string().contains("orr_"), "secrets are told once");
+    // Somebody who may do nothing gets nothing by making a token.
+    let (ada, _) = user(&served, "ada");
+    let made = ada.post("/api/v1/tokens", &json!({"name": "t", "role": "admin"})).good();
+    let hers = served.with_token(made["secret"].as_str().unwrap());
+    assert_eq!(describe(&hers, &mine), 403);
+    assert_eq!(ada.delete(&path).status, 404, "others' tokens are not hers");
+}
+
+#[test]
+fn passwords_are_changed_by_those_who_know_them() {
+    let served = Served::start();
+    let (ada, id) = user(&served, "ada");
+    let elsewhere = served.login("ada", PASSWORD);
+    let path = format!("/api/v1/users/{id}/password");
+    let another = "Another-password-3";
+    assert_eq!(ada.put(&path, &json!({"password": another})).status, 422);
+    let wrong = json!({"password": another, "current": "Not-the-current-1"});
+    assert_eq!(ada.put(&path, &wrong).status, 422);
+    let right = json!({"password": another, "current": PASSWORD});
+    assert_eq!(ada.put(&path, &right).status, 204);
+    assert_eq!(ada.get("/api/v1/me").status, 200, "this session goes on");
+    assert_eq!(elsewhere.get("/api/v1/me").status, 401, "the others end");
+    served.login("ada", another);
+    // An administrator need not know it; nobody else can.
+    let (bob, _) = user(&served, "bob");
+    assert_eq!(bob.put(&path, &json!({"password": PASSWORD})).status, 403);
+    assert_eq!(served.admin.put(&path, &json!({"password": PASSWORD})).status, 204);
+    served.login("ada", PASSWORD);
+}
+
+#[test]
+fn a_disabled_user_is_out_and_the_last_administrator_stays() {
+    let served = Served::start();
+    let (ada, id) = user(&served, "ada");
+    let made = ada.post("/api/v1/tokens", &json!({"name": "t", "role": "viewer"})).good();
+    let token = served.with_token(made["secret"].as_str().unwrap());
+    assert_eq!(token.get("/api/v1/me").status, 200);
+    let path = format!("/api/v1/users/{id}");
+    served.admin.patch(&path, &json!({"disabled": true})).good();
+    assert_eq!(ada.get("/api/v1/me").status, 401);
+    assert_eq!(token.get("/api/v1/me").status, 401);
+    let login = json!({"name": "ada", "password": PASSWORD});
+    assert_eq!(served.nobody().post("/api/v1/login", &login).status, 401);
+
+    let me = served.admin.get("/api/v1/me").good();
+    let own = format!("/api/v1/users/{}", me["id"].as_str().unwrap());
+    for change in [json!({"disabled": true}), json!({"admin": false})] {
+        assert_eq!(served.admin.patch(&own, &change).status, 409);
+    }
+    assert_eq!(served.admin.delete(&own).status, 409);
+    served.admin.patch(&path, &json!({"admin": true, "disabled": false})).good();
+    assert_eq!(served.admin.delete(&own).status, 204);
+    assert_eq!(served.admin.get("/api/v1/me").status, 401);
+}

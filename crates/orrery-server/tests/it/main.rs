@@ -1,0 +1,5 @@
+//! The server through its public interfaces.
+
+mod accounts;
+mod process;
+mod support;

@@ -1,0 +1,318 @@
+//! The process role, told of everything through the store alone.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orrery_model::{Attributes, Resource, ResourceId, Status, Timestamp};
+use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
+use orrery_store::{
+    EnvironmentKey, EnvironmentRecord, NewEnvironment, NewVersion, Scope, SqliteStore, Store,
+};
+use serde_json::{Value, json};
+
+struct World {
+    app: App,
+    role: Option<ProcessRole>,
+    _data: tempfile::TempDir,
+    options: ProcessOptions,
+}
+
+impl World {
+    fn new() -> Self {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
+        let data = tempfile::tempdir().unwrap();
+        let options = ProcessOptions {
+            data: data.path().to_owned(),
+            workers: 4,
+            lease: None,
+            host_memory: None,
+        };
+        let app = App::new(store, AppSettings::default());
+        World { app, role: None, _data: data, options }
+    }
+
+    fn start(&mut self) {
+        self.role = Some(ProcessRole::start(self.app.clone(), self.options.clone()).unwrap());
+    }
+
+    fn stop(&mut self) {
+        self.role = None;
+    }
+
+    fn environment(&self, name: &str) -> EnvironmentRecord {
+        let records = self.app.store().records();
+        let project = [7; 16];
+        let _ = records.create_project(project, "project", "", Timestamp(1));
+        let mut uuid = [0; 16];
+        uuid[..name.len()].copy_from_slice(name.as_bytes());
+        let new = NewEnvironment {
+            uuid,
+            project: &project,
+            name,
+            description: "",
+            icon: "",
+            repository: "",
+            branch: "",
+        };
+        records.add_environment(&new, Timestamp(1)).unwrap()
+    }
+
+    fn put(&self, environment: EnvironmentKey, resources: &[Resource]) {
+        let version = NewVersion {
+            number: None,
+            base: None,
+            made_at: self.app.now(),
+            info: &Value::Null,
+            scope: Scope::All,
+            resources,
+            unknowns: &[],
+            released: true,
+            only_if_changed: false,
+            lease: None,
+        };
+        self.app.store().put_version(environment, &version).unwrap();
+        self.app.nudge();
+    }
+
+    fn request(&self, environment: EnvironmentKey, kind: &str, payload: &Value) -> [u8; 16] {
+        let uuid = *uuid::Uuid::new_v4().as_bytes();
+        let records = self.app.store().records();
+        records.add_request(environment, uuid, kind, payload, self.app.now()).unwrap();
+        self.app.nudge();
+        uuid
+    }
+
+    fn status(&self, environment: EnvironmentKey, resource: &Resource) -> Option<Status> {
+        let store = self.app.store();
+        let found = store.find_resource(environment, resource.id.as_str()).unwrap();
+        found.map(|found| found.status)
+    }
+
+    fn runs(&self, environment: EnvironmentKey, resource: &Resource) -> usize {
+        self.app.store().actions(environment, resource.id.as_str(), None, 50).unwrap().len()
+    }
+
+    fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while !holds(self) {
+            assert!(Instant::now() < until, "this never came: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn until_deployed(&self, environment: EnvironmentKey, resources: &[Resource]) {
+        self.until("deployed", |world| {
+            resources.iter().all(|one| world.status(environment, one) == Some(Status::Deployed))
+        });
+    }
+}
+
+fn scripted(agent: &str, name: &str, attributes: &str) -> Resource {
+    let id = ResourceId::new("std::testing::ScriptedResource", agent, "name", name).unwrap();
+    Resource::new(id, Attributes::parse(attributes).unwrap(), Vec::new())
+}
+
+#[test]
+fn what_is_released_is_deployed_and_newer_versions_follow() {
+    let mut world = World::new();
+    let key = world.environment("one").key;
+    world.start();
+    let (a, b) = (scripted("x", "a", "{}"), scripted("y", "b", "{}"));
+    world.put(key, &[a.clone(), b.clone()]);
+    world.until_deployed(key, &[a.clone(), b.clone()]);
+    let changed = scripted("y", "b", r#"{"note":1}"#);
+    let added = scripted("z", "c", "{}");
+    world.put(key, &[a.clone(), changed.clone(), added.clone()]);
+    world.until("the second version", |world| world.runs(key, &changed) == 2);
+    world.until_deployed(key, &[a.clone(), changed, added]);
+    assert_eq!(world.runs(key, &a), 1);
+}
+
+#[test]
+fn a_restart_goes_on_where_it_was_and_runs_nothing_twice() {
+    let mut world = World::new();
+    let key = world.environment("one").key;
+    let a = scripted("x", "a", "{}");
+    world.put(key, std::slice::from_ref(&a));
+    world.start();
+    world.until_deployed(key, std::slice::from_ref(&a));
+    world.stop();
+    let b = scripted("x", "b", "{}");
+    world.put(key, &[a.clone(), b.clone()]);
+    assert_eq!(world.runs(key, &b), 0);
+    world.start();
+    world.until_deployed(key, &[a.clone(), b]);
+    assert_eq!(world.runs(key, &a), 1);
+}
+
+#[test]
+fn what_somebody_asks_for_is_done_once_and_said_to_be_done() {
+    let mut world = World::new();
+    let key = world.environment("one").key;
+    let bad = scripted("x", "bad", r#"{"outcome":"fail"}"#);
+    let good = scripted("y", "good", r#"{"note":1}"#);
+    world.put(key, &[bad.clone(), good.clone()]);
+    world.start();
+    world.until("the failure", |world| world.status(key, &bad) == Some(Status::Failed));
+    let finished = |world: &World, uuid: &[u8; 16]| {
+        world.app.store().records().request(uuid).unwrap().finished.is_some()
+    };
+    let deploy = world.request(key, "deploy", &json!({}));
+    world.until("the deploy", |world| finished(world, &deploy));
+    assert_eq!(world.runs(key, &bad), 2);
+    assert_eq!(world.runs(key, &good), 1);
+    let some = world.request(key, "deploy", &json!({"agents": ["y"]}));
+    world.until("the deploy of an agent", |world| finished(world, &some));
+    assert_eq!(world.runs(key, &bad), 2);
+    let odd = world.request(key, "dance", &json!({}));
+    world.until("the refusal", |world| finished(world, &odd));
+    let outcome = world.app.store().records().request(&odd).unwrap().outcome.unwrap();
+    assert!(outcome["error"].as_str().unwrap().contains("dance"), "{outcome}");
+}
+
+#[test]
+fn a_paused_agent_keeps_its_work_and_goes_on_later() {
+    let mut world = World::new();
+    let key = world.environment("one").key;
+    world.start();
+    let store = Arc::clone(world.app.store());
+    let first = scripted("x", "a", "{}");
+    world.put(key, std::slice::from_ref(&first));
+    world.until_deployed(key, std::slice::from_ref(&first));
+    store.set_paused(key, Some("x"), true).unwrap();
+    world.app.nudge();
+    let (changed, other) = (scripted("x", "a", r#"{"note":1}"#), scripted("y", "b", "{}"));
+    world.put(key, &[changed.clone(), other.clone()]);
+    world.until_deployed(key, std::slice::from_ref(&other));
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(world.runs(key, &changed), 1);
+    // A pause outlives a restart.
+    world.stop();
+    world.start();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(world.runs(key, &changed), 1);
+    store.set_paused(key, Some("x"), false).unwrap();
+    world.app.nudge();
+    world.until("the paused work", |world| world.runs(key, &changed) == 2);
+}
+
+#[test]
+fn a_halt_stops_everything_and_a_resume_goes_on() {
+    let mut world = World::new();
+    let environment = world.environment("one");
+    let key = environment.key;
+    world.start();
+    let slow: Vec<Resource> =
+        (0..20).map(|at| scripted("x", &format!("s{at:02}"), r#"{"delay_ms":100}"#)).collect();
+    world.put(key, &slow);
+    world.until("a beginning", |world| world.status(key, &slow[0]) == Some(Status::Deployed));
+    let records = world.app.store().records();
+    records.set_halted(&environment.uuid, true, world.app.now()).unwrap();
+    world.app.nudge();
+    let count = |world: &World| {
+        let statuses = world.app.store().count_statuses(key).unwrap();
+        statuses.get(&Status::Deployed).copied().unwrap_or(0)
+    };
+    world.until("the lease is given back", |world| {
+        world.app.store().lease_holder(key).unwrap().is_none()
+    });
+    let done = count(&world);
+    assert!(done < 20);
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(count(&world), done);
+    records.set_halted(&environment.uuid, false, world.app.now()).unwrap();
+    world.app.nudge();
+    world.until_deployed(key, &slow);
+    assert!(slow.iter().all(|one| world.runs(key, one) <= 2));
+}
+
+#[test]
+fn a_dry_run_says_what_would_change_and_changes_nothing() {
+    let mut world = World::new();
+    let key = world.environment("one").key;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("motd").display().to_string();
+    let id = ResourceId::new("std::File", "here", "path", &path).unwrap();
+    let attributes = json!({
+        "content": "hello\n", "mode": 644, "owner": null, "group": null, "purged": false,
+        "prefix_content": [], "suffix_content": [], "content_seperator": "\n",
+    });
+    let file = Resource::new(id, Attributes::parse(&attributes.to_string()).unwrap(), Vec::new());
+    let unknown = ResourceId::new("no::Handler", "x", "name", "bad").unwrap();
+    let bad = Resource::new(unknown, Attributes::parse("{}").unwrap(), Vec::new());
+    let resting = scripted("y", "resting", "{}");
+    let version = NewVersion {
+        number: None,
+        base: None,
+        made_at: world.app.now(),
+        info: &Value::Null,
+        scope: Scope::All,
+        resources: &[file.clone(), bad.clone(), resting.clone()],
+        unknowns: &[],
+        released: false,
+        only_if_changed: false,
+        lease: None,
+    };
+    let store = Arc::clone(world.app.store());
+    let number = store.put_version(key, &version).unwrap().number;
+    world.start();
+    let (run, request) = ([1; 16], [2; 16]);
+    let now = world.app.now();
+    store.records().create_dry_run(key, (run, request), number, now).unwrap();
+    world.app.nudge();
+    world.until("the answer", |world| {
+        world.app.store().records().request(&request).unwrap().finished.is_some()
+    });
+    let found = store.records().dry_run(key, &run).unwrap();
+    assert_eq!((found.total, found.todo), (3, 0));
+    assert!(found.finished.is_some());
+    let counts = store.records().dry_run_counts(&run).unwrap();
+    let expected = [("added", 1), ("failed", 1), ("unmodified", 1)];
+    assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)));
+    assert!(!std::path::Path::new(&path).exists());
+}
+
+#[test]
+fn an_environment_that_is_deleted_is_gone_with_all_that_was_in_it() {
+    let mut world = World::new();
+    let environment = world.environment("one");
+    let resource = scripted("x", "a", "{}");
+    world.put(environment.key, std::slice::from_ref(&resource));
+    world.start();
+    world.until_deployed(environment.key, std::slice::from_ref(&resource));
+    let store = Arc::clone(world.app.store());
+    store.records().begin_deletion(&environment.uuid, world.app.now()).unwrap();
+    world.app.nudge();
+    world.until("the end", |_| store.records().environment(&environment.uuid).is_err());
+    assert!(store.versions(environment.key).unwrap().is_empty());
+    assert!(store.check().unwrap().is_empty());
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+#[test]
+fn a_thousand_environments_at_rest_have_no_threads() {
+    let mut world = World::new();
+    let before = threads();
+    let keys: Vec<EnvironmentKey> = (0..1_000)
+        .map(|at| {
+            let key = world.environment(&format!("environment{at}")).key;
+            world.put(key, &[scripted("x", "a", "{}")]);
+            key
+        })
+        .collect();
+    world.start();
+    let resource = scripted("x", "a", "{}");
+    let until = Instant::now() + Duration::from_secs(60);
+    while !keys.iter().all(|key| world.status(*key, &resource) == Some(Status::Deployed)) {
+        assert!(Instant::now() < until, "some are never deployed");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // Other tests run beside this one.
+    world.until("threads to end", |_| threads() < before + 60);
+    let changed = scripted("x", "a", r#"{"note":1}"#);
+    world.put(keys[500], std::slice::from_ref(&changed));
+    world.until("a change in one of them", |world| world.runs(keys[500], &changed) == 2);
+}

@@ -1,0 +1,181 @@
+//! What the tests share: a server with nothing in it on a free port, and a client that is logged in as its administrator.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
+
+use orrery_model::SecretText;
+use orrery_server::{App, AppSettings, FirstStart, Server, first_start};
+use orrery_store::{SqliteStore, Store};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const ADMIN_PASSWORD: &str = "Correct-horse-1";
+
+/// A server that runs until this is dropped.
+pub(crate) struct Served {
+    pub(crate) app: App,
+    /// Logged in as `admin`.
+    pub(crate) admin: Client,
+    stop: CancellationToken,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Served {
+    /// A server on a store in memory.
+    pub(crate) fn start() -> Self {
+        Self::with(Arc::new(SqliteStore::in_memory().unwrap()), AppSettings::default())
+    }
+
+    pub(crate) fn with(store: Arc<dyn Store>, settings: AppSettings) -> Self {
+        let mut served = Self::without_accounts(store, settings);
+        let app = served.app.clone();
+        let password = SecretText::new(ADMIN_PASSWORD);
+        let made = blocking(async move { first_start(&app, Some(&password)).await }).unwrap();
+        assert!(!matches!(made, FirstStart::Ticket(_)), "{made:?}");
+        served.admin = served.login("admin", ADMIN_PASSWORD);
+        served
+    }
+
+    pub(crate) fn without_accounts(store: Arc<dyn Store>, settings: AppSettings) -> Self {
+        let stop = CancellationToken::new();
+        let (tell, told) = mpsc::channel();
+        let until = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async move {
+                let app = App::new(store, settings);
+                let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+                let server = Server::bind(app.clone(), loopback).await.unwrap();
+                tell.send((app, server.address().unwrap())).unwrap();
+                server.run(until).await.unwrap();
+            });
+        });
+        let (app, address) = told.recv().unwrap();
+        let admin = Client { base: format!("http://{address}"), token: None };
+        Served { app, admin, stop, thread: Some(thread) }
+    }
+
+    /// Somebody who shows nothing.
+    pub(crate) fn nobody(&self) -> Client {
+        Client { token: None, ..self.admin.clone() }
+    }
+
+    pub(crate) fn with_token(&self, token: &str) -> Client {
+        Client { token: Some(token.to_owned()), ..self.admin.clone() }
+    }
+
+    pub(crate) fn login(&self, name: &str, password: &str) -> Client {
+        let login = json!({"name": name, "password": password});
+        let answer = self.nobody().post("/api/v1/login", &login);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        self.with_token(answer.body["token"].as_str().unwrap())
+    }
+
+    fn end(&mut self) {
+        self.stop.cancel();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "the server panicked");
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Runs something of the server's from a test that is not asynchronous.
+pub(crate) fn blocking<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+/// Calls a server as somebody.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pub(crate) base: String,
+    pub(crate) token: Option<String>,
+}
+
+/// How a server answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: ureq::http::HeaderMap,
+    pub(crate) text: String,
+    /// `Null` if the answer is no JSON.
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    /// The body of a success.
+    #[track_caller]
+    pub(crate) fn good(self) -> Value {
+        assert!((200..300).contains(&self.status), "{self:?}");
+        self.body
+    }
+}
+
+impl Client {
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], None)
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, &[], Some(body))
+    }
+
+    pub(crate) fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send("PUT", path, &[], Some(body))
+    }
+
+    pub(crate) fn patch(&self, path: &str, body: &Value) -> Answer {
+        self.send("PATCH", path, &[], Some(body))
+    }
+
+    pub(crate) fn delete(&self, path: &str) -> Answer {
+        self.send("DELETE", path, &[], None)
+    }
+
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Answer {
+        let url = format!("{}{path}", self.base);
+        let mut request = ureq::http::Request::builder().method(method).uri(url);
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = match body {
+            Some(body) => {
+                let request = request.header("content-type", "application/json");
+                agent().run(request.body(body.to_string()).unwrap())
+            }
+            None => agent().run(request.body(()).unwrap()),
+        };
+        let mut answer = answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+        let text = answer.body_mut().read_to_string().unwrap();
+        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+        let status = answer.status().as_u16();
+        Answer { status, headers: answer.headers().clone(), text, body }
+    }
+}
+
+fn agent() -> &'static ureq::Agent {
+    static AGENT: OnceLock<ureq::Agent> = OnceLock::new();
+    AGENT.get_or_init(|| {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .timeout_global(Some(std::time::Duration::from_secs(60)));
+        config.build().into()
+    })
+}

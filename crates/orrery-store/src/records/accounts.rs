@@ -1,0 +1,446 @@
+//! Accounts, the roles that they have, and the sessions that people got by logging in.
+
+use orrery_model::Timestamp;
+
+use crate::records::{Records, note};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
+use crate::{Result, StoreError, values};
+
+/// Somebody who may log in, or who is known from an external issuer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountRecord {
+    pub uuid: [u8; 16],
+    pub name: String,
+    /// The hash of the password in PHC format; `None` if somebody else vouches for the account.
+    pub password: Option<String>,
+    /// Who vouches for it, if it has no password.
+    pub issuer: Option<String>,
+    /// May do everything everywhere.
+    pub admin: bool,
+    pub disabled: bool,
+    pub created: Timestamp,
+    /// Grows with each change.
+    pub revision: i64,
+}
+
+/// An account to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewAccount<'a> {
+    pub uuid: [u8; 16],
+    pub name: &'a str,
+    pub password: Option<&'a str>,
+    pub issuer: Option<&'a str>,
+    pub admin: bool,
+}
+
+/// Where a role or a token counts. A project and an environment with the same id are different places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RoleScope {
+    Everywhere,
+    Project([u8; 16]),
+    Environment([u8; 16]),
+}
+
+impl RoleScope {
+    /// One byte for the kind of place, and its id.
+    pub(crate) fn to_bytes(self) -> [u8; 17] {
+        let (kind, id) = match self {
+            RoleScope::Everywhere => (0, [0; 16]),
+            RoleScope::Project(id) => (1, id),
+            RoleScope::Environment(id) => (2, id),
+        };
+        let mut bytes = [0; 17];
+        bytes[0] = kind;
+        bytes[1..].copy_from_slice(&id);
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let id = || bytes.get(1..).and_then(|id| <[u8; 16]>::try_from(id).ok());
+        match (bytes.first(), id()) {
+            (Some(0), Some(_)) => Ok(RoleScope::Everywhere),
+            (Some(1), Some(id)) => Ok(RoleScope::Project(id)),
+            (Some(2), Some(id)) => Ok(RoleScope::Environment(id)),
+            _ => Err(StoreError::Unreadable("the place of a role".to_owned())),
+        }
+    }
+}
+
+/// One role of one account in one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoleRecord {
+    pub account: [u8; 16],
+    pub account_name: String,
+    pub scope: RoleScope,
+    pub role: String,
+}
+
+/// An account with its roles, as one state of the database has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub account: AccountRecord,
+    pub roles: Vec<(RoleScope, String)>,
+}
+
+/// What a person got by logging in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionRecord {
+    pub account: [u8; 16],
+    pub created: Timestamp,
+    pub expires: Timestamp,
+}
+
+const COLUMNS: &str = "SELECT account.id, account.name, account.password, account.issuer, \
+     account.admin, account.disabled, account.created, account.revision FROM account";
+
+fn from_row(row: &dyn Row) -> Result<AccountRecord> {
+    Ok(AccountRecord {
+        uuid: row.id(0)?,
+        name: row.string(1)?,
+        password: row.maybe_string(2)?,
+        issuer: row.maybe_string(3)?,
+        admin: row.flag(4)?,
+        disabled: row.flag(5)?,
+        created: row.time(6)?,
+        revision: row.int(7)?,
+    })
+}
+
+pub(super) fn find(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<AccountRecord> {
+    let found = sql.first(&format!("{COLUMNS} WHERE id = ?1"), values![uuid], from_row)?;
+    found.ok_or_else(|| StoreError::not_found("user", crate::uuid_text(uuid)))
+}
+
+/// The account and its roles.
+pub(super) fn identity(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<Identity> {
+    let account = find(sql, uuid)?;
+    let select = "SELECT scope, role FROM role_assignment WHERE account = ?1";
+    let roles = sql.all(select, values![uuid], |row| {
+        Ok((RoleScope::from_bytes(row.blob(0)?.unwrap_or_default())?, row.string(1)?))
+    })?;
+    Ok(Identity { account, roles })
+}
+
+fn insert(sql: &mut dyn Sql, new: &NewAccount<'_>, now: Timestamp) -> Result<AccountRecord> {
+    let insert = "INSERT INTO account (id, name, password, issuer, admin, created) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
+    let NewAccount { uuid, name, password, issuer, admin } = *new;
+    if sql.run(insert, values![&uuid, name, password, issuer, admin, now])? == 0 {
+        return Err(StoreError::exists("user", name));
+    }
+    note(sql, None, "user", &crate::uuid_text(&uuid), now)?;
+    find(sql, &uuid)
+}
+
+/// Fails if, without this account, nobody could administer any more.
+fn keep_an_administrator(sql: &mut dyn Sql, account: &AccountRecord) -> Result<()> {
+    if !account.admin || account.disabled {
+        return Ok(());
+    }
+    let others = "SELECT 1 FROM account WHERE admin = 1 AND disabled = 0 AND id <> ?1";
+    match sql.first(others, values![&account.uuid], |row| row.int(0))? {
+        Some(_) => Ok(()),
+        None => Err(StoreError::LastAdministrator(account.name.clone())),
+    }
+}
+
+/// Takes away what was granted in a place that is deleted: a later one with the same id is another place.
+pub(super) fn forget_scope(sql: &mut dyn Sql, scope: RoleScope, now: Timestamp) -> Result<()> {
+    let scope = scope.to_bytes();
+    sql.run("DELETE FROM role_assignment WHERE scope = ?1", values![&scope])?;
+    let revoke = "UPDATE token SET revoked = ?2 WHERE scope = ?1 AND revoked IS NULL";
+    sql.run(revoke, values![&scope, now]).map(drop)
+}
+
+impl Records<'_> {
+    /// Whether there is no account at all: the installation is new.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn has_no_accounts(&self) -> Result<bool> {
+        let select = "SELECT 1 FROM account LIMIT 1";
+        Ok(self.look(|sql| sql.first(select, &[], |row| row.int(0)))?.is_none())
+    }
+
+    /// Makes an account.
+    ///
+    /// # Errors
+    /// `Exists` if the name is taken.
+    pub fn create_account(&self, new: &NewAccount<'_>, now: Timestamp) -> Result<AccountRecord> {
+        self.change(|sql| insert(sql, new, now))
+    }
+
+    /// Makes the first account; `None` if there is one already. With `ticket`, the value that is remembered under that name
+    /// must be the given one, and is used up.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn create_first_account(
+        &self,
+        new: &NewAccount<'_>,
+        ticket: Option<(&str, &str)>,
+        now: Timestamp,
+    ) -> Result<Option<AccountRecord>> {
+        self.change(|sql| {
+            sql.claim("first account")?;
+            if sql.first("SELECT 1 FROM account LIMIT 1", &[], |row| row.int(0))?.is_some() {
+                return Ok(None);
+            }
+            if let Some((name, value)) = ticket {
+                let take = "DELETE FROM meta WHERE name = ?1 AND value = ?2";
+                if sql.run(take, values![name, value])? == 0 {
+                    return Ok(None);
+                }
+            }
+            insert(sql, new, now).map(Some)
+        })
+    }
+
+    /// Accounts by name, after a name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn accounts(&self, after: &str, limit: usize) -> Result<Vec<AccountRecord>> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let select = format!("{COLUMNS} WHERE name > ?1 ORDER BY name LIMIT ?2");
+        self.look(|sql| sql.all(&select, values![after, limit], from_row))
+    }
+
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn account(&self, uuid: &[u8; 16]) -> Result<AccountRecord> {
+        self.look(|sql| find(sql, uuid))
+    }
+
+    /// # Errors
+    /// Those of the database.
+    pub fn account_named(&self, name: &str) -> Result<Option<AccountRecord>> {
+        let select = format!("{COLUMNS} WHERE name = ?1");
+        self.look(|sql| sql.first(&select, values![name], from_row))
+    }
+
+    /// The account of that name with its roles.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn identity_named(&self, name: &str) -> Result<Option<Identity>> {
+        self.look(|sql| {
+            let select = "SELECT id FROM account WHERE name = ?1";
+            match sql.first(select, values![name], |row| row.id(0))? {
+                Some(id) => identity(sql, &id).map(Some),
+                None => Ok(None),
+            }
+        })
+    }
+
+    /// Changes what is given. An account that is disabled loses its sessions.
+    ///
+    /// # Errors
+    /// `NotFound`; `Outdated` if somebody was faster; `LastAdministrator` if nobody could administer any more.
+    pub fn update_account(
+        &self,
+        uuid: &[u8; 16],
+        expected: Option<i64>,
+        admin: Option<bool>,
+        disabled: Option<bool>,
+        now: Timestamp,
+    ) -> Result<AccountRecord> {
+        self.change(|sql| {
+            sql.claim("administrators")?;
+            let old = find(sql, uuid)?;
+            StoreError::check_revision("user", expected, old.revision)?;
+            if admin == Some(false) || disabled == Some(true) {
+                keep_an_administrator(sql, &old)?;
+            }
+            let admin = admin.unwrap_or(old.admin);
+            let disabled = disabled.unwrap_or(old.disabled);
+            let update = "UPDATE account SET admin = ?2, disabled = ?3, revision = revision + 1 \
+                 WHERE id = ?1";
+            sql.run(update, values![uuid, admin, disabled])?;
+            if disabled {
+                sql.run("DELETE FROM session WHERE account = ?1", values![uuid])?;
+            }
+            note(sql, None, "user", &crate::uuid_text(uuid), now)?;
+            find(sql, uuid)
+        })
+    }
+
+    /// Sets another password and ends the account's sessions, but for the one with the hash `keep`.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn set_password(
+        &self,
+        uuid: &[u8; 16],
+        password: &str,
+        keep: Option<&[u8; 32]>,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.change(|sql| {
+            let update = "UPDATE account SET password = ?2, revision = revision + 1 \
+                 WHERE id = ?1 AND issuer IS NULL";
+            if sql.run(update, values![uuid, password])? == 0 {
+                return Err(StoreError::not_found("user with a password", crate::uuid_text(uuid)));
+            }
+            let kept: &[u8] = keep.map_or(&[], |hash| hash);
+            let end = "DELETE FROM session WHERE account = ?1 AND hash <> ?2";
+            sql.run(end, values![uuid, kept])?;
+            note(sql, None, "user", &crate::uuid_text(uuid), now)
+        })
+    }
+
+    /// Deletes an account with its roles, sessions and tokens.
+    ///
+    /// # Errors
+    /// `NotFound`; `LastAdministrator` if nobody could administer any more.
+    pub fn delete_account(&self, uuid: &[u8; 16], now: Timestamp) -> Result<()> {
+        self.change(|sql| {
+            sql.claim("administrators")?;
+            let old = find(sql, uuid)?;
+            keep_an_administrator(sql, &old)?;
+            for table in ["role_assignment", "session", "token"] {
+                sql.run(&format!("DELETE FROM {table} WHERE account = ?1"), values![uuid])?;
+            }
+            sql.run("DELETE FROM account WHERE id = ?1", values![uuid])?;
+            note(sql, None, "user", &crate::uuid_text(uuid), now)
+        })
+    }
+
+    /// Gives a role. Doing it twice is doing it once.
+    ///
+    /// # Errors
+    /// `NotFound` for the account.
+    pub fn assign_role(
+        &self,
+        account: &[u8; 16],
+        scope: RoleScope,
+        role: &str,
+        now: Timestamp,
+    ) -> Result<()> {
+        let bytes = scope.to_bytes();
+        self.change(|sql| {
+            find(sql, account)?;
+            let insert = "INSERT INTO role_assignment (account, scope, role) \
+                 VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+            sql.run(insert, values![account, &bytes, role])?;
+            note(sql, None, "user", &crate::uuid_text(account), now)
+        })
+    }
+
+    /// Takes a role away, from the next request on.
+    ///
+    /// # Errors
+    /// `NotFound` if the account does not have it there.
+    pub fn revoke_role(
+        &self,
+        account: &[u8; 16],
+        scope: RoleScope,
+        role: &str,
+        now: Timestamp,
+    ) -> Result<()> {
+        let bytes = scope.to_bytes();
+        self.change(|sql| {
+            let delete =
+                "DELETE FROM role_assignment WHERE account = ?1 AND scope = ?2 AND role = ?3";
+            if sql.run(delete, values![account, &bytes, role])? == 0 {
+                return Err(StoreError::not_found("role", role));
+            }
+            note(sql, None, "user", &crate::uuid_text(account), now)
+        })
+    }
+
+    /// Roles in one place, or all.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn role_assignments(&self, scope: Option<RoleScope>) -> Result<Vec<RoleRecord>> {
+        let select = "SELECT account.id, account.name, role_assignment.scope, role_assignment.role \
+             FROM role_assignment JOIN account ON account.id = role_assignment.account";
+        let order = "ORDER BY account.name, role_assignment.scope, role_assignment.role";
+        let make = |row: &dyn Row| {
+            Ok(RoleRecord {
+                account: row.id(0)?,
+                account_name: row.string(1)?,
+                scope: RoleScope::from_bytes(row.blob(2)?.unwrap_or_default())?,
+                role: row.string(3)?,
+            })
+        };
+        self.look(|sql| match scope.map(RoleScope::to_bytes) {
+            Some(scope) => {
+                let select = format!("{select} WHERE role_assignment.scope = ?1 {order}");
+                sql.all(&select, values![&scope], make)
+            }
+            None => sql.all(&format!("{select} {order}"), &[], make),
+        })
+    }
+
+    /// Begins a session. Those that have ended are swept out.
+    ///
+    /// # Errors
+    /// `NotFound` if the account is gone or disabled meanwhile.
+    pub fn create_session(&self, hash: &[u8; 32], session: &SessionRecord) -> Result<()> {
+        self.change(|sql| {
+            if find(sql, &session.account)?.disabled {
+                let name = crate::uuid_text(&session.account);
+                return Err(StoreError::not_found("enabled user", name));
+            }
+            sql.run("DELETE FROM session WHERE expires <= ?1", values![session.created])?;
+            let insert = "INSERT INTO session (hash, account, created, expires) \
+                 VALUES (?1, ?2, ?3, ?4)";
+            let SessionRecord { account, created, expires } = session;
+            sql.run(insert, values![hash, account, *created, *expires]).map(drop)
+        })
+    }
+
+    /// Whose session it is, unless it has ended.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn session(
+        &self,
+        hash: &[u8; 32],
+        now: Timestamp,
+    ) -> Result<Option<(SessionRecord, Identity)>> {
+        self.look(|sql| {
+            let select = "SELECT account, created, expires FROM session \
+                 WHERE hash = ?1 AND expires > ?2";
+            let make = |row: &dyn Row| {
+                let (account, created) = (row.id(0)?, row.time(1)?);
+                Ok(SessionRecord { account, created, expires: row.time(2)? })
+            };
+            let Some(session) = sql.first(select, values![hash, now], make)? else {
+                return Ok(None);
+            };
+            Ok(Some((session, identity(sql, &session.account)?)))
+        })
+    }
+
+    /// Puts a new session in the place of an old one.
+    ///
+    /// # Errors
+    /// `NotFound` if the old one has ended.
+    pub fn renew_session(
+        &self,
+        old: &[u8; 32],
+        new: &[u8; 32],
+        expires: Timestamp,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.change(|sql| {
+            let update = "UPDATE session SET hash = ?2, expires = ?3 \
+                 WHERE hash = ?1 AND expires > ?4";
+            match sql.run(update, values![old, new, expires, now])? {
+                0 => Err(StoreError::not_found("session", "that is still open")),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    /// Ends a session. One that has ended may be ended again.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn end_session(&self, hash: &[u8; 32]) -> Result<()> {
+        self.change(|sql| sql.run("DELETE FROM session WHERE hash = ?1", values![hash]).map(drop))
+    }
+}

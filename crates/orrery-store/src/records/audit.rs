@@ -1,0 +1,213 @@
+//! Who did what: entries that are only ever added, each sealed by a hash that covers the one before it.
+//!
+//! Whoever changes, inserts or takes out an entry, or cuts off the beginning, breaks the chain, and [`Records::verify_audit`] finds
+//! the place. Cutting off the end shows only to somebody who noted the head of the chain elsewhere.
+
+use orrery_model::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use crate::records::Records;
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, Value};
+use crate::{Result, StoreError, values};
+
+/// Something that somebody did or tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditEntry {
+    pub at: Timestamp,
+    /// `user:ada`, `token:ci`, `anonymous`.
+    pub actor: String,
+    /// Where the request came from.
+    pub address: String,
+    /// The method and the route.
+    pub action: String,
+    /// What it was about.
+    pub subject: String,
+    pub environment: Option<[u8; 16]>,
+    /// How it was answered.
+    pub status: i64,
+    pub detail: String,
+}
+
+/// An entry in its place in the chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditRecord {
+    /// Counted from 1, without gaps.
+    pub id: i64,
+    pub entry: AuditEntry,
+    /// Covers the entry, its number and the hash before it.
+    pub hash: [u8; 32],
+}
+
+/// Which entries are wanted; what is `None` does not matter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AuditFilter<'a> {
+    pub actor: Option<&'a str>,
+    pub environment: Option<&'a [u8; 16]>,
+    pub action: Option<&'a str>,
+    pub since: Option<Timestamp>,
+    pub until: Option<Timestamp>,
+}
+
+/// How far a walk along the chain came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditVerdict {
+    /// Good up to this entry.
+    Good { id: i64, hash: [u8; 32] },
+    /// The first entry that does not fit, and why.
+    Broken { id: i64, reason: &'static str },
+}
+
+/// What the first entry has before it.
+const START: [u8; 32] = [0; 32];
+
+impl AuditEntry {
+    /// The seal of this entry as number `id` after `before`. Every field is preceded by its length, so that no two entries give the same bytes.
+    fn seal(&self, before: &[u8; 32], id: i64) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(before);
+        let mut field = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_be_bytes());
+            hash.update(bytes);
+        };
+        field(&id.to_be_bytes());
+        field(&self.at.0.to_be_bytes());
+        field(self.actor.as_bytes());
+        field(self.address.as_bytes());
+        field(self.action.as_bytes());
+        field(self.subject.as_bytes());
+        field(self.environment.as_ref().map_or(&[], |id| id.as_slice()));
+        field(&self.status.to_be_bytes());
+        field(self.detail.as_bytes());
+        hash.finalize().into()
+    }
+}
+
+const COLUMNS: &str = "SELECT id, at, actor, address, action, subject, environment, status, \
+     detail, hash FROM audit";
+
+fn hash_of(row: &dyn Row, column: usize) -> Result<[u8; 32]> {
+    let bytes = row.blob(column)?.unwrap_or_default();
+    bytes.try_into().map_err(|_| StoreError::Unreadable("a hash of the audit log".to_owned()))
+}
+
+fn from_row(row: &dyn Row) -> Result<AuditRecord> {
+    Ok(AuditRecord {
+        id: row.int(0)?,
+        entry: AuditEntry {
+            at: row.time(1)?,
+            actor: row.string(2)?,
+            address: row.string(3)?,
+            action: row.string(4)?,
+            subject: row.string(5)?,
+            environment: row.maybe_id(6)?,
+            status: row.int(7)?,
+            detail: row.string(8)?,
+        },
+        hash: hash_of(row, 9)?,
+    })
+}
+
+fn head(sql: &mut dyn Sql) -> Result<(i64, [u8; 32])> {
+    let select = "SELECT id, hash FROM audit ORDER BY id DESC LIMIT 1";
+    let found = sql.first(select, &[], |row| Ok((row.int(0)?, hash_of(row, 1)?)))?;
+    Ok(found.unwrap_or((0, START)))
+}
+
+impl Records<'_> {
+    /// Adds entries to the end of the chain, all or none.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn append_audit(&self, entries: &[AuditEntry]) -> Result<()> {
+        self.change(|sql| {
+            sql.claim("audit")?;
+            let (mut id, mut hash) = head(sql)?;
+            for entry in entries {
+                id += 1;
+                hash = entry.seal(&hash, id);
+                let insert = "INSERT INTO audit (id, at, actor, address, action, subject, \
+                     environment, status, detail, hash) \
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+                let AuditEntry { at, actor, address, action, subject, .. } = entry;
+                let environment = entry.environment.as_ref();
+                let (status, detail) = (entry.status, &entry.detail);
+                let values = values![
+                    id,
+                    *at,
+                    actor,
+                    address,
+                    action,
+                    subject,
+                    environment,
+                    status,
+                    detail,
+                    &hash
+                ];
+                sql.run(insert, values)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Entries that fit, newest first. With `before`, only those with smaller numbers.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn audit(
+        &self,
+        filter: &AuditFilter<'_>,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<AuditRecord>> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut conditions = vec!["id < ?2".to_owned()];
+        let mut values = vec![Value::from(limit), Value::from(before.unwrap_or(i64::MAX))];
+        let wanted: [(&str, Option<Value<'_>>); 5] = [
+            ("actor =", filter.actor.map(Value::from)),
+            ("environment =", filter.environment.map(Value::from)),
+            ("action =", filter.action.map(Value::from)),
+            ("at >=", filter.since.map(Value::from)),
+            ("at <", filter.until.map(Value::from)),
+        ];
+        for (condition, value) in wanted {
+            if let Some(value) = value {
+                values.push(value);
+                conditions.push(format!("{condition} ?{}", values.len()));
+            }
+        }
+        let select =
+            format!("{COLUMNS} WHERE {} ORDER BY id DESC LIMIT ?1", conditions.join(" AND "));
+        self.look(|sql| sql.all(&select, &values, from_row))
+    }
+
+    /// Walks up to `limit` entries of the chain, from the place where the last walk was good, or from the start.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn verify_audit(
+        &self,
+        from: Option<(i64, [u8; 32])>,
+        limit: usize,
+    ) -> Result<AuditVerdict> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let (mut id, mut hash) = from.unwrap_or((0, START));
+        let mut broken = None;
+        let select = format!("{COLUMNS} WHERE id > ?1 ORDER BY id LIMIT ?2");
+        let found = self.look(|sql| sql.all(&select, values![id, limit], from_row))?;
+        for record in found {
+            if record.id != id + 1 {
+                broken = Some((id + 1, "the entry is missing"));
+                break;
+            }
+            if record.entry.seal(&hash, record.id) != record.hash {
+                broken = Some((record.id, "the entry is not as it was written"));
+                break;
+            }
+            (id, hash) = (record.id, record.hash);
+        }
+        Ok(match broken {
+            Some((id, reason)) => AuditVerdict::Broken { id, reason },
+            None => AuditVerdict::Good { id, hash },
+        })
+    }
+}

@@ -1,0 +1,405 @@
+//! Runs of compiles: at most one in an environment at a time, stage by stage, with all that each stage says.
+
+use orrery_model::{Timestamp, VersionNumber};
+use serde_json::{Value as Json, json};
+
+use crate::records::compiles::{COLUMNS, find, from_row, text_of};
+use crate::records::notifications::{NewNotification, notify};
+use crate::records::{CompileRecord, Records, merge_compiles, note};
+use crate::sql::{RowExt as _, Sql, SqlExt as _};
+use crate::{EnvironmentKey, Result, StoreError, values};
+
+/// The right to run a compile. It ends when the run is not heard of for a while, or is cancelled: then its writes are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompileRun {
+    pub id: [u8; 16],
+    pub environment: EnvironmentKey,
+    epoch: i64,
+}
+
+/// A compile that is to run now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimedCompile {
+    pub run: CompileRun,
+    pub record: CompileRecord,
+}
+
+/// An environment in which a compile waits or runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub environment: EnvironmentKey,
+    /// When the first that waits was asked for.
+    pub requested: Timestamp,
+    /// Until when the one that runs, if one does, is believed to be alive.
+    pub alive_until: Option<Timestamp>,
+    /// When the last one ended.
+    pub last_completed: Option<Timestamp>,
+}
+
+/// How a compile failed.
+#[derive(Clone, Debug)]
+pub struct CompileFailure {
+    /// Structured errors and what else there is to say.
+    pub data: Json,
+    pub notice: Option<FailureNotice>,
+}
+
+/// What people are told of a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureNotice {
+    pub uuid: [u8; 16],
+    pub title: String,
+    pub message: String,
+    /// Where there is more to read.
+    pub uri: String,
+}
+
+/// One stage of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageRecord {
+    pub position: i64,
+    pub name: String,
+    pub command: String,
+    pub started: Timestamp,
+    pub completed: Option<Timestamp>,
+    pub returncode: Option<i64>,
+}
+
+/// Something that a stage wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputPiece {
+    /// A later piece has a greater one.
+    pub id: i64,
+    pub position: i64,
+    /// On its error stream.
+    pub error: bool,
+    pub text: String,
+}
+
+fn section(environment: EnvironmentKey) -> String {
+    format!("compile:{}", environment.0)
+}
+
+/// Fails if the run has lost its right.
+fn check(sql: &mut dyn Sql, run: &CompileRun) -> Result<()> {
+    let select = "SELECT epoch FROM compile WHERE id = ?1 AND completed IS NULL";
+    let current = sql.first(select, values![&run.id], |row| row.int(0))?;
+    if current == Some(run.epoch) { Ok(()) } else { Err(stale(run, current)) }
+}
+
+fn stale(run: &CompileRun, current: Option<i64>) -> StoreError {
+    let number = |epoch: i64| u64::try_from(epoch).unwrap_or_default();
+    let current = number(current.unwrap_or(run.epoch + 1));
+    StoreError::StaleEpoch { held: number(run.epoch), current }
+}
+
+/// Takes away what an earlier run of the compile has said.
+fn forget_run(sql: &mut dyn Sql, id: &[u8; 16]) -> Result<()> {
+    for table in ["compile_output", "compile_stage"] {
+        sql.run(&format!("DELETE FROM {table} WHERE compile = ?1"), values![id])?;
+    }
+    Ok(())
+}
+
+impl Records<'_> {
+    /// Environments that are not halted and have compiles that wait or run.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn waiting_compiles(&self) -> Result<Vec<Waiting>> {
+        let select = "SELECT compile.environment, \
+             min(CASE WHEN compile.started IS NULL THEN compile.requested END), \
+             max(compile.alive_until), min(compile.requested), \
+             (SELECT max(done.completed) FROM compile AS done \
+              WHERE done.environment = compile.environment) \
+             FROM compile JOIN environment ON environment.id = compile.environment \
+             WHERE compile.completed IS NULL AND environment.halted = 0 AND environment.deleting = 0 \
+             GROUP BY compile.environment";
+        self.look(|sql| {
+            sql.all(select, &[], |row| {
+                Ok(Waiting {
+                    environment: EnvironmentKey(row.int(0)?),
+                    requested: row.maybe_time(1)?.unwrap_or(row.time(3)?),
+                    alive_until: row.maybe_time(2)?,
+                    last_completed: row.maybe_time(4)?,
+                })
+            })
+        })
+    }
+
+    /// Takes the next compile of an environment, with all that one run can serve, unless one is running or the environment is
+    /// halted. A run that ended without a word is done again.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn claim_compile(
+        &self,
+        environment: EnvironmentKey,
+        now: Timestamp,
+        alive_until: Timestamp,
+    ) -> Result<Option<ClaimedCompile>> {
+        self.change(|sql| {
+            sql.claim(&section(environment))?;
+            let state = "SELECT halted + deleting FROM environment WHERE id = ?1";
+            if sql.first(state, values![environment.0], |row| row.int(0))? != Some(0) {
+                return Ok(None);
+            }
+            let open = format!(
+                "{COLUMNS} WHERE environment = ?1 AND completed IS NULL ORDER BY requested, id"
+            );
+            let open = sql.all(&open, values![environment.0], from_row)?;
+            let interrupted =
+                open.iter().find(|one| one.started.is_some() && one.substitute.is_none());
+            if interrupted.and_then(|one| one.alive_until).is_some_and(|until| until > now) {
+                return Ok(None);
+            }
+            let first = || open.iter().find(|one| one.started.is_none());
+            let Some(leader) = interrupted.or_else(first) else { return Ok(None) };
+            // What an interrupted run may have stored already serves those who were with it, and nobody else.
+            let open_for_all = leader.reserved.is_none();
+            let served = open.iter().filter(|one| {
+                let joins = one.started.is_none()
+                    && open_for_all
+                    && leader.request.merges_with(&one.request);
+                one.id != leader.id && (one.substitute == Some(leader.id) || joins)
+            });
+            let served: Vec<&CompileRecord> = served.collect();
+            let used = merge_compiles(&leader.request, served.iter().map(|one| &one.request));
+            let used = text_of(&used)?;
+            forget_run(sql, &leader.id)?;
+            let epoch = leader.epoch + 1;
+            let update = "UPDATE compile SET started = ?2, used = ?3, epoch = ?4, alive_until = ?5 \
+                 WHERE id = ?1";
+            sql.run(update, values![&leader.id, now, &used, epoch, alive_until])?;
+            for one in served {
+                let update =
+                    "UPDATE compile SET started = ?2, used = ?3, substitute = ?4 WHERE id = ?1";
+                sql.run(update, values![&one.id, now, &used, &leader.id])?;
+                note(sql, Some(environment), "compile", &crate::uuid_text(&one.id), now)?;
+            }
+            note(sql, Some(environment), "compile", &crate::uuid_text(&leader.id), now)?;
+            let run = CompileRun { id: leader.id, environment, epoch };
+            Ok(Some(ClaimedCompile { run, record: find(sql, &leader.id)? }))
+        })
+    }
+
+    /// Says that a run goes on.
+    ///
+    /// # Errors
+    /// `StaleEpoch` if it has lost its right.
+    pub fn keep_compile_alive(&self, run: &CompileRun, until: Timestamp) -> Result<()> {
+        self.change(|sql| {
+            let update = "UPDATE compile SET alive_until = ?3 \
+                 WHERE id = ?1 AND epoch = ?2 AND completed IS NULL";
+            match sql.run(update, values![&run.id, run.epoch, until])? {
+                0 => Err(stale(run, None)),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    /// Gives a run back before its end: it is done again when somebody takes it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn abandon_compile(&self, run: &CompileRun, now: Timestamp) -> Result<()> {
+        self.change(|sql| {
+            let update = "UPDATE compile SET alive_until = NULL \
+                 WHERE id = ?1 AND epoch = ?2 AND completed IS NULL";
+            sql.run(update, values![&run.id, run.epoch])?;
+            note(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
+        })
+    }
+
+    /// Notes that a stage begins.
+    ///
+    /// # Errors
+    /// `StaleEpoch` if the run has lost its right.
+    pub fn begin_stage(
+        &self,
+        run: &CompileRun,
+        position: i64,
+        name: &str,
+        command: &str,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.change(|sql| {
+            check(sql, run)?;
+            let insert = "INSERT INTO compile_stage (compile, position, name, command, started) \
+                 VALUES (?1, ?2, ?3, ?4, ?5)";
+            sql.run(insert, values![&run.id, position, name, command, now])?;
+            note(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
+        })
+    }
+
+    /// Keeps what a stage wrote: whether it is on the error stream, and the text.
+    ///
+    /// # Errors
+    /// `StaleEpoch` if the run has lost its right.
+    pub fn add_output(
+        &self,
+        run: &CompileRun,
+        position: i64,
+        pieces: &[(bool, String)],
+        now: Timestamp,
+    ) -> Result<()> {
+        self.change(|sql| {
+            check(sql, run)?;
+            let insert = "INSERT INTO compile_output (compile, position, stream, text) \
+                 VALUES (?1, ?2, ?3, ?4)";
+            for (error, text) in pieces {
+                let stream = if *error { 2 } else { 1 };
+                sql.run(insert, values![&run.id, position, stream, text])?;
+            }
+            note(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
+        })
+    }
+
+    /// Notes how a stage ended.
+    ///
+    /// # Errors
+    /// `StaleEpoch` if the run has lost its right.
+    pub fn end_stage(
+        &self,
+        run: &CompileRun,
+        position: i64,
+        returncode: i64,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.change(|sql| {
+            check(sql, run)?;
+            let update = "UPDATE compile_stage SET completed = ?3, returncode = ?4 \
+                 WHERE compile = ?1 AND position = ?2";
+            sql.run(update, values![&run.id, position, now, returncode])?;
+            note(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
+        })
+    }
+
+    /// Notes under which number the run will store its version, before it does.
+    ///
+    /// # Errors
+    /// `StaleEpoch` if the run has lost its right.
+    pub fn reserve_for_compile(&self, run: &CompileRun, number: VersionNumber) -> Result<()> {
+        let number = i64::from(number.0);
+        self.change(|sql| {
+            let update = "UPDATE compile SET reserved = ?3 \
+                 WHERE id = ?1 AND epoch = ?2 AND completed IS NULL";
+            match sql.run(update, values![&run.id, run.epoch, number])? {
+                0 => Err(stale(run, None)),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    /// Ends a run: for its compile and all that it served, with everything that follows from it.
+    ///
+    /// # Errors
+    /// `StaleEpoch` if the run has lost its right.
+    pub fn complete_compile(
+        &self,
+        run: &CompileRun,
+        outcome: &std::result::Result<(Option<VersionNumber>, Option<Json>), CompileFailure>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let (version, data, notice) = match outcome {
+            Ok((version, data)) => (*version, data.clone(), None),
+            Err(failure) => (None, Some(failure.data.clone()), failure.notice.as_ref()),
+        };
+        let version = version.map(|number| i64::from(number.0));
+        let data = data.map(|data| data.to_string());
+        self.change(|sql| {
+            check(sql, run)?;
+            let update = "UPDATE compile SET completed = ?2, success = ?3, version = ?4, data = ?5, \
+                 handled = 1, alive_until = NULL \
+                 WHERE (id = ?1 OR substitute = ?1) AND completed IS NULL RETURNING id";
+            let values = values![&run.id, now, outcome.is_ok(), version, data.as_deref()];
+            let ended = sql.all(update, values, |row| row.id(0))?;
+            if let Some(FailureNotice { uuid, title, message, uri }) = notice {
+                let (severity, compile) = ("error", Some(&run.id));
+                let new =
+                    NewNotification { uuid: *uuid, title, message, severity, uri, compile };
+                notify(sql, run.environment, &new, now)?;
+            }
+            for id in ended {
+                note(sql, Some(run.environment), "compile", &crate::uuid_text(&id), now)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Ends a compile that nobody wants any more. Those that its run served too wait again. One that has ended stays as it is.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none in this environment.
+    pub fn cancel_compile(
+        &self,
+        environment: EnvironmentKey,
+        id: &[u8; 16],
+        by: &str,
+        now: Timestamp,
+    ) -> Result<CompileRecord> {
+        let data = json!({"errors": [{
+            "category": "cancelled", "type": "Cancelled", "message": format!("cancelled by {by}"),
+        }]});
+        let data = data.to_string();
+        self.change(|sql| {
+            sql.claim(&section(environment))?;
+            let found = find(sql, id)?;
+            if found.environment != environment {
+                return Err(StoreError::not_found("compile", crate::uuid_text(id)));
+            }
+            if found.completed.is_some() {
+                return Ok(found);
+            }
+            let others = "UPDATE compile SET started = NULL, used = NULL, substitute = NULL \
+                 WHERE substitute = ?1 AND completed IS NULL";
+            sql.run(others, values![id])?;
+            let update = "UPDATE compile SET completed = ?2, success = 0, data = ?3, handled = 1, \
+                 alive_until = NULL, epoch = epoch + 1 WHERE id = ?1";
+            sql.run(update, values![id, now, &data])?;
+            note(sql, Some(environment), "compile", &crate::uuid_text(id), now)?;
+            find(sql, id)
+        })
+    }
+
+    /// The stages of a run so far.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn stages(&self, id: &[u8; 16]) -> Result<Vec<StageRecord>> {
+        let select = "SELECT position, name, command, started, completed, returncode \
+             FROM compile_stage WHERE compile = ?1 ORDER BY position";
+        self.look(|sql| {
+            sql.all(select, values![id], |row| {
+                Ok(StageRecord {
+                    position: row.int(0)?,
+                    name: row.string(1)?,
+                    command: row.string(2)?,
+                    started: row.time(3)?,
+                    completed: row.maybe_time(4)?,
+                    returncode: row.integer(5)?,
+                })
+            })
+        })
+    }
+
+    /// What a run wrote after a piece.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn output(&self, id: &[u8; 16], after: i64, limit: usize) -> Result<Vec<OutputPiece>> {
+        let select = "SELECT id, position, stream, text FROM compile_output \
+             WHERE compile = ?1 AND id > ?2 ORDER BY id LIMIT ?3";
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.look(|sql| {
+            sql.all(select, values![id, after, limit], |row| {
+                Ok(OutputPiece {
+                    id: row.int(0)?,
+                    position: row.int(1)?,
+                    error: row.int(2)? == 2,
+                    text: row.string(3)?,
+                })
+            })
+        })
+    }
+}

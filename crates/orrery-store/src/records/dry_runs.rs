@@ -1,0 +1,192 @@
+//! Dry runs: what a version would change, found out resource by resource.
+
+use orrery_model::{Timestamp, VersionNumber};
+
+use crate::records::requests::insert_request;
+use crate::records::{Records, RequestRecord, note};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
+use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DryRunRecord {
+    pub uuid: [u8; 16],
+    pub environment: EnvironmentKey,
+    pub version: VersionNumber,
+    pub created: Timestamp,
+    pub finished: Option<Timestamp>,
+    pub total: u64,
+    /// Resources whose result is not there yet.
+    pub todo: u64,
+}
+
+/// What a dry run found for one resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DryRunResult {
+    pub resource: String,
+    /// `added`, `deleted`, `modified`, `unmodified`, `agent_down`, `undefined`, `skipped_for_undefined` or `failed`.
+    pub status: String,
+    /// Attributes with what they are and what they should be; or the reason of a failure.
+    pub changes: serde_json::Value,
+}
+
+const COLUMNS: &str =
+    "SELECT id, environment, version, created, finished, total, todo FROM dry_run";
+
+fn from_row(row: &dyn Row) -> Result<DryRunRecord> {
+    let count = |column| -> Result<u64> { Ok(u64::try_from(row.int(column)?).unwrap_or(0)) };
+    Ok(DryRunRecord {
+        uuid: row.id(0)?,
+        environment: EnvironmentKey(row.int(1)?),
+        version: VersionNumber(u32::try_from(row.int(2)?).unwrap_or(u32::MAX)),
+        created: row.time(3)?,
+        finished: row.maybe_time(4)?,
+        total: count(5)?,
+        todo: count(6)?,
+    })
+}
+
+fn find(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<DryRunRecord> {
+    let found = sql.first(&format!("{COLUMNS} WHERE id = ?1"), values![uuid], from_row)?;
+    found.ok_or_else(|| StoreError::not_found("dry run", uuid_text(uuid)))
+}
+
+impl Records<'_> {
+    /// Begins a dry run of a stored version, together with the request to carry it out.
+    ///
+    /// # Errors
+    /// `NoVersion` if it is not stored.
+    pub fn create_dry_run(
+        &self,
+        environment: EnvironmentKey,
+        (uuid, request): ([u8; 16], [u8; 16]),
+        version: VersionNumber,
+        now: Timestamp,
+    ) -> Result<(DryRunRecord, RequestRecord)> {
+        self.change(|sql| {
+            let select = "SELECT total FROM version WHERE environment = ?1 AND number = ?2";
+            let number = i64::from(version.0);
+            let total = sql.first(select, values![environment.0, number], |row| row.int(0))?;
+            let total = total.ok_or(StoreError::NoVersion(version))?;
+            let insert = "INSERT INTO dry_run (id, environment, version, created, total, todo) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?5)";
+            sql.run(insert, values![&uuid, environment.0, number, now, total])?;
+            note(sql, Some(environment), "dry_run", &uuid_text(&uuid), now)?;
+            let payload = serde_json::json!({"dry_run": uuid_text(&uuid), "version": version.0});
+            let asked = insert_request(sql, environment, &request, "dry_run", &payload, now)?;
+            Ok((find(sql, &uuid)?, asked))
+        })
+    }
+
+    /// Adds results. One that is there already stays, and counts once.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such dry run.
+    pub fn add_dry_run_results(
+        &self,
+        uuid: &[u8; 16],
+        results: &[DryRunResult],
+        now: Timestamp,
+    ) -> Result<DryRunRecord> {
+        self.change(|sql| {
+            sql.claim(&format!("dry_run {}", uuid_text(uuid)))?;
+            let insert = "INSERT INTO dry_run_result (dry_run, resource, status, changes) \
+                 VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
+            let mut new = 0;
+            for result in results {
+                let changes = result.changes.to_string();
+                new +=
+                    sql.run(insert, values![uuid, &result.resource, &result.status, &changes])?;
+            }
+            let new = i64::try_from(new).unwrap_or(i64::MAX);
+            let update = "UPDATE dry_run SET todo = CASE WHEN todo > ?2 THEN todo - ?2 ELSE 0 END \
+                 WHERE id = ?1";
+            sql.run(update, values![uuid, new])?;
+            let run = find(sql, uuid)?;
+            note(sql, Some(run.environment), "dry_run", &uuid_text(uuid), now)?;
+            Ok(run)
+        })
+    }
+
+    /// Ends a dry run, complete or not.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such dry run.
+    pub fn finish_dry_run(&self, uuid: &[u8; 16], now: Timestamp) -> Result<DryRunRecord> {
+        self.change(|sql| {
+            let update = "UPDATE dry_run SET finished = ?2 WHERE id = ?1 AND finished IS NULL";
+            sql.run(update, values![uuid, now])?;
+            let run = find(sql, uuid)?;
+            note(sql, Some(run.environment), "dry_run", &uuid_text(uuid), now)?;
+            Ok(run)
+        })
+    }
+
+    /// Those of a version, the newest first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn dry_runs(
+        &self,
+        environment: EnvironmentKey,
+        version: VersionNumber,
+        limit: usize,
+    ) -> Result<Vec<DryRunRecord>> {
+        let select = format!(
+            "{COLUMNS} WHERE environment = ?1 AND version = ?2 ORDER BY created DESC, id LIMIT ?3"
+        );
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let values = values![environment.0, i64::from(version.0), limit];
+        self.look(|sql| sql.all(&select, values, from_row))
+    }
+
+    /// # Errors
+    /// `NotFound` if there is no such dry run in the environment.
+    pub fn dry_run(&self, environment: EnvironmentKey, uuid: &[u8; 16]) -> Result<DryRunRecord> {
+        let found = self.look(|sql| find(sql, uuid))?;
+        if found.environment == environment {
+            Ok(found)
+        } else {
+            Err(StoreError::not_found("dry run", uuid_text(uuid)))
+        }
+    }
+
+    /// Results by resource, after one.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn dry_run_results(
+        &self,
+        uuid: &[u8; 16],
+        status: Option<&str>,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<DryRunResult>> {
+        let select = "SELECT resource, status, changes FROM dry_run_result \
+             WHERE dry_run = ?1 AND resource > ?2 AND (?3 = '' OR status = ?3) \
+             ORDER BY resource LIMIT ?4";
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.look(|sql| {
+            sql.all(select, values![uuid, after, status.unwrap_or(""), limit], |row| {
+                Ok(DryRunResult {
+                    resource: row.string(0)?,
+                    status: row.string(1)?,
+                    changes: row.json(2)?,
+                })
+            })
+        })
+    }
+
+    /// How many results there are of each status.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn dry_run_counts(&self, uuid: &[u8; 16]) -> Result<Vec<(String, u64)>> {
+        let select = "SELECT status, count(*) FROM dry_run_result WHERE dry_run = ?1 \
+             GROUP BY status ORDER BY status";
+        self.look(|sql| {
+            sql.all(select, values![uuid], |row| {
+                Ok((row.string(0)?, u64::try_from(row.int(1)?).unwrap_or(0)))
+            })
+        })
+    }
+}

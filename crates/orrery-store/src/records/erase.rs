@@ -1,0 +1,136 @@
+//! Emptying environments: table by table, in transactions of bounded size, so that nobody waits long and an interrupted one
+//! is simply begun again.
+
+use orrery_model::Timestamp;
+
+use crate::records::accounts::forget_scope;
+use crate::records::{Records, RoleScope, note};
+use crate::sql::{RowExt as _, Sql, SqlExt as _};
+use crate::{EnvironmentKey, Result, uuid_text, values};
+
+/// Resources that one transaction forgets.
+const RESOURCES_AT_ONCE: i64 = 500;
+/// Rows of other tables that one transaction deletes.
+const ROWS_AT_ONCE: i64 = 5_000;
+
+/// Contents that have a key of their own beside the environment: table and key.
+const KEYED: [(&str, &str); 9] = [
+    ("unknown", "version"),
+    ("request", "id"),
+    ("notification", "id"),
+    ("discovered", "name"),
+    ("metric", "at"),
+    ("parameter", "name"),
+    ("agent", "name"),
+    ("resource_type", "name"),
+    ("resource_set", "id"),
+];
+
+/// Contents that are found through a parent: table, its column, the parent and its key.
+const CHILDREN: [(&str, &str, &str); 3] = [
+    ("dry_run_result", "dry_run", "dry_run"),
+    ("compile_output", "compile", "compile"),
+    ("compile_stage", "compile", "compile"),
+];
+
+/// Forgets some resources with all that hangs on them. Answers how many.
+fn erase_resources(sql: &mut dyn Sql, environment: EnvironmentKey) -> Result<usize> {
+    let select = "SELECT name, id, head FROM resource WHERE environment = ?1 \
+         ORDER BY name LIMIT ?2";
+    let found = sql.all(select, values![environment.0, RESOURCES_AT_ONCE], |row| {
+        Ok((row.string(0)?, row.int(1)?, row.integer(2)?))
+    })?;
+    for (name, id, head) in &found {
+        sql.run("DELETE FROM revision WHERE id = ?1", values![head.unwrap_or(0)])?;
+        let past = "DELETE FROM revision WHERE resource = ?1 AND until IS NOT NULL";
+        sql.run(past, values![*id])?;
+        for table in ["state", "running", "action"] {
+            sql.run(&format!("DELETE FROM {table} WHERE resource = ?1"), values![*id])?;
+        }
+        let facts = "DELETE FROM parameter WHERE environment = ?1 AND resource = ?2";
+        sql.run(facts, values![environment.0, *id])?;
+        let resource = "DELETE FROM resource WHERE environment = ?1 AND name = ?2";
+        sql.run(resource, values![environment.0, name])?;
+    }
+    Ok(found.len())
+}
+
+/// Deletes some rows of one table; true if there may be more.
+fn erase_some(sql: &mut dyn Sql, statement: &str, environment: EnvironmentKey) -> Result<bool> {
+    let deleted = sql.run(statement, values![environment.0, ROWS_AT_ONCE])?;
+    Ok(i64::try_from(deleted).unwrap_or(i64::MAX) >= ROWS_AT_ONCE)
+}
+
+impl Records<'_> {
+    /// Deletes a part of an environment's contents: versions, resources, their states and logs, facts, parameters,
+    /// compiles, and what else was made in it. It itself, its settings and its secrets stay. Answers whether nothing is left.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn erase_contents(&self, environment: EnvironmentKey, now: Timestamp) -> Result<bool> {
+        let key = environment.0;
+        // The versions first: what is left of an interrupted erasure must not look like a version.
+        self.change(|sql| {
+            for table in ["version", "step", "scheduler"] {
+                sql.run(&format!("DELETE FROM {table} WHERE environment = ?1"), values![key])?;
+            }
+            Ok(())
+        })?;
+        if self.change(|sql| erase_resources(sql, environment))? > 0 {
+            return Ok(false);
+        }
+        for (child, column, parent) in CHILDREN {
+            let statement = format!(
+                "DELETE FROM {child} WHERE {column} IN (SELECT id FROM {parent} \
+                 WHERE environment = ?1 AND EXISTS (SELECT 1 FROM {child} \
+                 WHERE {child}.{column} = {parent}.id) ORDER BY id LIMIT 1) AND ?2 > 0"
+            );
+            if self.change(|sql| sql.run(&statement, values![key, ROWS_AT_ONCE]))? > 0 {
+                return Ok(false);
+            }
+        }
+        for table in ["dry_run", "compile"] {
+            let statement = format!(
+                "DELETE FROM {table} WHERE id IN \
+                 (SELECT id FROM {table} WHERE environment = ?1 LIMIT ?2)"
+            );
+            if self.change(|sql| erase_some(sql, &statement, environment))? {
+                return Ok(false);
+            }
+        }
+        for (table, column) in KEYED {
+            let statement = format!(
+                "DELETE FROM {table} WHERE environment = ?1 AND {column} IN \
+                 (SELECT {column} FROM {table} WHERE environment = ?1 LIMIT ?2)"
+            );
+            if self.change(|sql| erase_some(sql, &statement, environment))? {
+                return Ok(false);
+            }
+        }
+        // Logs and revisions whose resources were forgotten before; seldom many.
+        self.change(|sql| {
+            for table in ["action", "revision", "running"] {
+                sql.run(&format!("DELETE FROM {table} WHERE environment = ?1"), values![key])?;
+            }
+            note(sql, Some(environment), "version", "*", now)
+        })?;
+        Ok(true)
+    }
+
+    /// Deletes what is left of an environment whose contents are gone, and the environment.
+    ///
+    /// # Errors
+    /// `NotFound` if it is gone already.
+    pub fn erase_environment(&self, uuid: &[u8; 16], now: Timestamp) -> Result<()> {
+        let environment = self.environment(uuid)?;
+        self.change(|sql| {
+            for table in ["setting", "lease", "scheduler", "secret", "change"] {
+                let delete = format!("DELETE FROM {table} WHERE environment = ?1");
+                sql.run(&delete, values![environment.key.0])?;
+            }
+            forget_scope(sql, RoleScope::Environment(*uuid), now)?;
+            sql.run("DELETE FROM environment WHERE uuid = ?1", values![uuid])?;
+            note(sql, None, "environment", &uuid_text(uuid), now)
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! Notifications: what people of an environment should know of.
+
+use orrery_model::Timestamp;
+
+use crate::records::{Records, note};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
+use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotificationRecord {
+    pub uuid: [u8; 16],
+    pub created: Timestamp,
+    pub title: String,
+    pub message: String,
+    /// `message`, `info`, `success`, `warning` or `error`.
+    pub severity: String,
+    /// The path of what it is about, below the API's root; or empty.
+    pub uri: String,
+    pub compile: Option<[u8; 16]>,
+    pub read: bool,
+    pub cleared: bool,
+}
+
+/// A notification to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewNotification<'a> {
+    pub uuid: [u8; 16],
+    pub title: &'a str,
+    pub message: &'a str,
+    pub severity: &'a str,
+    pub uri: &'a str,
+    pub compile: Option<&'a [u8; 16]>,
+}
+
+/// Which notifications to list. Everything that is given must hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NotificationFilter<'a> {
+    pub read: Option<bool>,
+    pub cleared: Option<bool>,
+    pub severity: Option<&'a str>,
+}
+
+const COLUMNS: &str = "SELECT id, created, title, message, severity, uri, compile, read, cleared \
+     FROM notification WHERE environment = ?1";
+
+fn from_row(row: &dyn Row) -> Result<NotificationRecord> {
+    Ok(NotificationRecord {
+        uuid: row.id(0)?,
+        created: row.time(1)?,
+        title: row.string(2)?,
+        message: row.string(3)?,
+        severity: row.string(4)?,
+        uri: row.string(5)?,
+        compile: row.maybe_id(6)?,
+        read: row.flag(7)?,
+        cleared: row.flag(8)?,
+    })
+}
+
+fn find(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+    uuid: &[u8; 16],
+) -> Result<NotificationRecord> {
+    let select = format!("{COLUMNS} AND id = ?2");
+    let found = sql.first(&select, values![environment.0, uuid], from_row)?;
+    found.ok_or_else(|| StoreError::not_found("notification", uuid_text(uuid)))
+}
+
+/// Makes a notification, in the transaction of what it tells.
+pub(crate) fn notify(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+    new: &NewNotification<'_>,
+    now: Timestamp,
+) -> Result<()> {
+    let insert = "INSERT INTO notification \
+         (id, environment, created, title, message, severity, uri, compile) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    let NewNotification { uuid, title, message, severity, uri, compile } = *new;
+    let values = values![&uuid, environment.0, now, title, message, severity, uri, compile];
+    sql.run(insert, values)?;
+    note(sql, Some(environment), "notification", &uuid_text(&uuid), now)
+}
+
+impl Records<'_> {
+    /// # Errors
+    /// Those of the database.
+    pub fn add_notification(
+        &self,
+        environment: EnvironmentKey,
+        new: &NewNotification<'_>,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.change(|sql| notify(sql, environment, new, now))
+    }
+
+    /// The newest first, after (that is: older than) a place in that order.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn notifications(
+        &self,
+        environment: EnvironmentKey,
+        filter: &NotificationFilter<'_>,
+        after: Option<(Timestamp, [u8; 16])>,
+        limit: usize,
+    ) -> Result<Vec<NotificationRecord>> {
+        let (before, uuid) = after.unwrap_or((Timestamp(i64::MAX), [0xff; 16]));
+        let select = format!(
+            "{COLUMNS} AND (created < ?2 OR (created = ?2 AND id < ?3)) \
+             AND (?4 < 0 OR read = ?4) AND (?5 < 0 OR cleared = ?5) \
+             AND (?6 = '' OR severity = ?6) ORDER BY created DESC, id DESC LIMIT ?7"
+        );
+        let flag = |flag: Option<bool>| flag.map_or(-1, i64::from);
+        let values = values![
+            environment.0,
+            before,
+            &uuid,
+            flag(filter.read),
+            flag(filter.cleared),
+            filter.severity.unwrap_or(""),
+            i64::try_from(limit).unwrap_or(i64::MAX),
+        ];
+        self.look(|sql| sql.all(&select, values, from_row))
+    }
+
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn notification(
+        &self,
+        environment: EnvironmentKey,
+        uuid: &[u8; 16],
+    ) -> Result<NotificationRecord> {
+        self.look(|sql| find(sql, environment, uuid))
+    }
+
+    /// Changes what is given.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn update_notification(
+        &self,
+        environment: EnvironmentKey,
+        uuid: &[u8; 16],
+        read: Option<bool>,
+        cleared: Option<bool>,
+        now: Timestamp,
+    ) -> Result<NotificationRecord> {
+        self.change(|sql| {
+            let old = find(sql, environment, uuid)?;
+            let update = "UPDATE notification SET read = ?2, cleared = ?3 WHERE id = ?1";
+            let (read, cleared) = (read.unwrap_or(old.read), cleared.unwrap_or(old.cleared));
+            sql.run(update, values![uuid, read, cleared])?;
+            note(sql, Some(environment), "notification", &uuid_text(uuid), now)?;
+            Ok(NotificationRecord { read, cleared, ..old })
+        })
+    }
+
+    /// Forgets notifications that were made before `before`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn forget_notifications(
+        &self,
+        environment: EnvironmentKey,
+        before: Timestamp,
+    ) -> Result<u64> {
+        let delete = "DELETE FROM notification WHERE environment = ?1 AND created < ?2";
+        self.change(|sql| sql.run(delete, values![environment.0, before]))
+    }
+}

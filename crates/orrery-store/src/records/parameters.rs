@@ -1,0 +1,248 @@
+//! Parameters and facts as people read and write them.
+
+use orrery_model::Timestamp;
+
+use crate::codes::Code as _;
+use crate::records::requests::insert_request;
+use crate::records::{Records, note};
+use crate::rows::{PARAMETER_COLUMNS, parameter_from};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
+use crate::{
+    EnvironmentKey, Parameter, ParameterEffect, ParameterSource, Result, StoreError, values,
+};
+
+/// A value to be set.
+#[derive(Clone, Copy, Debug)]
+pub struct NewParameter<'a> {
+    pub name: &'a str,
+    pub value: &'a str,
+    /// The resource whose fact it is; `None` for a parameter.
+    pub resource: Option<&'a str>,
+    pub source: ParameterSource,
+    /// Only for facts.
+    pub expires: bool,
+}
+
+/// Which parameters or facts to list. Everything that is given must hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ParameterFilter<'a> {
+    pub name: Option<&'a str>,
+    /// Facts of one resource.
+    pub resource: Option<&'a str>,
+    pub expires: Option<bool>,
+}
+
+/// A fact's place in the order in which they are listed: its resource's number, and its name.
+type FactPlace = (i64, String);
+
+fn resource_number(sql: &mut dyn Sql, environment: EnvironmentKey, id: &str) -> Result<i64> {
+    let select = "SELECT id FROM resource WHERE environment = ?1 AND name = ?2";
+    let found = sql.first(select, values![environment.0, id], |row| row.int(0))?;
+    found.ok_or_else(|| StoreError::NoResource(id.to_owned()))
+}
+
+fn number_of(sql: &mut dyn Sql, environment: EnvironmentKey, id: Option<&str>) -> Result<i64> {
+    id.map_or(Ok(0), |id| resource_number(sql, environment, id))
+}
+
+fn fact_from(row: &dyn Row) -> Result<(FactPlace, Parameter)> {
+    let id = row.string(5)?;
+    let fact = parameter_from(row, Some(&id))?;
+    Ok(((row.int(6)?, fact.name.clone()), fact))
+}
+
+impl Records<'_> {
+    /// Parameters by name, after a name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn list_parameters(
+        &self,
+        environment: EnvironmentKey,
+        filter: &ParameterFilter<'_>,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<Parameter>> {
+        let select = format!(
+            "SELECT {PARAMETER_COLUMNS} FROM parameter WHERE environment = ?1 AND resource = 0 \
+             AND name > ?2 AND (?3 = '' OR name = ?3) ORDER BY name LIMIT ?4"
+        );
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let values = values![environment.0, after, filter.name.unwrap_or(""), limit];
+        self.look(|sql| sql.all(&select, values, |row| parameter_from(row, None)))
+    }
+
+    /// Facts by resource and name, after a place.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn list_facts(
+        &self,
+        environment: EnvironmentKey,
+        filter: &ParameterFilter<'_>,
+        after: &FactPlace,
+        limit: usize,
+    ) -> Result<Vec<(FactPlace, Parameter)>> {
+        let select = format!(
+            "SELECT {PARAMETER_COLUMNS}, resource.name, parameter.resource FROM parameter \
+             JOIN resource ON resource.id = parameter.resource \
+             WHERE parameter.environment = ?1 AND parameter.resource > 0 \
+             AND (parameter.resource > ?2 OR (parameter.resource = ?2 AND parameter.name > ?3)) \
+             AND (?4 = '' OR parameter.name = ?4) AND (?5 = 0 OR parameter.resource = ?5) \
+             AND (?6 < 0 OR parameter.expires = ?6) \
+             ORDER BY parameter.resource, parameter.name LIMIT ?7"
+        );
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.look(|sql| {
+            let only = match filter.resource {
+                None => 0,
+                Some(id) => match resource_number(sql, environment, id) {
+                    Ok(number) => number,
+                    Err(StoreError::NoResource(_)) => return Ok(Vec::new()),
+                    Err(error) => return Err(error),
+                },
+            };
+            let values = values![
+                environment.0,
+                after.0,
+                &after.1,
+                filter.name.unwrap_or(""),
+                only,
+                filter.expires.map_or(-1, i64::from),
+                limit,
+            ];
+            sql.all(&select, values, fact_from)
+        })
+    }
+
+    /// One parameter, or one fact of a resource.
+    ///
+    /// # Errors
+    /// `NotFound`; `NoResource` if there is no such resource.
+    pub fn parameter(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+        resource: Option<&str>,
+    ) -> Result<Parameter> {
+        let select = format!(
+            "SELECT {PARAMETER_COLUMNS} FROM parameter \
+             WHERE environment = ?1 AND resource = ?2 AND name = ?3"
+        );
+        let found = self.look(|sql| {
+            let number = number_of(sql, environment, resource)?;
+            let values = values![environment.0, number, name];
+            sql.first(&select, values, |row| parameter_from(row, resource))
+        })?;
+        let kind = if resource.is_some() { "fact" } else { "parameter" };
+        found.ok_or_else(|| StoreError::not_found(kind, name))
+    }
+
+    /// Sets a value. `then` runs in the same transaction and is told what the value did, so that what follows from it
+    /// happens with it or not at all.
+    ///
+    /// # Errors
+    /// `NoResource` if there is no such resource; those of `then`.
+    pub fn put_parameter(
+        &self,
+        environment: EnvironmentKey,
+        new: &NewParameter<'_>,
+        now: Timestamp,
+        then: &dyn Fn(&mut dyn Sql, ParameterEffect) -> Result<()>,
+    ) -> Result<ParameterEffect> {
+        self.change(|sql| {
+            let number = number_of(sql, environment, new.resource)?;
+            let select = "SELECT value FROM parameter \
+                 WHERE environment = ?1 AND resource = ?2 AND name = ?3";
+            let before =
+                sql.first(select, values![environment.0, number, new.name], |row| row.string(0))?;
+            let insert = "INSERT INTO parameter \
+                 (environment, resource, name, value, source, updated, expires) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (environment, resource, name) \
+                 DO UPDATE SET value = excluded.value, source = excluded.source, \
+                 updated = excluded.updated, expires = excluded.expires";
+            let values = values![
+                environment.0,
+                number,
+                new.name,
+                new.value,
+                new.source.code(),
+                now,
+                new.expires,
+            ];
+            sql.run(insert, values)?;
+            let resolve = "UPDATE unknown SET resolved = 1 \
+                 WHERE environment = ?1 AND resource = ?2 AND name = ?3 AND resolved = 0";
+            let id = new.resource.unwrap_or("");
+            let resolved = sql.run(resolve, values![environment.0, id, new.name])?;
+            let effect = ParameterEffect {
+                changed: usize::from(before.as_deref() != Some(new.value)),
+                resolved: usize::try_from(resolved).unwrap_or(usize::MAX),
+            };
+            note(sql, Some(environment), "parameter", new.name, now)?;
+            then(sql, effect)?;
+            Ok(effect)
+        })
+    }
+
+    /// Deletes a parameter or a fact; `then` runs in the same transaction.
+    ///
+    /// # Errors
+    /// `NotFound`; `NoResource` if there is no such resource; those of `then`.
+    pub fn delete_parameter(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+        resource: Option<&str>,
+        now: Timestamp,
+        then: &dyn Fn(&mut dyn Sql) -> Result<()>,
+    ) -> Result<()> {
+        self.change(|sql| {
+            let number = number_of(sql, environment, resource)?;
+            let delete =
+                "DELETE FROM parameter WHERE environment = ?1 AND resource = ?2 AND name = ?3";
+            if sql.run(delete, values![environment.0, number, name])? == 0 {
+                let kind = if resource.is_some() { "fact" } else { "parameter" };
+                return Err(StoreError::not_found(kind, name));
+            }
+            note(sql, Some(environment), "parameter", name, now)?;
+            then(sql)
+        })
+    }
+
+    /// Asks for the facts of a resource, unless somebody did a short while ago: requests have ids that are made of the
+    /// resource and the time, in spans of `pause`. Answers whether it asked.
+    ///
+    /// # Errors
+    /// `NoResource` if there is no such resource.
+    pub fn ask_for_facts(
+        &self,
+        environment: EnvironmentKey,
+        resource: &str,
+        pause: std::time::Duration,
+        now: Timestamp,
+    ) -> Result<bool> {
+        let span = i64::try_from(pause.as_micros()).unwrap_or(i64::MAX).max(1);
+        let payload = serde_json::json!({"ids": [resource]});
+        self.change(|sql| {
+            let number = resource_number(sql, environment, resource)?;
+            sql.claim(&format!("facts {number}"))?;
+            let place = now.0.div_euclid(span);
+            let id_of = |place: i64| {
+                let mut id = [0xfa; 16];
+                id[1..8].copy_from_slice(&number.to_be_bytes()[1..]);
+                id[8..].copy_from_slice(&place.to_be_bytes());
+                id
+            };
+            for place in [place, place - 1] {
+                let select = "SELECT created FROM request WHERE uuid = ?1";
+                let asked = sql.first(select, values![&id_of(place)], |row| row.time(0))?;
+                if asked.is_some_and(|asked| asked + pause > now) {
+                    return Ok(false);
+                }
+            }
+            insert_request(sql, environment, &id_of(place), "facts", &payload, now)?;
+            Ok(true)
+        })
+    }
+}

@@ -1,0 +1,91 @@
+//! Settings of environments as they are kept: texts of JSON by name, and who protects them.
+
+use orrery_model::Timestamp;
+
+use crate::records::{Records, note};
+use crate::sql::{Row, RowExt as _, SqlExt as _};
+use crate::{EnvironmentKey, Result, StoreError, values};
+
+/// A setting that was set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SettingRecord {
+    pub name: String,
+    pub value: serde_json::Value,
+    /// Who set it so that people cannot change it, if somebody did.
+    pub protected_by: Option<String>,
+}
+
+fn from_row(row: &dyn Row) -> Result<SettingRecord> {
+    Ok(SettingRecord {
+        name: row.string(0)?,
+        value: row.json(1)?,
+        protected_by: row.maybe_string(2)?,
+    })
+}
+
+const SELECT: &str =
+    "SELECT name, value, protected_by FROM setting WHERE environment = ?1 ORDER BY name";
+const PROTECTOR: &str = "SELECT protected_by FROM setting WHERE environment = ?1 AND name = ?2";
+const SET: &str = "INSERT INTO setting (environment, name, value, protected_by) \
+     VALUES (?1, ?2, ?3, ?4) ON CONFLICT (environment, name) \
+     DO UPDATE SET value = excluded.value, protected_by = excluded.protected_by";
+
+impl Records<'_> {
+    /// All that was set in an environment, by name.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn settings(&self, environment: EnvironmentKey) -> Result<Vec<SettingRecord>> {
+        self.look(|sql| sql.all(SELECT, values![environment.0], from_row))
+    }
+
+    /// Sets a value, or goes back to the default.
+    ///
+    /// # Errors
+    /// `Protected` if it is not for people to change.
+    pub fn change_setting(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+        value: Option<&serde_json::Value>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let text = value.map(serde_json::Value::to_string);
+        self.change(|sql| {
+            let key = values![environment.0, name];
+            let protector = sql.first(PROTECTOR, key, |row| row.maybe_string(0))?.flatten();
+            if let Some(by) = protector {
+                return Err(StoreError::Protected { name: name.to_owned(), by });
+            }
+            match &text {
+                Some(text) => sql.run(SET, values![environment.0, name, text, None::<&str>])?,
+                None => sql.run("DELETE FROM setting WHERE environment = ?1 AND name = ?2", key)?,
+            };
+            note(sql, Some(environment), "setting", name, now)
+        })
+    }
+
+    /// Sets values that people cannot change then. Those that the same protector had set before and does not name any more
+    /// keep their value and lose the protection.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn protect_settings(
+        &self,
+        environment: EnvironmentKey,
+        settings: &[(&str, serde_json::Value)],
+        protected_by: &str,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.change(|sql| {
+            let lift = "UPDATE setting SET protected_by = NULL \
+                 WHERE environment = ?1 AND protected_by = ?2";
+            sql.run(lift, values![environment.0, protected_by])?;
+            for (name, value) in settings {
+                let value = value.to_string();
+                sql.run(SET, values![environment.0, *name, &value, protected_by])?;
+            }
+            note(sql, Some(environment), "setting", "*", now)
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! Tokens for programs. Only hashes of them are kept.
+
+use orrery_model::Timestamp;
+
+use crate::records::accounts::{Identity, RoleScope, find as find_account, identity};
+use crate::records::{Records, note};
+use crate::sql::{Row, RowExt as _, SqlExt as _};
+use crate::{Result, StoreError, values};
+
+/// What a program shows instead of a password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRecord {
+    pub uuid: [u8; 16],
+    pub name: String,
+    /// Whose rights it has, as far as it is not limited further.
+    pub account: [u8; 16],
+    pub scope: RoleScope,
+    /// The limits beyond the place, as JSON.
+    pub grants: serde_json::Value,
+    pub created: Timestamp,
+    pub expires: Option<Timestamp>,
+    pub revoked: Option<Timestamp>,
+    /// To the minute.
+    pub last_used: Option<Timestamp>,
+}
+
+impl TokenRecord {
+    /// Whether it is neither revoked nor expired.
+    pub fn is_valid(&self, now: Timestamp) -> bool {
+        self.revoked.is_none() && self.expires.is_none_or(|expires| now < expires)
+    }
+}
+
+const COLUMNS: &str = "SELECT id, name, account, scope, grants, created, expires, revoked, \
+     last_used FROM token";
+
+fn from_row(row: &dyn Row) -> Result<TokenRecord> {
+    let scope = row.blob(3)?.map_or(Ok(RoleScope::Everywhere), RoleScope::from_bytes)?;
+    Ok(TokenRecord {
+        uuid: row.id(0)?,
+        name: row.string(1)?,
+        account: row.id(2)?,
+        scope,
+        grants: row.json(4)?,
+        created: row.time(5)?,
+        expires: row.maybe_time(6)?,
+        revoked: row.maybe_time(7)?,
+        last_used: row.maybe_time(8)?,
+    })
+}
+
+impl Records<'_> {
+    /// Keeps a new token under the hash of what its holder shows.
+    ///
+    /// # Errors
+    /// `NotFound` for the account.
+    pub fn create_token(&self, hash: &[u8; 32], token: &TokenRecord) -> Result<()> {
+        let grants = token.grants.to_string();
+        let scope = token.scope.to_bytes();
+        self.change(|sql| {
+            find_account(sql, &token.account)?;
+            let insert = "INSERT INTO token (id, hash, name, account, scope, grants, created, \
+                 expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+            let TokenRecord { uuid, name, account, created, expires, .. } = token;
+            let values = values![uuid, hash, name, account, &scope, &grants, *created, *expires];
+            sql.run(insert, values)?;
+            note(sql, None, "token", &crate::uuid_text(uuid), *created)
+        })
+    }
+
+    /// Tokens of one account or of all, newest first. With `before`, only those made before that one.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn tokens(
+        &self,
+        account: Option<&[u8; 16]>,
+        before: Option<(Timestamp, [u8; 16])>,
+        limit: usize,
+    ) -> Result<Vec<TokenRecord>> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let (at, id) = before.unwrap_or((Timestamp(i64::MAX), [0xff; 16]));
+        let beyond = "(created < ?1 OR (created = ?1 AND id < ?2))";
+        let order = "ORDER BY created DESC, id DESC LIMIT ?3";
+        self.look(|sql| match account {
+            Some(account) => {
+                let select = format!("{COLUMNS} WHERE account = ?4 AND {beyond} {order}");
+                sql.all(&select, values![at, &id, limit, account], from_row)
+            }
+            None => {
+                let select = format!("{COLUMNS} WHERE {beyond} {order}");
+                sql.all(&select, values![at, &id, limit], from_row)
+            }
+        })
+    }
+
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn token(&self, uuid: &[u8; 16]) -> Result<TokenRecord> {
+        let select = format!("{COLUMNS} WHERE id = ?1");
+        let found = self.look(|sql| sql.first(&select, values![uuid], from_row))?;
+        found.ok_or_else(|| StoreError::not_found("token", crate::uuid_text(uuid)))
+    }
+
+    /// The token with that hash and whose it is, whether it is still valid or not.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn token_with_hash(&self, hash: &[u8; 32]) -> Result<Option<(TokenRecord, Identity)>> {
+        self.look(|sql| {
+            let select = format!("{COLUMNS} WHERE hash = ?1");
+            let Some(token) = sql.first(&select, values![hash], from_row)? else {
+                return Ok(None);
+            };
+            let identity = identity(sql, &token.account)?;
+            Ok(Some((token, identity)))
+        })
+    }
+
+    /// Revokes a token, from the next request on. Doing it twice is doing it once.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn revoke_token(&self, uuid: &[u8; 16], now: Timestamp) -> Result<()> {
+        self.change(|sql| {
+            let update = "UPDATE token SET revoked = coalesce(revoked, ?2) WHERE id = ?1";
+            if sql.run(update, values![uuid, now])? == 0 {
+                return Err(StoreError::not_found("token", crate::uuid_text(uuid)));
+            }
+            note(sql, None, "token", &crate::uuid_text(uuid), now)
+        })
+    }
+
+    /// Notes that tokens were used.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn touch_tokens(&self, used: &[([u8; 16], Timestamp)]) -> Result<()> {
+        self.change(|sql| {
+            for (uuid, at) in used {
+                let update = "UPDATE token SET last_used = ?2 WHERE id = ?1 \
+                     AND (last_used IS NULL OR last_used < ?2)";
+                sql.run(update, values![uuid, *at])?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,205 @@
+//! Versions as people look at them, and what a change of some sets has to know of the version it is based on.
+
+use orrery_model::{AttributeHash, VersionNumber};
+
+use crate::codes::{flags_from_code, hash_from, number_from, unpack_keys};
+use crate::records::Records;
+use crate::rows::ranges;
+use crate::sql::{RowExt as _, Sql, SqlExt as _};
+use crate::{EnvironmentKey, ResourceFilter, ResourceKey, Result, StoreError, values};
+
+/// Rows that one page looks at.
+const LOOKED_AT: usize = 10_000;
+
+/// Where a resource stands in the newest version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// `None` for the shared set.
+    pub set: Option<String>,
+    pub hash: AttributeHash,
+    pub requires: Vec<String>,
+}
+
+/// A resource as one version wants it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VersionResource {
+    pub id: String,
+    pub set: Option<String>,
+    /// Canonical text.
+    pub attributes: String,
+    pub requires: Vec<String>,
+    pub undefined: bool,
+}
+
+fn set_name(sql: &mut dyn Sql, set: i64) -> Result<Option<String>> {
+    if set == 0 {
+        return Ok(None);
+    }
+    let select = "SELECT name FROM resource_set WHERE id = ?1";
+    sql.first(select, values![set], |row| row.string(0))
+}
+
+fn names(sql: &mut dyn Sql, keys: &[ResourceKey]) -> Result<Vec<String>> {
+    let mut found = Vec::with_capacity(keys.len());
+    for key in keys {
+        let select = "SELECT name FROM resource WHERE id = ?1 AND head IS NOT NULL";
+        found.extend(sql.first(select, values![key.0], |row| row.string(0))?);
+    }
+    Ok(found)
+}
+
+impl Records<'_> {
+    /// The version that was stored last: what a change of some sets is based on.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn newest_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {
+        let select = "SELECT number FROM version WHERE environment = ?1 ORDER BY step DESC LIMIT 1";
+        self.look(|sql| sql.first(select, values![environment.0], |row| number_from(row.int(0)?)))
+    }
+
+    /// Where resources stand in the newest version, in the order in which they are asked for; `None` if it does not have
+    /// one.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn standings(
+        &self,
+        environment: EnvironmentKey,
+        ids: &[&str],
+    ) -> Result<Vec<Option<Standing>>> {
+        let select = "SELECT revision.resource_set, revision.hash, revision.requires \
+             FROM resource JOIN revision ON revision.id = resource.head \
+             WHERE resource.environment = ?1 AND resource.name = ?2";
+        self.look(|sql| {
+            let mut found = Vec::with_capacity(ids.len());
+            for id in ids {
+                let row = sql.first(select, values![environment.0, *id], |row| {
+                    let mut keys = Vec::new();
+                    unpack_keys(row.blob(2)?, &mut keys)?;
+                    Ok((row.int(0)?, hash_from(row.blob(1)?)?, keys))
+                })?;
+                found.push(match row {
+                    None => None,
+                    Some((set, hash, keys)) => Some(Standing {
+                        set: set_name(sql, set)?,
+                        hash,
+                        requires: names(sql, &keys)?,
+                    }),
+                });
+            }
+            Ok(found)
+        })
+    }
+
+    /// Resources of a version in the order of their ids, after one. Answers where the list continues.
+    ///
+    /// # Errors
+    /// `NoVersion`.
+    pub fn version_resources(
+        &self,
+        environment: EnvironmentKey,
+        version: VersionNumber,
+        filter: &ResourceFilter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<VersionResource>, Option<String>)> {
+        self.look(|sql| {
+            let find = "SELECT step FROM version WHERE environment = ?1 AND number = ?2";
+            let number = i64::from(version.0);
+            let step = sql.first(find, values![environment.0, number], |row| row.int(0))?;
+            let step = step.ok_or(StoreError::NoVersion(version))?;
+            let types = "SELECT name FROM resource_type WHERE environment = ?1";
+            let types = sql.all(types, values![environment.0], |row| row.string(0))?;
+            let mut found = Vec::new();
+            let mut looked_at = 0;
+            for (begin, end) in ranges(filter, &types) {
+                let mut low = match after {
+                    Some(after) if after > begin.as_str() => after.to_owned(),
+                    _ => begin,
+                };
+                while low < end {
+                    let chunk = read_chunk(sql, environment, step, (&low, &end))?;
+                    let read = chunk.len();
+                    for (name, content) in chunk {
+                        low.clone_from(&name);
+                        let Some((set, flags, attributes, keys)) = content else { continue };
+                        if !value_fits(filter, &name) {
+                            continue;
+                        }
+                        if found.len() == limit {
+                            let last = found.last().map(|last: &VersionResource| last.id.clone());
+                            return Ok((found, last));
+                        }
+                        found.push(VersionResource {
+                            id: name,
+                            set: set_name(sql, set)?,
+                            attributes,
+                            requires: names(sql, &keys)?,
+                            undefined: flags_from_code(flags).undefined,
+                        });
+                    }
+                    looked_at += read;
+                    if read < CHUNK {
+                        break;
+                    }
+                    if looked_at >= LOOKED_AT {
+                        return Ok((found, Some(low)));
+                    }
+                }
+            }
+            Ok((found, None))
+        })
+    }
+}
+
+const CHUNK: usize = 500;
+
+/// Set, flags, attributes and requirements of one resource in a version.
+type Content = (i64, i64, String, Vec<ResourceKey>);
+
+/// The next names of a range, each with what a version wants of it.
+fn read_chunk(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+    step: i64,
+    (low, high): (&str, &str),
+) -> Result<Vec<(String, Option<Content>)>> {
+    let columns = "revision.resource_set, revision.flags, revision.attributes, revision.requires";
+    let select = format!(
+        "SELECT {columns}, resource.name, resource.id, revision.since FROM resource \
+         LEFT JOIN revision ON revision.id = resource.head \
+         WHERE resource.environment = ?1 AND resource.name > ?2 AND resource.name < ?3 \
+         ORDER BY resource.environment, resource.name LIMIT ?4"
+    );
+    let content = |row: &dyn crate::sql::Row| -> Result<Content> {
+        let mut keys = Vec::new();
+        unpack_keys(row.blob(3)?, &mut keys)?;
+        Ok((row.int(0)?, row.int(1)?, row.string(2)?, keys))
+    };
+    let count = i64::try_from(CHUNK).unwrap_or(i64::MAX);
+    let rows = sql.all(&select, values![environment.0, low, high, count], |row| {
+        let is_current = row.integer(6)?.is_some_and(|since| since <= step);
+        let current = if is_current { Some(content(row)?) } else { None };
+        Ok((row.string(4)?, row.int(5)?, current))
+    })?;
+    let past = format!(
+        "SELECT {columns} FROM revision \
+         WHERE resource = ?1 AND until IS NOT NULL AND since <= ?2 AND until > ?2"
+    );
+    let mut found = Vec::with_capacity(rows.len());
+    for (name, key, current) in rows {
+        let wanted = match current {
+            Some(content) => Some(content),
+            None => sql.first(&past, values![key, step], content)?,
+        };
+        found.push((name, wanted));
+    }
+    Ok(found)
+}
+
+fn value_fits(filter: &ResourceFilter, name: &str) -> bool {
+    let Some(wanted) = &filter.value else { return true };
+    let value = crate::load::parse_id(name);
+    value.is_ok_and(|id| super::resources::value_matches(wanted, id.value()))
+}

@@ -1,0 +1,104 @@
+//! What `orrery server` understands: the same options as flags, environment variables and lines of a file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use serde::Deserialize;
+
+/// Run a server for teams
+///
+/// It takes models over HTTP or compiles them from git, deploys what is released, and keeps it so. Without any option it listens on this
+/// machine only and keeps everything in one file.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Every option can also be a line of the configuration file, under its name without dashes in front
+(`listen = \"127.0.0.1:8888\"`), or an environment variable. Flags are stronger than variables, and
+variables stronger than the file.
+
+Examples:
+  orrery server                                             all roles, state in one file
+  orrery server --database postgres://orrery@db/orrery      state in PostgreSQL
+  orrery server --role api --database postgres://…          one of several servers
+
+Exit codes: 0 stopped as asked, 1 error.")]
+pub(crate) struct Server {
+    /// The configuration file [default: /etc/orrery/server.toml, if it is there]
+    #[arg(long, value_name = "FILE", env = "ORRERY_CONFIG", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) options: ServerOptions,
+}
+
+/// One part of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    /// Answers requests; keeps nothing
+    Api,
+    /// Compiles and deploys
+    Process,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// All that can be set. `None`: not said here.
+#[derive(Clone, Debug, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct ServerOptions {
+    /// Where to listen [default: 127.0.0.1:8888]
+    #[arg(long, value_name = "ADDRESS", env = "ORRERY_LISTEN")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Where the state is: a path of a file, or postgres://user:password@host/database [default: server.db in the data directory]
+    #[arg(long, value_name = "URL", env = "ORRERY_DATABASE", hide_env_values = true)]
+    pub(crate) database: Option<String>,
+    /// Where checkouts, code and Python environments are kept [default: /var/lib/orrery for root, ~/.local/state/orrery otherwise]
+    #[arg(long, value_name = "DIR", env = "ORRERY_SERVER_DATA", value_hint = ValueHint::DirPath)]
+    pub(crate) data: Option<PathBuf>,
+    /// Which parts to run [default: all]
+    #[arg(long, value_name = "ROLE", env = "ORRERY_ROLE", value_delimiter = ',')]
+    pub(crate) role: Option<Vec<Role>>,
+    /// How many handlers may run at once in one environment [default: 16]
+    #[arg(long, value_name = "COUNT", env = "ORRERY_WORKERS")]
+    pub(crate) workers: Option<u16>,
+    /// How much memory a process that runs the code of modules may have, in MiB; 0 for any [default: 4096]
+    #[arg(long, value_name = "MIB", env = "ORRERY_HOST_MEMORY")]
+    pub(crate) host_memory: Option<u64>,
+    /// Let environments take their model from paths and file: URLs of this machine
+    #[arg(long, env = "ORRERY_ALLOW_LOCAL_REPOSITORIES", num_args = 0..=1, default_missing_value = "true", value_name = "YES")]
+    pub(crate) allow_local_repositories: Option<bool>,
+    /// How log lines look [default: text]
+    #[arg(long, value_name = "FORMAT", env = "ORRERY_LOG_FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+    /// What is logged: a level, or levels of parts such as `info,orrery_server=debug` [default: info]
+    #[arg(long, value_name = "FILTER", env = "ORRERY_LOG")]
+    pub(crate) log: Option<String>,
+    /// Send traces to this collector (OTLP over HTTP), such as http://127.0.0.1:4318/v1/traces
+    #[arg(long, value_name = "URL", env = "ORRERY_TRACES")]
+    pub(crate) traces: Option<String>,
+}
+
+impl ServerOptions {
+    /// These options, and those of `other` where nothing is said.
+    pub(crate) fn or(self, other: Self) -> Self {
+        ServerOptions {
+            listen: self.listen.or(other.listen),
+            database: self.database.or(other.database),
+            data: self.data.or(other.data),
+            role: self.role.or(other.role),
+            workers: self.workers.or(other.workers),
+            host_memory: self.host_memory.or(other.host_memory),
+            allow_local_repositories: self
+                .allow_local_repositories
+                .or(other.allow_local_repositories),
+            log_format: self.log_format.or(other.log_format),
+            log: self.log.or(other.log),
+            traces: self.traces.or(other.traces),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! `orrery server`: from options to a running server, and to its end.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use orrery_model::SecretText;
+use orrery_server::telemetry::{self, TelemetryError};
+use orrery_server::{
+    App, AppSettings, FirstStart, ProcessOptions, ProcessRole, ServerError, first_start,
+};
+use orrery_store::{Holder, SqliteStore, Store, StoreError};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::cli_server::{LogFormat, Role, Server, ServerOptions};
+use crate::state::now;
+use crate::{Exit, output};
+
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8888);
+const CONFIG: &str = "/etc/orrery/server.toml";
+const WORKERS: u16 = 16;
+const HOST_MEMORY_MIB: u64 = 4096;
+/// How long a lease lasts when its holder is gone.
+const LEASE: Duration = Duration::from_secs(15);
+/// How long requests may take to end after the server was asked to.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
+
+/// The password of the account `admin`, if the installation has no account yet.
+const ADMIN_PASSWORD: &str = "ORRERY_ADMIN_PASSWORD";
+
+/// Why a server does not start or go on.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("the configuration file {} cannot be read", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("the configuration file {} is not right: {reason}", path.display())]
+    Config { path: PathBuf, reason: String },
+    #[error("there is no home directory to keep data in; say where with --data")]
+    NoHome,
+    #[error("--role api and --role process on different machines need --database postgres://…")]
+    SplitRoles,
+    #[error("--log")]
+    Telemetry(#[from] TelemetryError),
+    #[error("--data: {} cannot be made", path.display())]
+    Data { path: PathBuf, source: std::io::Error },
+    #[error("--database")]
+    Store(#[from] StoreError),
+    #[error("--listen {address}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("the first account cannot be made ({ADMIN_PASSWORD}): {0}")]
+    FirstAccount(String),
+    #[error("the server cannot be run")]
+    Run(#[source] std::io::Error),
+}
+
+pub(super) fn run(options: Server) -> Exit {
+    match try_run(options) {
+        Ok(()) => Exit::Done,
+        Err(failure) => super::deploy::failed(&failure),
+    }
+}
+
+/// All options, from the weakest source to the strongest.
+fn resolve(given: Server) -> Result<ServerOptions, Failure> {
+    let (path, required) = match given.config {
+        Some(path) => (path, true),
+        None => (PathBuf::from(CONFIG), false),
+    };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if !required && error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(source) => return Err(Failure::Unreadable { path, source }),
+    };
+    let file: ServerOptions = toml::from_str(&text)
+        .map_err(|error| Failure::Config { path, reason: error.to_string() })?;
+    Ok(given.options.or(file))
+}
+
+fn data_directory() -> Result<PathBuf, Failure> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/orrery"));
+    }
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state"));
+    Ok(state.or_else(home).ok_or(Failure::NoHome)?.join("orrery"))
+}
+
+fn is_postgres(database: &str) -> bool {
+    database.starts_with("postgres://") || database.starts_with("postgresql://")
+}
+
+fn open_store(database: Option<&str>, data: &Path) -> Result<Arc<dyn Store>, StoreError> {
+    let holder = Holder::this_process("orrery server", now());
+    Ok(match database {
+        Some(path) => {
+            let path = path.strip_prefix("sqlite://").unwrap_or(path);
+            Arc::new(SqliteStore::open(path, &holder)?)
+        }
+        None => Arc::new(SqliteStore::open(data.join("server.db"), &holder)?),
+    })
+}
+
+fn try_run(given: Server) -> Result<(), Failure> {
+    let options = resolve(given)?;
+    let format = match options.log_format {
+        Some(LogFormat::Json) => telemetry::LogFormat::Json,
+        _ => telemetry::LogFormat::Text,
+    };
+    let filter = options.log.as_deref().unwrap_or("info");
+    let traces = options.traces.as_deref();
+    let _telemetry = telemetry::start(filter, format, output::stderr_has_colour(), traces)?;
+    let data = options.data.clone().map_or_else(data_directory, Ok)?;
+    std::fs::create_dir_all(&data)
+        .map_err(|source| Failure::Data { path: data.clone(), source })?;
+    let roles = options.role.clone().unwrap_or_else(|| vec![Role::Api, Role::Process]);
+    let database = options.database.as_deref();
+    let shared = database.is_some_and(is_postgres);
+    if !shared && roles.len() < 2 {
+        return Err(Failure::SplitRoles);
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Run)?;
+    let store = open_store(database, &data)?;
+    let settings = AppSettings {
+        local_repositories: options.allow_local_repositories.unwrap_or(false),
+        ..AppSettings::default()
+    };
+    let app = App::new(store, settings);
+    let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
+    let process = ProcessOptions {
+        data,
+        workers: options.workers.unwrap_or(WORKERS).max(1).into(),
+        lease: shared.then_some(LEASE),
+        host_memory: (memory > 0).then_some(memory),
+    };
+    let address = options.listen.unwrap_or(LISTEN);
+    let served = runtime.block_on(serve(app, &roles, process, address));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    served
+}
+
+/// Makes sure that somebody can log in, or can make the first account.
+async fn prepare_accounts(app: &App, address: SocketAddr) -> Result<(), Failure> {
+    let password = std::env::var(ADMIN_PASSWORD).ok().map(SecretText::new);
+    let start = first_start(app, password.as_ref()).await.map_err(|error| match error {
+        ServerError::Invalid(fields) => {
+            let reasons: Vec<String> = fields
+                .into_iter()
+                .map(|field| format!("{} {}", field.name, field.reason))
+                .collect();
+            Failure::FirstAccount(reasons.join("; "))
+        }
+        other => Failure::FirstAccount(other.to_string()),
+    })?;
+    match start {
+        FirstStart::HasAccounts => {}
+        FirstStart::AdminMade => tracing::info!("the account `admin` was made"),
+        // Not in the log: the link is as good as a password for an hour.
+        FirstStart::Ticket(ticket) => {
+            output::say(
+                "there is no account yet; make the first one within an hour, with this link that works once:",
+            );
+            output::say(&format!("  http://{address}/setup#{}", ticket.expose()));
+        }
+    }
+    Ok(())
+}
+
+async fn serve(
+    app: App,
+    roles: &[Role],
+    process: ProcessOptions,
+    address: SocketAddr,
+) -> Result<(), Failure> {
+    let stop = CancellationToken::new();
+    let server = orrery_server::Server::bind(app.clone(), address).await;
+    let server = server.map_err(|source| Failure::Listen { address, source })?;
+    let address = server.address().map_err(Failure::Run)?;
+    prepare_accounts(&app, address).await?;
+    let role = roles
+        .contains(&Role::Process)
+        .then(|| ProcessRole::start(app, process))
+        .transpose()
+        .map_err(Failure::Run)?;
+    // The one line on standard output: whoever started the server may be waiting for it.
+    let _ = output::print(|out| writeln!(out, "orrery server listens on http://{address}"));
+    tracing::info!(%address, ?roles, "the server is ready");
+    let mut interrupted = signal(SignalKind::interrupt()).map_err(Failure::Run)?;
+    let mut terminated = signal(SignalKind::terminate()).map_err(Failure::Run)?;
+    let mut running = tokio::spawn(server.run(stop.clone()));
+    let ended = tokio::select! {
+        ended = &mut running => Some(ended),
+        _ = interrupted.recv() => None,
+        _ = terminated.recv() => None,
+    };
+    tracing::info!("the server stops");
+    stop.cancel();
+    if ended.is_none() && tokio::time::timeout(STOP_WITHIN, &mut running).await.is_err() {
+        tracing::warn!("requests that take too long are cut off");
+    }
+    if let Some(role) = role {
+        // It waits for what is being kept.
+        let ended = tokio::task::spawn_blocking(move || role.stop()).await;
+        if ended.is_err() {
+            tracing::error!("the process role did not end properly");
+        }
+    }
+    match ended {
+        Some(Ok(Err(error))) => Err(Failure::Run(error)),
+        _ => Ok(()),
+    }
+}
