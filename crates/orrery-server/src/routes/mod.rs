@@ -1,5 +1,6 @@
 //! The API, one module for each kind of thing.
 
+mod audit;
 mod health;
 mod projects;
 mod roles;
@@ -49,6 +50,8 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(roles::revoke_in_project))
         .routes(routes!(roles::list_in_environment, roles::assign_in_environment))
         .routes(routes!(roles::revoke_in_environment))
+        .routes(routes!(audit::list))
+        .routes(routes!(audit::verify))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
 }
