@@ -1,6 +1,8 @@
 //! The API, one module for each kind of thing.
 
 mod agents;
+mod audit;
+mod compiles;
 mod discovered;
 pub(crate) mod docs;
 mod dry_runs;
@@ -101,6 +103,8 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(roles::revoke_in_project))
         .routes(routes!(roles::list_in_environment, roles::assign_in_environment))
         .routes(routes!(roles::revoke_in_environment))
+        .routes(routes!(audit::list))
+        .routes(routes!(audit::verify))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
         .routes(routes!(environments::list, environments::create))
@@ -111,6 +115,10 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(settings::list))
         .routes(routes!(settings::get, settings::put, settings::delete))
         .routes(routes!(settings::protect))
+        .routes(routes!(compiles::list, compiles::create))
+        .routes(routes!(compiles::queue))
+        .routes(routes!(compiles::get))
+        .routes(routes!(compiles::cancel))
         .routes(routes!(versions::list, versions::upload))
         .routes(routes!(versions::reserve))
         .routes(routes!(versions::get, versions::delete))

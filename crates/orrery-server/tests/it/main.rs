@@ -1,5 +1,7 @@
 //! The server through its public interfaces.
 
+mod access;
 mod accounts;
+mod audit;
 mod process;
 mod support;
