@@ -8,6 +8,7 @@ use crate::cli_deploy::{Deploy, LimitOptions, Plan, Repair, Watch};
 use crate::cli_inspect;
 use crate::cli_modules::{Modules, Sdk};
 use crate::cli_server::Server;
+use crate::cli_session::{ContextGroup, Login, Logout};
 use crate::projects::MAIN_FILE;
 
 const EXIT_CODES: &str = "\
@@ -77,6 +78,9 @@ pub(crate) enum Command {
     /// Carry out a job of a server's compile service
     #[command(hide = true)]
     CompileJob,
+    Login(Login),
+    Logout(Logout),
+    Context(ContextGroup),
     Server(Server),
     Completion(Completion),
 }

@@ -9,10 +9,12 @@ mod inspect;
 mod modules;
 mod new;
 mod parse;
+mod remote;
 mod report;
 mod sdk;
 mod serve;
 mod server;
+pub(crate) mod trouble;
 
 use crate::Exit;
 use crate::cli::{Cli, Command};
@@ -36,6 +38,9 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Versions(options) => inspect::versions(&options),
         Command::Diff(options) => inspect::diff(&options),
         Command::Facts(options) => inspect::facts(&options),
+        Command::Login(options) => remote::login(options),
+        Command::Logout(options) => remote::logout(&options),
+        Command::Context(options) => remote::context(options),
         Command::CompileJob => compile_job::run(),
         Command::Server(options) => server::run(options),
         Command::Completion(options) => completion::run(&options),

@@ -14,24 +14,21 @@ mod json;
 mod log;
 mod resources;
 mod status;
-mod text;
+pub(in crate::commands) mod text;
 mod versions;
 mod why;
 
-use std::error::Error as _;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use orrery_compiler::diagnostic::Diagnostic;
-use orrery_compiler::error::CompileError;
-use orrery_compiler::source::Sources;
 use orrery_model::Source;
 use orrery_store::{EnvironmentKey, SqliteStore, Store, StoreError, VersionInfo};
 
 use crate::cli_inspect::{self as cli, LookOptions};
 use crate::projects::{self, MAIN_FILE};
-use crate::render::Shown;
-use crate::{Exit, output, style};
+use crate::{Exit, style};
+
+use super::trouble::{Trouble, finish};
 
 pub(crate) fn status(options: &cli::ShowStatus) -> Exit {
     finish(Look::open(&options.look).and_then(|look| status::run(&look, options)))
@@ -110,76 +107,6 @@ impl Look {
 fn nothing_deployed(file: &Path) -> Trouble {
     let file = file.display();
     Trouble::said(format!("{file} holds no version: nothing was deployed here yet"))
-}
-
-/// Why there is no answer.
-enum Trouble {
-    Said {
-        message: String,
-        help: Option<String>,
-    },
-    Project(Box<CompileError>),
-    /// What was found could not be written.
-    Output(io::Error),
-}
-
-impl Trouble {
-    fn said(message: impl Into<String>) -> Self {
-        Trouble::Said { message: message.into(), help: None }
-    }
-
-    fn help(self, text: impl Into<String>) -> Self {
-        match self {
-            Trouble::Said { message, .. } => Trouble::Said { message, help: Some(text.into()) },
-            other => other,
-        }
-    }
-}
-
-impl From<StoreError> for Trouble {
-    fn from(error: StoreError) -> Self {
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            message += &format!(": {cause}");
-            source = cause.source();
-        }
-        Trouble::said(message)
-    }
-}
-
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Self {
-        Trouble::Output(error)
-    }
-}
-
-fn finish(answer: Result<Exit, Trouble>) -> Exit {
-    match answer {
-        Ok(exit) => exit,
-        // A reader that has seen enough is no error.
-        Err(Trouble::Output(error)) => {
-            if output::is_written(Err(error)) {
-                Exit::Done
-            } else {
-                Exit::Error
-            }
-        }
-        Err(Trouble::Project(error)) => {
-            let sources = Sources::default();
-            let path = |name: &str| name.to_owned();
-            let shown = Shown { sources: &sources, path: &path, width: output::width() };
-            output::say(&shown.long(&Diagnostic::from(&*error)));
-            Exit::Error
-        }
-        Err(Trouble::Said { message, help }) => {
-            output::say(&format!("{}: {}", style::error("error"), style::harmless(&message)));
-            if let Some(help) = help {
-                output::say(&format!("{}: {}", style::help("help"), style::harmless(&help)));
-            }
-            Exit::Error
-        }
-    }
 }
 
 /// Standard output for text with styles, through a buffer.
