@@ -9,6 +9,10 @@ use crate::cli_inspect;
 use crate::cli_modules::{Modules, Sdk};
 use crate::cli_server::Server;
 use crate::cli_session::{ContextGroup, Login, Logout};
+use crate::cli_things::{AgentGroup, CompileAction, EnvironmentGroup, ProjectGroup, VersionGroup};
+use crate::cli_values::{
+    AuditGroup, FactGroup, NotificationGroup, ParamGroup, SecretGroup, TokenGroup, UserGroup,
+};
 use crate::projects::MAIN_FILE;
 
 const EXIT_CODES: &str = "\
@@ -81,6 +85,17 @@ pub(crate) enum Command {
     Login(Login),
     Logout(Logout),
     Context(ContextGroup),
+    Project(ProjectGroup),
+    Environment(EnvironmentGroup),
+    Version(VersionGroup),
+    Agent(AgentGroup),
+    Param(ParamGroup),
+    Fact(FactGroup),
+    Secret(SecretGroup),
+    Notification(NotificationGroup),
+    Token(TokenGroup),
+    User(UserGroup),
+    Audit(AuditGroup),
     Server(Server),
     Completion(Completion),
 }
@@ -109,9 +124,13 @@ Examples:
   orrery compile --project examples/fabric  another one
   orrery compile --main test.cf             start from another file of the project
   orrery compile --json | jq .model.variables
+  orrery compile request --follow           let a server compile
 
 Exit codes: 0 done, 1 error.")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Compile {
+    #[command(subcommand)]
+    pub(crate) on_server: Option<CompileAction>,
     #[command(flatten)]
     pub(crate) project: ProjectOptions,
     /// Make resources of the instances too; the JSON report has them

@@ -10,6 +10,8 @@ mod cli_inspect;
 mod cli_modules;
 mod cli_server;
 mod cli_session;
+mod cli_things;
+mod cli_values;
 mod code;
 mod commands;
 mod environment;

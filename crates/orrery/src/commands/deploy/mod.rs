@@ -1,7 +1,7 @@
 //! Commands that run handlers: deploy, plan, repair, watch. What they have in common is here: from a project
 //! to its resources, and from those to a running engine.
 
-mod changes;
+pub(super) mod changes;
 mod hosted;
 mod pass;
 mod plan;
