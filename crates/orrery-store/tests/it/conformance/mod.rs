@@ -3,6 +3,7 @@
 mod compiles;
 mod engine;
 mod queries;
+mod records;
 mod small;
 mod versions;
 
@@ -11,7 +12,8 @@ use crate::support::Backend;
 pub(crate) type Case = (&'static str, fn(Backend));
 
 pub(crate) fn cases() -> Vec<Case> {
-    [versions::CASES, compiles::CASES, engine::CASES, queries::CASES, small::CASES].concat()
+    [versions::CASES, compiles::CASES, engine::CASES, queries::CASES, records::CASES, small::CASES]
+        .concat()
 }
 
 /// Names each function as a case of its own.
