@@ -18,6 +18,7 @@ mod access;
 mod app;
 mod auth;
 mod code;
+pub mod compiling;
 mod extract;
 mod metrics;
 mod problem;
@@ -25,6 +26,7 @@ mod process;
 mod routes;
 mod server;
 pub mod telemetry;
+mod upload;
 
 pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};
