@@ -69,6 +69,15 @@ pub(crate) struct ServerOptions {
     /// How much memory a process that runs the code of modules may have, in MiB; 0 for any [default: 4096]
     #[arg(long, value_name = "MIB", env = "ORRERY_HOST_MEMORY")]
     pub(crate) host_memory: Option<u64>,
+    /// How many compiles may run at once [default: one for each processor]
+    #[arg(long, value_name = "COUNT", env = "ORRERY_COMPILES")]
+    pub(crate) compiles: Option<u16>,
+    /// How long one compile may take, in seconds [default: 3600]
+    #[arg(long, value_name = "SECONDS", env = "ORRERY_COMPILE_TIME")]
+    pub(crate) compile_time: Option<u64>,
+    /// How much memory a compile may have, in MiB; 0 for any [default: 4096]
+    #[arg(long, value_name = "MIB", env = "ORRERY_COMPILE_MEMORY")]
+    pub(crate) compile_memory: Option<u64>,
     /// Let environments take their model from paths and file: URLs of this machine
     #[arg(long, env = "ORRERY_ALLOW_LOCAL_REPOSITORIES", num_args = 0..=1, default_missing_value = "true", value_name = "YES")]
     pub(crate) allow_local_repositories: Option<bool>,
@@ -93,6 +102,9 @@ impl ServerOptions {
             role: self.role.or(other.role),
             workers: self.workers.or(other.workers),
             host_memory: self.host_memory.or(other.host_memory),
+            compiles: self.compiles.or(other.compiles),
+            compile_time: self.compile_time.or(other.compile_time),
+            compile_memory: self.compile_memory.or(other.compile_memory),
             allow_local_repositories: self
                 .allow_local_repositories
                 .or(other.allow_local_repositories),

@@ -18,6 +18,7 @@ use orrery_store::{
 };
 
 use crate::app::App;
+use crate::compiling::facts_became_known;
 
 use super::dry_run::DryRun;
 use super::handlers::{Handlers, Place};
@@ -291,6 +292,10 @@ impl Runner {
             listener: Some(Arc::new(listener)),
         };
         let engine = Engine::start(setup, start, Vec::new())?;
+        // A process that was killed may have kept a fact without asking for the compile that it is a reason for.
+        if store.unknowns(self.key, newest.number)?.iter().any(|(_, resolved)| *resolved) {
+            self.unknowns_became_known()?;
+        }
         tracing::info!(
             environment = %record.name,
             version = newest.number.0,
@@ -363,6 +368,8 @@ impl Runner {
 
     /// Unknowns of the released version became known: a compile may know more now.
     fn unknowns_became_known(&self) -> Result<(), RunnerError> {
+        let store = self.app.store();
+        facts_became_known(&**store, self.key, self.app.now())?;
         self.app.nudge();
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The API, one module for each kind of thing.
 
 mod agents;
+mod audit;
 mod discovered;
 pub(crate) mod docs;
 mod dry_runs;
@@ -101,6 +102,8 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(roles::revoke_in_project))
         .routes(routes!(roles::list_in_environment, roles::assign_in_environment))
         .routes(routes!(roles::revoke_in_environment))
+        .routes(routes!(audit::list))
+        .routes(routes!(audit::verify))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
         .routes(routes!(environments::list, environments::create))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_model::SecretText;
+use orrery_server::compiling::{CompileOptions, CompileService};
 use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{
     App, AppSettings, FirstStart, ProcessOptions, ProcessRole, ServerError, first_start,
@@ -130,6 +131,8 @@ fn try_run(given: Server) -> Result<(), Failure> {
     };
     let app = App::new(store, settings);
     let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
+    let program = std::env::current_exe().map_err(Failure::Run)?;
+    let compiles = compile_options(&options, &data, program);
     let process = ProcessOptions {
         data,
         workers: options.workers.unwrap_or(WORKERS).max(1).into(),
@@ -137,9 +140,20 @@ fn try_run(given: Server) -> Result<(), Failure> {
         host_memory: (memory > 0).then_some(memory),
     };
     let address = options.listen.unwrap_or(LISTEN);
-    let served = runtime.block_on(serve(app, &roles, process, address));
+    let served = runtime.block_on(serve(app, &roles, process, compiles, address));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
+}
+
+fn compile_options(options: &ServerOptions, data: &Path, program: PathBuf) -> CompileOptions {
+    let usual = CompileOptions::new(data.to_owned(), program);
+    let memory = options.compile_memory.map(|mib| mib.saturating_mul(1 << 20));
+    CompileOptions {
+        parallel: options.compiles.map_or(usual.parallel, |count| usize::from(count.max(1))),
+        time_max: options.compile_time.map_or(usual.time_max, Duration::from_secs),
+        memory_max: memory.map_or(usual.memory_max, |bytes| (bytes > 0).then_some(bytes)),
+        ..usual
+    }
 }
 
 /// Makes sure that somebody can log in, or can make the first account.
@@ -173,6 +187,7 @@ async fn serve(
     app: App,
     roles: &[Role],
     process: ProcessOptions,
+    compiles: CompileOptions,
     address: SocketAddr,
 ) -> Result<(), Failure> {
     let stop = CancellationToken::new();
@@ -180,11 +195,11 @@ async fn serve(
     let server = server.map_err(|source| Failure::Listen { address, source })?;
     let address = server.address().map_err(Failure::Run)?;
     prepare_accounts(&app, address).await?;
-    let role = roles
-        .contains(&Role::Process)
-        .then(|| ProcessRole::start(app, process))
-        .transpose()
-        .map_err(Failure::Run)?;
+    let mut working = None;
+    if roles.contains(&Role::Process) {
+        let compiles = CompileService::start(app.clone(), compiles).map_err(Failure::Run)?;
+        working = Some((compiles, ProcessRole::start(app, process).map_err(Failure::Run)?));
+    }
     // The one line on standard output: whoever started the server may be waiting for it.
     let _ = output::print(|out| writeln!(out, "orrery server listens on http://{address}"));
     tracing::info!(%address, ?roles, "the server is ready");
@@ -201,9 +216,13 @@ async fn serve(
     if ended.is_none() && tokio::time::timeout(STOP_WITHIN, &mut running).await.is_err() {
         tracing::warn!("requests that take too long are cut off");
     }
-    if let Some(role) = role {
+    if let Some((compiles, role)) = working {
         // It waits for what is being kept.
-        let ended = tokio::task::spawn_blocking(move || role.stop()).await;
+        let end = move || {
+            compiles.stop();
+            role.stop();
+        };
+        let ended = tokio::task::spawn_blocking(end).await;
         if ended.is_err() {
             tracing::error!("the process role did not end properly");
         }
