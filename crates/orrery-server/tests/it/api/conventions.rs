@@ -52,8 +52,8 @@ fn one_key_is_for_one_request_of_one_caller(world: World) {
     refused(&send(2), 422, "key-reused");
     let other = world.at("/versions/reserve");
     refused(&world.admin().send("POST", &other, &key, None), 422, "key-reused");
-    let token = world.admin().post("/api/v1/tokens", &json!({"name": "other"})).good();
-    let another = world.served.with_token(token["token"].as_str().unwrap());
+    let token = world.admin().post("/api/v1/tokens", &json!({"name": "other", "role": "developer"})).good();
+    let another = world.served.with_token(token["secret"].as_str().unwrap());
     assert_eq!(another.send("POST", &other, &key, None).status, 201, "its own key");
     let long = "x".repeat(256);
     let answer = world.admin().send("POST", &other, &[("idempotency-key", &long)], None);
