@@ -155,7 +155,7 @@ async fn listen(
     seen: Option<i64>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ServerError> {
     // First listen, then look where the feed is: nothing can fall between.
-    let live = app.tail().listen(&app);
+    let live = app.tail().listen(&app).await?;
     let (latest, oldest) = app
         .with_store(|store| {
             let records = store.records();

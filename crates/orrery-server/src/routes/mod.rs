@@ -75,7 +75,7 @@ fn active(environment: &EnvironmentRecord) -> Result<(), ServerError> {
         title = "Orrery",
         description = "What is wanted of an infrastructure, what it is, and what to do about it."
     ),
-    components(schemas(Problem, ChangeEvent))
+    components(schemas(Problem, ChangeEvent, agents::AgentAction))
 )]
 struct Description;
 
