@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `app` | what all requests share: the store, the clock, the nudges |
-//! | `server` | listening, serving, ending |
+//! | `server`, `connection`, `tls` | listening, serving, ending |
 //! | `access` | which right each route needs: one table, checked before any handler runs |
 //! | `auth` | who is calling |
 //! | `problem`, `extract` | errors and inputs, the same way everywhere |
@@ -19,6 +19,7 @@ mod app;
 mod auth;
 mod code;
 pub mod compiling;
+mod connection;
 mod extract;
 mod metrics;
 mod problem;
@@ -26,6 +27,7 @@ mod process;
 mod routes;
 mod server;
 pub mod telemetry;
+mod tls;
 mod upload;
 
 pub use access::{RouteAccess, routes};
@@ -33,4 +35,5 @@ pub use app::{App, AppSettings};
 pub use auth::{AuthSettings, FirstStart, InvalidNetwork, Network, first_start};
 pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};
-pub use server::{Server, openapi};
+pub use server::{NotWithoutTls, Server, check_listen, openapi};
+pub use tls::{Tls, TlsError, TlsSource};

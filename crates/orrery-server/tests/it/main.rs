@@ -5,3 +5,4 @@ mod accounts;
 mod audit;
 mod process;
 mod support;
+mod tls;
