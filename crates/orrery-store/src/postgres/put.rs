@@ -8,7 +8,7 @@ use super::environments::lock_environment;
 use super::transaction::Tx;
 use super::{engine, parameters};
 use crate::codes::{flags_code, number_from, pack_keys, unsigned};
-use crate::plan::{Given, Plan, digest};
+use crate::plan::{Given, Plan, check_base, digest};
 use crate::sql::RowExt as _;
 use crate::{EnvironmentKey, NewVersion, PutVersion, ResourceKey, Result, Scope, StoreError};
 
@@ -29,6 +29,7 @@ pub(super) fn put_version(
     let mut plan = compare(tx, environment, given, files, new.scope)?;
     write_places(tx, new.resources, files, &plan)?;
     let newest = newest_version(tx, environment)?;
+    check_base(new.base, newest.map(|(number, _)| number))?;
     if new.only_if_changed
         && let Some((number, total)) = newest
         && plan.is_same_version()

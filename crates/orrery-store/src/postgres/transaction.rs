@@ -53,6 +53,16 @@ impl Tx<'_> {
         self.connection.one(sql, parameters)
     }
 
+    /// The rest of this transaction finds rows by walking along indexes. That is what its statements are written for, and what
+    /// a planner that knows little of a table, because it was filled a moment ago, does not choose by itself: it would sort.
+    pub(super) fn walk(&mut self) -> Result<()> {
+        self.connection.batch(
+            "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
+             SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; \
+             SET LOCAL enable_mergejoin = off",
+        )
+    }
+
     /// The first row, if there is one.
     pub(super) fn first(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Option<Row>> {
         Ok(self.query(sql, parameters)?.into_iter().next())
