@@ -10,6 +10,7 @@ use tokio::sync::broadcast;
 use crate::auth::{Auth, AuthSettings};
 use crate::metrics::Metrics;
 use crate::problem::ServerError;
+use crate::vault::{MasterKey, Vault};
 
 /// Nudges that a slow listener may miss; it reads the store again then.
 const NUDGES: usize = 1024;
@@ -25,6 +26,8 @@ pub struct AppSettings {
     pub local_repositories: bool,
     /// How callers are known.
     pub auth: AuthSettings,
+    /// What seals the server's own secrets.
+    pub master_key: MasterKey,
 }
 
 /// One server process. Cheap to clone.
@@ -39,6 +42,7 @@ struct Inner {
     metrics: Arc<Metrics>,
     nudges: broadcast::Sender<Nudge>,
     auth: Auth,
+    vault: Vault,
     /// Who is called at each nudge, until they say that they do not care any more.
     listeners: Mutex<Vec<NudgeListener>>,
 }
@@ -61,6 +65,7 @@ pub(crate) fn system_time() -> Timestamp {
 impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
         let (nudges, _) = broadcast::channel(NUDGES);
+        let vault = Vault::new(Arc::clone(&store), settings.master_key.clone());
         App {
             inner: Arc::new(Inner {
                 store,
@@ -69,6 +74,7 @@ impl App {
                 nudges,
                 listeners: Mutex::default(),
                 auth: Auth::default(),
+                vault,
             }),
         }
     }
@@ -79,6 +85,11 @@ impl App {
 
     pub fn settings(&self) -> &AppSettings {
         &self.inner.settings
+    }
+
+    /// The server's own secrets.
+    pub fn vault(&self) -> &Vault {
+        &self.inner.vault
     }
 
     pub(crate) fn auth(&self) -> &Auth {

@@ -6,6 +6,7 @@
 //! | `server`, `connection`, `tls` | listening, serving, ending |
 //! | `access` | which right each route needs: one table, checked before any handler runs |
 //! | `auth` | who is calling |
+//! | `vault` | secrets, sealed with a key that is not in the database |
 //! | `problem`, `extract` | errors and inputs, the same way everywhere |
 //! | `routes` | the API, one module for each kind of thing |
 //! | `process` | engines of environments, held by lease |
@@ -29,6 +30,7 @@ mod server;
 pub mod telemetry;
 mod tls;
 mod upload;
+mod vault;
 
 pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};
@@ -37,3 +39,4 @@ pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};
 pub use server::{NotWithoutTls, Server, check_listen, openapi};
 pub use tls::{Tls, TlsError, TlsSource};
+pub use vault::{MasterKey, Vault, VaultError};

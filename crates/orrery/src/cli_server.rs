@@ -26,6 +26,9 @@ pub(crate) struct Server {
     /// The configuration file [default: /etc/orrery/server.toml, if it is there]
     #[arg(long, value_name = "FILE", env = "ORRERY_CONFIG", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
+    /// Make a new key for secrets, seal all secrets with it, and end; the server must not be running
+    #[arg(long)]
+    pub(crate) rotate_secret_key: bool,
     #[command(flatten)]
     pub(crate) options: ServerOptions,
 }
@@ -76,6 +79,9 @@ pub(crate) struct ServerOptions {
     /// Proxies that may tell, by X-Forwarded-For, where a request comes from: networks such as 10.0.0.0/8
     #[arg(long, value_name = "NETWORK", env = "ORRERY_TRUSTED_PROXIES", value_delimiter = ',')]
     pub(crate) trusted_proxies: Option<Vec<String>>,
+    /// The file with the key that seals secrets, mode 0600 [default: the credential `orrery-secret-key` of systemd, else secret.key in the data directory, made when it is needed]
+    #[arg(long, value_name = "FILE", env = "ORRERY_SECRET_KEY_FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) secret_key_file: Option<PathBuf>,
     /// Where the state is: a path of a file, or postgres://user:password@host/database [default: server.db in the data directory]
     #[arg(long, value_name = "URL", env = "ORRERY_DATABASE", hide_env_values = true)]
     pub(crate) database: Option<String>,
@@ -124,6 +130,7 @@ impl ServerOptions {
             tls_key: self.tls_key.or(other.tls_key),
             insecure_listen: self.insecure_listen.or(other.insecure_listen),
             trusted_proxies: self.trusted_proxies.or(other.trusted_proxies),
+            secret_key_file: self.secret_key_file.or(other.secret_key_file),
             database: self.database.or(other.database),
             data: self.data.or(other.data),
             role: self.role.or(other.role),

@@ -4,5 +4,6 @@ mod access;
 mod accounts;
 mod audit;
 mod process;
+mod secrets;
 mod support;
 mod tls;

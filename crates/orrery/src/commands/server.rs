@@ -101,6 +101,7 @@ fn open_store(database: Option<&str>, data: &Path) -> Result<Arc<dyn Store>, Sto
 }
 
 fn try_run(given: Server) -> Result<(), Failure> {
+    let rotate = given.rotate_secret_key;
     let options = resolve(given)?;
     let format = match options.log_format {
         Some(LogFormat::Json) => telemetry::LogFormat::Json,
@@ -126,8 +127,12 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let settings = AppSettings {
         local_repositories: options.allow_local_repositories.unwrap_or(false),
         auth: security::auth(&options, tls.is_some())?,
+        master_key: security::master_key(&options, &data),
     };
     let app = App::new(store, settings);
+    if rotate {
+        return Ok(security::rotate(&app)?);
+    }
     let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
     let program = std::env::current_exe().map_err(Failure::Run)?;
     let compiles = compile_options(&options, &data, program);

@@ -1,12 +1,12 @@
 //! What keeps a server closed: TLS, proxies that are believed, the first account.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use orrery_model::SecretText;
 use orrery_server::{
-    App, AuthSettings, FirstStart, InvalidNetwork, Network, ServerError, Tls, TlsError, TlsSource,
-    check_listen, first_start,
+    App, AuthSettings, FirstStart, InvalidNetwork, MasterKey, Network, ServerError, Tls, TlsError,
+    TlsSource, VaultError, check_listen, first_start,
 };
 
 use crate::cli_server::{ServerOptions, TlsMode};
@@ -25,6 +25,8 @@ pub(super) enum Insecure {
     Tls(#[from] TlsError),
     #[error(transparent)]
     Listen(#[from] orrery_server::NotWithoutTls),
+    #[error(transparent)]
+    Vault(#[from] VaultError),
     #[error("--trusted-proxies: {0}")]
     Proxies(#[from] InvalidNetwork),
     #[error("the first account cannot be made ({ADMIN_PASSWORD}): {0}")]
@@ -64,6 +66,27 @@ pub(super) fn tls(
         output::say(&format!("the certificate signs itself; its SHA-256 is {fingerprint}"));
     }
     Ok(Some(tls))
+}
+
+/// Where the key for secrets is.
+pub(super) fn master_key(options: &ServerOptions, data: &Path) -> MasterKey {
+    if let Some(path) = &options.secret_key_file {
+        return MasterKey::Given(path.clone());
+    }
+    let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    match credentials.map(|directory| directory.join("orrery-secret-key")) {
+        Some(path) if path.exists() => MasterKey::Given(path),
+        _ => MasterKey::Made(data.join("secret.key")),
+    }
+}
+
+/// Makes a new key for secrets.
+pub(super) fn rotate(app: &App) -> Result<(), Insecure> {
+    let count = app.vault().rotate()?;
+    output::say(&format!(
+        "{count} secrets are sealed with a new key; keep the older keys in the file as long as there are backups"
+    ));
+    Ok(())
 }
 
 /// How callers are known.
