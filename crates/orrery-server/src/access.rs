@@ -167,6 +167,15 @@ pub(crate) const ROUTES: &[(&str, &str, Access)] = &[
         "/api/v1/environments/{environment}/settings/protect",
         Access::Environment(Right::Develop),
     ),
+    ("GET", "/api/v1/environments/{environment}/compiles", Access::Environment(Right::View)),
+    ("POST", "/api/v1/environments/{environment}/compiles", Access::Environment(Right::Develop)),
+    ("GET", "/api/v1/environments/{environment}/compiles/queue", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/compiles/{id}", Access::Environment(Right::View)),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/compiles/{id}/cancel",
+        Access::Environment(Right::Develop),
+    ),
     ("GET", "/api/v1/environments/{environment}/versions", Access::Environment(Right::View)),
     ("POST", "/api/v1/environments/{environment}/versions", Access::Environment(Right::Develop)),
     (

@@ -2,6 +2,7 @@
 
 mod agents;
 mod audit;
+mod compiles;
 mod discovered;
 pub(crate) mod docs;
 mod dry_runs;
@@ -119,6 +120,10 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(settings::list))
         .routes(routes!(settings::get, settings::put, settings::delete))
         .routes(routes!(settings::protect))
+        .routes(routes!(compiles::list, compiles::create))
+        .routes(routes!(compiles::queue))
+        .routes(routes!(compiles::get))
+        .routes(routes!(compiles::cancel))
         .routes(routes!(versions::list, versions::upload))
         .routes(routes!(versions::reserve))
         .routes(routes!(versions::get, versions::delete))
