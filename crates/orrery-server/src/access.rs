@@ -1,13 +1,16 @@
 //! Which right each route needs: one table for all, looked up before any handler runs. A route that is not in it is not served.
 
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{FromRequestParts as _, MatchedPath, Request, State};
 use axum::http::Method;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
+use http_body_util::BodyExt as _;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -116,11 +119,204 @@ pub(crate) const ROUTES: &[(&str, &str, Access)] = &[
     ("GET", "/api/v1/tokens", Access::Known),
     ("POST", "/api/v1/tokens", Access::Known),
     ("DELETE", "/api/v1/tokens/{token}", Access::Known),
+    ("GET", "/api/v1/audit", Access::Server(Right::Administer)),
+    ("POST", "/api/v1/audit/verify", Access::Server(Right::Administer)),
     ("GET", "/api/v1/projects", Access::Known),
     ("POST", "/api/v1/projects", Access::Server(Right::Administer)),
     ("GET", "/api/v1/projects/{project}", Access::Project(Right::View)),
     ("PATCH", "/api/v1/projects/{project}", Access::Project(Right::Administer)),
     ("DELETE", "/api/v1/projects/{project}", Access::Project(Right::Administer)),
+    ("GET", "/api/v1/docs", Access::Public),
+    ("GET", "/api/v1/environments", Access::Known),
+    // The handler checks the right to administer the project.
+    ("POST", "/api/v1/environments", Access::Known),
+    ("GET", "/api/v1/environments/{environment}", Access::Environment(Right::View)),
+    ("PATCH", "/api/v1/environments/{environment}", Access::Environment(Right::Administer)),
+    ("DELETE", "/api/v1/environments/{environment}", Access::Environment(Right::Administer)),
+    ("POST", "/api/v1/environments/{environment}/halt", Access::Environment(Right::Operate)),
+    ("POST", "/api/v1/environments/{environment}/resume", Access::Environment(Right::Operate)),
+    ("POST", "/api/v1/environments/{environment}/clear", Access::Environment(Right::Administer)),
+    ("GET", "/api/v1/environments/{environment}/settings", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/settings/{name}", Access::Environment(Right::View)),
+    (
+        "PUT",
+        "/api/v1/environments/{environment}/settings/{name}",
+        Access::Environment(Right::Develop),
+    ),
+    (
+        "DELETE",
+        "/api/v1/environments/{environment}/settings/{name}",
+        Access::Environment(Right::Develop),
+    ),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/settings/protect",
+        Access::Environment(Right::Develop),
+    ),
+    ("GET", "/api/v1/environments/{environment}/versions", Access::Environment(Right::View)),
+    ("POST", "/api/v1/environments/{environment}/versions", Access::Environment(Right::Develop)),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/versions/reserve",
+        Access::Environment(Right::Develop),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/versions/{number}",
+        Access::Environment(Right::View),
+    ),
+    (
+        "DELETE",
+        "/api/v1/environments/{environment}/versions/{number}",
+        Access::Environment(Right::Develop),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/versions/{number}/resources",
+        Access::Environment(Right::View),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/versions/{number}/unknowns",
+        Access::Environment(Right::View),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/versions/{from}/compare/{to}",
+        Access::Environment(Right::View),
+    ),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/versions/{number}/release",
+        Access::Environment(Right::Operate),
+    ),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/versions/{number}/roll-back",
+        Access::Environment(Right::Operate),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/versions/{number}/dry-runs",
+        Access::Environment(Right::View),
+    ),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/versions/{number}/dry-runs",
+        Access::Environment(Right::Operate),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/versions/{number}/dry-runs/{id}",
+        Access::Environment(Right::View),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/versions/{number}/dry-runs/{id}/changes",
+        Access::Environment(Right::View),
+    ),
+    ("GET", "/api/v1/environments/{environment}/resources", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/resource-counts", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/resources/{id}", Access::Environment(Right::View)),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/resources/{id}/history",
+        Access::Environment(Right::View),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/resources/{id}/provides",
+        Access::Environment(Right::View),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/resources/{id}/actions",
+        Access::Environment(Right::View),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/resources/{id}/logs",
+        Access::Environment(Right::View),
+    ),
+    ("POST", "/api/v1/environments/{environment}/deploy", Access::Environment(Right::Operate)),
+    ("POST", "/api/v1/environments/{environment}/repair", Access::Environment(Right::Operate)),
+    ("GET", "/api/v1/environments/{environment}/operations", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/operations/{id}", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/agents", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/agents/{name}", Access::Environment(Right::View)),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/agents/{name}/{action}",
+        Access::Environment(Right::Operate),
+    ),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/all-agents/{action}",
+        Access::Environment(Right::Operate),
+    ),
+    ("GET", "/api/v1/environments/{environment}/parameters", Access::Environment(Right::View)),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/parameters/{name}",
+        Access::Environment(Right::View),
+    ),
+    (
+        "PUT",
+        "/api/v1/environments/{environment}/parameters/{name}",
+        Access::Environment(Right::Develop),
+    ),
+    (
+        "DELETE",
+        "/api/v1/environments/{environment}/parameters/{name}",
+        Access::Environment(Right::Develop),
+    ),
+    ("GET", "/api/v1/environments/{environment}/facts", Access::Environment(Right::View)),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/resources/{id}/facts/{name}",
+        Access::Environment(Right::View),
+    ),
+    (
+        "PUT",
+        "/api/v1/environments/{environment}/resources/{id}/facts/{name}",
+        Access::Environment(Right::Develop),
+    ),
+    (
+        "DELETE",
+        "/api/v1/environments/{environment}/resources/{id}/facts/{name}",
+        Access::Environment(Right::Develop),
+    ),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/resources/{id}/refresh-facts",
+        Access::Environment(Right::Operate),
+    ),
+    ("GET", "/api/v1/environments/{environment}/notifications", Access::Environment(Right::View)),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/notifications/{id}",
+        Access::Environment(Right::View),
+    ),
+    (
+        "PATCH",
+        "/api/v1/environments/{environment}/notifications/{id}",
+        Access::Environment(Right::Operate),
+    ),
+    ("GET", "/api/v1/environments/{environment}/discovered", Access::Environment(Right::View)),
+    ("PUT", "/api/v1/environments/{environment}/discovered", Access::Environment(Right::Develop)),
+    ("GET", "/api/v1/environments/{environment}/discovered/{id}", Access::Environment(Right::View)),
+    (
+        "DELETE",
+        "/api/v1/environments/{environment}/discovered/{id}",
+        Access::Environment(Right::Develop),
+    ),
+    ("GET", "/api/v1/environments/{environment}/metrics", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/events", Access::Environment(Right::View)),
+    // Contents are found only by who knows their digest.
+    ("GET", "/api/v1/files/{sha1}", Access::Known),
+    ("PUT", "/api/v1/files/{sha1}", Access::Known),
+    ("POST", "/api/v1/files/missing", Access::Known),
+    ("GET", "/api/v1/events", Access::Known),
 ];
 
 /// What one route needs, for documents and tests.
@@ -168,6 +364,10 @@ fn is_number_of_api(part: &str) -> bool {
     part.strip_prefix('v').is_some_and(|number| number.parse::<u8>().is_ok())
 }
 
+/// What is read of requests that are refused.
+const SWALLOWED_MAX: usize = 64 * 1024;
+const SWALLOWED_WITHIN: Duration = Duration::from_secs(1);
+
 /// Where the request came from, for handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientAddress(pub(crate) String);
@@ -194,6 +394,7 @@ pub(crate) async fn check(
     if let Err(error) = admit(&app, &mut parts, route, access, Some(&mut trail)).await {
         let mut response = error.into_response();
         trail.end(&app, &mut response).await;
+        swallow(body).await;
         return Ok(response);
     }
     // In a task of its own: whoever hangs up early has acted all the same, and it is written down.
@@ -206,6 +407,14 @@ pub(crate) async fn check(
         response
     };
     tokio::spawn(work.in_current_span()).await.map_err(|_| ServerError::Stopping)
+}
+
+/// Reads and forgets what is left of a small request, so that the connection can be used again: a client may have begun the next
+/// one before it learns that this one was refused.
+async fn swallow(body: Body) {
+    let rest = http_body_util::Limited::new(body, SWALLOWED_MAX);
+    // What does not come, or is too much, costs the connection.
+    let _ = tokio::time::timeout(SWALLOWED_WITHIN, rest.collect()).await;
 }
 
 /// Finds out who is calling and whether they may.

@@ -74,6 +74,9 @@ pub(crate) enum Command {
     Versions(cli_inspect::Versions),
     Diff(cli_inspect::Diff),
     Facts(cli_inspect::Facts),
+    /// Carry out a job of a server's compile service
+    #[command(hide = true)]
+    CompileJob,
     Server(Server),
     Completion(Completion),
 }

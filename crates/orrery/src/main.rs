@@ -14,6 +14,8 @@ mod commands;
 mod environment;
 mod excerpt;
 mod guard;
+mod known;
+mod making;
 mod output;
 mod projects;
 mod render;

@@ -123,6 +123,9 @@ fn number(run: &Run<'_>) -> Result<VersionNumber, StoreError> {
 fn info(run: &Run<'_>, upload: &VersionUpload) -> Value {
     let mut info = upload.info.clone();
     info.insert("compile".to_owned(), run.id().to_string().into());
+    if let Some(commit) = &run.commit {
+        info.insert("commit".to_owned(), commit.as_str().into());
+    }
     let metadata = run.request.metadata.clone();
     if let Some(message) = metadata.get("message") {
         info.insert("message".to_owned(), message.clone());

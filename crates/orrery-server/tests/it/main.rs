@@ -1,5 +1,8 @@
 //! The server through its public interfaces.
 
+mod access;
 mod accounts;
+mod api;
+mod audit;
 mod process;
 mod support;

@@ -1,6 +1,7 @@
 //! The commands, one module each.
 
-mod compile;
+pub(crate) mod compile;
+mod compile_job;
 mod completion;
 mod deploy;
 mod fmt;
@@ -35,6 +36,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Versions(options) => inspect::versions(&options),
         Command::Diff(options) => inspect::diff(&options),
         Command::Facts(options) => inspect::facts(&options),
+        Command::CompileJob => compile_job::run(),
         Command::Server(options) => server::run(options),
         Command::Completion(options) => completion::run(&options),
     }
