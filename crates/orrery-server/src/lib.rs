@@ -34,7 +34,10 @@ mod vault;
 
 pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};
-pub use auth::{AuthSettings, FirstStart, InvalidNetwork, Network, first_start};
+pub use auth::{
+    AuthSettings, FirstStart, InvalidIssuer, InvalidNetwork, IssuerSettings, Network, RoleMapping,
+    first_start,
+};
 pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};
 pub use server::{NotWithoutTls, Server, check_listen, openapi};

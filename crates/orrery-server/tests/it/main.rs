@@ -3,6 +3,7 @@
 mod access;
 mod accounts;
 mod audit;
+mod issuers;
 mod process;
 mod secrets;
 mod support;
