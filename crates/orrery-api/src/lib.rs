@@ -2,24 +2,33 @@
 //! them, the command line and tests read them: so both always speak of the same thing.
 //!
 //! Conventions that hold everywhere: ids are UUIDs, times are RFC 3339 in UTC, lists come in pages ([`Page`]), and whatever goes wrong is
-//! a [`Problem`].
+//! a [`Problem`]. [`client`] speaks to a server with them.
 
 mod accounts;
 mod audit;
+pub mod client;
+mod common;
 mod compiles;
+mod environments;
 mod page;
 mod problem;
 mod projects;
+mod resources;
 mod secrets;
+mod things;
 mod tokens;
 mod versions;
 
 pub use accounts::*;
 pub use audit::*;
+pub use common::*;
 pub use compiles::*;
+pub use environments::*;
 pub use page::Page;
 pub use problem::{FieldProblem, Problem};
 pub use projects::*;
+pub use resources::*;
 pub use secrets::*;
+pub use things::*;
 pub use tokens::*;
 pub use versions::*;

@@ -6,10 +6,13 @@ use std::time::SystemTime;
 use orrery_model::Timestamp;
 use orrery_store::{Store, StoreError};
 use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Auth, AuthSettings};
+use crate::counts::Counts;
 use crate::metrics::Metrics;
 use crate::problem::ServerError;
+use crate::tail::Tail;
 use crate::vault::{MasterKey, Vault};
 
 /// Nudges that a slow listener may miss; it reads the store again then.
@@ -41,6 +44,9 @@ struct Inner {
     settings: AppSettings,
     metrics: Arc<Metrics>,
     nudges: broadcast::Sender<Nudge>,
+    stopping: CancellationToken,
+    tail: Tail,
+    counts: Counts,
     auth: Auth,
     vault: Vault,
     /// Who is called at each nudge, until they say that they do not care any more.
@@ -72,8 +78,11 @@ impl App {
                 settings,
                 metrics: Arc::default(),
                 nudges,
-                listeners: Mutex::default(),
                 auth: Auth::default(),
+                stopping: CancellationToken::new(),
+                tail: Tail::default(),
+                counts: Counts::default(),
+                listeners: Mutex::default(),
                 vault,
             }),
         }
@@ -107,6 +116,21 @@ impl App {
 
     pub fn now(&self) -> Timestamp {
         system_time()
+    }
+
+    /// Ends what would go on for ever, when the server does.
+    pub fn stopping(&self) -> &CancellationToken {
+        &self.inner.stopping
+    }
+
+    /// The end of the change feed, for those who listen to it.
+    pub(crate) fn tail(&self) -> &Tail {
+        &self.inner.tail
+    }
+
+    /// Counts of resources that are not asked for anew each time.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.inner.counts
     }
 
     /// Runs `work` with the store on a thread that may block.

@@ -13,9 +13,11 @@
 
 mod dry_run;
 mod handlers;
+mod life;
 mod requests;
 mod runner;
 mod supervisor;
+mod work;
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Sender};

@@ -2,6 +2,7 @@
 
 mod access;
 mod accounts;
+mod api;
 mod audit;
 mod issuers;
 mod process;

@@ -16,6 +16,7 @@ use serde_json::Value;
 mod bad_input;
 mod comparator_checks;
 mod compare;
+mod compile_service;
 mod corpus;
 mod crashes;
 mod deploys;
@@ -54,6 +55,7 @@ fn main() -> Result<ExitCode> {
         own: OwnOutcomes::read(&corpus.join("differs.expected.json"))?,
     });
     let mut trials = comparator_checks::trials();
+    trials.extend(compile_service::trials());
     trials.extend(pages::trials(&cases)?);
     trials.push(lists_name_existing_cases(&lists, &cases));
     for directory in std::env::var_os("ORRERY_CASES").iter().flat_map(std::env::split_paths) {
