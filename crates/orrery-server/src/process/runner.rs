@@ -19,6 +19,7 @@ use orrery_store::{
 
 use crate::app::App;
 use crate::compiling::facts_became_known;
+use crate::upkeep;
 
 use super::dry_run::DryRun;
 use super::handlers::{Handlers, Place};
@@ -27,6 +28,7 @@ use super::{Message, ProcessOptions};
 
 /// The kind of request that needs no engine.
 const DRY_RUN: &str = "dry_run";
+const CLEAR: &str = "clear";
 /// After something went wrong, or while somebody else has the lease.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(3);
 /// A dry run that another process took so long ago is taken over.
@@ -131,7 +133,10 @@ impl Runner {
             let store = Arc::clone(self.app.store());
             match store.records().environment_of(self.key) {
                 Ok(record) if record.deleting => return self.delete(&*store, &record),
-                Ok(record) => self.look(&*store, &record)?,
+                Ok(record) => {
+                    self.clear(&*store, &record)?;
+                    self.look(&*store, &record)?;
+                }
                 Err(StoreError::NotFound { .. }) => {
                     self.stop();
                     return Ok(Next::Gone);
@@ -158,6 +163,38 @@ impl Runner {
         record: &EnvironmentRecord,
     ) -> Result<Next, RunnerError> {
         self.halt();
+        self.remove_files(record);
+        upkeep::erase(store, record, self.app.now())?;
+        self.app.nudge();
+        tracing::info!(environment = %record.name, "environment deleted");
+        Ok(Next::Gone)
+    }
+
+    /// Empties an environment if somebody asked for that. What is interrupted goes on at the next look.
+    fn clear(&mut self, store: &dyn Store, record: &EnvironmentRecord) -> Result<(), RunnerError> {
+        let open = store.records().open_requests(self.key)?;
+        let asked: Vec<RequestRecord> =
+            open.into_iter().filter(|request| request.kind == CLEAR).collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        // Who works on it stops first, and then does this.
+        if self.work.is_none() && store.lease_holder(self.key)?.is_some() {
+            return Ok(());
+        }
+        self.halt();
+        self.remove_files(record);
+        upkeep::erase(store, record, self.app.now())?;
+        for request in asked {
+            let outcome = serde_json::json!({"done": true});
+            store.records().finish_request(&request, &outcome, self.app.now())?;
+        }
+        self.app.nudge();
+        tracing::info!(environment = %record.name, "environment cleared");
+        Ok(())
+    }
+
+    fn remove_files(&self, record: &EnvironmentRecord) {
         // First: the store knows of it until nothing is left here.
         let own = self.options.data.join("environments").join(uuid_text(&record.uuid));
         match std::fs::remove_dir_all(&own) {
@@ -166,11 +203,6 @@ impl Runner {
             }
             _ => {}
         }
-        while !store.records().erase_contents(self.key, self.app.now())? {}
-        store.records().erase_environment(&record.uuid, self.app.now())?;
-        self.app.nudge();
-        tracing::info!(environment = %record.name, "environment deleted");
-        Ok(Next::Gone)
     }
 
     /// Compares what the store says with what the engine was told.
@@ -429,7 +461,7 @@ impl Work {
         let store = Arc::clone(app.store());
         for request in store.records().open_requests(key)? {
             let known = self.requests.iter().any(|known| known.key == request.key);
-            if known || request.kind == DRY_RUN {
+            if known || request.kind == DRY_RUN || request.kind == CLEAR {
                 continue;
             }
             store.records().take_request(request.key, app.now())?;
