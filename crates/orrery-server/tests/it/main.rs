@@ -4,5 +4,8 @@ mod access;
 mod accounts;
 mod api;
 mod audit;
+mod issuers;
 mod process;
+mod secrets;
 mod support;
+mod tls;

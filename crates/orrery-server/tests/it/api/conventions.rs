@@ -52,7 +52,8 @@ fn one_key_is_for_one_request_of_one_caller(world: World) {
     refused(&send(2), 422, "key-reused");
     let other = world.at("/versions/reserve");
     refused(&world.admin().send("POST", &other, &key, None), 422, "key-reused");
-    let token = world.admin().post("/api/v1/tokens", &json!({"name": "other", "role": "developer"})).good();
+    let token =
+        world.admin().post("/api/v1/tokens", &json!({"name": "other", "role": "developer"})).good();
     let another = world.served.with_token(token["secret"].as_str().unwrap());
     assert_eq!(another.send("POST", &other, &key, None).status, 201, "its own key");
     let long = "x".repeat(256);
@@ -62,7 +63,14 @@ fn one_key_is_for_one_request_of_one_caller(world: World) {
 
 fn odd_texts_are_refused_cleanly(world: World) {
     let admin = world.admin();
-    for text in ["\u{0}", "a\u{0}", "\u{fffe}", "\u{1f600}\u{200d}", "\u{202e}abc", "'; DROP TABLE project; --"] {
+    for text in [
+        "\u{0}",
+        "a\u{0}",
+        "\u{fffe}",
+        "\u{1f600}\u{200d}",
+        "\u{202e}abc",
+        "'; DROP TABLE project; --",
+    ] {
         let made = admin.post("/api/v1/projects", &json!({"name": text}));
         let expected = if text.contains('\u{0}') { 422 } else { 201 };
         assert_eq!(made.status, expected, "{text:?}: {made:?}");
@@ -75,7 +83,12 @@ fn odd_texts_are_refused_cleanly(world: World) {
     refused(&send(r#"{"name": 1e999}"#), 400, "bad-request");
     refused(&send("{"), 400, "bad-request");
     refused(&send(&format!("{}{}", "[".repeat(10_000), "]".repeat(10_000))), 422, "invalid");
-    let plain = admin.send_bytes("POST", "/api/v1/projects", &[("content-type", "text/plain")], b"{}".to_vec());
+    let plain = admin.send_bytes(
+        "POST",
+        "/api/v1/projects",
+        &[("content-type", "text/plain")],
+        b"{}".to_vec(),
+    );
     refused(&plain, 415, "unsupported-media-type");
     refused(&world.get("/parameters/a%00b"), 400, "bad-request");
     assert_eq!(world.get("/parameters/%ff%fe").status, 400);

@@ -146,16 +146,25 @@ fn settings_have_defaults_forms_and_protection(world: World) {
     assert_eq!((&reset["value"], &reset["set"]), (&json!("600"), &json!(false)));
 
     let protect = |settings: Value| {
-        world.post("/settings/protect", &json!({"settings": settings, "protected_by": "project.yml"}))
+        world.post(
+            "/settings/protect",
+            &json!({"settings": settings, "protected_by": "project.yml"}),
+        )
     };
     assert_eq!(protect(json!({"auto_deploy": false})).status, 204);
     let found = world.get("/settings/auto_deploy").good();
-    assert_eq!((&found["protected"], &found["protected_by"]), (&json!(true), &json!("project.yml")));
+    assert_eq!(
+        (&found["protected"], &found["protected_by"]),
+        (&json!(true), &json!("project.yml"))
+    );
     refused(&world.put("/settings/auto_deploy", &json!({"value": true})), 403, "protected");
     refused(&world.delete("/settings/auto_deploy"), 403, "protected");
     refused(&protect(json!({"auto_deploy": "maybe"})), 422, "invalid");
     assert_eq!(protect(json!({})).status, 204);
-    assert_eq!(world.put("/settings/auto_deploy", &json!({"value": true})).good()["protected"], false);
+    assert_eq!(
+        world.put("/settings/auto_deploy", &json!({"value": true})).good()["protected"],
+        false
+    );
 }
 
 /// Fills an environment with something of everything.
@@ -188,7 +197,14 @@ fn clearing_leaves_the_environment_and_its_settings(world: World) {
     let begun = world.act("/clear");
     assert_eq!(begun.status, 202);
     erase(&world);
-    for list in ["/versions", "/resources?status=!deploying", "/agents", "/parameters", "/facts", "/discovered"] {
+    for list in [
+        "/versions",
+        "/resources?status=!deploying",
+        "/agents",
+        "/parameters",
+        "/facts",
+        "/discovered",
+    ] {
         assert_eq!(ids(&world.get(list).good()), Vec::<String>::new(), "{list}");
     }
     assert_eq!(world.get("/settings/auto_deploy").good()["value"], false);

@@ -131,7 +131,11 @@ impl World {
         let mut states = Vec::new();
         store
             .read_version(self.key(), number, &mut |row| {
-                states.push((row.id.to_owned(), row.key, ResourceState::new(row.hash, row.flags.undefined)));
+                states.push((
+                    row.id.to_owned(),
+                    row.key,
+                    ResourceState::new(row.hash, row.flags.undefined),
+                ));
             })
             .unwrap();
         let given: Vec<StateRecord<'_>> =
@@ -196,9 +200,7 @@ pub(crate) fn path_of(name: &str) -> String {
 /// The ids, or names, of a page.
 pub(crate) fn ids(page: &Value) -> Vec<String> {
     let items = page["items"].as_array().unwrap().iter();
-    items
-        .map(|item| item["id"].as_str().or(item["name"].as_str()).unwrap().to_owned())
-        .collect()
+    items.map(|item| item["id"].as_str().or(item["name"].as_str()).unwrap().to_owned()).collect()
 }
 
 #[track_caller]

@@ -4,7 +4,11 @@ use serde_json::{Value, json};
 
 use super::{World, id_of, on_both, refused};
 
-on_both!(deploys_are_asked_for_and_followed, a_filter_means_what_a_list_shows, dry_runs_are_counted_once);
+on_both!(
+    deploys_are_asked_for_and_followed,
+    a_filter_means_what_a_list_shows,
+    dry_runs_are_counted_once
+);
 
 fn deploys_are_asked_for_and_followed(world: World) {
     world.upload(&[("a", 1)]);
@@ -56,7 +60,10 @@ fn dry_runs_are_counted_once(world: World) {
     let id = asked.good()["request"]["dry_run"].as_str().unwrap().to_owned();
     let run = format!("{path}/{id}");
     let begun = world.get(&run).good();
-    assert_eq!((&begun["total"], &begun["todo"], &begun["transitioning"]), (&json!(3), &json!(3), &json!("yes")));
+    assert_eq!(
+        (&begun["total"], &begun["todo"], &begun["transitioning"]),
+        (&json!(3), &json!(3), &json!("yes"))
+    );
     let uuid: uuid::Uuid = id.parse().unwrap();
     let result = |name: &str, status: &str, changes: Value| orrery_store::DryRunResult {
         resource: id_of(name),
@@ -71,18 +78,27 @@ fn dry_runs_are_counted_once(world: World) {
     // The same again, from many at once: each counts once.
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| world.store().records().add_dry_run_results(uuid.as_bytes(), &results, now).unwrap());
+            scope.spawn(|| {
+                world.store().records().add_dry_run_results(uuid.as_bytes(), &results, now).unwrap()
+            });
         }
     });
     assert_eq!(world.get(&run).good()["todo"], 1);
-    let last = [result("c", "failed", json!([{"name": "handler", "current": "FAILED", "desired": "boom"}]))];
+    let last = [result(
+        "c",
+        "failed",
+        json!([{"name": "handler", "current": "FAILED", "desired": "boom"}]),
+    )];
     world.store().records().add_dry_run_results(uuid.as_bytes(), &last, now).unwrap();
     world.store().records().finish_dry_run(uuid.as_bytes(), now).unwrap();
     let done = world.get(&run).good();
     assert_eq!((&done["todo"], &done["transitioning"]), (&json!(0), &json!("no")));
     assert_eq!(done["by_status"], json!({"failed": 1, "modified": 1, "unmodified": 1}));
     let changes = world.get(&format!("{run}/changes")).good();
-    assert_eq!(changes["items"][0]["changes"], json!([{"name": "value", "current": 0, "desired": 1}]));
+    assert_eq!(
+        changes["items"][0]["changes"],
+        json!([{"name": "value", "current": 0, "desired": 1}])
+    );
     assert_eq!(changes["items"][2]["changes"][0]["desired"], "boom");
     let some = world.get(&format!("{run}/changes?status=modified")).good();
     assert_eq!(some["items"].as_array().unwrap().len(), 1);

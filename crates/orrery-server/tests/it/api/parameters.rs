@@ -19,14 +19,27 @@ fn compiles(world: &World) -> usize {
 fn parameters_are_set_and_compiled_for(world: World) {
     let set = |body: Value| world.put("/parameters/colour", &body).good();
     let first = set(json!({"value": "red"}));
-    assert_eq!((&first["changed"], &first["compile"], &first["source"]), (&json!(true), &Value::Null, &json!("user")));
-    assert_eq!(set(json!({"value": "red", "recompile": true}))["compile"], Value::Null, "the same value");
+    assert_eq!(
+        (&first["changed"], &first["compile"], &first["source"]),
+        (&json!(true), &Value::Null, &json!("user"))
+    );
+    assert_eq!(
+        set(json!({"value": "red", "recompile": true}))["compile"],
+        Value::Null,
+        "the same value"
+    );
     assert_eq!(compiles(&world), 0);
     assert!(set(json!({"value": "blue", "recompile": true}))["compile"].is_string());
     assert_eq!(compiles(&world), 1);
-    let new = world.put("/parameters/size", &json!({"value": "1", "recompile": true, "source": "plugin"})).good();
+    let new = world
+        .put("/parameters/size", &json!({"value": "1", "recompile": true, "source": "plugin"}))
+        .good();
     assert!(new["compile"].is_string());
-    refused(&world.put("/parameters/x", &json!({"value": "1", "expires": true})), 400, "parameter-expires");
+    refused(
+        &world.put("/parameters/x", &json!({"value": "1", "expires": true})),
+        400,
+        "parameter-expires",
+    );
     refused(&world.put("/parameters/x", &json!({"value": "1", "source": "wind"})), 422, "invalid");
     refused(&world.put("/parameters/x", &json!({"value": "a\u{0}b"})), 422, "invalid");
     let list = world.get("/parameters?limit=1").good();
@@ -45,17 +58,31 @@ fn facts_belong_to_resources(world: World) {
     world.upload(&[("a", 1), ("b", 1)]);
     let fact = |name: &str, fact: &str| format!("{}/facts/{fact}", path_of(name));
     let set = world.put(&fact("a", "ip"), &json!({"value": "10.0.0.1"})).good();
-    assert_eq!((&set["expires"], &set["source"], &set["expired"]), (&json!(true), &json!("fact"), &json!(false)));
+    assert_eq!(
+        (&set["expires"], &set["source"], &set["expired"]),
+        (&json!(true), &json!("fact"), &json!(false))
+    );
     world.put(&fact("b", "ip"), &json!({"value": "10.0.0.2", "expires": false})).good();
     world.put(&fact("b", "mac"), &json!({"value": "x"})).good();
     assert_eq!(world.get(&fact("b", "ip")).good()["resource"], id_of("b"));
-    let count = |query: &str| world.get(&format!("/facts?{query}")).good()["items"].as_array().unwrap().len();
+    let count = |query: &str| {
+        world.get(&format!("/facts?{query}")).good()["items"].as_array().unwrap().len()
+    };
     assert_eq!((count(""), count("name=ip"), count("expires=false")), (3, 2, 1));
-    let of = format!("resource={}", id_of("b").replace('=', "%3D").replace('[', "%5B").replace(']', "%5D"));
+    let of = format!(
+        "resource={}",
+        id_of("b").replace('=', "%3D").replace('[', "%5B").replace(']', "%5D")
+    );
     assert_eq!((count(&of), count("resource=t::R%5Ba,b%3Dc%5D")), (2, 0));
     let page = world.get("/facts?limit=2").good();
     let next = page["next"].as_str().unwrap();
-    assert_eq!(world.get(&format!("/facts?limit=2&after={next}")).good()["items"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        world.get(&format!("/facts?limit=2&after={next}")).good()["items"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     assert!(world.get("/parameters").good()["items"].as_array().unwrap().is_empty());
     refused(&world.put(&fact("z", "ip"), &json!({"value": "1"})), 404, "not-found");
     assert_eq!(world.delete(&fact("a", "ip")).status, 204);

@@ -50,24 +50,34 @@ fn each_rule_is_a_problem_of_its_own_and_stores_nothing(world: World) {
         ("moved-between-sets", vec![of("s", Some("x"), 1, &[])], vec![]),
         ("shared-resource-changed", vec![of("s", None, 2, &[])], vec![]),
         ("dangling-requires", vec![of("x1", Some("x"), 1, &["nothing"])], vec![]),
-        ("duplicate-resource", vec![of("x1", Some("x"), 1, &[]), of("x1", Some("x"), 2, &[])], vec![]),
+        (
+            "duplicate-resource",
+            vec![of("x1", Some("x"), 1, &[]), of("x1", Some("x"), 2, &[])],
+            vec![],
+        ),
     ];
     for (code, resources, removed) in cases {
         refused(&change(&world, resources, &removed), 400, code);
     }
     let with_number = json!({"scope": "partial", "number": 1, "resources": []});
-    refused(&world.post("/versions", &with_number), 400, "number-in-partial");
+    refused(&world.post("/versions", &with_number), 400, "number-too-late");
     let full = json!({"resources": [], "removed_sets": ["x"]});
     refused(&world.post("/versions", &full), 400, "removed-sets-in-full");
-    let mut other = json!({"scope": "partial", "resources": [of("x1", Some("x"), 1, &[])], "code": other_code});
+    let mut other =
+        json!({"scope": "partial", "resources": [of("x1", Some("x"), 1, &[])], "code": other_code});
     refused(&world.post("/versions", &other), 400, "code-differs");
-    assert_eq!(world.get("/versions").good()["items"].as_array().unwrap().len(), 1, "nothing was stored");
+    assert_eq!(
+        world.get("/versions").good()["items"].as_array().unwrap().len(),
+        1,
+        "nothing was stored"
+    );
     other["allow_code_update"] = json!(true);
     assert_eq!(world.post("/versions", &other).good()["info"]["code"], json!(other_code));
     let kept = change(&world, vec![of("x1", Some("x"), 5, &[])], &[]).good();
     assert_eq!(kept["info"]["code"], json!(other_code), "code goes on from version to version");
 
-    let unsuitable = json!({"resources": [of("x1", Some("x"), 1, &["y1"]), of("y1", Some("y"), 1, &[])]});
+    let unsuitable =
+        json!({"resources": [of("x1", Some("x"), 1, &["y1"]), of("y1", Some("y"), 1, &[])]});
     world.post("/versions", &unsuitable).good();
     refused(&change(&world, vec![of("y1", Some("y"), 2, &[])], &[]), 400, "base-not-suitable");
 }
@@ -101,7 +111,12 @@ fn what_is_not_touched_stays(world: World) {
         .as_array()
         .unwrap()
         .iter()
-        .map(|each| (each["name"].as_str().unwrap().to_owned(), each["resource"].as_str().unwrap_or("").to_owned()))
+        .map(|each| {
+            (
+                each["name"].as_str().unwrap().to_owned(),
+                each["resource"].as_str().unwrap_or("").to_owned(),
+            )
+        })
         .collect();
     let named = |name: &str, id: String| (name.to_owned(), id);
     assert_eq!(
@@ -129,5 +144,8 @@ fn changes_at_the_same_time_are_all_kept(world: World) {
     });
     assert_eq!(statuses, [201; 8]);
     let newest = world.get("/versions?limit=1").good();
-    assert_eq!((&newest["items"][0]["number"], &newest["items"][0]["total"]), (&json!(9), &json!(9)));
+    assert_eq!(
+        (&newest["items"][0]["number"], &newest["items"][0]["total"]),
+        (&json!(9), &json!(9))
+    );
 }

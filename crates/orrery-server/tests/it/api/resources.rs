@@ -89,7 +89,10 @@ fn filters_find_what_they_say(world: World) {
     assert_eq!(count("set=three"), 0);
     assert_eq!(walk(&world, "set=one&limit=1"), walk(&world, "set=one"));
     let shown = world.get("/resources?set=two").good();
-    assert_eq!((&shown["items"][0]["set"], &shown["items"][0]["status"]), (&json!("two"), &json!("available")));
+    assert_eq!(
+        (&shown["items"][0]["set"], &shown["items"][0]["status"]),
+        (&json!("two"), &json!("available"))
+    );
 }
 
 fn each_resource_is_one_line_and_orphans_are_asked_for(world: World) {
@@ -104,7 +107,10 @@ fn each_resource_is_one_line_and_orphans_are_asked_for(world: World) {
     store
         .read_states(world.key(), &mut |row| {
             if row.id == id_of("b") {
-                orphan = Some((row.key, orrery_model::ResourceState { intent: None, ..row.state.clone() }));
+                orphan = Some((
+                    row.key,
+                    orrery_model::ResourceState { intent: None, ..row.state.clone() },
+                ));
             }
         })
         .unwrap();
@@ -134,7 +140,10 @@ fn rare_statuses_are_found_among_many(world: World) {
     ];
     world.deploy(&lease, version, &outcomes);
     assert_eq!(walk(&world, "status=failed&limit=1"), [id_of("r010"), id_of("r222")]);
-    assert_eq!(walk(&world, "status=failed,skipped&sort=-id&limit=2"), [id_of("r222"), id_of("r111"), id_of("r010")]);
+    assert_eq!(
+        walk(&world, "status=failed,skipped&sort=-id&limit=2"),
+        [id_of("r222"), id_of("r111"), id_of("r010")]
+    );
     assert_eq!(walk(&world, "status=failed&value=22"), [id_of("r222")]);
     assert_eq!(walk(&world, "status=deployed"), [id_of("r299")]);
     assert_eq!(walk(&world, "status=available&limit=1000").len(), 296);
@@ -187,7 +196,12 @@ fn history_joins_versions_without_a_change(world: World) {
     world.post("/versions", &json!({"resources": resources})).good();
     let path = format!("{}/history", path_of("a"));
     let versions = |page: &Value| -> Vec<u64> {
-        page["items"].as_array().unwrap().iter().map(|each| each["version"].as_u64().unwrap()).collect()
+        page["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|each| each["version"].as_u64().unwrap())
+            .collect()
     };
     assert_eq!(versions(&world.get(&path).good()), [5, 3, 1]);
     let page = world.get(&format!("{path}?limit=2")).good();
@@ -208,7 +222,9 @@ fn logs_are_filtered_and_paged(world: World) {
         world.deploy(&lease, version, &[("a", OutcomeStatus::Failed)]);
     }
     let path = format!("{}/logs", path_of("a"));
-    let lines = |query: &str| world.get(&format!("{path}?{query}")).good()["items"].as_array().unwrap().len();
+    let lines = |query: &str| {
+        world.get(&format!("{path}?{query}")).good()["items"].as_array().unwrap().len()
+    };
     assert_eq!(lines(""), 6);
     assert_eq!(lines("min_level=error"), 3);
     assert_eq!(lines("min_level=critical"), 0);
@@ -224,7 +240,10 @@ fn logs_are_filtered_and_paged(world: World) {
     loop {
         let page = world.get(&format!("{path}?limit=2{after}")).good();
         for line in page["items"].as_array().unwrap() {
-            seen.push((line["action_id"].as_i64().unwrap(), line["level"].as_str().unwrap().to_owned()));
+            seen.push((
+                line["action_id"].as_i64().unwrap(),
+                line["level"].as_str().unwrap().to_owned(),
+            ));
         }
         match page["next"].as_str() {
             Some(next) => after = format!("&after={next}"),
@@ -234,6 +253,9 @@ fn logs_are_filtered_and_paged(world: World) {
     assert_eq!(seen.len(), 6);
     assert!(seen.windows(2).all(|pair| pair[0].0 >= pair[1].0), "{seen:?}");
     let actions = world.get(&format!("{}/actions?limit=2", path_of("a"))).good();
-    assert_eq!((&actions["items"][0]["outcome"], &actions["items"][0]["change"]), (&json!("failed"), &json!("updated")));
+    assert_eq!(
+        (&actions["items"][0]["outcome"], &actions["items"][0]["change"]),
+        (&json!("failed"), &json!("updated"))
+    );
     assert!(actions["next"].is_string());
 }

@@ -66,7 +66,11 @@ fn discovered_resources_know_what_is_managed(world: World) {
     assert_eq!(one["discovery_resource"], id_of("a"));
     assert_eq!(world.delete(&path).status, 204);
     refused(&world.get(&path), 404, "not-found");
-    refused(&world.put("/discovered", &json!({"resources": [{"id": "x", "attributes": {}}]})), 422, "invalid");
+    refused(
+        &world.put("/discovered", &json!({"resources": [{"id": "x", "attributes": {}}]})),
+        422,
+        "invalid",
+    );
 }
 
 fn files_are_what_their_names_say(world: World) {
@@ -75,7 +79,14 @@ fn files_are_what_their_names_say(world: World) {
     let name = "aaf4c61ddcc5e8a2dabede0f3b482cd9aea9434d";
     let path = format!("/api/v1/files/{name}");
     refused(&admin.get(&path), 404, "not-found");
-    let put = |content: &[u8]| admin.send_bytes("PUT", &path, &[("content-type", "application/octet-stream")], content.to_vec());
+    let put = |content: &[u8]| {
+        admin.send_bytes(
+            "PUT",
+            &path,
+            &[("content-type", "application/octet-stream")],
+            content.to_vec(),
+        )
+    };
     refused(&put(b"other"), 400, "content-differs");
     assert_eq!(put(b"hello").status, 204);
     assert_eq!(put(b"hello").status, 204);
@@ -87,7 +98,11 @@ fn files_are_what_their_names_say(world: World) {
     let missing = admin.post("/api/v1/files/missing", &json!({"hashes": [name, other]})).good();
     assert_eq!(missing["hashes"], json!([other]));
     refused(&admin.post("/api/v1/files/missing", &json!({"hashes": ["x"]})), 422, "invalid");
-    refused(&admin.get("/api/v1/files/+af4c61ddcc5e8a2dabede0f3b482cd9aea9434d"), 400, "bad-request");
+    refused(
+        &admin.get("/api/v1/files/+af4c61ddcc5e8a2dabede0f3b482cd9aea9434d"),
+        400,
+        "bad-request",
+    );
 }
 
 fn measurements_come_in_spans(world: World) {
@@ -114,10 +129,15 @@ fn measurements_come_in_spans(world: World) {
         let all = found["metrics"].as_array().unwrap();
         all.iter().find(|series| series["name"] == name).unwrap()["values"].clone()
     };
-    assert_eq!(series("resource.resource_count"), json!({"deployed": [3.0, null], "failed": [1.0, null]}));
+    assert_eq!(
+        series("resource.resource_count"),
+        json!({"deployed": [3.0, null], "failed": [1.0, null]})
+    );
     assert_eq!(series("orchestrator.compile_time"), json!({"": [null, 3.0]}));
     assert_eq!(series("orchestrator.compile_rate"), json!({"": [0.0, 4.0]}));
-    let some = world.get(&format!("/metrics?start={from}&end={to}&round=true&metrics=resource.agent_count")).good();
+    let some = world
+        .get(&format!("/metrics?start={from}&end={to}&round=true&metrics=resource.agent_count"))
+        .good();
     assert_eq!(some["timestamps"], json!([to.to_string()]));
     refused(&world.get("/metrics?metrics=odd"), 400, "bad-filter");
     refused(&world.get("/metrics?spans=0"), 400, "bad-filter");

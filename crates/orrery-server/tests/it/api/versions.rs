@@ -40,12 +40,18 @@ fn versions_are_stored_and_shown(world: World) {
     let found = world.get("/versions/1/resources").good();
     assert_eq!(ids(&found), [id_of("a"), id_of("b")]);
     assert_eq!(found["items"][0]["requires"], json!([id_of("b")]));
-    assert_eq!((&found["items"][1]["set"], &found["items"][1]["undefined"]), (&json!("s"), &json!(true)));
+    assert_eq!(
+        (&found["items"][1]["set"], &found["items"][1]["undefined"]),
+        (&json!("s"), &json!(true))
+    );
     let found = world.get("/versions/1/resources?value=B").good();
     assert_eq!(ids(&found), [id_of("b")], "part of the value, in any case");
     assert_eq!(ids(&world.get("/versions/1/resources?agent=nobody").good()), Vec::<String>::new());
     let unknowns = world.get("/versions/1/unknowns").good();
-    assert_eq!((&unknowns["items"][0]["name"], &unknowns["items"][0]["resolved"]), (&json!("u"), &json!(false)));
+    assert_eq!(
+        (&unknowns["items"][0]["name"], &unknowns["items"][0]["resolved"]),
+        (&json!("u"), &json!(false))
+    );
 
     let mut same = upload.clone();
     same["only_if_changed"] = json!(true);
@@ -83,7 +89,8 @@ fn versions_are_stored_and_shown(world: World) {
 
 fn numbers_are_reserved_first(world: World) {
     let resources = json!([resource("a", 1)]);
-    let with = |number: u64| world.post("/versions", &json!({"number": number, "resources": resources}));
+    let with =
+        |number: u64| world.post("/versions", &json!({"number": number, "resources": resources}));
     refused(&with(1), 400, "version-not-reserved");
     let number = world.act("/versions/reserve").good()["number"].as_u64().unwrap();
     assert_eq!(with(number).status, 201);
@@ -100,7 +107,11 @@ fn bad_versions_are_refused_whole(world: World) {
     let dangling = json!([{"id": id_of("a"), "attributes": {}, "requires": [id_of("b")]}]);
     refused(&put(dangling), 400, "dangling-requires");
     refused(&put(json!([{"id": "a", "attributes": {}}])), 422, "invalid");
-    refused(&put(json!([{"id": id_of("a"), "attributes": {}, "set": ""}])), 400, "invalid-set-name");
+    refused(
+        &put(json!([{"id": id_of("a"), "attributes": {}, "set": ""}])),
+        400,
+        "invalid-set-name",
+    );
     refused(&put(json!([{"id": id_of("a"), "attributes": []}])), 422, "invalid");
     let missing = json!({"resources": [], "code": "0".repeat(40)});
     refused(&world.post("/versions", &missing), 400, "code-missing");
@@ -185,7 +196,10 @@ fn any_version_can_be_gone_back_to(world: World) {
     assert_eq!(back.status, 201);
     let back = back.good();
     assert_eq!((&back["number"], &back["released"]), (&json!(3), &json!(true)));
-    assert_eq!((&back["info"]["rolled_back_to"], &back["info"]["message"]), (&json!(1), &json!("good")));
+    assert_eq!(
+        (&back["info"]["rolled_back_to"], &back["info"]["message"]),
+        (&json!(1), &json!("good"))
+    );
     let same = world.get("/versions/1/compare/3").good();
     assert!(same["items"].as_array().unwrap().is_empty(), "{same}");
     assert_eq!(world.get("/versions/3/unknowns").good()["items"].as_array().unwrap().len(), 1);
@@ -200,12 +214,17 @@ fn only_what_is_not_in_use_is_deleted(world: World) {
     refused(&world.delete("/versions/1"), 404, "not-found");
     world.put("/settings/auto_deploy", &json!({"value": false})).good();
     let candidate = world.upload(&[("a", 3)]);
-    assert_eq!(world.delete(&format!("/versions/{candidate}")).status, 204, "an upgrade is called off");
+    assert_eq!(
+        world.delete(&format!("/versions/{candidate}")).status,
+        204,
+        "an upgrade is called off"
+    );
     assert_eq!(world.get(&path_of("a")).good()["attributes"]["value"], 2);
 }
 
 fn deleting_versions_and_recording_results_do_not_block_each_other(world: World) {
-    let numbers: Vec<u32> = (0..12).map(|value| world.upload(&[("a", value), ("b", value)])).collect();
+    let numbers: Vec<u32> =
+        (0..12).map(|value| world.upload(&[("a", value), ("b", value)])).collect();
     let (last, old) = numbers.split_last().unwrap();
     let lease = world.lease();
     world.deploy(&lease, *last, &[]);
