@@ -42,6 +42,17 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         return;
     };
     responses.remove("default");
+    for (status, response) in responses.iter_mut() {
+        let text = match status.as_str() {
+            "201" => "Made",
+            "202" => "Begun",
+            "204" => "Done",
+            _ => "What was asked for",
+        };
+        if let Some(response) = response.as_object_mut() {
+            response.entry("description").or_insert_with(|| json!(text));
+        }
+    }
     let mut add = |status: &str, text: &str| add_problem(responses, status, text);
     if path.starts_with("/health") {
         return;

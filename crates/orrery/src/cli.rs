@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::cli_deploy::{Deploy, LimitOptions, Plan, Repair, Watch};
+use crate::cli_export::Export;
 use crate::cli_inspect;
 use crate::cli_modules::{Modules, Sdk};
 use crate::cli_server::Server;
@@ -96,6 +97,7 @@ pub(crate) enum Command {
     Token(TokenGroup),
     User(UserGroup),
     Audit(AuditGroup),
+    Export(Export),
     Server(Server),
     Completion(Completion),
 }

@@ -6,6 +6,7 @@
 
 mod cli;
 mod cli_deploy;
+mod cli_export;
 mod cli_inspect;
 mod cli_modules;
 mod cli_server;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Deploy(options) => options.wanted.json,
         Command::Plan(options) => options.wanted.json,
         Command::Repair(options) => options.json,
+        Command::Export(options) => options.json,
         _ => false,
     };
     let exit = guard::run(move || commands::run(cli)).unwrap_or_else(|crash| {

@@ -6,10 +6,11 @@
 
 mod error;
 mod events;
+mod files;
 mod pages;
 mod path;
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(180);
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// An answer of JSON that is longer is none of ours.
 const ANSWER_MAX: u64 = 256 << 20;
+/// Larger bodies are sent compressed.
+const COMPRESSED_FROM: usize = 8 << 10;
 /// How often something is tried, and how long the first pause is; each is twice as long as the one before.
 const ATTEMPTS_MAX: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(150);
@@ -169,12 +172,6 @@ impl Client {
         self.read(self.send(&Method::DELETE, path, None, &Repeating::Freely)?)
     }
 
-    /// Puts a content as it is.
-    pub fn put_bytes(&self, path: &str, content: &[u8]) -> Result<(), ClientError> {
-        let body = ("application/octet-stream", content.to_vec());
-        self.read(self.send(&Method::PUT, path, Some(&body), &Repeating::Freely)?)
-    }
-
     /// Hints of changes, from now on or from the event that was seen last.
     pub fn events(&self, path: &str, last: Option<String>) -> Result<Events, ClientError> {
         Events::open(self, path, last)
@@ -188,11 +185,16 @@ impl Client {
         body: Option<&(&'static str, Vec<u8>)>,
         repeating: &Repeating,
     ) -> Result<Response<ureq::Body>, ClientError> {
+        let compressed = body.filter(|(_, content)| content.len() >= COMPRESSED_FROM);
+        let compressed = compressed
+            .and_then(|(media_type, content)| Some((*media_type, compress(content).ok()?, true)));
+        let body = compressed
+            .or_else(|| body.map(|(media_type, content)| (*media_type, content.clone(), false)));
         let mut pause = FIRST_PAUSE;
         let mut attempt = 1;
         loop {
             let last = attempt == ATTEMPTS_MAX;
-            match self.send_once(method, path, body, repeating) {
+            match self.send_once(method, path, body.as_ref(), repeating) {
                 Ok(answer) if answer.status() == http::StatusCode::SERVICE_UNAVAILABLE && !last => {
                     pause = asked_pause(&answer).unwrap_or(pause).min(PAUSE_MAX);
                     // Such an answer says that nothing was done.
@@ -211,7 +213,7 @@ impl Client {
         &self,
         method: &Method,
         path: &str,
-        body: Option<&(&'static str, Vec<u8>)>,
+        body: Option<&(&'static str, Vec<u8>, bool)>,
         repeating: &Repeating,
     ) -> Result<Response<ureq::Body>, ureq::Error> {
         let mut builder = self.request(method, path);
@@ -219,8 +221,11 @@ impl Client {
             builder = builder.header("idempotency-key", name);
         }
         match body {
-            Some((media_type, content)) => {
-                let builder = builder.header(http::header::CONTENT_TYPE, *media_type);
+            Some((media_type, content, is_compressed)) => {
+                builder = builder.header(http::header::CONTENT_TYPE, *media_type);
+                if *is_compressed {
+                    builder = builder.header(http::header::CONTENT_ENCODING, "gzip");
+                }
                 self.agent.run(builder.body(content.as_slice())?)
             }
             None => self.agent.run(builder.body(())?),
@@ -258,6 +263,13 @@ impl Client {
         serde_json::from_slice(text)
             .map_err(|source| ClientError::Unexpected { server: self.server.to_string(), source })
     }
+}
+
+fn compress(content: &[u8]) -> std::io::Result<Vec<u8>> {
+    let level = flate2::Compression::fast();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(content.len() / 4), level);
+    encoder.write_all(content)?;
+    encoder.finish()
 }
 
 fn json(body: &impl Serialize) -> Result<(&'static str, Vec<u8>), ClientError> {

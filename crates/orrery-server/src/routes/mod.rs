@@ -17,6 +17,7 @@ mod parameters;
 mod projects;
 mod resources;
 mod roles;
+mod secrets;
 mod sessions;
 mod settings;
 mod tokens;
@@ -75,7 +76,7 @@ fn active(environment: &EnvironmentRecord) -> Result<(), ServerError> {
         title = "Orrery",
         description = "What is wanted of an infrastructure, what it is, and what to do about it."
     ),
-    components(schemas(Problem, ChangeEvent))
+    components(schemas(Problem, ChangeEvent, agents::AgentAction))
 )]
 struct Description;
 
@@ -103,6 +104,10 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(roles::revoke_in_project))
         .routes(routes!(roles::list_in_environment, roles::assign_in_environment))
         .routes(routes!(roles::revoke_in_environment))
+        .routes(routes!(secrets::list_shared))
+        .routes(routes!(secrets::put_shared, secrets::delete_shared))
+        .routes(routes!(secrets::list_own))
+        .routes(routes!(secrets::put_own, secrets::delete_own))
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))
         .routes(routes!(tokens::list, tokens::create))

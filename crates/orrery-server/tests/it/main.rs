@@ -2,6 +2,10 @@
 
 mod access;
 mod accounts;
+mod api;
 mod audit;
+mod issuers;
 mod process;
+mod secrets;
 mod support;
+mod tls;

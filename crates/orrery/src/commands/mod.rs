@@ -4,6 +4,7 @@ pub(crate) mod compile;
 mod compile_job;
 mod completion;
 mod deploy;
+mod export;
 mod fmt;
 mod inspect;
 mod modules;
@@ -55,6 +56,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Token(options) => remote::token(options),
         Command::User(options) => remote::user(options),
         Command::Audit(options) => remote::audit(options),
+        Command::Export(options) => export::run(&options, cli.global.verbose > 0),
         Command::CompileJob => compile_job::run(),
         Command::Server(options) => server::run(options),
         Command::Completion(options) => completion::run(&options),

@@ -49,6 +49,16 @@ impl Trouble {
     }
 }
 
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Trouble::Said { message, .. } => f.write_str(message),
+            Trouble::Project(error) => f.write_str(&error.text),
+            Trouble::Output(error) => write!(f, "{error}"),
+        }
+    }
+}
+
 impl From<StoreError> for Trouble {
     fn from(error: StoreError) -> Self {
         Trouble::of(&error)

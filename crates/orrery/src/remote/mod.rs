@@ -22,6 +22,9 @@ const TOKEN_VARIABLE: &str = "ORRERY_TOKEN";
 /// In a project's directory: the environment that the project belongs to.
 pub(crate) const PROJECT_FILE: &str = ".orrery.toml";
 
+/// How many environments are named to somebody who named none of them.
+const NAMES_MAX: usize = 10;
+
 /// Which server.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServerChoice {
@@ -226,17 +229,25 @@ impl Remote {
             });
         }
         let all = self.client.list::<Environment>(&path(&["environments"]));
-        let mut fitting = Vec::new();
+        let (mut fitting, mut names) = (Vec::new(), Vec::new());
         for environment in all {
             let environment = environment?;
             let full = format!("{}/{}", environment.project_name, environment.name);
+            names.push(full.clone());
             if environment.name == name || full == name {
                 fitting.push((full, environment));
             }
         }
         match fitting.len() {
             1 => Ok(fitting.remove(0).1),
-            0 => Err(Trouble::said(format!("there is no environment {name}")).help(help)),
+            0 => {
+                names.truncate(NAMES_MAX);
+                let known = match names.join(", ") {
+                    names if names.is_empty() => "you can see none there".to_owned(),
+                    names => format!("there are {names}"),
+                };
+                Err(Trouble::said(format!("there is no environment {name}; {known}")).help(help))
+            }
             _ => {
                 let names: Vec<&str> = fitting.iter().map(|(full, _)| full.as_str()).collect();
                 let names = names.join(", ");

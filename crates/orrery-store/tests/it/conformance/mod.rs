@@ -4,6 +4,7 @@ mod accounts;
 mod compiles;
 mod engine;
 mod queries;
+mod records;
 mod small;
 mod versions;
 
@@ -12,8 +13,16 @@ use crate::support::Backend;
 pub(crate) type Case = (&'static str, fn(Backend));
 
 pub(crate) fn cases() -> Vec<Case> {
-    [versions::CASES, accounts::CASES, compiles::CASES, engine::CASES, queries::CASES, small::CASES]
-        .concat()
+    [
+        versions::CASES,
+        accounts::CASES,
+        compiles::CASES,
+        engine::CASES,
+        queries::CASES,
+        records::CASES,
+        small::CASES,
+    ]
+    .concat()
 }
 
 /// Names each function as a case of its own.
