@@ -6,7 +6,7 @@ mod completion;
 mod deploy;
 mod export;
 mod fmt;
-mod inspect;
+pub(crate) mod inspect;
 mod modules;
 mod new;
 mod parse;

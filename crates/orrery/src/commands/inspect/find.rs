@@ -7,7 +7,7 @@ use super::source::Seen;
 use super::{Look, Trouble};
 
 /// Resources that are read at once.
-const PAGE: usize = 5000;
+pub(crate) const PAGE: usize = 5000;
 
 /// How many of several candidates are named.
 const CANDIDATES_MAX: usize = 10;

@@ -5,7 +5,7 @@ mod accounts;
 mod agents;
 mod audit;
 mod compiles;
-mod dry_run;
+pub(super) mod dry_run;
 mod environments;
 mod projects;
 mod session;
