@@ -28,7 +28,10 @@ Start here:
   cd my-project
   orrery compile              see what follows from the model
   orrery plan                 see what deploying it would change
-  orrery deploy               make it real";
+  orrery deploy               make it real
+
+With a server:
+  orrery login URL            log in; then deploy, status, why and log work there, too";
 
 const GLOBAL: &str = "Global options";
 

@@ -214,9 +214,9 @@ Examples:
   orrery version list
   orrery version dry-run 12        what releasing it would change
   orrery version release 12
-  orrery version roll-back 11      what 11 wanted becomes a new version
+  orrery version roll-back 11 -f   what 11 wanted becomes a new version; wait for it
 
-Exit codes: 0 done, 1 error, 2 changes are pending (compare, dry-run).")]
+Exit codes: 0 done, 1 error, 2 changes are pending (compare, dry-run) or some resources failed (with --follow).")]
 pub(crate) struct VersionGroup {
     #[command(flatten)]
     pub(crate) ask: AskEnvironment,
@@ -235,9 +235,19 @@ pub(crate) enum VersionAction {
     /// Show a version
     Show { version: u32 },
     /// Make a version the one that is wanted
-    Release { version: u32 },
+    Release {
+        version: u32,
+        /// Wait until it is deployed, and tell
+        #[arg(short, long)]
+        follow: bool,
+    },
     /// Go back to what a version wanted
-    RollBack { version: u32 },
+    RollBack {
+        version: u32,
+        /// Wait until it is deployed, and tell
+        #[arg(short, long)]
+        follow: bool,
+    },
     /// Show how two versions differ
     Compare {
         from: u32,

@@ -18,6 +18,7 @@ mod commands;
 mod environment;
 mod excerpt;
 mod guard;
+mod help;
 mod known;
 mod making;
 mod output;
@@ -30,7 +31,7 @@ mod style;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::cli::{Cli, Command};
 
@@ -44,7 +45,8 @@ enum Exit {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let read = help::grouped(Cli::command()).try_get_matches();
+    let cli = match read.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return answered_by_clap(&error),
     };
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Deploy(options) => options.wanted.json,
         Command::Plan(options) => options.wanted.json,
         Command::Repair(options) => options.json,
+        Command::Export(options) => options.json,
         Command::Export(options) => options.json,
         _ => false,
     };

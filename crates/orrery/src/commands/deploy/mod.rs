@@ -3,7 +3,7 @@
 
 pub(super) mod changes;
 mod hosted;
-mod on_server;
+pub(super) mod on_server;
 mod pass;
 mod plan;
 mod progress;

@@ -77,7 +77,25 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted) -> Result<Exit, ExportErr
         of.client.act::<Value>(&at)?;
     }
     let begun: Operation = of.client.post(&of.path(&["repair"]), &DeployRequest::default())?;
-    Ok(Run { of, json: wanted.json, selection: &wanted.selection }.follow(begun, version)?)
+    // The engine takes up a released version at once: what it did until now belongs to this, too.
+    let since = if stored.created_now { &stored.version.created } else { &begun.created };
+    let since = since.parse().unwrap_or_default();
+    let run = Run { of, json: wanted.json, selection: &wanted.selection };
+    Ok(run.follow(&begun, version, since)?)
+}
+
+/// Does something that releases a version, and waits until that is deployed.
+pub(in crate::commands) fn release(
+    of: &RemoteEnvironment,
+    json: bool,
+    release: impl FnOnce() -> Result<u32, Trouble>,
+) -> Result<Exit, Trouble> {
+    refuse_if_halted(of)?;
+    let before: ResourceCounts = of.client.get(&of.path(&["resource-counts"]))?;
+    let version = release()?;
+    let begun: Operation = of.client.post(&of.path(&["deploy"]), &DeployRequest::default())?;
+    let since = before.counted_at.parse().unwrap_or_default();
+    Run { of, json, selection: &Selection::default() }.follow(&begun, version, since)
 }
 
 fn push(
@@ -154,7 +172,8 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, Trouble>
         request.agents = Some(selection.agents.clone());
     }
     let begun: Operation = of.client.post(&of.path(&["repair"]), &request)?;
-    Run { of, json: options.json, selection }.follow(begun, version.0)
+    let since = begun.created.parse().unwrap_or_default();
+    Run { of, json: options.json, selection }.follow(&begun, version.0, since)
 }
 
 fn refuse_if_halted(of: &RemoteEnvironment) -> Result<(), Trouble> {
@@ -183,10 +202,9 @@ struct Told {
 }
 
 impl Run<'_> {
-    fn follow(&self, begun: Operation, version: u32) -> Result<Exit, Trouble> {
+    fn follow(&self, begun: &Operation, version: u32, since: Timestamp) -> Result<Exit, Trouble> {
         let started = Instant::now();
-        let since: Timestamp = begun.created.parse().unwrap_or_default();
-        let interrupted = self.wait(&begun)?;
+        let interrupted = self.wait(begun)?;
         if interrupted {
             output::say("the server goes on without you; `orrery status` shows how far it is");
         }

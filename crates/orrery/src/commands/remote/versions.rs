@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::table::{Table, moment, properties, yes};
 use super::{dry_run, print_json, read_list, show_done, show_list};
 use crate::cli_things::{VersionAction, VersionGroup};
-use crate::commands::deploy::changes;
+use crate::commands::deploy::{changes, on_server};
 use crate::commands::inspect::text;
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::RemoteEnvironment;
@@ -29,16 +29,41 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
     match action {
         VersionAction::List { limit } => list(&of, limit, json),
         VersionAction::Show { version } => show(&of.client.get(&at(version, &[]))?, json),
-        VersionAction::Release { version } => {
-            let now: VersionSummary = of.client.act(&at(version, &["release"]))?;
-            show_done(json, &now, &format!("version {version} is released"))
+        VersionAction::Release { version, follow } => {
+            let release = || -> Result<VersionSummary, Trouble> {
+                Ok(of.client.act(&at(version, &["release"]))?)
+            };
+            let text = format!("version {version} is released");
+            if !follow {
+                return show_done(json, &release()?, &text);
+            }
+            on_server::release(&of, json, || {
+                let now = release()?;
+                if !json {
+                    output::say(&text);
+                }
+                Ok(now.number)
+            })
         }
-        VersionAction::RollBack { version } => {
-            let made: VersionStored = of.client.act(&at(version, &["roll-back"]))?;
-            let number = made.version.number;
-            let text =
-                format!("version {number} wants what version {version} wanted, and is released");
-            show_done(json, &made, &text)
+        VersionAction::RollBack { version, follow } => {
+            let roll_back = || -> Result<VersionStored, Trouble> {
+                Ok(of.client.act(&at(version, &["roll-back"]))?)
+            };
+            let text = |made: &VersionStored| {
+                let number = made.version.number;
+                format!("version {number} wants what version {version} wanted, and is released")
+            };
+            if !follow {
+                let made = roll_back()?;
+                return show_done(json, &made, &text(&made));
+            }
+            on_server::release(&of, json, || {
+                let made = roll_back()?;
+                if !json {
+                    output::say(&text(&made));
+                }
+                Ok(made.version.number)
+            })
         }
         VersionAction::Compare { from, to, short } => compare(&of, from, to, short, json),
         VersionAction::Delete { version } => {
