@@ -14,21 +14,22 @@ use orrery_model::{LogLevel, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, Settings};
 use orrery_store::{
     EnvironmentKey, EnvironmentRecord, Holder, Lease, LeaseRequest, RequestKey, RequestRecord,
-    Store, StoreError, VersionInfo, load_version, uuid_text,
+    Store, StoreError, VersionInfo, load_version,
 };
 
 use crate::app::App;
 use crate::compiling::facts_became_known;
-use crate::upkeep;
+use crate::settings::EnvironmentSettings;
 
 use super::dry_run::DryRun;
 use super::handlers::{Handlers, Place};
+use super::life::{Upkeep, clearing};
 use super::supervisor::micros;
+use super::work::Work;
 use super::{Message, ProcessOptions};
 
 /// The kind of request that needs no engine.
-const DRY_RUN: &str = "dry_run";
-const CLEAR: &str = "clear";
+pub(super) const DRY_RUN: &str = "dry_run";
 /// After something went wrong, or while somebody else has the lease.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(3);
 /// A dry run that another process took so long ago is taken over.
@@ -56,25 +57,16 @@ pub(super) enum RunnerError {
     Handlers { version: VersionNumber, source: HostingError },
 }
 
-/// An environment that this process works for.
-struct Work {
-    engine: Engine,
-    lease: Lease,
-    handlers: Handlers,
-    settings: Settings,
-    paused: BTreeSet<String>,
-    /// What was asked for and is under way.
-    requests: Vec<RequestRecord>,
-}
-
 pub(super) struct Runner {
-    app: App,
-    options: Arc<ProcessOptions>,
+    pub(super) app: App,
+    pub(super) options: Arc<ProcessOptions>,
     messages: Sender<Message>,
-    key: EnvironmentKey,
+    pub(super) key: EnvironmentKey,
     work: Option<Work>,
     /// Dry runs that were begun here.
     dry_runs: BTreeSet<RequestKey>,
+    pub(super) settings: EnvironmentSettings,
+    pub(super) upkeep: Upkeep,
 }
 
 impl Runner {
@@ -84,7 +76,16 @@ impl Runner {
         messages: Sender<Message>,
         key: EnvironmentKey,
     ) -> Self {
-        Runner { app, options, messages, key, work: None, dry_runs: BTreeSet::new() }
+        Runner {
+            app,
+            options,
+            messages,
+            key,
+            work: None,
+            dry_runs: BTreeSet::new(),
+            settings: EnvironmentSettings::from_map(&BTreeMap::new()),
+            upkeep: Upkeep::default(),
+        }
     }
 
     pub(super) fn lease(&self) -> Option<Lease> {
@@ -133,10 +134,7 @@ impl Runner {
             let store = Arc::clone(self.app.store());
             match store.records().environment_of(self.key) {
                 Ok(record) if record.deleting => return self.delete(&*store, &record),
-                Ok(record) => {
-                    self.clear(&*store, &record)?;
-                    self.look(&*store, &record)?;
-                }
+                Ok(record) => self.look(&*store, &record)?,
                 Err(StoreError::NotFound { .. }) => {
                     self.stop();
                     return Ok(Next::Gone);
@@ -152,61 +150,17 @@ impl Runner {
         if work.engine.take_resolved() > 0 {
             self.unknowns_became_known()?;
         }
+        let upkeep_at = self.keep_up()?;
         let wake_at = self.work.as_ref().and_then(|work| work.engine.wake_at());
-        Ok(wake_at.map_or(Next::Nothing, Next::At))
-    }
-
-    /// Removes an environment that is not wanted any more. What is interrupted goes on at the next look.
-    fn delete(
-        &mut self,
-        store: &dyn Store,
-        record: &EnvironmentRecord,
-    ) -> Result<Next, RunnerError> {
-        self.halt();
-        self.remove_files(record);
-        upkeep::erase(store, record, self.app.now())?;
-        self.app.nudge();
-        tracing::info!(environment = %record.name, "environment deleted");
-        Ok(Next::Gone)
-    }
-
-    /// Empties an environment if somebody asked for that. What is interrupted goes on at the next look.
-    fn clear(&mut self, store: &dyn Store, record: &EnvironmentRecord) -> Result<(), RunnerError> {
-        let open = store.records().open_requests(self.key)?;
-        let asked: Vec<RequestRecord> =
-            open.into_iter().filter(|request| request.kind == CLEAR).collect();
-        if asked.is_empty() {
-            return Ok(());
-        }
-        // Who works on it stops first, and then does this.
-        if self.work.is_none() && store.lease_holder(self.key)?.is_some() {
-            return Ok(());
-        }
-        self.halt();
-        self.remove_files(record);
-        upkeep::erase(store, record, self.app.now())?;
-        for request in asked {
-            let outcome = serde_json::json!({"done": true});
-            store.records().finish_request(&request, &outcome, self.app.now())?;
-        }
-        self.app.nudge();
-        tracing::info!(environment = %record.name, "environment cleared");
-        Ok(())
-    }
-
-    fn remove_files(&self, record: &EnvironmentRecord) {
-        // First: the store knows of it until nothing is left here.
-        let own = self.options.data.join("environments").join(uuid_text(&record.uuid));
-        match std::fs::remove_dir_all(&own) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                tracing::warn!(%error, path = %own.display(), "files of an environment stay behind");
-            }
-            _ => {}
-        }
+        let next = [wake_at, upkeep_at].into_iter().flatten().min();
+        Ok(next.map_or(Next::Nothing, Next::At))
     }
 
     /// Compares what the store says with what the engine was told.
     fn look(&mut self, store: &dyn Store, record: &EnvironmentRecord) -> Result<(), RunnerError> {
+        if let Some(request) = clearing(store, self.key)? {
+            return self.clear(store, record, &request);
+        }
         if record.halted {
             self.halt();
             return Ok(());
@@ -215,7 +169,8 @@ impl Runner {
         let Some(newest) = released.last() else {
             return self.begin_dry_runs(store, record, &BTreeSet::new());
         };
-        let settings = engine_settings(&store.settings(self.key)?, self.options.workers);
+        self.settings = EnvironmentSettings::from_map(&store.settings(self.key)?);
+        let settings = engine_settings(&self.settings, self.options.workers);
         let paused: BTreeSet<String> = store
             .agents(self.key)?
             .into_iter()
@@ -269,6 +224,14 @@ impl Runner {
         Ok(())
     }
 
+    pub(super) fn acquire(&self, store: &dyn Store) -> Result<Lease, StoreError> {
+        let now = self.app.now();
+        let holder = Holder::this_process("orrery server", now);
+        let expires =
+            self.options.lease.map(|lease| Timestamp(now.0.saturating_add(micros(lease))));
+        store.acquire_lease(self.key, &LeaseRequest { holder, now, expires })
+    }
+
     /// Takes the environment over and starts its engine.
     fn load(
         &mut self,
@@ -278,11 +241,7 @@ impl Runner {
         settings: Settings,
         paused: BTreeSet<String>,
     ) -> Result<(), RunnerError> {
-        let now = self.app.now();
-        let holder = Holder::this_process("orrery server", now);
-        let expires =
-            self.options.lease.map(|lease| Timestamp(now.0.saturating_add(micros(lease))));
-        let lease = store.acquire_lease(self.key, &LeaseRequest { holder, now, expires })?;
+        let lease = self.acquire(store)?;
         let started = self.start(store, record, newest, settings, paused, lease);
         if started.is_err()
             && let Err(error) = store.release_lease(&lease)
@@ -306,7 +265,8 @@ impl Runner {
         let desired = read_desired(store, self.key, newest.number)?;
         let count = desired.resources.len();
         let handlers = self.handlers(record, newest, &desired.resources, lease)?;
-        let start = recovery(store, self.key, desired)?;
+        let mut start = recovery(store, self.key, desired)?;
+        start.recovery.reset = self.settings.reset_deploy_progress_on_start;
         let (messages, app, key) = (self.messages.clone(), self.app.clone(), self.key);
         let listener = move |notice| match notice {
             // A supervisor that is gone wants to know nothing.
@@ -407,7 +367,7 @@ impl Runner {
     }
 
     /// Stops what runs and gives the environment back.
-    fn halt(&mut self) {
+    pub(super) fn halt(&mut self) {
         if let Some(work) = &self.work {
             work.engine.tell(Event::Halt);
             let until = Instant::now() + HALT_WITHIN;
@@ -436,61 +396,6 @@ impl Runner {
     }
 }
 
-impl Work {
-    /// Tells the engine what people have set since.
-    fn set(&mut self, settings: Settings, paused: BTreeSet<String>) {
-        if settings != self.settings {
-            self.engine.tell(Event::SettingsChanged(Box::new(settings.clone())));
-            self.settings = settings;
-        }
-        let names =
-            |of: Vec<&String>| Some(of.into_iter().map(|name| name.as_str().into()).collect());
-        let newly: Vec<&String> = paused.difference(&self.paused).collect();
-        if !newly.is_empty() {
-            self.engine.tell(Event::Pause(names(newly)));
-        }
-        let no_longer: Vec<&String> = self.paused.difference(&paused).collect();
-        if !no_longer.is_empty() {
-            self.engine.tell(Event::Unpause(names(no_longer)));
-        }
-        self.paused = paused;
-    }
-
-    /// Takes in what was asked for since.
-    fn take_requests(&mut self, app: &App, key: EnvironmentKey) -> Result<(), RunnerError> {
-        let store = Arc::clone(app.store());
-        for request in store.records().open_requests(key)? {
-            let known = self.requests.iter().any(|known| known.key == request.key);
-            if known || request.kind == DRY_RUN || request.kind == CLEAR {
-                continue;
-            }
-            store.records().take_request(request.key, app.now())?;
-            match super::requests::event(&*store, key, &request)? {
-                Ok(event) => {
-                    self.engine.tell(event);
-                    self.requests.push(request);
-                }
-                Err(refusal) => {
-                    let outcome = serde_json::json!({"error": refusal});
-                    store.records().finish_request(&request, &outcome, app.now())?;
-                    app.nudge();
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// All is done that can be: what was asked for is.
-    fn finish_requests(&mut self, app: &App) -> Result<(), RunnerError> {
-        while let Some(request) = self.requests.pop() {
-            let outcome = serde_json::json!({"done": true});
-            app.store().records().finish_request(&request, &outcome, app.now())?;
-            app.nudge();
-        }
-        Ok(())
-    }
-}
-
 fn released_versions(
     store: &dyn Store,
     environment: EnvironmentKey,
@@ -513,25 +418,11 @@ pub(super) fn read_desired(
 }
 
 /// What the scheduler has to know of an environment's settings.
-fn engine_settings(settings: &BTreeMap<String, serde_json::Value>, workers: usize) -> Settings {
-    let default = Settings::default();
-    let interval = |name: &str, default: orrery_scheduler::Interval| {
-        let value = settings.get(name);
-        let text =
-            value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-        // Values were checked when they were set.
-        text.and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
+fn engine_settings(settings: &EnvironmentSettings, workers: usize) -> Settings {
     Settings {
-        deploy_interval: interval(
-            "autostart_agent_deploy_interval",
-            default.deploy_interval.clone(),
-        ),
-        repair_interval: interval(
-            "autostart_agent_repair_interval",
-            default.repair_interval.clone(),
-        ),
+        deploy_interval: settings.deploy_interval.clone(),
+        repair_interval: settings.repair_interval.clone(),
         running_max: u32::try_from(workers).ok(),
-        ..default
+        ..Settings::default()
     }
 }

@@ -2,6 +2,7 @@
 
 mod agents;
 mod audit;
+mod compiles;
 mod discovered;
 pub(crate) mod docs;
 mod dry_runs;
@@ -16,6 +17,7 @@ mod parameters;
 mod projects;
 mod resources;
 mod roles;
+mod secrets;
 mod sessions;
 mod settings;
 mod tokens;
@@ -102,6 +104,10 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(roles::revoke_in_project))
         .routes(routes!(roles::list_in_environment, roles::assign_in_environment))
         .routes(routes!(roles::revoke_in_environment))
+        .routes(routes!(secrets::list_shared))
+        .routes(routes!(secrets::put_shared, secrets::delete_shared))
+        .routes(routes!(secrets::list_own))
+        .routes(routes!(secrets::put_own, secrets::delete_own))
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))
         .routes(routes!(tokens::list, tokens::create))
@@ -114,6 +120,10 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(settings::list))
         .routes(routes!(settings::get, settings::put, settings::delete))
         .routes(routes!(settings::protect))
+        .routes(routes!(compiles::list, compiles::create))
+        .routes(routes!(compiles::queue))
+        .routes(routes!(compiles::get))
+        .routes(routes!(compiles::cancel))
         .routes(routes!(versions::list, versions::upload))
         .routes(routes!(versions::reserve))
         .routes(routes!(versions::get, versions::delete))

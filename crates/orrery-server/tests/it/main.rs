@@ -5,4 +5,6 @@ mod accounts;
 mod api;
 mod audit;
 mod process;
+mod secrets;
 mod support;
+mod tls;
