@@ -45,7 +45,10 @@ mod versions;
 
 pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};
-pub use auth::{AuthSettings, FirstStart, InvalidNetwork, Network, first_start};
+pub use auth::{
+    AuthSettings, FirstStart, InvalidIssuer, InvalidNetwork, IssuerSettings, Network, RoleMapping,
+    first_start,
+};
 pub use document::document;
 pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};

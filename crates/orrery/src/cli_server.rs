@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
+use orrery_server::IssuerSettings;
 use serde::Deserialize;
 
 /// Run a server for teams
@@ -82,6 +83,9 @@ pub(crate) struct ServerOptions {
     /// The file with the key that seals secrets, mode 0600 [default: the credential `orrery-secret-key` of systemd, else secret.key in the data directory, made when it is needed]
     #[arg(long, value_name = "FILE", env = "ORRERY_SECRET_KEY_FILE", value_hint = ValueHint::FilePath)]
     pub(crate) secret_key_file: Option<PathBuf>,
+    /// Who else may vouch for callers, by JSON Web Tokens; only in the configuration file, as [[issuers]]
+    #[arg(skip)]
+    pub(crate) issuers: Option<Vec<IssuerSettings>>,
     /// Where the state is: a path of a file, or postgres://user:password@host/database [default: server.db in the data directory]
     #[arg(long, value_name = "URL", env = "ORRERY_DATABASE", hide_env_values = true)]
     pub(crate) database: Option<String>,
@@ -131,6 +135,7 @@ impl ServerOptions {
             insecure_listen: self.insecure_listen.or(other.insecure_listen),
             trusted_proxies: self.trusted_proxies.or(other.trusted_proxies),
             secret_key_file: self.secret_key_file.or(other.secret_key_file),
+            issuers: self.issuers.or(other.issuers),
             database: self.database.or(other.database),
             data: self.data.or(other.data),
             role: self.role.or(other.role),

@@ -30,6 +30,7 @@ mod own_outcomes;
 mod pages;
 mod playground;
 mod secrets;
+mod server_kills;
 mod sessions;
 mod stores;
 
@@ -80,6 +81,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(crashes::trials());
     trials.extend(secrets::trials());
     trials.extend(hosts::trials());
+    trials.extend(server_kills::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     lists.own.write(|id| lists.differs.names(id))?;
     eprintln!("{compared} cases are to agree with the reference, {differing} differ on purpose\n");

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use orrery_model::SecretText;
 use orrery_server::{
-    App, AuthSettings, FirstStart, InvalidNetwork, MasterKey, Network, ServerError, Tls, TlsError,
-    TlsSource, VaultError, check_listen, first_start,
+    App, AuthSettings, FirstStart, InvalidIssuer, InvalidNetwork, MasterKey, Network, ServerError,
+    Tls, TlsError, TlsSource, VaultError, check_listen, first_start,
 };
 
 use crate::cli_server::{ServerOptions, TlsMode};
@@ -27,6 +27,8 @@ pub(super) enum Insecure {
     Listen(#[from] orrery_server::NotWithoutTls),
     #[error(transparent)]
     Vault(#[from] VaultError),
+    #[error("issuers of the configuration file")]
+    Issuer(#[from] InvalidIssuer),
     #[error("--trusted-proxies: {0}")]
     Proxies(#[from] InvalidNetwork),
     #[error("the first account cannot be made ({ADMIN_PASSWORD}): {0}")]
@@ -93,7 +95,11 @@ pub(super) fn rotate(app: &App) -> Result<(), Insecure> {
 pub(super) fn auth(options: &ServerOptions, tls: bool) -> Result<AuthSettings, Insecure> {
     let proxies = options.trusted_proxies.iter().flatten();
     let trusted_proxies: Result<Vec<Network>, _> = proxies.map(|text| text.parse()).collect();
-    Ok(AuthSettings { trusted_proxies: trusted_proxies?, secure_cookies: tls })
+    let issuers = options.issuers.clone().unwrap_or_default();
+    for issuer in &issuers {
+        issuer.check()?;
+    }
+    Ok(AuthSettings { trusted_proxies: trusted_proxies?, secure_cookies: tls, issuers })
 }
 
 /// Makes sure that somebody can log in, or can make the first account.
