@@ -22,6 +22,7 @@ mod crashes;
 mod deploys;
 mod documents;
 mod environments;
+mod exports;
 mod failures;
 mod hosts;
 mod inspection;
@@ -57,6 +58,7 @@ fn main() -> Result<ExitCode> {
     });
     let mut trials = comparator_checks::trials();
     trials.extend(compile_service::trials());
+    trials.extend(exports::trials());
     trials.extend(pages::trials(&cases)?);
     trials.push(lists_name_existing_cases(&lists, &cases));
     for directory in std::env::var_os("ORRERY_CASES").iter().flat_map(std::env::split_paths) {

@@ -23,7 +23,8 @@ fn with_model(world: &World) {
 }
 
 fn parameters_are_set_and_compiled_for(world: World) {
-    let pushed = world.put("/parameters/colour", &json!({"value": "green", "recompile": true})).good();
+    let pushed =
+        world.put("/parameters/colour", &json!({"value": "green", "recompile": true})).good();
     assert_eq!((&pushed["changed"], compiles(&world)), (&json!(true), 0), "there is no model here");
     with_model(&world);
     let set = |body: Value| world.put("/parameters/colour", &body).good();
