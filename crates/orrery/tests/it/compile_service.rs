@@ -21,8 +21,10 @@ use crate::BINARY;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
+type Test = fn(&mut World) -> Result<()>;
+
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn(&mut World) -> Result<()>); 13] = [
+    let tests: [(&str, Test); 14] = [
         ("a_commit_becomes_a_version", a_commit_becomes_a_version),
         ("errors_are_structured_and_told", errors_are_structured_and_told),
         ("a_check_stores_nothing", a_check_stores_nothing),
@@ -36,8 +38,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("repositories_of_the_machine_need_permission", repositories_need_permission),
         ("a_lost_checkout_is_noticed", a_lost_checkout_is_noticed),
         ("schedules_make_compiles", schedules_make_compiles),
+        ("credentials_are_used_and_never_told", credentials_are_used_and_never_told),
     ];
-    let trial = |(name, test): (&'static str, fn(&mut World) -> Result<()>)| {
+    let trial = |(name, test): (&'static str, Test)| {
         Trial::test(format!("compile_service/{name}"), move || {
             let mut world = World::new().map_err(|error| format!("{error:#}"))?;
             Ok(test(&mut world).map_err(|error| format!("{error:#}"))?)
@@ -534,6 +537,95 @@ fn repositories_need_permission(world: &mut World) -> Result<()> {
     let environment = world.environment("", "")?;
     let data = world.compile(&environment, &update())?.data.context("errors")?.to_string();
     ensure!(data.contains("no repository"), "{data}");
+    Ok(())
+}
+
+/// Serves files of a directory to those who know the password, as simple web servers do.
+fn serve_files(root: PathBuf) -> Result<std::net::SocketAddr> {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let answer = move |stream: std::net::TcpStream| -> std::io::Result<()> {
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        let first = lines.next().transpose()?.unwrap_or_default();
+        let mut allowed = false;
+        for line in lines {
+            let line = line?;
+            // ada:s3cret-word
+            allowed |= line.eq_ignore_ascii_case("authorization: basic YWRhOnMzY3JldC13b3Jk");
+            if line.is_empty() {
+                break;
+            }
+        }
+        let path = first.split(' ').nth(1).unwrap_or_default();
+        let path = path.split('?').next().unwrap_or_default().trim_start_matches('/');
+        let content = std::fs::read(root.join(path));
+        let (status, body) = match (allowed, content) {
+            (false, _) => ("401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"x\"", Vec::new()),
+            (true, Ok(content)) => ("200 OK", content),
+            (true, Err(_)) => ("404 Not Found", Vec::new()),
+        };
+        let length = body.len();
+        let mut stream = stream;
+        write!(
+            stream,
+            "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        )?;
+        stream.write_all(&body)
+    };
+    // It ends with the tests.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let _ = answer(stream);
+        }
+    });
+    Ok(address)
+}
+
+fn credentials_are_used_and_never_told(world: &mut World) -> Result<()> {
+    let repository = world.repository("model", &model("\"private\""))?;
+    let bare = world.path("served/model.git");
+    let (from, to) = (text(&repository), text(&bare));
+    git(world.directory.path(), &["clone", "--quiet", "--bare", &from, &to])?;
+    git(&bare, &["update-server-info"])?;
+    let address = serve_files(world.path("served"))?;
+    let home = world.path("home");
+    std::fs::create_dir_all(&home)?;
+    world.options.variables.insert("HOME".to_owned(), text(&home));
+    world.start()?;
+    // Nobody is asked for a password: the failure is there at once, and says what it is.
+    let open = world.environment(&format!("http://{address}/model.git"), "main")?;
+    let started = Instant::now();
+    let failed = world.compile(&open, &update())?;
+    let data = failed.data.clone().context("errors")?.to_string();
+    ensure!(failed.success == Some(false) && data.contains("Cloning repository"), "{data}");
+    ensure!(data.contains("could not read Username"), "{data}");
+    ensure!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    let wrong = world.environment(&format!("http://ada:wr0ng-word@{address}/model.git"), "main")?;
+    let failed = world.compile(&wrong, &update())?;
+    let data = failed.data.clone().context("errors")?.to_string();
+    ensure!(data.contains("Authentication failed"), "{data}");
+    let filter = orrery_store::NotificationFilter::default();
+    let told = world.store().records().notifications(wrong.key, &filter, None, 10)?;
+    ensure!(told[0].message.contains("could not be fetched"), "{told:?}");
+    // In the address, and from the file that git knows.
+    let right =
+        world.environment(&format!("http://ada:s3cret-word@{address}/model.git"), "main")?;
+    let done = world.succeed(&right, &update())?;
+    ensure!(world.wanted(&right)? == "private");
+    let netrc = "machine 127.0.0.1 login ada password s3cret-word\n";
+    std::fs::write(home.join(".netrc"), netrc)?;
+    world.succeed(&open, &update())?;
+    // What is kept and shown of all that has no password in it.
+    let mut kept = data;
+    for (environment, compile) in [(&wrong, &failed), (&right, &done)] {
+        kept.push_str(&world.output(compile)?);
+        kept.push_str(&format!("{:?}", world.store().records().stages(&compile.id)?));
+        kept.push_str(&format!("{:?}", world.store().versions(environment.key)?));
+        kept.push_str(&format!("{:?}", world.find(environment, &compile.id)?));
+    }
+    ensure!(!kept.contains("s3cret") && !kept.contains("wr0ng"), "{kept}");
+    ensure!(kept.contains("***@"), "{kept}");
     Ok(())
 }
 
