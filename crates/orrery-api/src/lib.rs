@@ -6,20 +6,28 @@
 
 mod accounts;
 mod audit;
+mod common;
 mod compiles;
+mod environments;
 mod page;
 mod problem;
 mod projects;
+mod resources;
 mod secrets;
+mod things;
 mod tokens;
 mod versions;
 
 pub use accounts::*;
 pub use audit::*;
+pub use common::*;
 pub use compiles::*;
+pub use environments::*;
 pub use page::Page;
 pub use problem::{FieldProblem, Problem};
 pub use projects::*;
+pub use resources::*;
 pub use secrets::*;
+pub use things::*;
 pub use tokens::*;
 pub use versions::*;

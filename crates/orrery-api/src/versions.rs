@@ -29,6 +29,10 @@ pub struct VersionUpload {
     /// The SHA-1 of a [`CodeBundle`] that was uploaded as a file, if handlers are in code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+    /// Only for a change of some sets: take `code` although it is not that of the version before, whose other resources then
+    /// run with it too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_code_update: bool,
     /// Whether it is released at once; as the environment's `auto_deploy` says if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<bool>,
@@ -98,4 +102,75 @@ pub struct CodeBundle {
     pub set: Value,
     /// SHA-1 of each file, by its path.
     pub files: BTreeMap<String, String>,
+}
+
+/// A stored version.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct VersionSummary {
+    /// Numbers grow; gaps are normal.
+    pub number: u32,
+    /// When it was made.
+    pub created: String,
+    /// `candidate` (newer than what is being deployed), `active`, `retired`, or `skipped_candidate` (older, and never
+    /// released).
+    pub status: String,
+    pub released: bool,
+    /// Who or what made it.
+    pub info: Value,
+    /// Resources in it.
+    pub total: u64,
+    /// Resources that the version stored before it did not have.
+    pub added: u64,
+    /// Resources that differ from the version stored before it.
+    pub changed: u64,
+    /// Resources that only the version stored before it had.
+    pub removed: u64,
+    /// Whether it is released and not yet taken in by the engine.
+    pub transitioning: crate::Transitioning,
+    /// What is happening to it.
+    pub transitioning_message: String,
+    /// What can be done with it now.
+    pub actions: crate::Actions,
+}
+
+/// What storing a version came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct VersionStored {
+    #[serde(flatten)]
+    pub version: VersionSummary,
+    /// False if the newest version had the same resources, and nothing was stored.
+    pub created_now: bool,
+}
+
+/// A number for a version that is stored later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReservedVersion {
+    pub number: u32,
+}
+
+/// One resource as a version wants it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct VersionResource {
+    pub id: String,
+    pub attributes: Map<String, Value>,
+    pub requires: Vec<String>,
+    /// Absent for the shared set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<String>,
+    /// An attribute is not known yet.
+    pub undefined: bool,
+}
+
+/// A resource that differs between two versions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResourceDifference {
+    pub id: String,
+    /// `added`, `deleted`, `modified`
+    pub status: String,
+    /// Attributes that differ; `current` is the value in the first version, `desired` that in the second.
+    pub changes: Vec<crate::AttributeChange>,
+    /// Requirements that only the second version has.
+    pub requires_added: Vec<String>,
+    /// Requirements that only the first version has.
+    pub requires_removed: Vec<String>,
 }

@@ -141,7 +141,8 @@ impl Contents for StoredContents {
 pub struct StoredParameters {
     pub store: Arc<dyn Store>,
     pub environment: EnvironmentKey,
-    pub lease: Lease,
+    /// `None`: nothing may be set.
+    pub lease: Option<Lease>,
     pub clock: fn() -> Timestamp,
 }
 
@@ -164,6 +165,9 @@ impl Parameters for StoredParameters {
     fn set(&self, parameter: Parameter) -> Result<(), String> {
         let Parameter { resource, name, value, source, expires } = parameter;
         let text = |error: StoreError| error.to_string();
+        let Some(lease) = &self.lease else {
+            return Err("a dry run keeps nothing".to_owned());
+        };
         let Some(id) = resource else {
             let (source, now) = (source_of(&source), (self.clock)());
             let kept = self.store.set_parameter(self.environment, &name, &value, source, now);
@@ -173,7 +177,7 @@ impl Parameters for StoredParameters {
         let found = found.ok_or_else(|| format!("there is no resource {id}"))?;
         let facts = [Fact { name, value, expires }];
         let record = ResultRecord { resource: found.key, state: None, action: None, facts: &facts };
-        self.store.record_results(&self.lease, &[record]).map(drop).map_err(text)
+        self.store.record_results(lease, &[record]).map(drop).map_err(text)
     }
 }
 

@@ -42,6 +42,10 @@ impl KnownStates {
         })?;
         Ok(KnownStates(states))
     }
+
+    pub fn get(&self, resource: ResourceKey) -> Option<&ResourceState> {
+        self.0.get(&resource)
+    }
 }
 
 /// Works out what has to happen to get from what was last processed to `desired`.

@@ -6,10 +6,13 @@ use std::time::SystemTime;
 use orrery_model::Timestamp;
 use orrery_store::{Store, StoreError};
 use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Auth, AuthSettings};
+use crate::counts::Counts;
 use crate::metrics::Metrics;
 use crate::problem::ServerError;
+use crate::tail::Tail;
 
 /// Nudges that a slow listener may miss; it reads the store again then.
 const NUDGES: usize = 1024;
@@ -38,6 +41,9 @@ struct Inner {
     settings: AppSettings,
     metrics: Arc<Metrics>,
     nudges: broadcast::Sender<Nudge>,
+    stopping: CancellationToken,
+    tail: Tail,
+    counts: Counts,
     auth: Auth,
     /// Who is called at each nudge, until they say that they do not care any more.
     listeners: Mutex<Vec<NudgeListener>>,
@@ -67,8 +73,11 @@ impl App {
                 settings,
                 metrics: Arc::default(),
                 nudges,
-                listeners: Mutex::default(),
                 auth: Auth::default(),
+                stopping: CancellationToken::new(),
+                tail: Tail::default(),
+                counts: Counts::default(),
+                listeners: Mutex::default(),
             }),
         }
     }
@@ -96,6 +105,21 @@ impl App {
 
     pub fn now(&self) -> Timestamp {
         system_time()
+    }
+
+    /// Ends what would go on for ever, when the server does.
+    pub fn stopping(&self) -> &CancellationToken {
+        &self.inner.stopping
+    }
+
+    /// The end of the change feed, for those who listen to it.
+    pub(crate) fn tail(&self) -> &Tail {
+        &self.inner.tail
+    }
+
+    /// Counts of resources that are not asked for anew each time.
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.inner.counts
     }
 
     /// Runs `work` with the store on a thread that may block.

@@ -1,9 +1,12 @@
 //! Inputs of requests, checked the same way everywhere; what does not fit is a problem that names the place.
 
-use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use orrery_store::EnvironmentRecord;
 use serde::de::DeserializeOwned;
 
 use crate::problem::ServerError;
@@ -16,8 +19,17 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = ServerError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ServerError> {
-        let read = <axum::Json<T> as FromRequest<S>>::from_request(request, state).await;
-        read.map(|axum::Json(body)| Body(body)).map_err(|rejection| rejected(&rejection))
+        if !is_json(request.headers()) {
+            return Err(ServerError::UnsupportedMediaType);
+        }
+        let bytes = read_bytes(request, state).await?;
+        if has_nul(&bytes) {
+            return Err(ServerError::field("body", "no text may have a NUL character in it"));
+        }
+        serde_json::from_slice(&bytes).map(Body).map_err(|error| match error.classify() {
+            serde_json::error::Category::Data => ServerError::field("body", error.to_string()),
+            _ => ServerError::BadRequest(format!("the body is no JSON: {error}")),
+        })
     }
 }
 
@@ -33,15 +45,36 @@ impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Body<T> {
     }
 }
 
-fn rejected(rejection: &JsonRejection) -> ServerError {
-    match rejection {
-        JsonRejection::MissingJsonContentType(_) => ServerError::UnsupportedMediaType,
-        JsonRejection::BytesRejection(error) if error.status() == 413 => {
-            ServerError::TooLarge(error.body_text())
+/// All bytes of a body, if they are not too many.
+pub(crate) async fn read_bytes<S: Send + Sync>(
+    request: Request,
+    state: &S,
+) -> Result<axum::body::Bytes, ServerError> {
+    axum::body::Bytes::from_request(request, state).await.map_err(|rejection| {
+        match rejection.status().as_u16() {
+            413 => ServerError::TooLarge(rejection.body_text()),
+            _ => ServerError::BadRequest(rejection.body_text()),
         }
-        JsonRejection::JsonDataError(error) => ServerError::field("body", error.body_text()),
-        other => ServerError::BadRequest(other.body_text()),
+    })
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = given.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    media_type.eq_ignore_ascii_case("application/json") || media_type.ends_with("+json")
+}
+
+/// Whether a text of JSON has an escaped NUL, which databases do not keep. An unescaped one is no JSON anyway.
+fn has_nul(text: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some(found) = text[at..].iter().position(|byte| *byte == b'\\') {
+        let escape = &text[at + found + 1..];
+        if escape.starts_with(b"u0000") {
+            return true;
+        }
+        at = (at + found + 2).min(text.len());
     }
+    false
 }
 
 /// Parts of the path.
@@ -103,4 +136,71 @@ pub(crate) fn etag(revision: i64) -> HeaderMap {
         headers.insert(header::ETAG, value);
     }
     headers
+}
+
+/// The environment that the path names, found when the right to use it was checked.
+#[derive(Clone, Debug)]
+pub(crate) struct InEnvironment(pub(crate) EnvironmentRecord);
+
+impl<S: Send + Sync> FromRequestParts<S> for InEnvironment {
+    type Rejection = ServerError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ServerError> {
+        let found = parts.extensions.get::<EnvironmentRecord>().cloned();
+        let found = found.ok_or_else(|| ServerError::Internal("no environment".to_owned()))?;
+        Ok(InEnvironment(found))
+    }
+}
+
+/// How many things a page may have.
+pub(crate) const LIMIT_MAX: u32 = 1000;
+const LIMIT_DEFAULT: u32 = 100;
+
+/// The size of a page.
+pub(crate) fn limit_of(given: Option<u32>) -> Result<usize, ServerError> {
+    match given.unwrap_or(LIMIT_DEFAULT) {
+        limit @ 1..=LIMIT_MAX => Ok(limit as usize),
+        other => {
+            Err(ServerError::BadRequest(format!("limit is {other}: it must be 1 to {LIMIT_MAX}")))
+        }
+    }
+}
+
+/// A place in a list, as text that means nothing to clients.
+pub(crate) fn cursor(place: &impl serde::Serialize) -> String {
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(place).unwrap_or_default())
+}
+
+/// The place that a cursor stands for.
+pub(crate) fn place<T: DeserializeOwned>(cursor: &str) -> Result<T, ServerError> {
+    let bytes = URL_SAFE_NO_PAD.decode(cursor).unwrap_or_default();
+    serde_json::from_slice(&bytes)
+        .map_err(|_| ServerError::BadRequest(format!("after: {cursor:?} is no end of a page")))
+}
+
+/// Cuts a list that was read with one more than the page has, and says where it continues.
+pub(crate) fn page<T, P: serde::Serialize>(
+    mut items: Vec<T>,
+    limit: usize,
+    place: impl Fn(&T) -> P,
+) -> (Vec<T>, Option<String>) {
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|last| cursor(&place(last)));
+    (items, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_nul;
+
+    #[test]
+    fn escaped_nul_characters_are_found() {
+        for text in [r#""\u0000""#, r#"["a","b\\\u0000"]"#] {
+            assert!(has_nul(text.as_bytes()), "{text}");
+        }
+        for text in [r#""\\u0000""#, r#""\u0001""#, r#""\"#, ""] {
+            assert!(!has_nul(text.as_bytes()), "{text}");
+        }
+    }
 }

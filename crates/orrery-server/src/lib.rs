@@ -6,7 +6,11 @@
 //! | `server` | listening, serving, ending |
 //! | `access` | which right each route needs: one table, checked before any handler runs |
 //! | `auth` | who is calling |
-//! | `problem`, `extract` | errors and inputs, the same way everywhere |
+//! | `problem`, `extract`, `conventions` | errors, inputs and what holds for all requests |
+//! | `document` | the description of the API |
+//! | `settings` | what can be set for an environment |
+//! | `tail`, `counts` | the end of the change feed, and counts, read once for all who ask |
+//! | `upkeep` | measuring, forgetting what is old, emptying environments |
 //! | `routes` | the API, one module for each kind of thing |
 //! | `process` | engines of environments, held by lease |
 //! | `compiling` | the compile service |
@@ -18,17 +22,28 @@ mod access;
 mod app;
 mod auth;
 mod code;
+pub mod compiling;
+mod conventions;
+mod counts;
+mod document;
 mod extract;
 mod metrics;
 mod problem;
 mod process;
 mod routes;
 mod server;
+mod settings;
+mod tail;
 pub mod telemetry;
+mod upkeep;
+mod upload;
+mod versions;
 
 pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};
 pub use auth::{AuthSettings, FirstStart, InvalidNetwork, Network, first_start};
+pub use document::document;
 pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};
-pub use server::{Server, openapi};
+pub use server::Server;
+pub use settings::{EnvironmentSettings, InvalidSetting};

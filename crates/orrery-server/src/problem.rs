@@ -33,6 +33,9 @@ pub enum ServerError {
     TooLarge(String),
     #[error("the content must be JSON")]
     UnsupportedMediaType,
+    /// A rule of its own, with a code of its own.
+    #[error("{detail}")]
+    Refused { status: StatusCode, code: &'static str, detail: String },
     #[error("too many requests; try again later")]
     TooMany,
     #[error("the server is stopping; try again elsewhere or later")]
@@ -49,6 +52,11 @@ impl ServerError {
     /// One field that is not acceptable.
     pub fn field(name: impl Into<String>, reason: impl Into<String>) -> Self {
         ServerError::Invalid(vec![FieldProblem { name: name.into(), reason: reason.into() }])
+    }
+
+    /// A request that breaks the rule with this code.
+    pub fn rule(code: &'static str, detail: impl Into<String>) -> Self {
+        ServerError::Refused { status: StatusCode::BAD_REQUEST, code, detail: detail.into() }
     }
 
     fn classify(&self) -> (StatusCode, &'static str, &'static str) {
@@ -77,6 +85,7 @@ impl ServerError {
             ServerError::UnsupportedMediaType => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Not JSON")
             }
+            ServerError::Refused { status, code, .. } => (*status, *code, "Not possible"),
             ServerError::TooMany => {
                 (StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests")
             }
@@ -130,19 +139,32 @@ fn classify_store(error: &StoreError) -> (StatusCode, &'static str, &'static str
         StoreError::EnvironmentExists { .. }
         | StoreError::Exists { .. }
         | StoreError::VersionExists(_) => (StatusCode::CONFLICT, "exists", "Exists already"),
-        StoreError::AlreadyReleased(_)
-        | StoreError::Superseded { .. }
-        | StoreError::VersionInUse(_)
-        | StoreError::InUse { .. }
-        | StoreError::LastAdministrator(_)
-        | StoreError::Deleting(_) => (StatusCode::CONFLICT, "conflict", "Not possible now"),
+        StoreError::AlreadyReleased(_) => {
+            (StatusCode::CONFLICT, "already-released", "Released already")
+        }
+        StoreError::Superseded { .. } => (StatusCode::CONFLICT, "superseded", "Superseded"),
+        StoreError::VersionInUse(_) | StoreError::InUse { .. } => {
+            (StatusCode::CONFLICT, "in-use", "In use")
+        }
+        StoreError::BaseChanged { .. } => {
+            (StatusCode::CONFLICT, "base-changed", "Changed meanwhile")
+        }
+        StoreError::Deleting(_) => (StatusCode::CONFLICT, "deleting", "On its way out"),
+        StoreError::NotNow(_) | StoreError::LastAdministrator(_) => {
+            (StatusCode::CONFLICT, "conflict", "Not possible now")
+        }
+        StoreError::Protected { .. } => (StatusCode::FORBIDDEN, "protected", "Protected"),
         StoreError::Outdated { .. } => {
             (StatusCode::PRECONDITION_FAILED, "outdated", "Changed meanwhile")
         }
-        StoreError::VersionNotReserved(_)
-        | StoreError::DuplicateResource(_)
-        | StoreError::DanglingRequires { .. } => {
-            (StatusCode::BAD_REQUEST, "bad-request", "The request is not understood")
+        StoreError::VersionNotReserved(_) => {
+            (StatusCode::BAD_REQUEST, "version-not-reserved", "The number is not reserved")
+        }
+        StoreError::DuplicateResource(_) => {
+            (StatusCode::BAD_REQUEST, "duplicate-resource", "A resource is there twice")
+        }
+        StoreError::DanglingRequires { .. } => {
+            (StatusCode::BAD_REQUEST, "dangling-requires", "A requirement leads nowhere")
         }
         StoreError::Busy { .. } | StoreError::Full { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available now")

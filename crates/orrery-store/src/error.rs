@@ -66,6 +66,48 @@ pub enum StoreError {
     #[error("{path} cannot be used", path = .path.display())]
     Io { path: PathBuf, source: std::io::Error },
 
+    #[error("{reason}: the database is named as postgres://user:password@host:port/name")]
+    BadUrl { reason: String },
+
+    #[error(
+        "{place} cannot be reached ({reason}); check that it runs, and that host and port are right"
+    )]
+    Unreachable { place: String, reason: String },
+
+    #[error("{place} refuses this program: {reason}")]
+    Refused { place: String, reason: String },
+
+    #[error(
+        "the connection to {place} was lost ({reason}); what was being done may or may not be stored: read again before it is repeated"
+    )]
+    ConnectionLost { place: String, reason: String },
+
+    #[error(
+        "all {size} connections to {place} were in use for {seconds} seconds; try again, or allow more connections"
+    )]
+    NoConnection { place: String, size: usize, seconds: u64 },
+
+    #[error(
+        "others kept changing the same things in {place}, {attempts} times over; try again later"
+    )]
+    Contended { place: String, attempts: u32 },
+
+    #[error(
+        "{place} was written by a newer program: it has schema {found}, and this one knows schemas up to {supported}; use the newer program (the database was left as it is)"
+    )]
+    NewerDatabase { place: String, found: i64, supported: u32 },
+
+    #[error(
+        "{place} holds tables of another program; make a database of its own with CREATE DATABASE (this one was left as it is)"
+    )]
+    ForeignDatabase { place: String },
+
+    #[error("{place} cannot be used: {reason}")]
+    UnfitDatabase { place: String, reason: String },
+
+    #[error("{place} cannot keep this: {reason}")]
+    Unstorable { place: String, reason: String },
+
     /// The database refused something that was believed to be right.
     #[error("the database failed")]
     Database { source: Box<dyn std::error::Error + Send + Sync> },

@@ -11,6 +11,7 @@ mod load;
 mod lock;
 mod migrations;
 mod plan;
+mod postgres;
 mod records;
 mod rows;
 pub mod sql;
@@ -20,6 +21,7 @@ mod words;
 
 pub use error::{Result, StoreError};
 pub use lock::{Holder, current_writer};
+pub use postgres::PostgresStore;
 pub use records::*;
 pub use sqlite::SqliteStore;
 pub use store::{Store, keys_of, load_version};

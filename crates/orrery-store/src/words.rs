@@ -19,7 +19,7 @@ pub struct ResourceKey(pub(crate) i64);
 
 /// An action within one store; a later one is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ActionKey(pub(crate) i64);
+pub struct ActionKey(pub i64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {

@@ -15,10 +15,31 @@ use super::text::Mask;
 
 /// What programs get from the server's own environment, besides all that begins with one of `FAMILIES`.
 const INHERITED: [&str; 25] = [
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "http_proxy",
-    "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
-    "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NETRC",
-    "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "SYSTEMROOT",
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "all_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "ALL_PROXY",
+    "SSH_AUTH_SOCK",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "NETRC",
+    "XDG_CONFIG_HOME",
+    "XDG_CACHE_HOME",
+    "SYSTEMROOT",
 ];
 const FAMILIES: [&str; 6] = ["LC_", "PIP_", "GIT_SSH", "GIT_SSL_", "GIT_CONFIG_", "GIT_PROXY_"];
 /// Marks every program that works in a directory, so that what is left of it can be found.
@@ -168,7 +189,7 @@ impl Command {
     }
 
     /// Writes its input, and keeps the stream open as long as what is given back lives.
-    fn feed(&self, child: &mut Child) -> io::Result<Option<impl Drop>> {
+    fn feed(&self, child: &mut Child) -> io::Result<Option<Lifeline>> {
         let (Some(mut pipe), Some(input)) = (child.stdin.take(), self.input.clone()) else {
             return Ok(None);
         };
@@ -186,15 +207,12 @@ impl Command {
 /// The other side ends when this does.
 struct Lifeline(#[expect(dead_code, reason = "only its end matters")] std::sync::mpsc::Sender<()>);
 
-impl Drop for Lifeline {
-    fn drop(&mut self) {}
-}
-
 fn inherited() -> BTreeMap<String, OsString> {
     let kept = |name: &str| {
         INHERITED.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
     };
-    let all = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    let all =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
     all.filter(|(name, _)| kept(name)).collect()
 }
 

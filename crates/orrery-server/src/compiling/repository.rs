@@ -12,7 +12,9 @@ use super::text::without_userinfo;
 pub enum RepositoryError {
     #[error("the environment has no repository; set one, or push versions with `orrery export`")]
     None,
-    #[error("{0} is no address of a git repository: expected https://… or ssh://… or name@host:path")]
+    #[error(
+        "{0} is no address of a git repository: expected https://… or ssh://… or name@host:path"
+    )]
     Address(String),
     #[error(
         "{0} is on this machine, and the server's administrator does not allow that (local_repositories)"
@@ -142,10 +144,7 @@ impl Repository {
     }
 }
 
-fn local_only(
-    local: bool,
-    shown: impl Fn() -> String,
-) -> Result<&'static str, RepositoryError> {
+fn local_only(local: bool, shown: impl Fn() -> String) -> Result<&'static str, RepositoryError> {
     if local { Ok("https:ssh:file") } else { Err(RepositoryError::Local(shown())) }
 }
 
@@ -202,9 +201,19 @@ mod tests {
             assert_eq!(is(url, true), Ok(()), "{url}");
         }
         for url in [
-            "ext::sh -c id", "--upload-pack=id", "http://h/x", "git://h/x", "ftp://h/x", "x/y",
-            "../x", "-oProxyCommand=id:x", "ssh://-oProxyCommand=id/x", "https:///x", "fd::3",
-            "a\nb:c", "https://h\r/x",
+            "ext::sh -c id",
+            "--upload-pack=id",
+            "http://h/x",
+            "git://h/x",
+            "ftp://h/x",
+            "x/y",
+            "../x",
+            "-oProxyCommand=id:x",
+            "ssh://-oProxyCommand=id/x",
+            "https:///x",
+            "fd::3",
+            "a\nb:c",
+            "https://h\r/x",
         ] {
             assert!(matches!(is(url, true), Err(RepositoryError::Address(_))), "{url}");
         }

@@ -8,7 +8,9 @@ use orrery_host::environments::Environments;
 use orrery_model::Resource;
 use orrery_store::{EnvironmentRecord, Lease, VersionInfo, uuid_text};
 
-use super::runner::Runner;
+use crate::app::App;
+
+use super::ProcessOptions;
 
 /// How long runs with former handlers may take to end.
 const CLOSE_AFTER: std::time::Duration = std::time::Duration::from_secs(120);
@@ -24,30 +26,37 @@ fn code_of(version: &VersionInfo) -> Option<&str> {
     version.info.get("code")?.as_str()
 }
 
+/// Where handlers work.
+pub(super) struct Place<'a> {
+    pub(super) app: &'a App,
+    pub(super) options: &'a ProcessOptions,
+    pub(super) environment: &'a EnvironmentRecord,
+    /// `None` for dry runs, which keep nothing.
+    pub(super) lease: Option<Lease>,
+}
+
 impl Handlers {
     pub(super) fn of(
-        runner: &Runner,
-        record: &EnvironmentRecord,
+        place: &Place<'_>,
         version: &VersionInfo,
         resources: &[Resource],
-        lease: Lease,
     ) -> Result<Self, HostingError> {
+        let Place { app, options, environment, lease } = *place;
         let Some(code) = code_of(version) else {
             return Ok(Handlers { code: None, hosted: None });
         };
-        let store = Arc::clone(runner.app.store());
-        let data = &runner.options.data;
+        let store = Arc::clone(app.store());
+        let data = &options.data;
         let set = crate::code::open(&*store, data, code)?;
-        let own = data.join("environments").join(uuid_text(&record.uuid));
-        let clock_of = crate::app::system_time;
-        let parameters =
-            StoredParameters { store, environment: runner.key, lease, clock: clock_of };
+        let own = data.join("environments").join(uuid_text(&environment.uuid));
+        let clock = crate::app::system_time;
+        let parameters = StoredParameters { store, environment: environment.key, lease, clock };
         let hosting = Hosting {
-            environment: uuid_text(&record.uuid),
+            environment: uuid_text(&environment.uuid),
             files: own.join("files"),
             project: own.join("handlers"),
             environments: Environments::new(data.join("python"), Vec::new()),
-            memory_max: runner.options.host_memory,
+            memory_max: options.host_memory,
             parameters: Arc::new(parameters),
         };
         let hosted = hosting.of(&set, resources)?;

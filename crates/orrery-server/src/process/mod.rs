@@ -11,6 +11,7 @@
 //! there is to do for one is done by its `Runner` on a thread of a small pool. An environment at rest has no thread and asks
 //! nothing: thousands of them cost memory only.
 
+mod dry_run;
 mod handlers;
 mod requests;
 mod runner;

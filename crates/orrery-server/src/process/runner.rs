@@ -13,18 +13,23 @@ use orrery_handlers::LocalTarget;
 use orrery_model::{LogLevel, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, Settings};
 use orrery_store::{
-    EnvironmentKey, EnvironmentRecord, Holder, Lease, LeaseRequest, RequestRecord, Store,
-    StoreError, VersionInfo, load_version,
+    EnvironmentKey, EnvironmentRecord, Holder, Lease, LeaseRequest, RequestKey, RequestRecord,
+    Store, StoreError, VersionInfo, load_version, uuid_text,
 };
 
 use crate::app::App;
 
-use super::handlers::Handlers;
+use super::dry_run::DryRun;
+use super::handlers::{Handlers, Place};
 use super::supervisor::micros;
 use super::{Message, ProcessOptions};
 
+/// The kind of request that needs no engine.
+const DRY_RUN: &str = "dry_run";
 /// After something went wrong, or while somebody else has the lease.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(3);
+/// A dry run that another process took so long ago is taken over.
+const LEFT_ALONE_AFTER: Duration = Duration::from_secs(600);
 /// How long handlers may take to end when the environment is halted.
 const HALT_WITHIN: Duration = Duration::from_secs(10);
 
@@ -60,11 +65,13 @@ struct Work {
 }
 
 pub(super) struct Runner {
-    pub(super) app: App,
-    pub(super) options: Arc<ProcessOptions>,
+    app: App,
+    options: Arc<ProcessOptions>,
     messages: Sender<Message>,
-    pub(super) key: EnvironmentKey,
+    key: EnvironmentKey,
     work: Option<Work>,
+    /// Dry runs that were begun here.
+    dry_runs: BTreeSet<RequestKey>,
 }
 
 impl Runner {
@@ -74,7 +81,7 @@ impl Runner {
         messages: Sender<Message>,
         key: EnvironmentKey,
     ) -> Self {
-        Runner { app, options, messages, key, work: None }
+        Runner { app, options, messages, key, work: None, dry_runs: BTreeSet::new() }
     }
 
     pub(super) fn lease(&self) -> Option<Lease> {
@@ -122,6 +129,7 @@ impl Runner {
         if look {
             let store = Arc::clone(self.app.store());
             match store.records().environment_of(self.key) {
+                Ok(record) if record.deleting => return self.delete(&*store, &record),
                 Ok(record) => self.look(&*store, &record)?,
                 Err(StoreError::NotFound { .. }) => {
                     self.stop();
@@ -142,14 +150,38 @@ impl Runner {
         Ok(wake_at.map_or(Next::Nothing, Next::At))
     }
 
+    /// Removes an environment that is not wanted any more. What is interrupted goes on at the next look.
+    fn delete(
+        &mut self,
+        store: &dyn Store,
+        record: &EnvironmentRecord,
+    ) -> Result<Next, RunnerError> {
+        self.halt();
+        // First: the store knows of it until nothing is left here.
+        let own = self.options.data.join("environments").join(uuid_text(&record.uuid));
+        match std::fs::remove_dir_all(&own) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::warn!(%error, path = %own.display(), "files of an environment stay behind");
+            }
+            _ => {}
+        }
+        while !store.records().erase_contents(self.key, self.app.now())? {}
+        store.records().erase_environment(&record.uuid, self.app.now())?;
+        self.app.nudge();
+        tracing::info!(environment = %record.name, "environment deleted");
+        Ok(Next::Gone)
+    }
+
     /// Compares what the store says with what the engine was told.
     fn look(&mut self, store: &dyn Store, record: &EnvironmentRecord) -> Result<(), RunnerError> {
-        if record.halted || record.deleting {
+        if record.halted {
             self.halt();
             return Ok(());
         }
         let released = released_versions(store, self.key)?;
-        let Some(newest) = released.last() else { return Ok(()) };
+        let Some(newest) = released.last() else {
+            return self.begin_dry_runs(store, record, &BTreeSet::new());
+        };
         let settings = engine_settings(&store.settings(self.key)?, self.options.workers);
         let paused: BTreeSet<String> = store
             .agents(self.key)?
@@ -157,6 +189,7 @@ impl Runner {
             .filter(|agent| agent.paused)
             .map(|agent| agent.name)
             .collect();
+        let pausing = paused.clone();
         match &mut self.work {
             None => self.load(store, record, newest, settings, paused)?,
             Some(work) => {
@@ -167,6 +200,39 @@ impl Runner {
         }
         let Some(work) = &mut self.work else { return Ok(()) };
         work.take_requests(&self.app, self.key)?;
+        self.begin_dry_runs(store, record, &pausing)
+    }
+
+    /// Starts what was asked for and leaves nothing behind: each on a thread of its own, beside the engine.
+    fn begin_dry_runs(
+        &mut self,
+        store: &dyn Store,
+        record: &EnvironmentRecord,
+        paused: &BTreeSet<String>,
+    ) -> Result<(), RunnerError> {
+        let open = store.records().open_requests(self.key)?;
+        let asked: Vec<RequestRecord> =
+            open.into_iter().filter(|request| request.kind == DRY_RUN).collect();
+        self.dry_runs.retain(|known| asked.iter().any(|request| request.key == *known));
+        for request in asked {
+            let now = self.app.now();
+            let first = store.records().take_request(request.key, now)?;
+            // Without a lease, another process may have taken it, and may be gone.
+            let left = request.taken.is_some_and(|at| now.since(at) > LEFT_ALONE_AFTER);
+            let mine = self.work.is_some() || self.options.lease.is_none() || first || left;
+            if !mine || !self.dry_runs.insert(request.key) {
+                continue;
+            }
+            let run = DryRun {
+                app: self.app.clone(),
+                options: Arc::clone(&self.options),
+                environment: record.clone(),
+                request,
+                paused: paused.clone(),
+            };
+            let thread = std::thread::Builder::new().name("dry-run".to_owned());
+            thread.spawn(move || run.run()).map_err(EngineError::Thread)?;
+        }
         Ok(())
     }
 
@@ -285,7 +351,13 @@ impl Runner {
         resources: &[orrery_model::Resource],
         lease: Lease,
     ) -> Result<Handlers, RunnerError> {
-        Handlers::of(self, record, version, resources, lease)
+        let place = Place {
+            app: &self.app,
+            options: &self.options,
+            environment: record,
+            lease: Some(lease),
+        };
+        Handlers::of(&place, version, resources)
             .map_err(|source| RunnerError::Handlers { version: version.number, source })
     }
 
@@ -349,7 +421,8 @@ impl Work {
     fn take_requests(&mut self, app: &App, key: EnvironmentKey) -> Result<(), RunnerError> {
         let store = Arc::clone(app.store());
         for request in store.records().open_requests(key)? {
-            if self.requests.iter().any(|known| known.key == request.key) {
+            let known = self.requests.iter().any(|known| known.key == request.key);
+            if known || request.kind == DRY_RUN {
                 continue;
             }
             store.records().take_request(request.key, app.now())?;
@@ -389,7 +462,7 @@ fn released_versions(
 }
 
 /// Reads a whole version.
-fn read_desired(
+pub(super) fn read_desired(
     store: &dyn Store,
     environment: EnvironmentKey,
     number: VersionNumber,

@@ -1,28 +1,80 @@
 //! The API, one module for each kind of thing.
 
+mod agents;
+mod discovered;
+pub(crate) mod docs;
+mod dry_runs;
+mod environments;
+mod events;
+mod files;
 mod health;
+mod metrics;
+mod notifications;
+mod operations;
+mod parameters;
 mod projects;
+mod resources;
 mod roles;
 mod sessions;
+mod settings;
 mod tokens;
 mod users;
+mod versions;
 
+use orrery_api::{ChangeEvent, Problem};
+use orrery_model::Timestamp;
+use orrery_store::{EnvironmentRecord, StoreError};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::app::App;
+use crate::problem::ServerError;
 
 /// The time as the API tells it.
 pub(crate) fn time(at: orrery_model::Timestamp) -> String {
     at.to_string()
 }
 
+/// Reads a time that a client gives.
+fn parse_time(name: &str, text: &str) -> Result<Timestamp, ServerError> {
+    let read = text.parse::<jiff::Timestamp>();
+    read.map(|at| Timestamp(at.as_microsecond())).map_err(|_| {
+        let text = format!("{name}: {text:?} is no time: give one like 2026-11-16T09:30:00Z");
+        ServerError::rule("bad-filter", text)
+    })
+}
+
+/// A text as one part of a path.
+fn segment(text: &str) -> String {
+    let mut part = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                part.push(char::from(byte));
+            }
+            other => part.push_str(&format!("%{other:02X}")),
+        }
+    }
+    part
+}
+
+/// Refuses to begin anything in an environment that is on its way out.
+fn active(environment: &EnvironmentRecord) -> Result<(), ServerError> {
+    if environment.deleting {
+        return Err(StoreError::Deleting(environment.name.clone()).into());
+    }
+    Ok(())
+}
+
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "Orrery",
-    description = "What is wanted of an infrastructure, what it is, and what to do about it."
-))]
+#[openapi(
+    info(
+        title = "Orrery",
+        description = "What is wanted of an infrastructure, what it is, and what to do about it."
+    ),
+    components(schemas(Problem, ChangeEvent))
+)]
 struct Description;
 
 /// All routes, with their description.
@@ -51,4 +103,52 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(roles::revoke_in_environment))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
+        .routes(routes!(environments::list, environments::create))
+        .routes(routes!(environments::get, environments::update, environments::delete))
+        .routes(routes!(environments::halt))
+        .routes(routes!(environments::resume))
+        .routes(routes!(environments::clear))
+        .routes(routes!(settings::list))
+        .routes(routes!(settings::get, settings::put, settings::delete))
+        .routes(routes!(settings::protect))
+        .routes(routes!(versions::list, versions::upload))
+        .routes(routes!(versions::reserve))
+        .routes(routes!(versions::get, versions::delete))
+        .routes(routes!(versions::resources))
+        .routes(routes!(versions::unknowns))
+        .routes(routes!(versions::compare))
+        .routes(routes!(versions::release))
+        .routes(routes!(versions::roll_back))
+        .routes(routes!(dry_runs::list, dry_runs::create))
+        .routes(routes!(dry_runs::get))
+        .routes(routes!(dry_runs::results))
+        .routes(routes!(resources::list))
+        .routes(routes!(resources::counts))
+        .routes(routes!(resources::get))
+        .routes(routes!(resources::history))
+        .routes(routes!(resources::provides))
+        .routes(routes!(resources::actions))
+        .routes(routes!(resources::logs))
+        .routes(routes!(operations::deploy))
+        .routes(routes!(operations::repair))
+        .routes(routes!(operations::list))
+        .routes(routes!(operations::get))
+        .routes(routes!(agents::list))
+        .routes(routes!(agents::get))
+        .routes(routes!(agents::act))
+        .routes(routes!(agents::act_all))
+        .routes(routes!(parameters::list))
+        .routes(routes!(parameters::get, parameters::put, parameters::delete))
+        .routes(routes!(parameters::facts))
+        .routes(routes!(parameters::fact, parameters::put_fact, parameters::delete_fact))
+        .routes(routes!(parameters::refresh))
+        .routes(routes!(notifications::list))
+        .routes(routes!(notifications::get, notifications::update))
+        .routes(routes!(discovered::list, discovered::put))
+        .routes(routes!(discovered::get, discovered::delete))
+        .routes(routes!(files::get, files::put))
+        .routes(routes!(files::missing))
+        .routes(routes!(metrics::get))
+        .routes(routes!(events::of_environment))
+        .routes(routes!(events::of_all))
 }

@@ -6,29 +6,51 @@ use std::time::{Duration, Instant};
 use orrery_model::{Attributes, Resource, ResourceId, Status, Timestamp};
 use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
 use orrery_store::{
-    EnvironmentKey, EnvironmentRecord, NewEnvironment, NewVersion, Scope, SqliteStore, Store,
+    EnvironmentKey, EnvironmentRecord, Holder, NewEnvironment, NewVersion, PostgresStore, Scope,
+    SqliteStore, Store,
 };
+use orrery_testing::{Database, Postgres};
 use serde_json::{Value, json};
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Sqlite,
+    Postgres,
+}
 
 struct World {
     app: App,
     role: Option<ProcessRole>,
     _data: tempfile::TempDir,
+    database: Option<Database>,
     options: ProcessOptions,
 }
 
 impl World {
-    fn new() -> Self {
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
+    fn new(kind: Kind) -> Self {
+        let database = (kind == Kind::Postgres).then(|| Postgres::shared().database());
+        let store: Arc<dyn Store> = match &database {
+            None => Arc::new(SqliteStore::in_memory().unwrap()),
+            Some(database) => open(database),
+        };
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions {
             data: data.path().to_owned(),
             workers: 4,
-            lease: None,
+            lease: (kind == Kind::Postgres).then_some(Duration::from_secs(2)),
             host_memory: None,
         };
         let app = App::new(store, AppSettings::default());
-        World { app, role: None, _data: data, options }
+        World { app, role: None, _data: data, database, options }
+    }
+
+    /// Another process on the same database.
+    fn beside(&self) -> World {
+        let data = tempfile::tempdir().unwrap();
+        let options = ProcessOptions { data: data.path().to_owned(), ..self.options.clone() };
+        let store = open(self.database.as_ref().unwrap());
+        let app = App::new(store, AppSettings::default());
+        World { app, role: None, _data: data, database: None, options }
     }
 
     fn start(&mut self) {
@@ -107,14 +129,18 @@ impl World {
     }
 }
 
+fn open(database: &Database) -> Arc<dyn Store> {
+    let holder = Holder::this_process("test", Timestamp(1));
+    Arc::new(PostgresStore::open(&database.url(), &holder).unwrap())
+}
+
 fn scripted(agent: &str, name: &str, attributes: &str) -> Resource {
     let id = ResourceId::new("std::testing::ScriptedResource", agent, "name", name).unwrap();
     Resource::new(id, Attributes::parse(attributes).unwrap(), Vec::new())
 }
 
-#[test]
-fn what_is_released_is_deployed_and_newer_versions_follow() {
-    let mut world = World::new();
+fn what_is_released_is_deployed_and_newer_versions_follow(kind: Kind) {
+    let mut world = World::new(kind);
     let key = world.environment("one").key;
     world.start();
     let (a, b) = (scripted("x", "a", "{}"), scripted("y", "b", "{}"));
@@ -128,9 +154,8 @@ fn what_is_released_is_deployed_and_newer_versions_follow() {
     assert_eq!(world.runs(key, &a), 1);
 }
 
-#[test]
-fn a_restart_goes_on_where_it_was_and_runs_nothing_twice() {
-    let mut world = World::new();
+fn a_restart_goes_on_where_it_was_and_runs_nothing_twice(kind: Kind) {
+    let mut world = World::new(kind);
     let key = world.environment("one").key;
     let a = scripted("x", "a", "{}");
     world.put(key, std::slice::from_ref(&a));
@@ -145,9 +170,8 @@ fn a_restart_goes_on_where_it_was_and_runs_nothing_twice() {
     assert_eq!(world.runs(key, &a), 1);
 }
 
-#[test]
-fn what_somebody_asks_for_is_done_once_and_said_to_be_done() {
-    let mut world = World::new();
+fn what_somebody_asks_for_is_done_once_and_said_to_be_done(kind: Kind) {
+    let mut world = World::new(kind);
     let key = world.environment("one").key;
     let bad = scripted("x", "bad", r#"{"outcome":"fail"}"#);
     let good = scripted("y", "good", r#"{"note":1}"#);
@@ -170,9 +194,8 @@ fn what_somebody_asks_for_is_done_once_and_said_to_be_done() {
     assert!(outcome["error"].as_str().unwrap().contains("dance"), "{outcome}");
 }
 
-#[test]
-fn a_paused_agent_keeps_its_work_and_goes_on_later() {
-    let mut world = World::new();
+fn a_paused_agent_keeps_its_work_and_goes_on_later(kind: Kind) {
+    let mut world = World::new(kind);
     let key = world.environment("one").key;
     world.start();
     let store = Arc::clone(world.app.store());
@@ -196,9 +219,8 @@ fn a_paused_agent_keeps_its_work_and_goes_on_later() {
     world.until("the paused work", |world| world.runs(key, &changed) == 2);
 }
 
-#[test]
-fn a_halt_stops_everything_and_a_resume_goes_on() {
-    let mut world = World::new();
+fn a_halt_stops_everything_and_a_resume_goes_on(kind: Kind) {
+    let mut world = World::new(kind);
     let environment = world.environment("one");
     let key = environment.key;
     world.start();
@@ -226,13 +248,73 @@ fn a_halt_stops_everything_and_a_resume_goes_on() {
     assert!(slow.iter().all(|one| world.runs(key, one) <= 2));
 }
 
+fn a_dry_run_says_what_would_change_and_changes_nothing(kind: Kind) {
+    let mut world = World::new(kind);
+    let key = world.environment("one").key;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("motd").display().to_string();
+    let id = ResourceId::new("std::File", "here", "path", &path).unwrap();
+    let attributes = json!({
+        "content": "hello\n", "mode": 644, "owner": null, "group": null, "purged": false,
+        "prefix_content": [], "suffix_content": [], "content_seperator": "\n",
+    });
+    let file = Resource::new(id, Attributes::parse(&attributes.to_string()).unwrap(), Vec::new());
+    let unknown = ResourceId::new("no::Handler", "x", "name", "bad").unwrap();
+    let bad = Resource::new(unknown, Attributes::parse("{}").unwrap(), Vec::new());
+    let resting = scripted("y", "resting", "{}");
+    let version = NewVersion {
+        number: None,
+        base: None,
+        made_at: world.app.now(),
+        info: &Value::Null,
+        scope: Scope::All,
+        resources: &[file.clone(), bad.clone(), resting.clone()],
+        unknowns: &[],
+        released: false,
+        only_if_changed: false,
+        lease: None,
+    };
+    let store = Arc::clone(world.app.store());
+    let number = store.put_version(key, &version).unwrap().number;
+    world.start();
+    let (run, request) = ([1; 16], [2; 16]);
+    let now = world.app.now();
+    store.records().create_dry_run(key, (run, request), number, now).unwrap();
+    world.app.nudge();
+    world.until("the answer", |world| {
+        world.app.store().records().request(&request).unwrap().finished.is_some()
+    });
+    let found = store.records().dry_run(key, &run).unwrap();
+    assert_eq!((found.total, found.todo), (3, 0));
+    assert!(found.finished.is_some());
+    let counts = store.records().dry_run_counts(&run).unwrap();
+    let expected = [("added", 1), ("failed", 1), ("unmodified", 1)];
+    assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)));
+    assert!(!std::path::Path::new(&path).exists());
+}
+
+fn an_environment_that_is_deleted_is_gone_with_all_that_was_in_it(kind: Kind) {
+    let mut world = World::new(kind);
+    let environment = world.environment("one");
+    let resource = scripted("x", "a", "{}");
+    world.put(environment.key, std::slice::from_ref(&resource));
+    world.start();
+    world.until_deployed(environment.key, std::slice::from_ref(&resource));
+    let store = Arc::clone(world.app.store());
+    store.records().begin_deletion(&environment.uuid, world.app.now()).unwrap();
+    world.app.nudge();
+    world.until("the end", |_| store.records().environment(&environment.uuid).is_err());
+    assert!(store.versions(environment.key).unwrap().is_empty());
+    assert!(store.check().unwrap().is_empty());
+}
+
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
 #[test]
 fn a_thousand_environments_at_rest_have_no_threads() {
-    let mut world = World::new();
+    let mut world = World::new(Kind::Sqlite);
     let before = threads();
     let keys: Vec<EnvironmentKey> = (0..1_000)
         .map(|at| {
@@ -254,3 +336,71 @@ fn a_thousand_environments_at_rest_have_no_threads() {
     world.put(keys[500], std::slice::from_ref(&changed));
     world.until("a change in one of them", |world| world.runs(keys[500], &changed) == 2);
 }
+
+/// Two processes on one database: whoever has the lease works, the other one takes over when it is gone.
+#[test]
+fn one_process_works_and_another_takes_over() {
+    let mut first = World::new(Kind::Postgres);
+    let key = first.environment("one").key;
+    let a = scripted("x", "a", "{}");
+    first.put(key, std::slice::from_ref(&a));
+    first.start();
+    first.until_deployed(key, std::slice::from_ref(&a));
+    let mut second = first.beside();
+    second.start();
+    let b = scripted("x", "b", "{}");
+    second.put(key, &[a.clone(), b.clone()]);
+    second.until_deployed(key, std::slice::from_ref(&b));
+    assert_eq!(first.runs(key, &a), 1);
+    first.stop();
+    let c = scripted("x", "c", "{}");
+    second.put(key, &[a.clone(), b.clone(), c.clone()]);
+    second.until_deployed(key, std::slice::from_ref(&c));
+    assert_eq!((second.runs(key, &a), second.runs(key, &b), second.runs(key, &c)), (1, 1, 1));
+}
+
+macro_rules! on {
+    ($module:ident, $kind:expr) => {
+        mod $module {
+            use super::Kind;
+
+            #[test]
+            fn what_is_released_is_deployed_and_newer_versions_follow() {
+                super::what_is_released_is_deployed_and_newer_versions_follow($kind);
+            }
+
+            #[test]
+            fn a_restart_goes_on_where_it_was_and_runs_nothing_twice() {
+                super::a_restart_goes_on_where_it_was_and_runs_nothing_twice($kind);
+            }
+
+            #[test]
+            fn what_somebody_asks_for_is_done_once_and_said_to_be_done() {
+                super::what_somebody_asks_for_is_done_once_and_said_to_be_done($kind);
+            }
+
+            #[test]
+            fn a_paused_agent_keeps_its_work_and_goes_on_later() {
+                super::a_paused_agent_keeps_its_work_and_goes_on_later($kind);
+            }
+
+            #[test]
+            fn a_halt_stops_everything_and_a_resume_goes_on() {
+                super::a_halt_stops_everything_and_a_resume_goes_on($kind);
+            }
+
+            #[test]
+            fn a_dry_run_says_what_would_change_and_changes_nothing() {
+                super::a_dry_run_says_what_would_change_and_changes_nothing($kind);
+            }
+
+            #[test]
+            fn an_environment_that_is_deleted_is_gone_with_all_that_was_in_it() {
+                super::an_environment_that_is_deleted_is_gone_with_all_that_was_in_it($kind);
+            }
+        }
+    };
+}
+
+on!(sqlite, Kind::Sqlite);
+on!(postgres, Kind::Postgres);

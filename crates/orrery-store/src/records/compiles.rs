@@ -189,13 +189,13 @@ impl Records<'_> {
         self.look(|sql| sql.all(&select, values![environment.0], from_row))
     }
 
-    /// The compile that ended last in an environment.
+    /// The compile that ended last in an environment, of those that ran.
     ///
     /// # Errors
     /// Those of the database.
     pub fn last_compile(&self, environment: EnvironmentKey) -> Result<Option<CompileRecord>> {
         let select = format!(
-            "{COLUMNS} WHERE environment = ?1 AND completed IS NOT NULL \
+            "{COLUMNS} WHERE environment = ?1 AND completed IS NOT NULL AND started IS NOT NULL \
              ORDER BY completed DESC, substitute IS NOT NULL, id LIMIT 1"
         );
         self.look(|sql| sql.first(&select, values![environment.0], from_row))
@@ -226,5 +226,39 @@ impl Records<'_> {
         self.look(|sql| {
             sql.all(select, values![name], |row| Ok((EnvironmentKey(row.int(0)?), row.json(1)?)))
         })
+    }
+}
+
+/// Whether compiles that follow from something else happen in an environment: it has a repository, and nobody turned them off.
+fn compiles_by_itself(sql: &mut dyn Sql, environment: EnvironmentKey) -> Result<bool> {
+    let select = "SELECT 1 FROM environment WHERE id = ?1 AND repository <> '' AND deleting = 0 \
+         AND NOT EXISTS (SELECT 1 FROM setting WHERE setting.environment = ?1 \
+         AND setting.name = 'server_compile' AND setting.value = 'false')";
+    Ok(sql.first(select, values![environment.0], |row| row.int(0))?.is_some())
+}
+
+/// Asks for a compile that follows from something, in the transaction in which that happens. Where the server does not compile,
+/// nothing follows. Answers whether one was asked for.
+pub fn enqueue_consequence(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+    new: &NewCompile<'_>,
+    now: Timestamp,
+) -> Result<bool> {
+    Ok(compiles_by_itself(sql, environment)? && enqueue_compile(sql, environment, new, now)?)
+}
+
+impl Records<'_> {
+    /// As `enqueue_consequence`, in a transaction of its own.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn add_consequence(
+        &self,
+        environment: EnvironmentKey,
+        new: &NewCompile<'_>,
+        now: Timestamp,
+    ) -> Result<bool> {
+        self.change(|sql| enqueue_consequence(sql, environment, new, now))
     }
 }

@@ -189,4 +189,18 @@ impl Records<'_> {
             })
         })
     }
+
+    /// Forgets the dry runs of versions that are gone.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn forget_dry_runs(&self, environment: EnvironmentKey) -> Result<u64> {
+        self.change(|sql| {
+            let gone = "SELECT id FROM dry_run WHERE environment = ?1 AND version NOT IN \
+                 (SELECT number FROM version WHERE environment = ?1)";
+            let results = format!("DELETE FROM dry_run_result WHERE dry_run IN ({gone})");
+            sql.run(&results, values![environment.0])?;
+            sql.run(&format!("DELETE FROM dry_run WHERE id IN ({gone})"), values![environment.0])
+        })
+    }
 }

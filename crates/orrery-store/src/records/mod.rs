@@ -39,7 +39,9 @@ pub use compile_merge::{CompileRequest, merge_compiles};
 pub use compile_runs::{
     ClaimedCompile, CompileFailure, CompileRun, FailureNotice, OutputPiece, StageRecord, Waiting,
 };
-pub use compiles::{CompileFilter, CompileRecord, NewCompile, enqueue_compile};
+pub use compiles::{
+    CompileFilter, CompileRecord, NewCompile, enqueue_compile, enqueue_consequence,
+};
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};

@@ -129,13 +129,13 @@ impl Records<'_> {
         self.change(|sql| sql.run(delete, values![environment.0, before]))
     }
 
-    /// Notes that a request was taken in: after a restart it is taken in again.
+    /// Notes that a request was taken in: after a restart it is taken in again. Says whether it was for the first time.
     ///
     /// # Errors
     /// Those of the database.
-    pub fn take_request(&self, key: RequestKey, now: Timestamp) -> Result<()> {
+    pub fn take_request(&self, key: RequestKey, now: Timestamp) -> Result<bool> {
         let update = "UPDATE request SET taken = ?2 WHERE id = ?1 AND taken IS NULL";
-        self.change(|sql| sql.run(update, values![key.0, now]).map(drop))
+        self.change(|sql| Ok(sql.run(update, values![key.0, now])? > 0))
     }
 
     /// Ends a request.

@@ -3,15 +3,17 @@
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 
 use orrery_model::{
     Attributes, Change, HandlerRun, LogLine, OutcomeStatus, Resource, ResourceId, ResourceState,
     Timestamp, VersionNumber,
 };
 use orrery_store::{
-    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutVersion,
-    Result, ResultRecord, Scope, SqliteStore, Store,
+    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion,
+    PostgresStore, PutVersion, Result, ResultRecord, Scope, SqliteStore, Store,
 };
+use orrery_testing::{Database, Postgres};
 use tempfile::TempDir;
 
 /// The first argument of this binary when it is not to run tests.
@@ -22,15 +24,18 @@ pub(crate) const ROLE: &str = "--role";
 pub(crate) enum Backend {
     SqliteFile,
     SqliteMemory,
+    Postgres,
 }
 
 impl Backend {
-    pub(crate) const ALL: [Backend; 2] = [Backend::SqliteFile, Backend::SqliteMemory];
+    pub(crate) const ALL: [Backend; 3] =
+        [Backend::SqliteFile, Backend::SqliteMemory, Backend::Postgres];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Backend::SqliteFile => "sqlite_file",
             Backend::SqliteMemory => "sqlite_memory",
+            Backend::Postgres => "postgres",
         }
     }
 
@@ -41,18 +46,42 @@ impl Backend {
                 let directory = tempfile::tempdir().unwrap();
                 let path = directory.path().join("store.db");
                 let store = Box::new(SqliteStore::open(path, &holder("test")).unwrap());
-                Fresh { store, _directory: Some(directory) }
+                Fresh { store, _place: Place::Directory(directory) }
             }
             Backend::SqliteMemory => {
-                Fresh { store: Box::new(SqliteStore::in_memory().unwrap()), _directory: None }
+                Fresh { store: Box::new(SqliteStore::in_memory().unwrap()), _place: Place::Memory }
+            }
+            Backend::Postgres => {
+                let database = postgres_database();
+                let store =
+                    Box::new(PostgresStore::open(&database.url(), &holder("test")).unwrap());
+                Fresh { store, _place: Place::Database(database) }
             }
         }
     }
 }
 
+/// A PostgreSQL database with the schema and nothing else.
+pub(crate) fn postgres_database() -> Database {
+    static EMPTY: OnceLock<Database> = OnceLock::new();
+    let empty = EMPTY.get_or_init(|| {
+        let database = Postgres::shared().database();
+        PostgresStore::open(&database.url(), &holder("test")).unwrap();
+        database
+    });
+    Postgres::shared().copy_of(empty)
+}
+
 pub(crate) struct Fresh {
     store: Box<dyn Store>,
-    _directory: Option<TempDir>,
+    /// After the store, which uses it.
+    _place: Place,
+}
+
+enum Place {
+    Memory,
+    Directory(#[expect(dead_code, reason = "it goes with the value")] TempDir),
+    Database(#[expect(dead_code, reason = "it goes with the value")] Database),
 }
 
 impl Deref for Fresh {

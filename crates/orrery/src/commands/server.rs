@@ -10,7 +10,7 @@ use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{
     App, AppSettings, FirstStart, ProcessOptions, ProcessRole, ServerError, first_start,
 };
-use orrery_store::{Holder, SqliteStore, Store, StoreError};
+use orrery_store::{Holder, PostgresStore, SqliteStore, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -94,6 +94,7 @@ fn is_postgres(database: &str) -> bool {
 fn open_store(database: Option<&str>, data: &Path) -> Result<Arc<dyn Store>, StoreError> {
     let holder = Holder::this_process("orrery server", now());
     Ok(match database {
+        Some(url) if is_postgres(url) => Arc::new(PostgresStore::open(url, &holder)?),
         Some(path) => {
             let path = path.strip_prefix("sqlite://").unwrap_or(path);
             Arc::new(SqliteStore::open(path, &holder)?)

@@ -1,6 +1,7 @@
 //! What an engine needs: leases, marks, results, states.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use orrery_model::{
     AttributeChange, Blocked, Change, ChangeKind, Fact, HandlerRun, LogLevel, LogLine,
@@ -47,20 +48,29 @@ fn a_lease_has_one_holder_and_a_new_epoch(backend: Backend) {
     lease(&*store, other);
 }
 
+/// Time passes for real here: some stores have a clock of their own.
 fn an_expired_lease_can_be_taken(backend: Backend) {
+    const LASTS: Duration = Duration::from_millis(600);
     let store = backend.fresh();
     let environment = store.default_environment().unwrap();
-    let request = |now, expires| LeaseRequest {
-        holder: holder("test"),
-        now: Timestamp(now),
-        expires: Some(Timestamp(expires)),
+    let began = Instant::now();
+    let now = || i64::try_from(began.elapsed().as_micros()).unwrap();
+    let end = |now: i64| Some(Timestamp(now + i64::try_from(LASTS.as_micros()).unwrap()));
+    let acquire = || {
+        let now = now();
+        let request =
+            LeaseRequest { holder: holder("test"), now: Timestamp(now), expires: end(now) };
+        store.acquire_lease(environment, &request)
     };
-    let first = store.acquire_lease(environment, &request(0, 10)).unwrap();
-    assert!(store.acquire_lease(environment, &request(9, 19)).is_err());
-    store.renew_lease(&first, Some(Timestamp(20))).unwrap();
-    assert!(store.acquire_lease(environment, &request(19, 29)).is_err());
-    let second = store.acquire_lease(environment, &request(20, 30)).unwrap();
-    let error = store.renew_lease(&first, Some(Timestamp(99))).unwrap_err();
+    let first = acquire().unwrap();
+    assert!(matches!(acquire(), Err(StoreError::Leased { .. })));
+    std::thread::sleep(LASTS / 2);
+    store.renew_lease(&first, end(now())).unwrap();
+    std::thread::sleep(LASTS * 3 / 4);
+    assert!(matches!(acquire(), Err(StoreError::Leased { .. })), "it was renewed");
+    std::thread::sleep(LASTS / 2);
+    let second = acquire().unwrap();
+    let error = store.renew_lease(&first, end(now())).unwrap_err();
     assert!(matches!(
         error,
         StoreError::StaleEpoch { held, current } if (held, current) == (first.epoch(), second.epoch())

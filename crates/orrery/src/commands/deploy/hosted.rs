@@ -114,7 +114,7 @@ impl Place<'_> {
         let parameters: Arc<dyn Parameters> = match self.opened {
             Some(Opened { store, environment, lease }) => {
                 let store: Arc<dyn Store> = Arc::clone(store) as _;
-                let (environment, lease) = (*environment, *lease);
+                let (environment, lease) = (*environment, Some(*lease));
                 Arc::new(StoredParameters { store, environment, lease, clock: now })
             }
             None => Arc::new(NoParameters),

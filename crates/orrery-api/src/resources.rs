@@ -1,0 +1,210 @@
+//! Resources, their history and their logs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::{Actions, SourcePlace, Transitioning};
+
+/// One line of a list of resources.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResourceSummary {
+    /// `std::File[web1,path=/etc/motd]`
+    pub id: String,
+    /// The entity: `std::File`.
+    pub r#type: String,
+    pub agent: String,
+    /// The value that identifies it among those of its type and agent.
+    pub value: String,
+    /// The one word for its state: `available`, `deploying`, `deployed`, `failed`, `skipped`, `unavailable`,
+    /// `non_compliant`, `undefined`, `skipped_for_undefined`, `orphaned`.
+    pub status: String,
+    /// Absent for the shared set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<String>,
+    /// When its handler last ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run_at: Option<String>,
+    /// Where the model defines it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourcePlace>,
+    /// Whether its handler runs now, or the last run failed.
+    pub transitioning: Transitioning,
+}
+
+/// The state of a resource, on its independent axes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResourceAxes {
+    /// `compliant`, `has_update`, `non_compliant`, `undefined`; absent for an orphan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compliance: Option<String>,
+    /// How its handler's last run ended: `new`, `successful`, `failed`, `skipped`.
+    pub last_handler_run: String,
+    /// `not_blocked`, `blocked`, `temporarily_blocked`
+    pub blocked: String,
+    /// Whether its handler runs now.
+    pub is_deploying: bool,
+    /// Whether the last run left it as wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run_compliant: Option<bool>,
+    /// When the last run ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run_at: Option<String>,
+    /// When the last run that ended well began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_success: Option<String>,
+    /// Failed runs since the last good one.
+    pub attempts: u32,
+    /// Whether it was given up after too many attempts.
+    pub parked: bool,
+}
+
+/// All that is known of a resource.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResourceDetails {
+    #[serde(flatten)]
+    pub summary: ResourceSummary,
+    /// What the newest version that has it wants.
+    pub attributes: Map<String, Value>,
+    /// What has to be handled before it, with their states.
+    pub requires: Vec<RelatedResource>,
+    pub state: ResourceAxes,
+    /// What is happening to it, or what went wrong.
+    pub transitioning_message: String,
+    /// What can be done with it now.
+    pub actions: Actions,
+}
+
+/// A resource that another one requires, or that requires it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RelatedResource {
+    pub id: String,
+    pub status: String,
+}
+
+/// How many resources there are of each kind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResourceCounts {
+    /// Resources, orphans not among them.
+    pub total: u64,
+    /// Resources of each status.
+    pub by_status: BTreeMap<String, u64>,
+    /// When they were counted; in large environments that is a while ago.
+    pub counted_at: String,
+}
+
+/// What was wanted of a resource from one version on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResourceHistoryEntry {
+    /// The first version that wanted this.
+    pub version: u32,
+    /// When that was made.
+    pub at: String,
+    /// The digest of the intent.
+    pub hash: String,
+    pub attributes: Map<String, Value>,
+    pub requires: Vec<String>,
+}
+
+/// One line of the log of a resource.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResourceLogLine {
+    /// What was done: `deploy`, `dry_run`, `get_facts`, `other`.
+    pub action: String,
+    /// A number that all lines of one action share.
+    pub action_id: i64,
+    /// The version for which it was done.
+    pub version: u32,
+    pub at: String,
+    /// `debug`, `info`, `warning`, `error`, `critical`
+    pub level: String,
+    pub message: String,
+    /// Values that the message names.
+    pub values: Map<String, Value>,
+}
+
+/// One action on a resource.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResourceAction {
+    /// A later action has a greater number.
+    pub id: i64,
+    /// What was done: `deploy`, `dry_run`, `get_facts`, `other`.
+    pub action: String,
+    pub version: u32,
+    pub started: String,
+    /// Absent if it was cut off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished: Option<String>,
+    /// The handler's verdict; absent if it was cut off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// `nochange`, `created`, `updated`, `purged`
+    pub change: String,
+    /// Attributes that were changed.
+    pub changes: Vec<AttributeChange>,
+    /// Lines that the handler wrote.
+    pub log_lines: usize,
+}
+
+/// An attribute with what it is and what it should be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AttributeChange {
+    pub name: String,
+    pub current: Value,
+    pub desired: Value,
+}
+
+/// Which resources a deploy or a repair is for. Everything that is given must hold; nothing given means all.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeployRequest {
+    /// Those of these agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agents: Option<Vec<String>>,
+    /// These.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<String>>,
+    /// Those that a list of resources with the same filter shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<ResourceSelection>,
+}
+
+/// A filter for resources.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResourceSelection {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The entity: `std::File`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub r#type: Option<String>,
+    /// Part of the identifying value; with `*` or `?`, a pattern for all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Any of these statuses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub status: Vec<String>,
+    /// Those of one named set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<String>,
+}
+
+/// An agent: one queue of work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Agent {
+    pub name: String,
+    /// `paused`, `up` if an engine works for the environment, else `down`.
+    pub status: String,
+    pub paused: bool,
+    /// Only while the environment is halted: whether it goes on when that ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpause_on_resume: Option<bool>,
+    /// Its resources, orphans not among them.
+    pub resources: u64,
+    /// Its resources of each status.
+    pub by_status: BTreeMap<String, u64>,
+    /// What can be done with it now.
+    pub actions: Actions,
+}

@@ -1,0 +1,64 @@
+//! The compile service: from a git repository to a version, for each environment one compile at a time.
+//!
+//! ```text
+//!   change feed ─┐
+//!   nudges ──────┼──► service ──► run ──► git, then `orrery compile-job` as child processes
+//!   timers ──────┘                 │
+//!                                  └──► stages and output, a version or structured errors, in the store
+//! ```
+//!
+//! Requests are rows of the store, and the queue is nothing else. A run belongs to whoever claimed it last; when that one is not
+//! heard of any more, somebody does it again. `backoff`, `schedule` and the merging of requests (in the store) are pure.
+
+mod backoff;
+mod child;
+mod job;
+mod outcome;
+mod place;
+mod recorder;
+mod repository;
+mod requests;
+mod run;
+mod schedule;
+mod service;
+mod text;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use job::{JOB_COMMAND, Job, JobParameter, JobResult, Task};
+pub use repository::{RepositoryError, check_repository};
+pub use requests::{Trigger, facts_became_known, request_for_values};
+pub use service::CompileService;
+
+/// How the compile service works.
+#[derive(Clone, Debug)]
+pub struct CompileOptions {
+    /// Where checkouts and what they need are kept. All of it can be made again.
+    pub data: PathBuf,
+    /// The program that compiles: this one.
+    pub program: PathBuf,
+    /// How many compiles may run at once, over all environments.
+    pub parallel: usize,
+    /// How long one compile may take.
+    pub time_max: Duration,
+    /// How much private memory each of its processes may have, in bytes.
+    pub memory_max: Option<u64>,
+    /// How much other programs go before compiles: 0 to 19.
+    pub nice: u8,
+}
+
+impl CompileOptions {
+    /// The usual limits.
+    pub fn new(data: PathBuf, program: PathBuf) -> Self {
+        let parallel = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        CompileOptions {
+            data,
+            program,
+            parallel,
+            time_max: Duration::from_secs(3600),
+            memory_max: Some(4 << 30),
+            nice: 5,
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! One run of a compile, stage by stage: sources, modules, the model.
+
+use std::path::Path;
+use std::time::Instant;
+
+use orrery_api::CompileProblem;
+use orrery_store::{ClaimedCompile, CompileRequest, EnvironmentRecord, StoreError};
+use uuid::Uuid;
+
+use super::child::{Command, End, Limits, end_leftovers};
+use super::job::{JOB_COMMAND, Job, JobParameter, JobResult, Task};
+use super::place::Place;
+use super::recorder::{Interrupted, Recorder};
+use super::repository::Repository;
+use super::text::Mask;
+use super::{CompileOptions, outcome};
+use crate::app::App;
+
+/// Why a run ends without a version.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Interrupted(Interrupted),
+    Failed(Failed),
+}
+
+/// What went wrong.
+#[derive(Debug, Default)]
+pub(super) struct Failed {
+    pub(super) problems: Vec<CompileProblem>,
+    /// The sources could not be brought up to date.
+    pub(super) pulling: bool,
+}
+
+impl From<Interrupted> for Stop {
+    fn from(interrupted: Interrupted) -> Self {
+        Stop::Interrupted(interrupted)
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Stop::Interrupted(error.into())
+    }
+}
+
+impl Stop {
+    pub(super) fn failed(category: &str, r#type: &str, message: impl Into<String>) -> Self {
+        let problem = CompileProblem {
+            category: category.to_owned(),
+            r#type: r#type.to_owned(),
+            message: message.into(),
+            ..CompileProblem::default()
+        };
+        Stop::Failed(Failed { problems: vec![problem], pulling: false })
+    }
+
+    fn pulling(self) -> Self {
+        match self {
+            Stop::Failed(failed) => Stop::Failed(Failed { pulling: true, ..failed }),
+            other => other,
+        }
+    }
+}
+
+/// A run under way.
+pub(super) struct Run<'a> {
+    pub(super) app: &'a App,
+    pub(super) options: &'a CompileOptions,
+    pub(super) environment: EnvironmentRecord,
+    pub(super) claimed: &'a ClaimedCompile,
+    /// All that it and those merged with it ask for.
+    pub(super) request: CompileRequest,
+    pub(super) place: Place,
+    pub(super) recorder: Recorder<'a>,
+    limits: Limits,
+}
+
+/// Runs a compile to its end and writes down what came of it. What is interrupted is done again later.
+pub(super) fn run(
+    app: &App,
+    options: &CompileOptions,
+    claimed: &ClaimedCompile,
+    stopping: &dyn Fn() -> bool,
+) -> Result<(), Interrupted> {
+    let records = app.store().records();
+    let environment = records.environment_of(claimed.run.environment)?;
+    let place = Place::of(&options.data, &environment.uuid);
+    let request = claimed.record.used.clone().unwrap_or_else(|| claimed.record.request.clone());
+    let mask = Mask::for_url(&environment.repository);
+    let recorder = Recorder::new(app, claimed.run, stopping, mask);
+    let limits = Limits {
+        until: Instant::now() + options.time_max,
+        memory_max: options.memory_max,
+        nice: options.nice,
+    };
+    let mut run = Run { app, options, environment, claimed, request, place, recorder, limits };
+    let ended = run.to_the_end();
+    run.place.end();
+    let outcome = match ended {
+        Ok(version) => Ok((version, None)),
+        Err(Stop::Failed(failed)) => Err(outcome::failure(&run, &failed)),
+        Err(Stop::Interrupted(interrupted)) => return Err(interrupted),
+    };
+    records.complete_compile(&claimed.run, &outcome, app.now())?;
+    app.nudge();
+    Ok(())
+}
+
+impl Run<'_> {
+    pub(super) fn id(&self) -> Uuid {
+        Uuid::from_bytes(self.claimed.run.id)
+    }
+
+    fn to_the_end(&mut self) -> Result<Option<orrery_model::VersionNumber>, Stop> {
+        if let Some(stored) = outcome::stored_before(self)? {
+            return Ok(Some(stored));
+        }
+        self.init()?;
+        let installing = self.sources()?;
+        self.modules(installing)?;
+        let result = self.compile()?;
+        if !result.errors.is_empty() {
+            return Err(Stop::Failed(Failed { problems: result.errors, pulling: false }));
+        }
+        let Some(upload) = result.upload else {
+            let text = "the compiler ended well and left no resources; its output tells more";
+            return Err(Stop::failed("stage_error", "NoResult", text));
+        };
+        if !self.request.export {
+            return Ok(None);
+        }
+        outcome::store(self, upload, &result.contents).map(Some)
+    }
+
+    /// A stage that the server does itself.
+    fn own_stage(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Self) -> std::io::Result<()>,
+    ) -> Result<(), Stop> {
+        self.recorder.begin(name, "")?;
+        let done = work(self);
+        if let Err(error) = &done {
+            self.recorder.say(true, &error.to_string());
+        }
+        self.recorder.end(i64::from(done.is_err()))?;
+        done.map_err(|error| Stop::failed("stage_error", name, error.to_string()))
+    }
+
+    /// A stage that is a program.
+    fn stage(&mut self, name: &str, command: &Command) -> Result<(), Stop> {
+        let shown = command.shown(self.recorder.mask());
+        self.recorder.begin(name, &shown)?;
+        let end = self.watch(command);
+        let tail = self.recorder.tail();
+        let (returncode, failed) = match end {
+            Ok(End::Exit(0)) => (0, None),
+            Ok(End::Exit(code)) => {
+                let said = last_lines(&tail);
+                let text = format!("{shown} failed (exit status {code}){said}");
+                (code, Some(Stop::failed("stage_error", name, text)))
+            }
+            Ok(End::TimedOut) => {
+                let seconds = self.options.time_max.as_secs();
+                let text = format!("the compile took longer than {seconds} s and was ended");
+                self.recorder.say(true, &text);
+                (-1, Some(Stop::failed("limit", "Timeout", text)))
+            }
+            Ok(End::Stopped) => {
+                self.recorder.check()?;
+                (-1, Some(Interrupted::Lost.into()))
+            }
+            Err(error) => {
+                let text = format!("{shown} could not be started: {error}");
+                self.recorder.say(true, &text);
+                (-1, Some(Stop::failed("stage_error", name, text)))
+            }
+        };
+        self.recorder.end(returncode)?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn watch(&mut self, command: &Command) -> std::io::Result<End> {
+        let recorder = std::cell::RefCell::new(&mut self.recorder);
+        let mut go_on = || recorder.borrow_mut().go_on();
+        let mut said = |error: bool, bytes: &[u8]| recorder.borrow_mut().said(error, bytes);
+        command.run(&self.limits, self.place.root(), &mut go_on, &mut said)
+    }
+
+    /// A program that only answers yes or no, and what it says.
+    fn ask(&mut self, command: &Command) -> Result<Option<String>, Stop> {
+        self.recorder.check()?;
+        let mut text = Vec::new();
+        let recorder = &mut self.recorder;
+        let mut go_on = || recorder.go_on();
+        let mut said = |error: bool, bytes: &[u8]| {
+            if !error {
+                text.extend_from_slice(bytes);
+            }
+        };
+        let end = command.run(&self.limits, self.place.root(), &mut go_on, &mut said);
+        match end {
+            Ok(End::Exit(0)) => Ok(Some(String::from_utf8_lossy(&text).trim().to_owned())),
+            Ok(End::Stopped) => {
+                self.recorder.check()?;
+                Err(Interrupted::Lost.into())
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn init(&mut self) -> Result<(), Stop> {
+        self.own_stage("Init", |run| {
+            // Of a run that was killed with its server.
+            end_leftovers(run.place.root());
+            for (name, value) in run.request.all_variables() {
+                run.recorder.say(false, &format!("{name}={value}"));
+            }
+            if run.request.reinstall && run.place.has_project() {
+                run.recorder.say(false, "Deleting the checkout: it was asked for");
+                run.place.wipe()?;
+            }
+            run.place.begin(run.id())
+        })
+    }
+
+    /// Brings the sources to where they should be; answers whether they are other sources than before.
+    fn sources(&mut self) -> Result<bool, Stop> {
+        let EnvironmentRecord { repository, branch, .. } = &self.environment;
+        if repository.is_empty() && self.place.project().join("project.yml").is_file() {
+            return Ok(false);
+        }
+        let local = self.app.settings().local_repositories;
+        let repository = match Repository::new(repository, branch, local) {
+            Ok(repository) => repository,
+            Err(error) => {
+                let text = std::io::Error::other(error.to_string());
+                self.own_stage("Cloning repository", |_| Err(text))?;
+                return Ok(false);
+            }
+        };
+        let project = self.place.project();
+        let origin = repository.fingerprint();
+        if !self.place.has_checkout_of(&origin) {
+            // Another repository, or a clone that was not finished.
+            self.place.wipe().map_err(|error| {
+                Stop::failed("stage_error", "Cloning repository", error.to_string())
+            })?;
+            let command = repository.clone_into(&project);
+            self.stage("Cloning repository", &command).map_err(Stop::pulling)?;
+            self.place.note_origin(&origin).map_err(|error| {
+                Stop::failed("stage_error", "Cloning repository", error.to_string())
+            })?;
+            return Ok(true);
+        }
+        let current = self.ask(&repository.current_branch(&project))?;
+        let wanted = match branch_of(&repository) {
+            Some(wanted) => wanted,
+            None => current.clone().unwrap_or_default(),
+        };
+        let switching = current.as_deref() != Some(&*wanted) && !wanted.is_empty();
+        let mut known = self.ask(&repository.upstream(&project, &wanted))?.is_some();
+        if self.request.update || (switching && !known) {
+            let command = repository.fetch(&project);
+            self.stage("Fetching new branch heads", &command).map_err(Stop::pulling)?;
+            known = self.ask(&repository.upstream(&project, &wanted))?.is_some();
+        }
+        if switching {
+            self.stage("Switching branch", &repository.switch(&project)).map_err(Stop::pulling)?;
+        }
+        if known && (self.request.update || switching) {
+            let command = repository.advance(&project, &wanted);
+            self.stage("Pulling updates", &command).map_err(Stop::pulling)?;
+        }
+        Ok(switching)
+    }
+
+    fn modules(&mut self, installing: bool) -> Result<(), Stop> {
+        let (name, task) = if self.request.update && !installing {
+            ("Updating modules", Task::Update)
+        } else if installing {
+            ("Installing modules", Task::Install)
+        } else {
+            ("Venv check", Task::Install)
+        };
+        self.job(name, task, Vec::new())
+    }
+
+    fn compile(&mut self) -> Result<JobResult, Stop> {
+        let name = "Recompiling configuration model";
+        let parameters = self.parameters()?;
+        let ended = self.job(name, Task::Compile, parameters);
+        let result = read_result(&self.place.result());
+        match (ended, result) {
+            (Ok(()), Ok(result)) => Ok(result),
+            // A compiler that says why counts more than its exit status.
+            (Err(Stop::Failed(_)), Ok(result)) if !result.errors.is_empty() => Ok(result),
+            (Err(stop), _) => Err(stop),
+            (Ok(()), Err(error)) => {
+                let text = format!("the compiler's result cannot be read: {error}");
+                Err(Stop::failed("stage_error", name, text))
+            }
+        }
+    }
+
+    /// Runs this program itself, for what needs the compiler.
+    fn job(&mut self, name: &str, task: Task, parameters: Vec<JobParameter>) -> Result<(), Stop> {
+        let compiling = task == Task::Compile;
+        let job = Job {
+            task,
+            project: self.place.project(),
+            environment: Uuid::from_bytes(self.environment.uuid),
+            environment_name: self.environment.name.clone(),
+            parameters,
+            exporters: self.request.exporters.iter().cloned().collect(),
+            contents: self.place.contents(),
+            result: self.place.result(),
+            memory_max: self.options.memory_max,
+        };
+        let mut input = serde_json::to_vec(&job)
+            .map_err(|error| Stop::failed("stage_error", name, error.to_string()))?;
+        input.push(b'\n');
+        let program = self.options.program.clone();
+        let mut command = Command::new(program).arg(JOB_COMMAND).input(input);
+        if compiling {
+            for (name, value) in self.request.all_variables() {
+                command = command.env(&name, value);
+            }
+        }
+        self.stage(name, &command.directory(self.place.root()))
+    }
+
+    /// What the model may ask for.
+    fn parameters(&self) -> Result<Vec<JobParameter>, Stop> {
+        let known = outcome::known_parameters(&**self.app.store(), self.environment.key)?;
+        Ok(known)
+    }
+}
+
+fn branch_of(repository: &Repository) -> Option<String> {
+    (!repository.branch.is_empty()).then(|| repository.branch.clone())
+}
+
+fn read_result(path: &Path) -> Result<JobResult, String> {
+    let text = std::fs::read(path).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&text).map_err(|error| error.to_string())
+}
+
+/// The end of what a program said, as it fits into a message.
+fn last_lines(tail: &str) -> String {
+    let lines: Vec<&str> =
+        tail.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let shown = &lines[lines.len().saturating_sub(5)..];
+    if shown.is_empty() { String::new() } else { format!(": {}", shown.join("\n")) }
+}

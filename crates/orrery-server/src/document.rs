@@ -1,0 +1,79 @@
+//! The description of the API: what the code says of each operation, and what holds for all of them.
+
+use serde_json::{Map, Value, json};
+
+use crate::routes;
+
+/// The complete description.
+pub fn document() -> Value {
+    complete(routes::all().into_openapi())
+}
+
+/// Adds what no operation says by itself: problems, the key of repetitions, the media type of problems.
+pub(crate) fn complete(described: utoipa::openapi::OpenApi) -> Value {
+    let mut document = serde_json::to_value(described).unwrap_or_default();
+    if let Some(paths) = document["paths"].as_object_mut() {
+        for (path, item) in paths {
+            for (method, operation) in item.as_object_mut().into_iter().flatten() {
+                complete_operation(path, method, operation);
+            }
+        }
+    }
+    document
+}
+
+fn complete_operation(path: &str, method: &str, operation: &mut Value) {
+    let has_body = operation.get("requestBody").is_some();
+    if method == "post" {
+        let header = json!({
+            "name": "Idempotency-Key", "in": "header", "required": false,
+            "description": "A text of your choice, up to 255 characters. The same request with the same key within 24 hours \
+                            is carried out once and answered alike each time.",
+            "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
+        });
+        let parameters = operation
+            .as_object_mut()
+            .map(|operation| operation.entry("parameters").or_insert_with(|| json!([])));
+        if let Some(Value::Array(parameters)) = parameters {
+            parameters.push(header);
+        }
+    }
+    let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) else {
+        return;
+    };
+    responses.remove("default");
+    let mut add = |status: &str, text: &str| add_problem(responses, status, text);
+    if path.starts_with("/health") {
+        return;
+    }
+    add("400", "The request is not understood, or breaks a rule");
+    add("401", "Who calls is not known");
+    add("403", "The caller may not do this, or nobody may");
+    add("404", "It does not exist");
+    add("503", "Not available now; try again later");
+    if method != "get" {
+        add("409", "Not possible in the current state");
+    }
+    if method == "post" || has_body {
+        add("422", "A value is not valid, or an Idempotency-Key was used for another request");
+    }
+    if has_body {
+        add("413", "The body is too large, as it was sent or when it is unpacked");
+        add("415", "The body is no JSON, or packed in an unknown way");
+    }
+    if method == "patch" || method == "put" || method == "delete" {
+        add("412", "It was changed meanwhile: the ETag in If-Match is not the current one");
+    }
+    if method != "get" {
+        add("429", "Too many requests; try again later");
+    }
+}
+
+fn add_problem(responses: &mut Map<String, Value>, status: &str, text: &str) {
+    responses.entry(status).or_insert_with(|| {
+        json!({
+            "description": text,
+            "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        })
+    });
+}

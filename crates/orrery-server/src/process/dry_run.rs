@@ -1,0 +1,180 @@
+//! Dry runs: what would a stored version change? They run beside the engine and leave nothing behind but their results.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use orrery_executor::{Desired, KnownStates, LocalTargets, Planned, Setup, StoredContents, plan};
+use orrery_handlers::LocalTarget;
+use orrery_model::{ChangeKind, LogLevel, Outcome, OutcomeStatus, Resource, VersionNumber};
+use orrery_scheduler::{DryRunAnswer, Interval, Settings};
+use orrery_store::{DryRunResult, EnvironmentRecord, RequestRecord, StoreError};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use crate::app::App;
+
+use super::ProcessOptions;
+use super::handlers::{Handlers, Place};
+use super::runner::{RunnerError, read_desired};
+
+/// Results that are kept at once.
+const BATCH: usize = 1_000;
+
+#[derive(Debug, Deserialize)]
+struct Payload {
+    dry_run: Uuid,
+    version: u32,
+}
+
+/// A dry run that was asked for.
+pub(super) struct DryRun {
+    pub(super) app: App,
+    pub(super) options: Arc<ProcessOptions>,
+    pub(super) environment: EnvironmentRecord,
+    pub(super) request: RequestRecord,
+    pub(super) paused: BTreeSet<String>,
+}
+
+impl DryRun {
+    /// Carries it out, and says so.
+    pub(super) fn run(self) {
+        let payload: Result<Payload, _> = serde_json::from_value(self.request.payload.clone());
+        let outcome = match payload {
+            Ok(payload) => match self.find_out(&payload) {
+                Ok(()) => json!({"done": true}),
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "a dry run failed");
+                    json!({"error": error.to_string()})
+                }
+            },
+            Err(error) => json!({"error": error.to_string()}),
+        };
+        let records = self.app.store().records();
+        if let Err(error) = records.finish_request(&self.request, &outcome, self.app.now()) {
+            tracing::warn!(%error, "the end of a dry run could not be noted; it is run again");
+        }
+        self.app.nudge();
+    }
+
+    fn find_out(&self, payload: &Payload) -> Result<(), RunnerError> {
+        let store = Arc::clone(self.app.store());
+        let key = self.environment.key;
+        let number = VersionNumber(payload.version);
+        let id = payload.dry_run.into_bytes();
+        let desired = read_desired(&*store, key, number)?;
+        let versions = store.versions(key)?;
+        let Some(version) = versions.iter().find(|version| version.number == number) else {
+            return Err(StoreError::NoVersion(number).into());
+        };
+        let place = Place {
+            app: &self.app,
+            options: &self.options,
+            environment: &self.environment,
+            lease: None,
+        };
+        let handlers = Handlers::of(&place, version, &desired.resources)
+            .map_err(|source| RunnerError::Handlers { version: number, source })?;
+        let (asked, down): (Vec<_>, Vec<_>) = desired
+            .resources
+            .into_iter()
+            .zip(desired.keys)
+            .partition(|(resource, _)| !self.paused.contains(resource.id.agent()));
+        let down: Vec<DryRunResult> =
+            down.iter().map(|(resource, _)| answered(resource, DryRunAnswer::AgentDown)).collect();
+        self.keep(&id, &down)?;
+        let (resources, keys): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+        let states = KnownStates::read(&*store, key)?;
+        let states = keys.iter().map(|key| states.get(*key).cloned()).collect();
+        let names: Vec<Resource> = resources.clone();
+        let setup = self.setup(&handlers);
+        let desired = Desired { version: number, resources, keys };
+        let planned = plan(setup, desired, states, &mut |_| true);
+        handlers.close();
+        let planned = planned?;
+        let results: Vec<DryRunResult> = names
+            .iter()
+            .zip(planned)
+            .map(|(resource, planned)| result(resource, planned))
+            .collect();
+        self.keep(&id, &results)?;
+        store.records().finish_dry_run(&id, self.app.now())?;
+        Ok(())
+    }
+
+    fn setup(&self, handlers: &Handlers) -> Setup {
+        Setup {
+            registry: handlers.registry(),
+            targets: Arc::new(LocalTargets::new(LocalTarget::default())),
+            contents: Arc::new(StoredContents(Arc::clone(self.app.store()))),
+            settings: Settings {
+                deploy_interval: Interval::Off,
+                repair_interval: Interval::Off,
+                ..Settings::default()
+            },
+            workers: self.options.workers,
+            log_level: LogLevel::Warning,
+            keeper: None,
+            listener: None,
+        }
+    }
+
+    fn keep(&self, id: &[u8; 16], results: &[DryRunResult]) -> Result<(), StoreError> {
+        for batch in results.chunks(BATCH) {
+            let records = self.app.store().records();
+            records.add_dry_run_results(id, batch, self.app.now())?;
+            self.app.nudge();
+        }
+        Ok(())
+    }
+}
+
+fn result(resource: &Resource, planned: Planned) -> DryRunResult {
+    match planned {
+        Planned::Asked(outcome) => asked(resource, &outcome),
+        Planned::NotAsked(answer) => answered(resource, answer),
+        Planned::Unanswered => failed(resource, "the handler did not answer"),
+    }
+}
+
+fn answered(resource: &Resource, answer: DryRunAnswer) -> DryRunResult {
+    let status = match answer {
+        DryRunAnswer::Undefined => "undefined",
+        DryRunAnswer::SkippedForUndefined => "skipped_for_undefined",
+        DryRunAnswer::AgentDown => "agent_down",
+    };
+    DryRunResult {
+        resource: resource.id.to_string(),
+        status: status.to_owned(),
+        changes: json!({}),
+    }
+}
+
+fn failed(resource: &Resource, reason: &str) -> DryRunResult {
+    let changes = json!({"handler": {"current": "FAILED", "desired": reason}});
+    DryRunResult { resource: resource.id.to_string(), status: "failed".to_owned(), changes }
+}
+
+fn asked(resource: &Resource, outcome: &Outcome) -> DryRunResult {
+    if matches!(outcome.status, OutcomeStatus::Failed | OutcomeStatus::Unavailable) {
+        let line = outcome.log.last();
+        return failed(resource, line.map_or("the handler failed", |line| &line.message));
+    }
+    let status = match outcome.change.kind {
+        ChangeKind::NoChange => "unmodified",
+        ChangeKind::Created => "added",
+        ChangeKind::Updated => "modified",
+        ChangeKind::Purged => "deleted",
+    };
+    let changes: Map<String, Value> = outcome
+        .change
+        .attributes
+        .iter()
+        .map(|one| (one.name.clone(), json!({"current": one.current, "desired": one.desired})))
+        .collect();
+    DryRunResult {
+        resource: resource.id.to_string(),
+        status: status.to_owned(),
+        changes: Value::Object(changes),
+    }
+}

@@ -1,0 +1,179 @@
+//! Agents: what they have to do, and pausing them.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use orrery_api::{Actions, Agent, Page};
+use orrery_model::Status;
+use orrery_store::{AgentRecord, EnvironmentRecord};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::counts::Counted;
+use crate::extract::{InEnvironment, Path, Query, limit_of, page, place};
+use crate::problem::ServerError;
+
+use super::{environments, segment};
+
+fn shown(
+    environment: &EnvironmentRecord,
+    record: AgentRecord,
+    counted: &Counted,
+    has_engine: bool,
+) -> Agent {
+    let path = format!("{}/agents/{}", environments::path_of(environment), segment(&record.name));
+    let mut actions = Actions::new();
+    let offered: &[&str] = match (environment.halted, record.paused) {
+        (true, _) if record.unpause_on_resume == Some(true) => &["keep-paused-on-resume"],
+        (true, _) => &["unpause-on-resume"],
+        (false, true) => &["unpause"],
+        (false, false) => &["pause"],
+    };
+    for name in offered {
+        actions.insert((*name).to_owned(), format!("{path}/{name}"));
+    }
+    let own = counted.counts.iter().filter(|count| count.agent == record.name);
+    let by_status: BTreeMap<String, u64> =
+        own.clone().map(|count| (count.status.as_str().to_owned(), count.count)).collect();
+    let status = match (record.paused, has_engine) {
+        (true, _) => "paused",
+        (false, true) => "up",
+        (false, false) => "down",
+    };
+    Agent {
+        status: status.to_owned(),
+        paused: record.paused,
+        unpause_on_resume: record.unpause_on_resume,
+        resources: own
+            .filter(|count| count.status != Status::Orphaned)
+            .map(|count| count.count)
+            .sum(),
+        by_status,
+        actions,
+        name: record.name,
+    }
+}
+
+/// Which agents to list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// Agents by name.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/agents", tag = "agents", params(("environment" = Uuid, Path), Filter),
+    responses((status = 200, description = "A page of them", body = Page<Agent>)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Page<Agent>>, ServerError> {
+    let limit = limit_of(filter.limit)?;
+    let after: String = filter.after.as_deref().map(place).transpose()?.unwrap_or_default();
+    let key = environment.key;
+    let (found, has_engine) = app
+        .with_store(move |store| {
+            let found = store.records().agents(key, &after, limit + 1)?;
+            Ok((found, store.lease_holder(key)?.is_some()))
+        })
+        .await?;
+    let counted = app.counts().get(&app, key).await?;
+    let (found, next) = page(found, limit, |agent| agent.name.clone());
+    let items =
+        found.into_iter().map(|record| shown(&environment, record, &counted, has_engine)).collect();
+    Ok(Json(Page { items, next }))
+}
+
+async fn one(
+    app: &App,
+    environment: &EnvironmentRecord,
+    name: String,
+) -> Result<Json<Agent>, ServerError> {
+    let key = environment.key;
+    let (found, has_engine) = app
+        .with_store(move |store| {
+            Ok((store.records().agent(key, &name)?, store.lease_holder(key)?.is_some()))
+        })
+        .await?;
+    let counted = app.counts().get(app, key).await?;
+    Ok(Json(shown(environment, found, &counted, has_engine)))
+}
+
+/// One agent.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/agents/{name}", tag = "agents",
+    params(("environment" = Uuid, Path), ("name" = String, Path)),
+    responses((status = 200, description = "The agent", body = Agent)))]
+pub(super) async fn get(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, name)): Path<(Uuid, String)>,
+) -> Result<Json<Agent>, ServerError> {
+    one(&app, &environment, name).await
+}
+
+/// What can be done with agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum AgentAction {
+    /// Finish what runs, and begin nothing more.
+    Pause,
+    /// Go on.
+    Unpause,
+    /// Only while the environment is halted: stay paused when it resumes.
+    KeepPausedOnResume,
+    /// Only while the environment is halted: go on when it resumes.
+    UnpauseOnResume,
+}
+
+async fn carry_out(
+    app: &App,
+    environment: &EnvironmentRecord,
+    agent: Option<String>,
+    action: AgentAction,
+) -> Result<(), ServerError> {
+    let (key, now) = (environment.key, app.now());
+    app.change(move |store| {
+        let (records, agent) = (store.records(), agent.as_deref());
+        match action {
+            AgentAction::Pause => records.pause_agent(key, agent, true, now),
+            AgentAction::Unpause => records.pause_agent(key, agent, false, now),
+            AgentAction::KeepPausedOnResume => records.set_on_resume(key, agent, false, now),
+            AgentAction::UnpauseOnResume => records.set_on_resume(key, agent, true, now),
+        }
+    })
+    .await
+}
+
+/// Pauses an agent or lets it go on, now or when a halt ends.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/agents/{name}/{action}", tag = "agents",
+    params(("environment" = Uuid, Path), ("name" = String, Path), ("action" = AgentAction, Path)),
+    responses((status = 200, description = "As it is now", body = Agent)))]
+pub(super) async fn act(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, name, action)): Path<(Uuid, String, AgentAction)>,
+) -> Result<Json<Agent>, ServerError> {
+    carry_out(&app, &environment, Some(name.clone()), action).await?;
+    one(&app, &environment, name).await
+}
+
+/// Pauses all agents or lets them go on, now or when a halt ends.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/all-agents/{action}", tag = "agents",
+    params(("environment" = Uuid, Path), ("action" = AgentAction, Path)),
+    responses((status = 204, description = "Done")))]
+pub(super) async fn act_all(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, action)): Path<(Uuid, AgentAction)>,
+) -> Result<axum::http::StatusCode, ServerError> {
+    carry_out(&app, &environment, None, action).await?;
+    Ok(axum::http::StatusCode::NO_CONTENT)
+}

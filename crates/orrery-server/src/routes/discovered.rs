@@ -1,0 +1,141 @@
+//! Discovered resources.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use orrery_api::{DiscoveredResource, DiscoveredUpload, Page};
+use orrery_model::ResourceId;
+use orrery_store::{DiscoveredRecord, EnvironmentRecord};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
+use crate::problem::ServerError;
+
+use super::{active, environments, segment, time};
+
+const UPLOADED_MAX: usize = 10_000;
+
+fn shown(environment: &EnvironmentRecord, record: DiscoveredRecord) -> DiscoveredResource {
+    let path = environments::path_of(environment);
+    let managed = record.managed.then(|| format!("{path}/resources/{}", segment(&record.name)));
+    let attributes = match record.attributes {
+        Value::Object(attributes) => attributes,
+        _ => serde_json::Map::new(),
+    };
+    DiscoveredResource {
+        id: record.name,
+        attributes,
+        discovered_at: time(record.discovered_at),
+        discovery_resource: Some(record.discovery_resource).filter(|id| !id.is_empty()),
+        managed,
+    }
+}
+
+/// Which discovered resources to list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// Only those that a version wants too, or does not.
+    managed: Option<bool>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// What was found to exist, in the order of ids.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/discovered", tag = "discovered resources",
+    params(("environment" = Uuid, Path), Filter),
+    responses((status = 200, description = "A page of it", body = Page<DiscoveredResource>)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Page<DiscoveredResource>>, ServerError> {
+    let limit = limit_of(filter.limit)?;
+    let after: String = filter.after.as_deref().map(place).transpose()?.unwrap_or_default();
+    let key = environment.key;
+    let found = app
+        .with_store(move |store| store.records().discovered(key, filter.managed, &after, limit + 1))
+        .await?;
+    let (found, next) = page(found, limit, |record| record.name.clone());
+    let items = found.into_iter().map(|record| shown(&environment, record)).collect();
+    Ok(Json(Page { items, next }))
+}
+
+/// One thing that was found.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/discovered/{id}", tag = "discovered resources",
+    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
+    responses((status = 200, description = "The thing", body = DiscoveredResource)))]
+pub(super) async fn get(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, String)>,
+) -> Result<Json<DiscoveredResource>, ServerError> {
+    let key = environment.key;
+    let found = app.with_store(move |store| store.records().discovered_one(key, &id)).await?;
+    Ok(Json(shown(&environment, found)))
+}
+
+/// Keeps what was found; what is known already is replaced.
+#[utoipa::path(put, path = "/api/v1/environments/{environment}/discovered", tag = "discovered resources",
+    params(("environment" = Uuid, Path)), request_body = DiscoveredUpload,
+    responses((status = 204, description = "Kept")))]
+pub(super) async fn put(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Body(upload): Body<DiscoveredUpload>,
+) -> Result<StatusCode, ServerError> {
+    active(&environment)?;
+    if upload.resources.len() > UPLOADED_MAX {
+        let text = format!("must not have more than {UPLOADED_MAX} entries");
+        return Err(ServerError::field("resources", text));
+    }
+    for (index, found) in upload.resources.iter().enumerate() {
+        for (part, text) in
+            [("id", Some(&found.id)), ("discovery_resource", found.discovery_resource.as_ref())]
+        {
+            if let Some(Err(error)) = text.map(|text| text.parse::<ResourceId>()) {
+                let name = format!("resources[{index}].{part}");
+                return Err(ServerError::field(name, error.to_string()));
+            }
+        }
+    }
+    let now = app.now();
+    app.change(move |store| {
+        let attributes: Vec<Value> =
+            upload.resources.iter().map(|found| Value::Object(found.attributes.clone())).collect();
+        let found: Vec<orrery_store::NewDiscovered<'_>> = upload
+            .resources
+            .iter()
+            .zip(&attributes)
+            .map(|(found, attributes)| orrery_store::NewDiscovered {
+                name: &found.id,
+                attributes,
+                discovery_resource: found.discovery_resource.as_deref().unwrap_or(""),
+            })
+            .collect();
+        store.records().put_discovered(environment.key, &found, now)
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Forgets one thing that was found.
+#[utoipa::path(delete, path = "/api/v1/environments/{environment}/discovered/{id}", tag = "discovered resources",
+    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
+    responses((status = 204, description = "Forgotten")))]
+pub(super) async fn delete(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, String)>,
+) -> Result<StatusCode, ServerError> {
+    let now = app.now();
+    app.change(move |store| store.records().forget_discovered(environment.key, &id, now)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

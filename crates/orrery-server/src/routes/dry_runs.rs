@@ -1,0 +1,197 @@
+//! Dry runs: what a version would change.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use orrery_api::{AttributeChange, DryRun, DryRunChange, Operation, Page, Transitioning};
+use orrery_model::VersionNumber;
+use orrery_store::{DryRunRecord, StoreError};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::extract::{InEnvironment, Path, Query, limit_of, page, place};
+use crate::problem::ServerError;
+use crate::versions::version_info;
+
+use super::{active, operations, time};
+
+fn shown(record: DryRunRecord, counts: Vec<(String, u64)>) -> DryRun {
+    let (transitioning, message) = match record.finished {
+        Some(_) => (Transitioning::No, String::new()),
+        None => (Transitioning::Yes, format!("{} of {} to do", record.todo, record.total)),
+    };
+    DryRun {
+        id: Uuid::from_bytes(record.uuid),
+        version: record.version.0,
+        created: time(record.created),
+        finished: record.finished.map(time),
+        total: record.total,
+        todo: record.todo,
+        by_status: counts.into_iter().collect(),
+        transitioning,
+        transitioning_message: message,
+    }
+}
+
+/// Begins to find out what a version would change. The outcome of the operation names the dry run.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/versions/{number}/dry-runs", tag = "dry runs",
+    params(("environment" = Uuid, Path), ("number" = u32, Path)),
+    responses((status = 202, description = "Begun; `request.dry_run` is the id of the dry run", body = Operation)))]
+pub(super) async fn create(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, number)): Path<(Uuid, u32)>,
+) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
+    active(&environment)?;
+    if environment.halted {
+        return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
+    }
+    let (key, now) = (environment.key, app.now());
+    let ids = (Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes());
+    let (_, request) = app
+        .change(move |store| store.records().create_dry_run(key, ids, VersionNumber(number), now))
+        .await?;
+    Ok(operations::accepted(&environment, request))
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Part {
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+}
+
+/// The dry runs of a version, newest first.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}/dry-runs", tag = "dry runs",
+    params(("environment" = Uuid, Path), ("number" = u32, Path), Part),
+    responses((status = 200, description = "The newest of them", body = Page<DryRun>)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, number)): Path<(Uuid, u32)>,
+    Query(part): Query<Part>,
+) -> Result<Json<Page<DryRun>>, ServerError> {
+    let limit = limit_of(part.limit)?;
+    let found = app
+        .with_store(move |store| {
+            version_info(store, environment.key, VersionNumber(number))?;
+            let records = store.records();
+            let found = records.dry_runs(environment.key, VersionNumber(number), limit)?;
+            let mut items = Vec::with_capacity(found.len());
+            for record in found {
+                let counts = records.dry_run_counts(&record.uuid)?;
+                items.push(shown(record, counts));
+            }
+            Ok(items)
+        })
+        .await?;
+    Ok(Json(Page { items: found, next: None }))
+}
+
+/// One dry run.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}/dry-runs/{id}", tag = "dry runs",
+    params(("environment" = Uuid, Path), ("number" = u32, Path), ("id" = Uuid, Path)),
+    responses((status = 200, description = "The dry run", body = DryRun)))]
+pub(super) async fn get(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, number, id)): Path<(Uuid, u32, Uuid)>,
+) -> Result<Json<DryRun>, ServerError> {
+    let found = app
+        .with_store(move |store| {
+            let record = store.records().dry_run(environment.key, id.as_bytes())?;
+            check_version(&record, number)?;
+            let counts = store.records().dry_run_counts(id.as_bytes())?;
+            Ok(shown(record, counts))
+        })
+        .await?;
+    Ok(Json(found))
+}
+
+fn check_version(record: &DryRunRecord, number: u32) -> Result<(), StoreError> {
+    if record.version.0 == number {
+        return Ok(());
+    }
+    let name = Uuid::from_bytes(record.uuid).to_string();
+    Err(StoreError::NotFound { kind: "dry run", name })
+}
+
+/// Which results of a dry run to list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ChangesFilter {
+    /// Only those: `added`, `deleted`, `modified`, `unmodified`, `agent_down`, `undefined`, `skipped_for_undefined`, `failed`.
+    status: Option<String>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+const STATUSES: [&str; 8] = [
+    "added",
+    "deleted",
+    "modified",
+    "unmodified",
+    "agent_down",
+    "undefined",
+    "skipped_for_undefined",
+    "failed",
+];
+
+/// Attributes in either form in which they are kept: a list, or an object of pairs by name.
+fn changes(value: Value) -> Vec<AttributeChange> {
+    match value {
+        Value::Object(object) => object
+            .into_iter()
+            .map(|(name, mut pair)| AttributeChange {
+                name,
+                current: pair["current"].take(),
+                desired: pair["desired"].take(),
+            })
+            .collect(),
+        list => serde_json::from_value(list).unwrap_or_default(),
+    }
+}
+
+/// What a dry run found, in the order of ids.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}/dry-runs/{id}/changes", tag = "dry runs",
+    params(("environment" = Uuid, Path), ("number" = u32, Path), ("id" = Uuid, Path), ChangesFilter),
+    responses((status = 200, description = "A page of it", body = Page<DryRunChange>)))]
+pub(super) async fn results(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, number, id)): Path<(Uuid, u32, Uuid)>,
+    Query(filter): Query<ChangesFilter>,
+) -> Result<Json<Page<DryRunChange>>, ServerError> {
+    let limit = limit_of(filter.limit)?;
+    let after: String = filter.after.as_deref().map(place).transpose()?.unwrap_or_default();
+    if let Some(status) = filter.status.as_deref().filter(|status| !STATUSES.contains(status)) {
+        let text = format!("status: {status:?} is none of {}", STATUSES.join(", "));
+        return Err(ServerError::rule("bad-filter", text));
+    }
+    let found = app
+        .with_store(move |store| {
+            let record = store.records().dry_run(environment.key, id.as_bytes())?;
+            check_version(&record, number)?;
+            let status = filter.status.as_deref();
+            store.records().dry_run_results(id.as_bytes(), status, &after, limit + 1)
+        })
+        .await?;
+    let (found, next) = page(found, limit, |result| result.resource.clone());
+    let items = found
+        .into_iter()
+        .map(|result| DryRunChange {
+            resource: result.resource,
+            status: result.status,
+            changes: changes(result.changes),
+        })
+        .collect();
+    Ok(Json(Page { items, next }))
+}

@@ -1,0 +1,337 @@
+//! Environments: making, changing, halting, clearing and deleting them.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use orrery_api::{
+    Actions, Environment, EnvironmentUpdate, NewEnvironment, Operation, Page, Transitioning,
+};
+use orrery_store::{EnvironmentChange, EnvironmentRecord, SettingRecord};
+use serde::Deserialize;
+use serde_json::json;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::access::Right;
+use crate::app::App;
+use crate::auth::Caller;
+use crate::extract::{Body, IfMatch, InEnvironment, Path, Query, cursor, etag, limit_of, place};
+use crate::problem::ServerError;
+use crate::settings::EnvironmentSettings;
+
+use super::{operations, time};
+
+const ICON_MAX: usize = 64 * 1024;
+const ICON_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/svg+xml"];
+
+/// The path of an environment.
+pub(super) fn path_of(environment: &EnvironmentRecord) -> String {
+    format!("/api/v1/environments/{}", Uuid::from_bytes(environment.uuid))
+}
+
+fn shown(record: EnvironmentRecord, settings: &[SettingRecord]) -> Environment {
+    let protected = EnvironmentSettings::from_records(settings).protected_environment;
+    let path = path_of(&record);
+    let mut actions = Actions::new();
+    let mut offer = |name: &str| actions.insert(name.to_owned(), format!("{path}/{name}"));
+    if !record.deleting {
+        offer(if record.halted { "resume" } else { "halt" });
+        offer("deploy");
+        offer("repair");
+        if !protected {
+            offer("clear");
+        }
+    }
+    let (transitioning, message) = match record.deleting {
+        true => (Transitioning::Yes, "it is being deleted"),
+        false => (Transitioning::No, ""),
+    };
+    Environment {
+        id: Uuid::from_bytes(record.uuid),
+        project: Uuid::from_bytes(record.project),
+        project_name: record.project_name,
+        name: record.name,
+        description: record.description,
+        icon: record.icon,
+        repository: record.repository,
+        branch: record.branch,
+        created: time(record.created),
+        halted: record.halted,
+        protected,
+        transitioning,
+        transitioning_message: message.to_owned(),
+        actions,
+    }
+}
+
+fn check_text(
+    name: &str,
+    text: Option<&str>,
+    (least, most): (usize, usize),
+) -> Result<(), ServerError> {
+    match text.map(|text| text.chars().count()) {
+        Some(length) if length < least || length > most => {
+            let reason = format!("must have {least} to {most} characters, and has {length}");
+            Err(ServerError::field(name, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A data URL of a picture that browsers know, or nothing.
+fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
+    let Some(icon) = icon.filter(|icon| !icon.is_empty()) else { return Ok(()) };
+    let refuse = |reason: &str| Err(ServerError::field("icon", reason));
+    if icon.len() > ICON_MAX {
+        return refuse("must not be larger than 64 KiB");
+    }
+    let Some((head, content)) = icon.strip_prefix("data:").and_then(|rest| rest.split_once(','))
+    else {
+        return refuse("must be a data URL: data:image/png;base64,…");
+    };
+    let Some(media_type) = head.strip_suffix(";base64") else {
+        return refuse("must be encoded in base64");
+    };
+    if !ICON_TYPES.contains(&media_type) {
+        return refuse("must be a PNG, JPEG, WebP or SVG picture");
+    }
+    match STANDARD.decode(content) {
+        Ok(bytes) if !bytes.is_empty() => Ok(()),
+        _ => refuse("is not encoded in base64"),
+    }
+}
+
+fn check_repository(repository: Option<&str>, branch: Option<&str>) -> Result<(), ServerError> {
+    check_text("repository", repository, (0, 2048))?;
+    check_text("branch", branch, (0, 255))?;
+    let starts_like_an_option = |text: Option<&str>| text.is_some_and(|text| text.starts_with('-'));
+    if starts_like_an_option(repository) {
+        return Err(ServerError::field("repository", "must not begin with a dash"));
+    }
+    if starts_like_an_option(branch) {
+        return Err(ServerError::field("branch", "must not begin with a dash"));
+    }
+    Ok(())
+}
+
+async fn with_settings(
+    app: &App,
+    record: EnvironmentRecord,
+) -> Result<(HeaderMap, Json<Environment>), ServerError> {
+    let key = record.key;
+    let settings = app.with_store(move |store| store.records().settings(key)).await?;
+    Ok((etag(record.revision), Json(shown(record, &settings))))
+}
+
+/// Which environments to list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// Those of one project.
+    project: Option<Uuid>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// The environments that the caller may see.
+#[utoipa::path(get, path = "/api/v1/environments", tag = "environments", params(Filter),
+    responses((status = 200, description = "A page of them, by project and name", body = Page<Environment>)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Page<Environment>>, ServerError> {
+    let limit = limit_of(filter.limit)?;
+    let after: Option<(String, String)> = filter.after.as_deref().map(place).transpose()?;
+    let project = filter.project;
+    let found = app
+        .with_store(move |store| {
+            let records = store.records();
+            let mut found = Vec::new();
+            for record in records.list_environments(project.as_ref().map(Uuid::as_bytes))? {
+                let settings = records.settings(record.key)?;
+                found.push((record, settings));
+            }
+            Ok(found)
+        })
+        .await?;
+    let mut visible: Vec<(EnvironmentRecord, Vec<SettingRecord>)> = found
+        .into_iter()
+        .filter(|(record, _)| {
+            caller.may_in_environment(Right::View, record)
+                && after.as_ref().is_none_or(|(project, name)| {
+                    (&record.project_name, &record.name) > (project, name)
+                })
+        })
+        .collect();
+    let next = (visible.len() > limit).then(|| {
+        let (last, _) = &visible[limit - 1];
+        cursor(&(&last.project_name, &last.name))
+    });
+    visible.truncate(limit);
+    let items = visible.into_iter().map(|(record, settings)| shown(record, &settings)).collect();
+    Ok(Json(Page { items, next }))
+}
+
+/// Makes an environment. The caller must be able to administer its project.
+#[utoipa::path(post, path = "/api/v1/environments", tag = "environments", request_body = NewEnvironment,
+    responses((status = 201, description = "Made", body = Environment)))]
+pub(super) async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    Body(new): Body<NewEnvironment>,
+) -> Result<(StatusCode, HeaderMap, Json<Environment>), ServerError> {
+    caller.need_in_project(Right::Administer, &new.project)?;
+    check_text("name", Some(&new.name), (1, 255))?;
+    check_text("description", Some(&new.description), (0, 255))?;
+    check_icon(Some(&new.icon))?;
+    check_repository(Some(&new.repository), Some(&new.branch))?;
+    let id = new.id.unwrap_or_else(Uuid::new_v4);
+    let now = app.now();
+    let made = app
+        .change(move |store| {
+            let new = orrery_store::NewEnvironment {
+                uuid: id.into_bytes(),
+                project: new.project.as_bytes(),
+                name: &new.name,
+                description: &new.description,
+                icon: &new.icon,
+                repository: &new.repository,
+                branch: &new.branch,
+            };
+            store.records().add_environment(&new, now)
+        })
+        .await?;
+    let mut headers = etag(made.revision);
+    if let Ok(location) = HeaderValue::from_str(&path_of(&made)) {
+        headers.insert(header::LOCATION, location);
+    }
+    Ok((StatusCode::CREATED, headers, Json(shown(made, &[]))))
+}
+
+/// One environment.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}", tag = "environments", params(("environment" = Uuid, Path)),
+    responses((status = 200, description = "The environment", body = Environment)))]
+pub(super) async fn get(
+    State(app): State<App>,
+    InEnvironment(found): InEnvironment,
+) -> Result<(HeaderMap, Json<Environment>), ServerError> {
+    with_settings(&app, found).await
+}
+
+/// Changes an environment.
+#[utoipa::path(patch, path = "/api/v1/environments/{environment}", tag = "environments",
+    params(("environment" = Uuid, Path), ("If-Match" = Option<String>, Header, description = "The ETag that the change is based on")),
+    request_body = EnvironmentUpdate, responses((status = 200, description = "As it is now", body = Environment)))]
+pub(super) async fn update(
+    State(app): State<App>,
+    caller: Caller,
+    Path(environment): Path<Uuid>,
+    IfMatch(expected): IfMatch,
+    Body(update): Body<EnvironmentUpdate>,
+) -> Result<(HeaderMap, Json<Environment>), ServerError> {
+    if let Some(project) = &update.project {
+        caller.need_in_project(Right::Administer, project)?;
+    }
+    check_text("name", update.name.as_deref(), (1, 255))?;
+    check_text("description", update.description.as_deref(), (0, 255))?;
+    check_icon(update.icon.as_deref())?;
+    check_repository(update.repository.as_deref(), update.branch.as_deref())?;
+    let now = app.now();
+    let changed = app
+        .change(move |store| {
+            let change = EnvironmentChange {
+                project: update.project.as_ref().map(Uuid::as_bytes),
+                name: update.name.as_deref(),
+                description: update.description.as_deref(),
+                icon: update.icon.as_deref(),
+                repository: update.repository.as_deref(),
+                branch: update.branch.as_deref(),
+            };
+            store.records().update_environment(environment.as_bytes(), expected, &change, now)
+        })
+        .await?;
+    with_settings(&app, changed).await
+}
+
+/// Stops everything in an environment. What runs is finished; nothing new starts.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/halt", tag = "environments", params(("environment" = Uuid, Path)),
+    responses((status = 200, description = "It is halted", body = Environment)))]
+pub(super) async fn halt(
+    State(app): State<App>,
+    Path(environment): Path<Uuid>,
+) -> Result<(HeaderMap, Json<Environment>), ServerError> {
+    set_halted(&app, environment, true).await
+}
+
+/// Lets a halted environment go on.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/resume", tag = "environments", params(("environment" = Uuid, Path)),
+    responses((status = 200, description = "It goes on", body = Environment)))]
+pub(super) async fn resume(
+    State(app): State<App>,
+    Path(environment): Path<Uuid>,
+) -> Result<(HeaderMap, Json<Environment>), ServerError> {
+    set_halted(&app, environment, false).await
+}
+
+async fn set_halted(
+    app: &App,
+    environment: Uuid,
+    halted: bool,
+) -> Result<(HeaderMap, Json<Environment>), ServerError> {
+    let now = app.now();
+    let changed = app
+        .change(move |store| store.records().set_halted(environment.as_bytes(), halted, now))
+        .await?;
+    with_settings(app, changed).await
+}
+
+async fn refuse_if_protected(app: &App, record: &EnvironmentRecord) -> Result<(), ServerError> {
+    let key = record.key;
+    let settings = app.with_store(move |store| store.records().settings(key)).await?;
+    if EnvironmentSettings::from_records(&settings).protected_environment {
+        return Err(ServerError::Refused {
+            status: StatusCode::FORBIDDEN,
+            code: "protected",
+            detail: "the environment is protected: set protected_environment to false first"
+                .to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Deletes everything in an environment, but neither it nor its settings.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/clear", tag = "environments", params(("environment" = Uuid, Path)),
+    responses((status = 202, description = "Begun; the operation tells when it is done", body = Operation)))]
+pub(super) async fn clear(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
+    refuse_if_protected(&app, &environment).await?;
+    operations::begin(&app, &environment, "clear", json!({"resume": !environment.halted})).await
+}
+
+/// Deletes an environment with everything in it. It is halted at once; when the operation is gone, so is the environment.
+#[utoipa::path(delete, path = "/api/v1/environments/{environment}", tag = "environments",
+    params(("environment" = Uuid, Path), ("If-Match" = Option<String>, Header, description = "The ETag that the decision is based on")),
+    responses((status = 202, description = "Begun", body = Operation)))]
+pub(super) async fn delete(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    IfMatch(expected): IfMatch,
+) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
+    if expected.is_some_and(|expected| expected != environment.revision) {
+        let text = format!("the environment has revision {}", environment.revision);
+        return Err(ServerError::PreconditionFailed(text));
+    }
+    refuse_if_protected(&app, &environment).await?;
+    let now = app.now();
+    let uuid = environment.uuid;
+    app.change(move |store| store.records().begin_deletion(&uuid, now)).await?;
+    operations::begin(&app, &environment, "delete", json!({})).await
+}

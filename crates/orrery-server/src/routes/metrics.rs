@@ -1,0 +1,198 @@
+//! Measurements over time.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use orrery_api::{MetricSeries, Metrics};
+use orrery_model::Timestamp;
+use orrery_store::MetricRecord;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::app::App;
+use crate::extract::{InEnvironment, Query};
+use crate::problem::ServerError;
+use crate::upkeep::{COMPILE_TIME, NAMES};
+
+use super::{parse_time, time};
+
+const HOUR: i64 = 3_600_000_000;
+const SPANS_MAX: u32 = 1000;
+const SPANS_DEFAULT: u32 = 60;
+/// Derived from how often something was timed.
+const COMPILE_RATE: &str = "orchestrator.compile_rate";
+
+/// Which measurements to show.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// Names with commas between them: `resource.resource_count`, `resource.agent_count`, `orchestrator.compile_time`,
+    /// `orchestrator.compile_waiting_time`, `orchestrator.compile_rate`. All if absent.
+    metrics: Option<String>,
+    /// From this time on, in RFC 3339; an hour ago if absent.
+    start: Option<String>,
+    /// Until before this time, in RFC 3339; now if absent.
+    end: Option<String>,
+    /// Into how many spans the time is cut.
+    #[param(minimum = 1, maximum = 1000)]
+    spans: Option<u32>,
+    /// Cut at whole hours: the time is widened to them, and a span is a number of hours.
+    round: Option<bool>,
+}
+
+/// Equal spans of time.
+struct Spans {
+    start: i64,
+    length: i64,
+    count: usize,
+}
+
+impl Spans {
+    fn of(start: i64, end: i64, count: u32, round: bool) -> Result<Self, ServerError> {
+        if end <= start {
+            return Err(ServerError::rule("bad-filter", "end must be later than start"));
+        }
+        if round {
+            let start = start.div_euclid(HOUR) * HOUR;
+            let hours = (end - start + HOUR - 1) / HOUR;
+            let each = (hours + i64::from(count) - 1) / i64::from(count);
+            let count = (hours + each - 1) / each;
+            let count = usize::try_from(count).unwrap_or(1);
+            return Ok(Spans { start, length: each * HOUR, count });
+        }
+        let length = ((end - start) / i64::from(count)).max(1);
+        Ok(Spans { start, length, count: count as usize })
+    }
+
+    fn end(&self) -> i64 {
+        self.start + self.length * i64::try_from(self.count).unwrap_or(i64::MAX)
+    }
+
+    fn place(&self, at: Timestamp) -> Option<usize> {
+        let place = usize::try_from((at.0 - self.start).div_euclid(self.length)).ok()?;
+        (place < self.count).then_some(place)
+    }
+
+    /// Averages in each span: of gauges over their measurements, of timers over what was timed.
+    fn averages(&self, records: &[MetricRecord]) -> BTreeMap<String, Vec<Option<f64>>> {
+        let mut sums: BTreeMap<String, Vec<(i64, i64)>> = BTreeMap::new();
+        for record in records {
+            let Some(place) = self.place(record.at) else { continue };
+            let sums =
+                sums.entry(record.category.clone()).or_insert_with(|| vec![(0, 0); self.count]);
+            sums[place].0 += record.count;
+            sums[place].1 += record.value;
+        }
+        let average =
+            |(count, value): (i64, i64)| (count > 0).then(|| value as f64 / 1000.0 / count as f64);
+        sums.into_iter()
+            .map(|(category, sums)| (category, sums.into_iter().map(average).collect()))
+            .collect()
+    }
+
+    /// How often something was timed, for each hour.
+    fn rates(&self, records: &[MetricRecord]) -> BTreeMap<String, Vec<Option<f64>>> {
+        let mut counts = vec![0_i64; self.count];
+        for record in records {
+            if let Some(place) = self.place(record.at) {
+                counts[place] += record.count;
+            }
+        }
+        let hours = self.length as f64 / HOUR as f64;
+        let rates = counts.into_iter().map(|count| Some(count as f64 / hours)).collect();
+        BTreeMap::from([(String::new(), rates)])
+    }
+}
+
+/// Measurements of an environment over time, in equal spans.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/metrics", tag = "metrics",
+    params(("environment" = Uuid, Path), Filter),
+    responses((status = 200, description = "The measurements", body = Metrics)))]
+pub(super) async fn get(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Metrics>, ServerError> {
+    let known = NAMES.into_iter().chain([COMPILE_RATE]);
+    let names: Vec<&'static str> = match filter.metrics.as_deref() {
+        None => known.collect(),
+        Some(text) => {
+            let mut names = Vec::new();
+            for name in text.split(',') {
+                let found = known.clone().find(|known| *known == name.trim());
+                names.push(found.ok_or_else(|| {
+                    ServerError::rule("bad-filter", format!("metrics: there is no {name:?}"))
+                })?);
+            }
+            names
+        }
+    };
+    let end = match filter.end.as_deref() {
+        Some(text) => parse_time("end", text)?,
+        None => app.now(),
+    };
+    let start = match filter.start.as_deref() {
+        Some(text) => parse_time("start", text)?,
+        None => Timestamp(end.0.saturating_sub(HOUR)),
+    };
+    let count = filter.spans.unwrap_or(SPANS_DEFAULT);
+    if !(1..=SPANS_MAX).contains(&count) {
+        return Err(ServerError::rule("bad-filter", format!("spans must be 1 to {SPANS_MAX}")));
+    }
+    let spans = Spans::of(start.0, end.0, count, filter.round.unwrap_or(false))?;
+    let timestamps = (1..=spans.count)
+        .map(|index| spans.start + spans.length * i64::try_from(index).unwrap_or(0))
+        .map(|at| time(Timestamp(at)))
+        .collect();
+    let metrics = app
+        .with_store(move |store| {
+            let (from, until) = (Timestamp(spans.start), Timestamp(spans.end()));
+            let mut series = Vec::new();
+            for name in names {
+                let source = if name == COMPILE_RATE { COMPILE_TIME } else { name };
+                let records = store.records().metrics(environment.key, source, from, until)?;
+                let values = match name {
+                    COMPILE_RATE => spans.rates(&records),
+                    _ => spans.averages(&records),
+                };
+                series.push(MetricSeries { name: name.to_owned(), values });
+            }
+            Ok(series)
+        })
+        .await?;
+    Ok(Json(Metrics { timestamps, metrics }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(at: i64, count: i64, value: i64) -> MetricRecord {
+        MetricRecord {
+            name: String::new(),
+            category: "c".to_owned(),
+            at: Timestamp(at),
+            count,
+            value,
+        }
+    }
+
+    #[test]
+    fn spans_cover_the_time_and_average_what_is_in_them() {
+        let spans = Spans::of(0, 100, 4, false).unwrap();
+        let records =
+            [record(0, 1, 2000), record(24, 1, 4000), record(75, 2, 3000), record(100, 1, 9)];
+        let averages = spans.averages(&records);
+        assert_eq!(averages["c"], [Some(3.0), None, None, Some(1.5)]);
+        assert!(Spans::of(5, 5, 4, false).is_err());
+    }
+
+    #[test]
+    fn rounded_spans_are_whole_hours() {
+        let spans = Spans::of(HOUR / 2, 5 * HOUR + 1, 4, true).unwrap();
+        assert_eq!((spans.start, spans.length, spans.count), (0, 2 * HOUR, 3));
+        let rates = spans.rates(&[record(HOUR, 4, 1), record(3 * HOUR, 1, 1)]);
+        assert_eq!(rates[""], [Some(2.0), Some(0.5), Some(0.0)]);
+    }
+}

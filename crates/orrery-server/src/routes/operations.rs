@@ -1,0 +1,188 @@
+//! Operations: what was asked of an environment's engine, and how far it is. Deploys and repairs are such.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use orrery_api::{DeployRequest, Operation, Page, ResourceSelection, Transitioning};
+use orrery_model::ResourceId;
+use orrery_store::{EnvironmentRecord, RequestKey, RequestRecord};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
+use crate::problem::ServerError;
+
+use super::resources::parse_statuses;
+use super::{environments, time};
+
+/// Ids or agents that one request may name.
+const NAMED_MAX: usize = 10_000;
+
+pub(super) fn shown(record: RequestRecord) -> Operation {
+    let failed = record.outcome.as_ref().and_then(|outcome| outcome.get("error"));
+    let (transitioning, message) = match (&record.finished, failed) {
+        (_, Some(error)) => {
+            let text = error.as_str().map_or_else(|| error.to_string(), str::to_owned);
+            (Transitioning::Error, text)
+        }
+        (Some(_), None) => (Transitioning::No, String::new()),
+        (None, None) if record.taken.is_some() => (Transitioning::Yes, "under way".to_owned()),
+        (None, None) => (Transitioning::Yes, "waiting for the engine".to_owned()),
+    };
+    Operation {
+        id: Uuid::from_bytes(record.uuid),
+        kind: record.kind,
+        request: record.payload,
+        created: time(record.created),
+        taken: record.taken.map(time),
+        finished: record.finished.map(time),
+        outcome: record.outcome,
+        transitioning,
+        transitioning_message: message,
+    }
+}
+
+/// The answer to a request that was put down.
+pub(super) fn accepted(
+    environment: &EnvironmentRecord,
+    record: RequestRecord,
+) -> (StatusCode, HeaderMap, Json<Operation>) {
+    let path = environments::path_of(environment);
+    let location = format!("{path}/operations/{}", Uuid::from_bytes(record.uuid));
+    let mut headers = HeaderMap::new();
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        headers.insert(header::LOCATION, location);
+    }
+    (StatusCode::ACCEPTED, headers, Json(shown(record)))
+}
+
+/// Asks the engine of an environment for something.
+pub(super) async fn begin(
+    app: &App,
+    environment: &EnvironmentRecord,
+    kind: &'static str,
+    payload: Value,
+) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
+    let (key, now, id) = (environment.key, app.now(), Uuid::new_v4().into_bytes());
+    let made =
+        app.change(move |store| store.records().add_request(key, id, kind, &payload, now)).await?;
+    Ok(accepted(environment, made))
+}
+
+/// Which operations to list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// What was asked of the environment's engine, latest first.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/operations", tag = "operations",
+    params(("environment" = Uuid, Path), Filter),
+    responses((status = 200, description = "A page of them", body = Page<Operation>)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Page<Operation>>, ServerError> {
+    let limit = limit_of(filter.limit)?;
+    let before: Option<i64> = filter.after.as_deref().map(place).transpose()?;
+    let found = app
+        .with_store(move |store| {
+            store.records().requests(environment.key, before.map(RequestKey), limit + 1)
+        })
+        .await?;
+    let (found, next) = page(found, limit, |record| record.key.0);
+    Ok(Json(Page { items: found.into_iter().map(shown).collect(), next }))
+}
+
+/// One operation.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/operations/{id}", tag = "operations",
+    params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
+    responses((status = 200, description = "The operation", body = Operation)))]
+pub(super) async fn get(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, Uuid)>,
+) -> Result<Json<Operation>, ServerError> {
+    let found = app.with_store(move |store| store.records().request(id.as_bytes())).await?;
+    if found.environment != environment.key {
+        return Err(ServerError::NotFound { kind: "operation", name: id.to_string() });
+    }
+    Ok(Json(shown(found)))
+}
+
+fn check_list(name: &str, list: Option<&Vec<String>>) -> Result<(), ServerError> {
+    match list {
+        Some(list) if list.len() > NAMED_MAX => {
+            Err(ServerError::field(name, format!("must not have more than {NAMED_MAX} entries")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn payload_of(request: DeployRequest) -> Result<Value, ServerError> {
+    check_list("agents", request.agents.as_ref())?;
+    check_list("ids", request.ids.as_ref())?;
+    for id in request.ids.iter().flatten() {
+        id.parse::<ResourceId>().map_err(|error| ServerError::field("ids", error.to_string()))?;
+    }
+    let mut payload = json!({});
+    if let Some(agents) = request.agents {
+        payload["agents"] = json!(agents);
+    }
+    if let Some(ids) = request.ids {
+        payload["ids"] = json!(ids);
+    }
+    if let Some(ResourceSelection { agent, r#type, value, status, set }) = request.filter {
+        let statuses = parse_statuses(&status.join(","))
+            .map_err(|reason| ServerError::field("filter.status", reason))?;
+        let statuses: Vec<&str> = statuses.into_iter().map(orrery_model::Status::as_str).collect();
+        payload["filter"] = json!({
+            "agent": agent, "entity": r#type, "value": value, "statuses": statuses, "set": set,
+        });
+    }
+    Ok(payload)
+}
+
+/// Deploys what is not as wanted.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/deploy", tag = "operations", params(("environment" = Uuid, Path)),
+    request_body = DeployRequest, responses((status = 202, description = "Asked for", body = Operation)))]
+pub(super) async fn deploy(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    request: Option<Body<DeployRequest>>,
+) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
+    start(&app, &environment, "deploy", request).await
+}
+
+/// Looks at everything again, and deploys what is not as wanted.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/repair", tag = "operations", params(("environment" = Uuid, Path)),
+    request_body = DeployRequest, responses((status = 202, description = "Asked for", body = Operation)))]
+pub(super) async fn repair(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    request: Option<Body<DeployRequest>>,
+) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
+    start(&app, &environment, "repair", request).await
+}
+
+async fn start(
+    app: &App,
+    environment: &EnvironmentRecord,
+    kind: &'static str,
+    request: Option<Body<DeployRequest>>,
+) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
+    if environment.deleting {
+        return Err(orrery_store::StoreError::Deleting(environment.name.clone()).into());
+    }
+    let payload = payload_of(request.map(|Body(request)| request).unwrap_or_default())?;
+    begin(app, environment, kind, payload).await
+}

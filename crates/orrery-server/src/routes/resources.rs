@@ -1,0 +1,496 @@
+//! Resources: lists, details, history, logs and relations.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use orrery_api::{
+    Actions, AttributeChange, Page, RelatedResource, ResourceAction, ResourceAxes, ResourceCounts,
+    ResourceDetails, ResourceHistoryEntry, ResourceLogLine, ResourceSummary, SourcePlace,
+    Transitioning,
+};
+use orrery_model::{Blocked, Compliance, HandlerRun, LogLevel, ResourceState, Status};
+use orrery_store::{
+    Action, ActionKey, ActionKind, EnvironmentKey, ResourceLine, ResourceQuery, Store, StoreError,
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::extract::{InEnvironment, Path, Query, cursor, limit_of, page, place};
+use crate::problem::ServerError;
+
+use super::{environments, parse_time, segment, time};
+
+/// Relations that one answer shows.
+const RELATED_MAX: usize = 1000;
+
+/// Reads a list of statuses; with `!`, all but those that are named.
+pub(super) fn parse_statuses(text: &str) -> Result<Vec<Status>, String> {
+    let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (name, list) = match part.strip_prefix('!') {
+            Some(name) => (name, &mut unwanted),
+            None => (part, &mut wanted),
+        };
+        let status = Status::ALL.into_iter().find(|status| status.as_str() == name);
+        list.push(status.ok_or_else(|| format!("there is no status {name:?}"))?);
+    }
+    if !unwanted.is_empty() {
+        if wanted.is_empty() {
+            wanted = Status::ALL.to_vec();
+        }
+        wanted.retain(|status| !unwanted.contains(status));
+        if wanted.is_empty() {
+            return Err("no status is left".to_owned());
+        }
+    }
+    Ok(wanted)
+}
+
+fn transitioning(state: &ResourceState) -> Transitioning {
+    match state.status() {
+        Status::Deploying => Transitioning::Yes,
+        Status::Failed | Status::Unavailable => Transitioning::Error,
+        _ => Transitioning::No,
+    }
+}
+
+pub(super) fn summary(line: ResourceLine) -> ResourceSummary {
+    let ResourceLine { summary, set } = line;
+    ResourceSummary {
+        id: summary.id.to_string(),
+        r#type: summary.id.entity().to_owned(),
+        agent: summary.id.agent().to_owned(),
+        value: summary.id.value().to_owned(),
+        status: summary.status.as_str().to_owned(),
+        set,
+        last_run_at: summary.state.last_run_at.map(time),
+        source: summary.source.map(|source| SourcePlace {
+            file: source.file.to_string(),
+            line: source.line,
+            column: source.column,
+        }),
+        transitioning: transitioning(&summary.state),
+    }
+}
+
+fn axes(state: &ResourceState) -> ResourceAxes {
+    let compliance = state.compliance().map(|compliance| match compliance {
+        Compliance::Compliant => "compliant",
+        Compliance::HasUpdate => "has_update",
+        Compliance::NonCompliant => "non_compliant",
+        Compliance::Undefined => "undefined",
+    });
+    let last_handler_run = match state.last_run {
+        HandlerRun::New => "new",
+        HandlerRun::Successful => "successful",
+        HandlerRun::Failed => "failed",
+        HandlerRun::Skipped => "skipped",
+    };
+    let blocked = match state.blocked {
+        Blocked::NotBlocked => "not_blocked",
+        Blocked::Blocked => "blocked",
+        Blocked::TemporarilyBlocked => "temporarily_blocked",
+    };
+    ResourceAxes {
+        compliance: compliance.map(str::to_owned),
+        last_handler_run: last_handler_run.to_owned(),
+        blocked: blocked.to_owned(),
+        is_deploying: state.deploying,
+        last_run_compliant: state.last_run_compliant,
+        last_run_at: state.last_run_at.map(time),
+        last_success: state.last_success.map(time),
+        attempts: state.attempts,
+        parked: state.parked,
+    }
+}
+
+/// Which resources to list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// Those of this agent.
+    agent: Option<String>,
+    /// Those of this type: `std::File`.
+    r#type: Option<String>,
+    /// Part of the identifying value, in any case of letters; with `*` or `?`, a pattern for all of it.
+    value: Option<String>,
+    /// Any of these statuses, with commas between them: `failed,skipped`; or none of these: `!deployed`. Orphans are left out
+    /// unless they are asked for.
+    status: Option<String>,
+    /// Those of this named set.
+    set: Option<String>,
+    /// The order: `id`, or `-id` for the other way round.
+    sort: Option<String>,
+    /// How many at most. A page may have fewer, also none, and still not be the last.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+fn query_of(filter: &Filter) -> Result<ResourceQuery, ServerError> {
+    let statuses = parse_statuses(filter.status.as_deref().unwrap_or_default())
+        .map_err(|reason| ServerError::rule("bad-filter", format!("status: {reason}")))?;
+    let descending = match filter.sort.as_deref() {
+        None | Some("id") => false,
+        Some("-id") => true,
+        Some(other) => {
+            let text = format!("sort: {other:?} is no order of this list; known are id and -id");
+            return Err(ServerError::rule("bad-sort", text));
+        }
+    };
+    Ok(ResourceQuery {
+        agent: filter.agent.clone(),
+        entity: filter.r#type.clone(),
+        value: filter.value.clone().filter(|value| !value.is_empty()),
+        statuses,
+        set: filter.set.clone(),
+        descending,
+    })
+}
+
+/// Resources in the order of their ids.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/resources", tag = "resources", params(("environment" = Uuid, Path), Filter),
+    responses((status = 200, description = "A page of them", body = Page<ResourceSummary>)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Page<ResourceSummary>>, ServerError> {
+    let limit = limit_of(filter.limit)?;
+    let query = query_of(&filter)?;
+    let after: Option<String> = filter.after.as_deref().map(place).transpose()?;
+    let found = app
+        .with_store(move |store| {
+            store.records().list_resources(environment.key, &query, after.as_deref(), limit)
+        })
+        .await?;
+    let items = found.lines.into_iter().map(summary).collect();
+    Ok(Json(Page { items, next: found.next.as_ref().map(cursor) }))
+}
+
+/// How many resources there are of each status.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/resource-counts", tag = "resources", params(("environment" = Uuid, Path)),
+    responses((status = 200, description = "The counts", body = ResourceCounts)))]
+pub(super) async fn counts(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+) -> Result<Json<ResourceCounts>, ServerError> {
+    let counted = app.counts().get(&app, environment.key).await?;
+    let mut by_status: BTreeMap<String, u64> = BTreeMap::new();
+    let mut total = 0;
+    for count in &counted.counts {
+        *by_status.entry(count.status.as_str().to_owned()).or_default() += count.count;
+        if count.status != Status::Orphaned {
+            total += count.count;
+        }
+    }
+    Ok(Json(ResourceCounts { total, by_status, counted_at: time(counted.at) }))
+}
+
+fn related(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    ids: impl IntoIterator<Item = String>,
+) -> Result<Vec<RelatedResource>, StoreError> {
+    let mut found = Vec::new();
+    for id in ids {
+        let status = match store.records().resource_line(environment, &id) {
+            Ok(line) => line.summary.status.as_str().to_owned(),
+            Err(StoreError::NoResource(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        found.push(RelatedResource { id, status });
+    }
+    Ok(found)
+}
+
+/// All that is known of a resource.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}", tag = "resources",
+    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
+    responses((status = 200, description = "The resource", body = ResourceDetails)))]
+pub(super) async fn get(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, String)>,
+) -> Result<Json<ResourceDetails>, ServerError> {
+    let key = environment.key;
+    let (line, resource, requires, last) = app
+        .with_store(move |store| {
+            let line = store.records().resource_line(key, &id)?;
+            let resource = store.read_resource(key, &id)?;
+            let ids = resource.iter().flat_map(|resource| &resource.requires);
+            let ids: Vec<String> = ids.take(RELATED_MAX).map(ToString::to_string).collect();
+            let requires = related(store, key, ids)?;
+            let last = store.actions(key, &id, None, 1)?.pop();
+            Ok((line, resource, requires, last))
+        })
+        .await?;
+    let state = axes(&line.summary.state);
+    let status = line.summary.status;
+    let summary = summary(line);
+    let path = environments::path_of(&environment);
+    let mut actions = Actions::new();
+    if status != Status::Orphaned && !environment.deleting {
+        for name in ["deploy", "repair"] {
+            actions.insert(name.to_owned(), format!("{path}/{name}"));
+        }
+        actions.insert(
+            "refresh-facts".to_owned(),
+            format!("{path}/resources/{}/refresh-facts", segment(&summary.id)),
+        );
+    }
+    let transitioning_message = match summary.transitioning {
+        Transitioning::No => String::new(),
+        Transitioning::Yes => "its handler is running".to_owned(),
+        Transitioning::Error => last_message(last.as_ref()),
+    };
+    Ok(Json(ResourceDetails {
+        summary,
+        attributes: resource.map(|resource| resource.attributes.to_object()).unwrap_or_default(),
+        requires,
+        state,
+        transitioning_message,
+        actions,
+    }))
+}
+
+/// The worst that the last run had to say.
+fn last_message(action: Option<&Action>) -> String {
+    let lines = action.map(|action| &action.log[..]).unwrap_or_default();
+    let worst = lines.iter().filter(|line| line.level >= LogLevel::Warning);
+    let worst = worst.max_by_key(|line| line.level);
+    worst.map_or_else(|| "the last run failed".to_owned(), |line| line.message.clone())
+}
+
+/// What was wanted of a resource over time, latest first: one entry for each time that its attributes changed.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}/history", tag = "resources",
+    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), Part),
+    responses((status = 200, description = "A page of it", body = Page<ResourceHistoryEntry>)))]
+pub(super) async fn history(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, String)>,
+    Query(part): Query<Part>,
+) -> Result<Json<Page<ResourceHistoryEntry>>, ServerError> {
+    let limit = limit_of(part.limit)?;
+    let before: Option<u32> = part.after.as_deref().map(place).transpose()?;
+    let found =
+        app.with_store(move |store| store.records().resource_history(environment.key, &id)).await?;
+    let older = found
+        .into_iter()
+        .filter(|entry| before.is_none_or(|before| entry.version.0 < before))
+        .take(limit + 1)
+        .collect();
+    let (entries, next) = page(older, limit, |entry| entry.version.0);
+    let items = entries
+        .into_iter()
+        .map(|entry| ResourceHistoryEntry {
+            version: entry.version.0,
+            at: time(entry.at),
+            hash: entry.hash.to_string(),
+            attributes: serde_json::from_str(&entry.attributes).unwrap_or_default(),
+            requires: entry.requires,
+        })
+        .collect();
+    Ok(Json(Page { items, next }))
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Part {
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// Resources that require one, with their states.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}/provides", tag = "resources",
+    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
+    responses((status = 200, description = "Up to 1000 of them", body = Page<RelatedResource>)))]
+pub(super) async fn provides(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, String)>,
+) -> Result<Json<Page<RelatedResource>>, ServerError> {
+    let key = environment.key;
+    let items = app
+        .with_store(move |store| {
+            let ids = store.records().dependents(key, &id, RELATED_MAX)?;
+            related(store, key, ids)
+        })
+        .await?;
+    Ok(Json(Page { items, next: None }))
+}
+
+fn action_name(kind: ActionKind) -> &'static str {
+    match kind {
+        ActionKind::Deploy => "deploy",
+        ActionKind::DryRun => "dry_run",
+        ActionKind::GetFacts => "get_facts",
+        ActionKind::Other => "other",
+    }
+}
+
+/// What was done with a resource, latest first.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}/actions", tag = "resources",
+    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), Part),
+    responses((status = 200, description = "A page of it", body = Page<ResourceAction>)))]
+pub(super) async fn actions(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, String)>,
+    Query(part): Query<Part>,
+) -> Result<Json<Page<ResourceAction>>, ServerError> {
+    let limit = limit_of(part.limit)?;
+    let before: Option<i64> = part.after.as_deref().map(place).transpose()?;
+    let found = app
+        .with_store(move |store| {
+            store.records().resource_line(environment.key, &id)?;
+            store.actions(environment.key, &id, before.map(ActionKey), limit + 1)
+        })
+        .await?;
+    let (found, next) = page(found, limit, |action| action.key.0);
+    let items = found
+        .into_iter()
+        .map(|action| ResourceAction {
+            id: action.key.0,
+            action: action_name(action.kind).to_owned(),
+            version: action.version.0,
+            started: time(action.started),
+            finished: action.finished.map(time),
+            outcome: action.outcome.map(|outcome| outcome.as_str().to_owned()),
+            change: action.change.kind.as_str().to_owned(),
+            changes: action.change.attributes.into_iter().map(attribute_change).collect(),
+            log_lines: action.log.len(),
+        })
+        .collect();
+    Ok(Json(Page { items, next }))
+}
+
+pub(super) fn attribute_change(change: orrery_model::AttributeChange) -> AttributeChange {
+    let orrery_model::AttributeChange { name, current, desired } = change;
+    AttributeChange { name, current, desired }
+}
+
+/// Which lines of a log to list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct LogFilter {
+    /// This level or a worse one: `debug`, `info`, `warning`, `error`, `critical`.
+    min_level: Option<String>,
+    /// Only lines of such actions: `deploy`, `dry_run`, `get_facts`, `other`.
+    action: Option<String>,
+    /// Only lines from this time on, in RFC 3339.
+    since: Option<String>,
+    /// Only lines before this time, in RFC 3339.
+    until: Option<String>,
+    /// Only lines with this text in their message.
+    message: Option<String>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// Actions that one page of a log looks at.
+const ACTIONS_LOOKED_AT: usize = 500;
+
+/// Lines of the log of a resource, latest first.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}/logs", tag = "resources",
+    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), LogFilter),
+    responses((status = 200, description = "A page of it", body = Page<ResourceLogLine>)))]
+pub(super) async fn logs(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, String)>,
+    Query(filter): Query<LogFilter>,
+) -> Result<Json<Page<ResourceLogLine>>, ServerError> {
+    const LEVELS: [LogLevel; 5] =
+        [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Error, LogLevel::Critical];
+    const KINDS: [ActionKind; 4] =
+        [ActionKind::Deploy, ActionKind::DryRun, ActionKind::GetFacts, ActionKind::Other];
+    let limit = limit_of(filter.limit)?;
+    let bad = |text: String| ServerError::rule("bad-filter", text);
+    let level = filter.min_level.as_deref().map(|name| {
+        let found = LEVELS.into_iter().find(|level| level.as_str() == name.to_ascii_lowercase());
+        found.ok_or_else(|| bad(format!("min_level: there is no level {name:?}")))
+    });
+    let level = level.transpose()?.unwrap_or(LogLevel::Debug);
+    let kind = filter.action.as_deref().map(|name| {
+        let found = KINDS.into_iter().find(|kind| action_name(*kind) == name);
+        found.ok_or_else(|| bad(format!("action: there is no action {name:?}")))
+    });
+    let kind = kind.transpose()?;
+    let since = filter.since.as_deref().map(|text| parse_time("since", text)).transpose()?;
+    let until = filter.until.as_deref().map(|text| parse_time("until", text)).transpose()?;
+    // Where to go on: an action, and how many of its lines were shown.
+    let after: Option<(i64, usize)> = filter.after.as_deref().map(place).transpose()?;
+    let message = filter.message;
+    let (items, next) = app
+        .with_store(move |store| {
+            store.records().resource_line(environment.key, &id)?;
+            let before = after.map(|(action, _)| ActionKey(action.saturating_add(1)));
+            let actions = store.actions(environment.key, &id, before, ACTIONS_LOOKED_AT)?;
+            let more = actions.len() == ACTIONS_LOOKED_AT;
+            let mut items = Vec::new();
+            let mut last = None;
+            for action in actions {
+                let key = action.key.0;
+                let shown = after.filter(|(at, _)| *at == key).map_or(0, |(_, shown)| shown);
+                if kind.is_some_and(|kind| kind != action.kind) {
+                    last = Some((key - 1, 0));
+                    continue;
+                }
+                for (index, line) in action.log.iter().rev().enumerate().skip(shown) {
+                    let fits = line.level >= level
+                        && since.is_none_or(|since| line.at >= since)
+                        && until.is_none_or(|until| line.at < until)
+                        && message.as_ref().is_none_or(|text| line.message.contains(text));
+                    if !fits {
+                        continue;
+                    }
+                    if items.len() == limit {
+                        return Ok((items, Some(cursor(&(key, index)))));
+                    }
+                    items.push(ResourceLogLine {
+                        action: action_name(action.kind).to_owned(),
+                        action_id: key,
+                        version: action.version.0,
+                        at: time(line.at),
+                        level: line.level.as_str().to_owned(),
+                        message: line.message.clone(),
+                        values: line.values.clone(),
+                    });
+                }
+                last = Some((key - 1, 0));
+            }
+            Ok((items, last.filter(|_| more).map(|last| cursor(&last))))
+        })
+        .await?;
+    Ok(Json(Page { items, next }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_read_with_and_without_negation() {
+        assert_eq!(parse_statuses("").unwrap(), []);
+        assert_eq!(parse_statuses("failed, skipped").unwrap(), [Status::Failed, Status::Skipped]);
+        let but_two = parse_statuses("!deployed,!orphaned").unwrap();
+        assert_eq!(but_two.len(), 8);
+        assert!(!but_two.contains(&Status::Deployed));
+        assert_eq!(parse_statuses("failed,deployed,!deployed").unwrap(), [Status::Failed]);
+        assert!(parse_statuses("broken").is_err());
+        assert!(parse_statuses("failed,!failed").is_err());
+    }
+}

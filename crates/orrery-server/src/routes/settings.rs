@@ -1,0 +1,135 @@
+//! Settings of environments.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use orrery_api::{Page, ProtectedSettings, Setting, SettingUpdate};
+use orrery_store::SettingRecord;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::extract::{Body, InEnvironment, Path};
+use crate::problem::ServerError;
+use crate::settings::{DEFINITIONS, Definition, InvalidSetting, check, definition};
+
+impl From<InvalidSetting> for ServerError {
+    fn from(error: InvalidSetting) -> Self {
+        match error {
+            InvalidSetting::Unknown(name) => ServerError::NotFound { kind: "setting", name },
+            InvalidSetting::Value { .. } => ServerError::field("value", error.to_string()),
+        }
+    }
+}
+
+fn shown(definition: &Definition, records: &[SettingRecord]) -> Setting {
+    let record = records.iter().find(|record| record.name == definition.name);
+    let given = record.and_then(|record| check(definition, &record.value).ok());
+    let protected_by = record.and_then(|record| record.protected_by.clone());
+    Setting {
+        name: definition.name.to_owned(),
+        set: given.is_some(),
+        value: given.unwrap_or_else(|| definition.default()),
+        default: definition.default(),
+        r#type: definition.form.name().to_owned(),
+        section: definition.section.to_owned(),
+        doc: definition.doc.to_owned(),
+        protected: protected_by.is_some(),
+        protected_by,
+    }
+}
+
+/// All settings, with their values and what they mean.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/settings", tag = "settings", params(("environment" = Uuid, Path)),
+    responses((status = 200, description = "All of them, by name", body = Page<Setting>)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+) -> Result<Json<Page<Setting>>, ServerError> {
+    let records = app.with_store(move |store| store.records().settings(environment.key)).await?;
+    let items = DEFINITIONS.iter().map(|definition| shown(definition, &records)).collect();
+    Ok(Json(Page { items, next: None }))
+}
+
+/// One setting.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/settings/{name}", tag = "settings",
+    params(("environment" = Uuid, Path), ("name" = String, Path)),
+    responses((status = 200, description = "The setting", body = Setting)))]
+pub(super) async fn get(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, name)): Path<(Uuid, String)>,
+) -> Result<Json<Setting>, ServerError> {
+    let definition = definition(&name)?;
+    let records = app.with_store(move |store| store.records().settings(environment.key)).await?;
+    Ok(Json(shown(definition, &records)))
+}
+
+/// Sets a value.
+#[utoipa::path(put, path = "/api/v1/environments/{environment}/settings/{name}", tag = "settings",
+    params(("environment" = Uuid, Path), ("name" = String, Path)), request_body = SettingUpdate,
+    responses((status = 200, description = "As it is now", body = Setting)))]
+pub(super) async fn put(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, name)): Path<(Uuid, String)>,
+    Body(update): Body<SettingUpdate>,
+) -> Result<Json<Setting>, ServerError> {
+    let definition = definition(&name)?;
+    let value = check(definition, &update.value)?;
+    let now = app.now();
+    let records = app
+        .change(move |store| {
+            store.records().change_setting(environment.key, &name, Some(&value), now)?;
+            store.records().settings(environment.key)
+        })
+        .await?;
+    Ok(Json(shown(definition, &records)))
+}
+
+/// Goes back to the default.
+#[utoipa::path(delete, path = "/api/v1/environments/{environment}/settings/{name}", tag = "settings",
+    params(("environment" = Uuid, Path), ("name" = String, Path)),
+    responses((status = 200, description = "As it is now", body = Setting)))]
+pub(super) async fn delete(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, name)): Path<(Uuid, String)>,
+) -> Result<Json<Setting>, ServerError> {
+    let definition = definition(&name)?;
+    let now = app.now();
+    let records = app
+        .change(move |store| {
+            store.records().change_setting(environment.key, &name, None, now)?;
+            store.records().settings(environment.key)
+        })
+        .await?;
+    Ok(Json(shown(definition, &records)))
+}
+
+/// Sets values that people cannot change then, such as those that a project's own files fix.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/settings/protect", tag = "settings", params(("environment" = Uuid, Path)),
+    request_body = ProtectedSettings, responses((status = 204, description = "Set")))]
+pub(super) async fn protect(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Body(batch): Body<ProtectedSettings>,
+) -> Result<StatusCode, ServerError> {
+    if batch.protected_by.is_empty() || batch.protected_by.chars().count() > 255 {
+        return Err(ServerError::field("protected_by", "must have 1 to 255 characters"));
+    }
+    let mut settings = Vec::new();
+    for (name, value) in &batch.settings {
+        let definition = definition(name)
+            .map_err(|error| ServerError::field(format!("settings.{name}"), error.to_string()))?;
+        let value = check(definition, value)
+            .map_err(|error| ServerError::field(format!("settings.{name}"), error.to_string()))?;
+        settings.push((definition.name, value));
+    }
+    let now = app.now();
+    let protector = batch.protected_by;
+    app.change(move |store| {
+        store.records().protect_settings(environment.key, &settings, &protector, now)
+    })
+    .await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,428 @@
+//! Versions: storing, looking at, comparing, releasing, rolling back and deleting them.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use orrery_api::{
+    Actions, AttributeChange, Page, ReservedVersion, ResourceDifference, Transitioning, Unknown,
+    VersionResource, VersionStored, VersionSummary, VersionUpload,
+};
+use orrery_model::{Resource, VersionNumber};
+use orrery_store::{EnvironmentRecord, PutVersion, ResourceFilter, Store, StoreError, VersionInfo};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::extract::{Body, InEnvironment, Path, Query, cursor, limit_of, page, place};
+use crate::problem::ServerError;
+use crate::settings::EnvironmentSettings;
+use crate::versions::{self, version_info};
+
+use super::{active, environments, time};
+
+/// What decides how a version is shown.
+struct Course {
+    processed: Option<VersionNumber>,
+    newest_released: Option<VersionNumber>,
+}
+
+impl Course {
+    fn read(store: &dyn Store, environment: &EnvironmentRecord) -> Result<Self, StoreError> {
+        let versions = store.versions(environment.key)?;
+        let released = versions.iter().filter(|version| version.released);
+        Ok(Course {
+            processed: store.processed_version(environment.key)?,
+            newest_released: released.map(|version| version.number).max(),
+        })
+    }
+
+    fn status(&self, version: &VersionInfo) -> &'static str {
+        match self.processed {
+            Some(processed) if processed == version.number => "active",
+            Some(processed) if processed > version.number => {
+                if version.released {
+                    "retired"
+                } else {
+                    "skipped_candidate"
+                }
+            }
+            _ => "candidate",
+        }
+    }
+
+    fn shown(&self, environment: &EnvironmentRecord, version: VersionInfo) -> VersionSummary {
+        let path = format!("{}/versions/{}", environments::path_of(environment), version.number);
+        let status = self.status(&version);
+        let is_newest = self.newest_released.is_none_or(|newest| version.number > newest);
+        let mut actions = Actions::new();
+        let mut offer = |name: &str| actions.insert(name.to_owned(), format!("{path}/{name}"));
+        offer("dry-runs");
+        if !version.released && is_newest {
+            offer("release");
+        }
+        if status != "active" {
+            offer("roll-back");
+        }
+        let (transitioning, message) = match (status, version.released) {
+            ("candidate", true) => (Transitioning::Yes, "waiting for the engine to take it in"),
+            ("candidate", false) if !is_newest => {
+                (Transitioning::No, "not released: a newer version is")
+            }
+            _ => (Transitioning::No, ""),
+        };
+        VersionSummary {
+            number: version.number.0,
+            created: time(version.made_at),
+            status: status.to_owned(),
+            released: version.released,
+            info: version.info,
+            total: version.total,
+            added: version.added,
+            changed: version.changed,
+            removed: version.removed,
+            transitioning,
+            transitioning_message: message.to_owned(),
+            actions,
+        }
+    }
+}
+
+fn one(
+    store: &dyn Store,
+    environment: &EnvironmentRecord,
+    number: VersionNumber,
+) -> Result<VersionSummary, StoreError> {
+    let info = version_info(store, environment.key, number)?;
+    Ok(Course::read(store, environment)?.shown(environment, info))
+}
+
+/// Runs work that can break rules, with the store, on a thread that may block.
+async fn stored(
+    app: &App,
+    environment: EnvironmentRecord,
+    work: impl FnOnce(&dyn Store, &EnvironmentRecord) -> Result<PutVersion, ServerError>
+    + Send
+    + 'static,
+) -> Result<(StatusCode, HeaderMap, Json<VersionStored>), ServerError> {
+    active(&environment)?;
+    let path = environments::path_of(&environment);
+    let answer = app
+        .change(move |store| {
+            let done = work(store, &environment);
+            done.map(|done| Ok((one(store, &environment, done.number)?, done.created)))
+                .map_or_else(|error| Ok(Err(error)), |found: Result<_, StoreError>| found.map(Ok))
+        })
+        .await??;
+    let (version, created_now) = answer;
+    let mut headers = HeaderMap::new();
+    if let Ok(location) = HeaderValue::from_str(&format!("{path}/versions/{}", version.number)) {
+        headers.insert(header::LOCATION, location);
+    }
+    let status = if created_now { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, headers, Json(VersionStored { version, created_now })))
+}
+
+/// Stores a version, full or a change of some sets. It is released if the environment's `auto_deploy` or the upload says so.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/versions", tag = "versions", params(("environment" = Uuid, Path)),
+    request_body = VersionUpload,
+    responses((status = 201, description = "Stored", body = VersionStored), (status = 200, description = "The newest version is the same", body = VersionStored)))]
+pub(super) async fn upload(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Body(upload): Body<VersionUpload>,
+) -> Result<(StatusCode, HeaderMap, Json<VersionStored>), ServerError> {
+    let now = app.now();
+    stored(&app, environment, move |store, environment| {
+        let settings = store.records().settings(environment.key)?;
+        let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
+        versions::store_upload(store, environment.key, upload, auto, now)
+    })
+    .await
+}
+
+/// Hands out a number for a version that is stored later.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/versions/reserve", tag = "versions", params(("environment" = Uuid, Path)),
+    responses((status = 201, description = "The number", body = ReservedVersion)))]
+pub(super) async fn reserve(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+) -> Result<(StatusCode, Json<ReservedVersion>), ServerError> {
+    active(&environment)?;
+    let number = app.with_store(move |store| store.reserve_version(environment.key)).await?;
+    Ok((StatusCode::CREATED, Json(ReservedVersion { number: number.0 })))
+}
+
+/// Which versions to list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// Only those: `candidate`, `active`, `retired`, `skipped_candidate`.
+    status: Option<String>,
+    /// Only those that are released, or are not.
+    released: Option<bool>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// Versions, newest first.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/versions", tag = "versions", params(("environment" = Uuid, Path), Filter),
+    responses((status = 200, description = "A page of them", body = Page<VersionSummary>)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Page<VersionSummary>>, ServerError> {
+    const STATUSES: [&str; 4] = ["candidate", "active", "retired", "skipped_candidate"];
+    let limit = limit_of(filter.limit)?;
+    let before: Option<u32> = filter.after.as_deref().map(place).transpose()?;
+    if let Some(status) = filter.status.as_deref().filter(|status| !STATUSES.contains(status)) {
+        let text = format!("status: {status:?} is none of {}", STATUSES.join(", "));
+        return Err(ServerError::rule("bad-filter", text));
+    }
+    let found = app
+        .with_store(move |store| {
+            let course = Course::read(store, &environment)?;
+            let versions = store.versions(environment.key)?;
+            let wanted = versions.into_iter().rev().filter(|version| {
+                before.is_none_or(|before| version.number.0 < before)
+                    && filter.released.is_none_or(|released| version.released == released)
+                    && filter
+                        .status
+                        .as_deref()
+                        .is_none_or(|wanted| course.status(version) == wanted)
+            });
+            let wanted = wanted.take(limit + 1);
+            Ok(wanted.map(|version| course.shown(&environment, version)).collect::<Vec<_>>())
+        })
+        .await?;
+    let (items, next) = page(found, limit, |version| version.number);
+    Ok(Json(Page { items, next }))
+}
+
+/// One version.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}", tag = "versions",
+    params(("environment" = Uuid, Path), ("number" = u32, Path)),
+    responses((status = 200, description = "The version", body = VersionSummary)))]
+pub(super) async fn get(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, number)): Path<(Uuid, u32)>,
+) -> Result<Json<VersionSummary>, ServerError> {
+    let found =
+        app.with_store(move |store| one(store, &environment, VersionNumber(number))).await?;
+    Ok(Json(found))
+}
+
+/// Which resources of a version to list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ResourcesFilter {
+    /// Those of this agent.
+    agent: Option<String>,
+    /// Those of this type: `std::File`.
+    r#type: Option<String>,
+    /// Part of the identifying value, in any case of letters; with `*` or `?`, a pattern for all of it.
+    value: Option<String>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// What a version wants, in the order of ids.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}/resources", tag = "versions",
+    params(("environment" = Uuid, Path), ("number" = u32, Path), ResourcesFilter),
+    responses((status = 200, description = "A page of it", body = Page<VersionResource>)))]
+pub(super) async fn resources(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, number)): Path<(Uuid, u32)>,
+    Query(filter): Query<ResourcesFilter>,
+) -> Result<Json<Page<VersionResource>>, ServerError> {
+    let limit = limit_of(filter.limit)?;
+    let after: Option<String> = filter.after.as_deref().map(place).transpose()?;
+    let wanted = ResourceFilter {
+        agent: filter.agent,
+        entity: filter.r#type,
+        value: filter.value.filter(|value| !value.is_empty()),
+        statuses: Vec::new(),
+    };
+    let (found, next) = app
+        .with_store(move |store| {
+            let number = VersionNumber(number);
+            let after = after.as_deref();
+            store.records().version_resources(environment.key, number, &wanted, after, limit)
+        })
+        .await?;
+    let items = found
+        .into_iter()
+        .map(|resource| VersionResource {
+            id: resource.id,
+            attributes: serde_json::from_str(&resource.attributes).unwrap_or_default(),
+            requires: resource.requires,
+            set: resource.set,
+            undefined: resource.undefined,
+        })
+        .collect();
+    Ok(Json(Page { items, next: next.as_ref().map(cursor) }))
+}
+
+/// What the compile of a version could not know.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}/unknowns", tag = "versions",
+    params(("environment" = Uuid, Path), ("number" = u32, Path)),
+    responses((status = 200, description = "All of them", body = Page<Unknown>)))]
+pub(super) async fn unknowns(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, number)): Path<(Uuid, u32)>,
+) -> Result<Json<Page<Unknown>>, ServerError> {
+    let found = app
+        .with_store(move |store| {
+            version_info(store, environment.key, VersionNumber(number))?;
+            store.unknowns(environment.key, VersionNumber(number))
+        })
+        .await?;
+    let items = found
+        .into_iter()
+        .map(|(unknown, resolved)| Unknown {
+            name: unknown.name,
+            resource: unknown.resource.map(|id| id.to_string()),
+            source: unknown.source,
+            resolved,
+        })
+        .collect();
+    Ok(Json(Page { items, next: None }))
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Part {
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+fn differences(before: Option<&Resource>, after: Option<&Resource>) -> Vec<AttributeChange> {
+    let of = |side: Option<&Resource>| {
+        side.map(|resource| resource.attributes.to_object()).unwrap_or_default()
+    };
+    let (before, after) = (of(before), of(after));
+    let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let changes = names.into_iter().filter(|name| before.get(*name) != after.get(*name));
+    changes
+        .map(|name| AttributeChange {
+            name: name.clone(),
+            current: before.get(name).cloned().unwrap_or(Value::Null),
+            desired: after.get(name).cloned().unwrap_or(Value::Null),
+        })
+        .collect()
+}
+
+fn difference(found: orrery_store::ResourceDifference) -> ResourceDifference {
+    let (before, after) = (found.before.as_ref(), found.after.as_ref());
+    let status = match (before, after) {
+        (None, _) => "added",
+        (_, None) => "deleted",
+        _ => "modified",
+    };
+    let only = |here: Option<&Resource>, there: Option<&Resource>| {
+        let there = there.map(|resource| &resource.requires[..]).unwrap_or_default();
+        let here = here.map(|resource| &resource.requires[..]).unwrap_or_default();
+        here.iter().filter(|id| !there.contains(id)).map(ToString::to_string).collect()
+    };
+    ResourceDifference {
+        id: found.id.to_string(),
+        status: status.to_owned(),
+        changes: differences(before, after),
+        requires_added: only(after, before),
+        requires_removed: only(before, after),
+    }
+}
+
+/// What differs between two versions, in the order of ids.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{from}/compare/{to}", tag = "versions",
+    params(("environment" = Uuid, Path), ("from" = u32, Path), ("to" = u32, Path), Part),
+    responses((status = 200, description = "A page of it", body = Page<ResourceDifference>)))]
+pub(super) async fn compare(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, from, to)): Path<(Uuid, u32, u32)>,
+    Query(part): Query<Part>,
+) -> Result<Json<Page<ResourceDifference>>, ServerError> {
+    let limit = limit_of(part.limit)?;
+    let after: Option<String> = part.after.as_deref().map(place).transpose()?;
+    let found = app
+        .with_store(move |store| {
+            let (from, to) = (VersionNumber(from), VersionNumber(to));
+            let mut found = Vec::new();
+            store.diff_versions(environment.key, from, to, &mut |each| {
+                let is_later = after.as_ref().is_none_or(|after| each.id.as_str() > after.as_str());
+                if is_later && found.len() <= limit {
+                    found.push(difference(each));
+                }
+            })?;
+            Ok(found)
+        })
+        .await?;
+    let (items, next) = page(found, limit, |each| each.id.clone());
+    Ok(Json(Page { items, next }))
+}
+
+/// Makes a version the one that is wanted.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/versions/{number}/release", tag = "versions",
+    params(("environment" = Uuid, Path), ("number" = u32, Path)),
+    responses((status = 200, description = "Released", body = VersionSummary)))]
+pub(super) async fn release(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, number)): Path<(Uuid, u32)>,
+) -> Result<Json<VersionSummary>, ServerError> {
+    active(&environment)?;
+    let found = app
+        .change(move |store| {
+            store.release_version(environment.key, VersionNumber(number))?;
+            one(store, &environment, VersionNumber(number))
+        })
+        .await?;
+    Ok(Json(found))
+}
+
+/// Goes back to what a stored version wanted: its content is stored as a new version, which is released.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/versions/{number}/roll-back", tag = "versions",
+    params(("environment" = Uuid, Path), ("number" = u32, Path)),
+    responses((status = 201, description = "The new version", body = VersionStored)))]
+pub(super) async fn roll_back(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, number)): Path<(Uuid, u32)>,
+) -> Result<(StatusCode, HeaderMap, Json<VersionStored>), ServerError> {
+    let now = app.now();
+    stored(&app, environment, move |store, environment| {
+        versions::roll_back(store, environment.key, VersionNumber(number), now)
+    })
+    .await
+}
+
+/// Deletes a version that is not in use.
+#[utoipa::path(delete, path = "/api/v1/environments/{environment}/versions/{number}", tag = "versions",
+    params(("environment" = Uuid, Path), ("number" = u32, Path)),
+    responses((status = 204, description = "Deleted")))]
+pub(super) async fn delete(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, number)): Path<(Uuid, u32)>,
+) -> Result<StatusCode, ServerError> {
+    app.change(move |store| store.delete_version(environment.key, VersionNumber(number))).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

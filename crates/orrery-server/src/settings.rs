@@ -1,0 +1,336 @@
+//! What can be set for an environment: one table with names, forms, defaults and meanings, and the typed values that the rest of
+//! the server works with.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use orrery_scheduler::{Cron, Interval};
+use orrery_store::SettingRecord;
+use serde_json::{Value, json};
+
+/// The form of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Bool,
+    /// A whole number, zero or more.
+    Integer,
+    /// A number, zero or more.
+    Number,
+    /// A number of seconds as text, or a cron expression; 0 is never.
+    Interval,
+    /// A cron expression, or an empty text for never.
+    Cron,
+}
+
+impl Form {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Form::Bool => "bool",
+            Form::Integer => "integer",
+            Form::Number => "number",
+            Form::Interval => "interval",
+            Form::Cron => "cron",
+        }
+    }
+}
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Definition {
+    pub(crate) name: &'static str,
+    pub(crate) form: Form,
+    pub(crate) section: &'static str,
+    pub(crate) doc: &'static str,
+    /// The default, as JSON.
+    default: &'static str,
+}
+
+impl Definition {
+    pub(crate) fn default(&self) -> Value {
+        serde_json::from_str(self.default).unwrap_or_default()
+    }
+}
+
+/// Why a setting is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidSetting {
+    #[error("there is no setting {0:?}")]
+    Unknown(String),
+    #[error("{name} must be {expected}: {given}")]
+    Value { name: &'static str, expected: String, given: String },
+}
+
+const fn define(
+    name: &'static str,
+    form: Form,
+    default: &'static str,
+    section: &'static str,
+    doc: &'static str,
+) -> Definition {
+    Definition { name, form, section, doc, default }
+}
+
+/// Every setting, by name.
+pub(crate) const DEFINITIONS: [Definition; 13] = [
+    define(
+        "auto_deploy",
+        Form::Bool,
+        "true",
+        "deploy",
+        "Each version that is stored is released at once.",
+    ),
+    define(
+        "auto_full_compile",
+        Form::Cron,
+        r#""""#,
+        "compiler",
+        "When everything is compiled anew, as a cron expression in UTC. Empty: never.",
+    ),
+    define(
+        "autostart_agent_deploy_interval",
+        Form::Interval,
+        r#""600""#,
+        "agent",
+        "When resources that are not as wanted are tried again: so many seconds after their last run, or at the times of a \
+         cron expression in UTC. 0: never.",
+    ),
+    define(
+        "autostart_agent_repair_interval",
+        Form::Interval,
+        r#""86400""#,
+        "agent",
+        "When every resource is looked at again: so many seconds after its last run, or at the times of a cron expression in \
+         UTC. 0: never.",
+    ),
+    define(
+        "autostart_on_start",
+        Form::Bool,
+        "true",
+        "agent",
+        "The environment is worked on as soon as a server starts, and not only when something happens in it.",
+    ),
+    define(
+        "available_versions_to_keep",
+        Form::Integer,
+        "100",
+        "storage",
+        "So many versions are kept beside the one that is deployed.",
+    ),
+    define(
+        "environment_metrics_retention",
+        Form::Integer,
+        "336",
+        "storage",
+        "Measurements are kept for so many hours. 0: for ever.",
+    ),
+    define(
+        "notification_retention",
+        Form::Integer,
+        "365",
+        "storage",
+        "Notifications are kept for so many days.",
+    ),
+    define(
+        "protected_environment",
+        Form::Bool,
+        "false",
+        "environment",
+        "The environment is neither cleared nor deleted.",
+    ),
+    define(
+        "recompile_backoff",
+        Form::Number,
+        "0.1",
+        "compiler",
+        "So many seconds pass between two compiles at least.",
+    ),
+    define(
+        "reset_deploy_progress_on_start",
+        Form::Bool,
+        "false",
+        "scheduler",
+        "What is known of deployed resources is ignored when the environment is loaded, and everything is deployed again.",
+    ),
+    define(
+        "resource_action_logs_retention",
+        Form::Integer,
+        "7",
+        "storage",
+        "Logs of resources are kept for so many days.",
+    ),
+    define(
+        "server_compile",
+        Form::Bool,
+        "true",
+        "compiler",
+        "The server may compile. If not, requests to compile do nothing.",
+    ),
+];
+
+pub(crate) fn definition(name: &str) -> Result<&'static Definition, InvalidSetting> {
+    let found = DEFINITIONS.iter().find(|definition| definition.name == name);
+    found.ok_or_else(|| InvalidSetting::Unknown(name.to_owned()))
+}
+
+/// Brings a value into the form in which it is kept.
+pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, InvalidSetting> {
+    let wrong = |expected: &str| InvalidSetting::Value {
+        name: definition.name,
+        expected: expected.to_owned(),
+        given: value.to_string().chars().take(200).collect(),
+    };
+    match definition.form {
+        Form::Bool => match value {
+            Value::Bool(_) => Ok(value.clone()),
+            Value::String(text) if text.eq_ignore_ascii_case("true") => Ok(json!(true)),
+            Value::String(text) if text.eq_ignore_ascii_case("false") => Ok(json!(false)),
+            _ => Err(wrong("true or false")),
+        },
+        Form::Integer => {
+            let number = value.as_u64().or_else(|| value.as_str()?.trim().parse().ok());
+            let number = number.and_then(|number| u32::try_from(number).ok());
+            number.map(|number| json!(number)).ok_or_else(|| wrong("a whole number, 0 or more"))
+        }
+        Form::Number => {
+            let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
+            // A year is longer than anybody wants to wait, and a limit for what is added to times.
+            let number = number.filter(|number| (0.0..=31_536_000.0).contains(number));
+            number.map(|number| json!(number)).ok_or_else(|| wrong("a number, 0 or more"))
+        }
+        Form::Interval => {
+            let text = match value {
+                Value::String(text) => text.trim().to_owned(),
+                Value::Number(number) if number.is_u64() => number.to_string(),
+                _ => return Err(wrong("a number of seconds as text, or a cron expression")),
+            };
+            match text.parse::<Interval>() {
+                Ok(_) => Ok(json!(text)),
+                Err(error) => {
+                    Err(wrong(&format!("a number of seconds or a cron expression ({error})")))
+                }
+            }
+        }
+        Form::Cron => {
+            let text = value.as_str().ok_or_else(|| wrong("a cron expression, or empty"))?.trim();
+            if text.is_empty() {
+                return Ok(json!(""));
+            }
+            match text.parse::<Cron>() {
+                Ok(_) => Ok(json!(text)),
+                Err(error) => Err(wrong(&format!("a cron expression ({error})"))),
+            }
+        }
+    }
+}
+
+/// All settings of an environment, as the server works with them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EnvironmentSettings {
+    pub auto_deploy: bool,
+    pub auto_full_compile: Option<Cron>,
+    pub deploy_interval: Interval,
+    pub repair_interval: Interval,
+    pub autostart_on_start: bool,
+    pub available_versions_to_keep: u32,
+    /// `None`: for ever.
+    pub metrics_retention: Option<Duration>,
+    pub notification_retention: Duration,
+    pub protected_environment: bool,
+    pub recompile_backoff: Duration,
+    pub reset_deploy_progress_on_start: bool,
+    pub action_logs_retention: Duration,
+    pub server_compile: bool,
+}
+
+const HOUR: u64 = 3600;
+const DAY: u64 = 24 * HOUR;
+
+impl EnvironmentSettings {
+    /// From what is kept; what is not set, or was not written by this program, is as the default says.
+    pub fn from_records(records: &[SettingRecord]) -> Self {
+        let values = records.iter().map(|record| (record.name.as_str(), &record.value));
+        Self::from_values(&values.collect())
+    }
+
+    /// From values by name.
+    pub fn from_map(values: &BTreeMap<String, Value>) -> Self {
+        Self::from_values(&values.iter().map(|(name, value)| (name.as_str(), value)).collect())
+    }
+
+    fn from_values(values: &BTreeMap<&str, &Value>) -> Self {
+        let of = |name: &str| {
+            let Ok(definition) = definition(name) else { return Value::Null };
+            let given = values.get(name).and_then(|value| check(definition, value).ok());
+            given.unwrap_or_else(|| definition.default())
+        };
+        let flag = |name| of(name).as_bool().unwrap_or_default();
+        let count = |name| of(name).as_u64().unwrap_or_default();
+        let text = |name| of(name).as_str().unwrap_or_default().to_owned();
+        let interval = |name| text(name).parse().unwrap_or(Interval::Off);
+        let metrics = count("environment_metrics_retention");
+        EnvironmentSettings {
+            auto_deploy: flag("auto_deploy"),
+            auto_full_compile: text("auto_full_compile").parse().ok(),
+            deploy_interval: interval("autostart_agent_deploy_interval"),
+            repair_interval: interval("autostart_agent_repair_interval"),
+            autostart_on_start: flag("autostart_on_start"),
+            available_versions_to_keep: u32::try_from(count("available_versions_to_keep"))
+                .unwrap_or(u32::MAX),
+            metrics_retention: (metrics > 0).then(|| Duration::from_secs(metrics * HOUR)),
+            notification_retention: Duration::from_secs(count("notification_retention") * DAY),
+            protected_environment: flag("protected_environment"),
+            recompile_backoff: Duration::from_secs_f64(
+                of("recompile_backoff").as_f64().unwrap_or_default(),
+            ),
+            reset_deploy_progress_on_start: flag("reset_deploy_progress_on_start"),
+            action_logs_retention: Duration::from_secs(
+                count("resource_action_logs_retention") * DAY,
+            ),
+            server_compile: flag("server_compile"),
+        }
+    }
+}
+
+impl Default for EnvironmentSettings {
+    fn default() -> Self {
+        Self::from_values(&BTreeMap::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid_and_keep_their_form() {
+        for definition in &DEFINITIONS {
+            assert_eq!(check(definition, &definition.default()), Ok(definition.default()));
+        }
+        let settings = EnvironmentSettings::default();
+        assert!(settings.auto_deploy && settings.server_compile);
+        assert_eq!(settings.deploy_interval, Interval::Every(Duration::from_secs(600)));
+        assert_eq!(settings.auto_full_compile, None);
+        assert_eq!(settings.metrics_retention, Some(Duration::from_secs(336 * 3600)));
+    }
+
+    #[test]
+    fn values_are_checked_and_brought_into_form() {
+        let of = |name: &str, value: Value| check(definition(name).unwrap(), &value);
+        assert_eq!(of("auto_deploy", json!("False")), Ok(json!(false)));
+        assert!(of("auto_deploy", json!(1)).is_err());
+        assert_eq!(of("autostart_agent_deploy_interval", json!(30)), Ok(json!("30")));
+        assert_eq!(
+            of("autostart_agent_repair_interval", json!(" 0 3 * * * ")),
+            Ok(json!("0 3 * * *"))
+        );
+        assert!(of("autostart_agent_repair_interval", json!("sometimes")).is_err());
+        assert!(of("autostart_agent_repair_interval", json!(-1)).is_err());
+        assert!(of("recompile_backoff", json!(-0.5)).is_err());
+        assert!(of("recompile_backoff", json!("inf")).is_err());
+        assert_eq!(of("recompile_backoff", json!("2.5")), Ok(json!(2.5)));
+        assert!(of("available_versions_to_keep", json!(1.5)).is_err());
+        assert_eq!(of("auto_full_compile", json!("")), Ok(json!("")));
+        assert!(of("auto_full_compile", json!("* *")).is_err());
+        assert!(definition("nothing").is_err());
+    }
+}

@@ -1,0 +1,294 @@
+//! Storing versions as they are sent: by a push, by a compile, by a roll-back.
+
+mod rules;
+mod upload;
+
+use orrery_api::{UploadScope, VersionUpload};
+use orrery_model::{Resource, SetName, Timestamp, VersionNumber};
+use orrery_store::{
+    EnvironmentKey, NewVersion, PutVersion, Scope, Standing, Store, StoreError, Unknown,
+    VersionInfo, load_version,
+};
+use serde_json::{Value, json};
+
+use crate::problem::ServerError;
+use crate::upload::read_upload;
+
+use rules::{Base, Change};
+
+pub(crate) use upload::content_hash;
+
+/// Attempts to store a change of some sets while others do so too.
+const ATTEMPTS: usize = 20;
+
+/// In the information on a version: which code its handlers need, and whether sets depend on each other.
+const CODE: &str = "code";
+const UNSUITABLE: &str = "unsuitable_for_partial";
+const BASE: &str = "partial_base";
+const ROLLED_BACK: &str = "rolled_back_to";
+
+/// Stores a version. `auto_release` says whether it is released if the upload does not say.
+///
+/// Nothing is stored if a rule is broken.
+pub(crate) fn store_upload(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    upload: VersionUpload,
+    auto_release: bool,
+    now: Timestamp,
+) -> Result<PutVersion, ServerError> {
+    let release = upload.release.unwrap_or(auto_release);
+    let number = upload.number.map(upload::number).transpose()?;
+    upload::check_sets(&upload)?;
+    let (resources, unknowns) = read_upload(&upload).map_err(ServerError::Invalid)?;
+    if let Some(code) = &upload.code {
+        check_code(store, code)?;
+    }
+    let new = Draft {
+        number,
+        info: Value::Object(upload.info),
+        unknowns,
+        release,
+        only_if_changed: upload.only_if_changed,
+        now,
+    };
+    match upload.scope {
+        UploadScope::Full if !upload.removed_sets.is_empty() => Err(ServerError::rule(
+            "removed-sets-in-full",
+            "removed_sets is for changes of some sets: leave the resources of a set out instead",
+        )),
+        UploadScope::Full => {
+            let mut new = new;
+            if let Some(code) = &upload.code {
+                new.info[CODE] = json!(code);
+            }
+            if !rules::is_suitable(&resources) {
+                new.info[UNSUITABLE] = json!(true);
+            }
+            new.store(store, environment, &resources, Scope::All, None)
+        }
+        UploadScope::Partial => {
+            let change = Change {
+                resources,
+                removed_sets: upload.removed_sets,
+                code: upload.code,
+                allow_code_update: upload.allow_code_update,
+            };
+            store_change(store, environment, new, &change)
+        }
+    }
+}
+
+/// A version before it is known which resources it has.
+#[derive(Clone)]
+struct Draft {
+    number: Option<VersionNumber>,
+    info: Value,
+    unknowns: Vec<Unknown>,
+    release: bool,
+    only_if_changed: bool,
+    now: Timestamp,
+}
+
+impl Draft {
+    fn store(
+        &self,
+        store: &dyn Store,
+        environment: EnvironmentKey,
+        resources: &[Resource],
+        scope: Scope<'_>,
+        base: Option<VersionNumber>,
+    ) -> Result<PutVersion, ServerError> {
+        // A new number is the highest, so that it may be released as it is stored. A number from before may be late.
+        let at_once = self.release && self.number.is_none();
+        let put = store.put_version(
+            environment,
+            &NewVersion {
+                number: self.number,
+                made_at: self.now,
+                info: &self.info,
+                scope,
+                base,
+                resources,
+                unknowns: &self.unknowns,
+                released: at_once,
+                only_if_changed: self.only_if_changed,
+                lease: None,
+            },
+        )?;
+        let is_due = self.release && !(at_once && put.created);
+        if is_due {
+            match store.release_version(environment, put.number) {
+                // A newer one is released: this one is kept, and the answer says that it is not wanted.
+                Ok(()) | Err(StoreError::AlreadyReleased(_) | StoreError::Superseded { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(put)
+    }
+}
+
+fn check_code(store: &dyn Store, code: &str) -> Result<(), ServerError> {
+    let hash = upload::content_hash(code)
+        .ok_or_else(|| ServerError::field("code", "must be a SHA-1 in hexadecimal digits"))?;
+    if store.missing_files(&[hash])?.is_empty() {
+        Ok(())
+    } else {
+        let text = format!("there is no file {code}: upload the code before the version");
+        Err(ServerError::rule("code-missing", text))
+    }
+}
+
+fn standing_of(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    base: &mut Base,
+    ids: Vec<String>,
+) -> Result<(), ServerError> {
+    let names: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let found = store.records().standings(environment, &names)?;
+    let known = ids.into_iter().zip(found);
+    base.standings.extend(known.filter_map(|(id, standing)| Some((id, standing?))));
+    Ok(())
+}
+
+/// What has to be known of the newest version to judge a change.
+fn read_base(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    info: &VersionInfo,
+    change: &Change,
+) -> Result<Base, ServerError> {
+    let mut base = Base {
+        standings: std::collections::HashMap::new(),
+        code: info.info[CODE].as_str().map(str::to_owned),
+        suitable: info.info[UNSUITABLE] != json!(true),
+    };
+    let mut ids: Vec<String> = Vec::new();
+    for resource in &change.resources {
+        ids.push(resource.id.to_string());
+        ids.extend(resource.requires.iter().map(ToString::to_string));
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    standing_of(store, environment, &mut base, ids)?;
+    // Shared resources bring along what they require already.
+    let kept: Vec<&Standing> =
+        base.standings.values().filter(|standing| standing.set.is_none()).collect();
+    let mut more: Vec<String> =
+        kept.iter().flat_map(|standing| standing.requires.clone()).collect();
+    more.retain(|id| !base.standings.contains_key(id));
+    more.sort_unstable();
+    more.dedup();
+    standing_of(store, environment, &mut base, more)?;
+    Ok(base)
+}
+
+/// Stores a change of some sets, on top of the newest version.
+fn store_change(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    new: Draft,
+    change: &Change,
+) -> Result<PutVersion, ServerError> {
+    if new.number.is_some() {
+        return Err(ServerError::rule(
+            "number-in-partial",
+            "a change of some sets takes the next number: leave it out",
+        ));
+    }
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let Some(number) = store.records().newest_version(environment)? else {
+            return Err(rules::Broken::NoBase.into());
+        };
+        let info = version_info(store, environment, number)?;
+        let base = read_base(store, environment, &info, change)?;
+        let resources = rules::check(change, &base)?;
+        let touched = change.touched();
+        let mut new = new.clone();
+        keep_unknowns(store, environment, number, (change, &base), &mut new.unknowns)?;
+        if let Some(code) = change.code.as_ref().or(base.code.as_ref()) {
+            new.info[CODE] = json!(code);
+        }
+        new.info[BASE] = json!(number.0);
+        let sets: Vec<SetName> = touched.iter().map(|name| Some((*name).into())).collect();
+        match new.store(store, environment, &resources, Scope::Sets(&sets), Some(number)) {
+            Err(ServerError::Store(StoreError::BaseChanged { .. })) if attempt < ATTEMPTS => {}
+            answer => return answer,
+        }
+    }
+}
+
+/// Unknowns of what the change does not touch are those of the version before.
+fn keep_unknowns(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    number: VersionNumber,
+    (change, base): (&Change, &Base),
+    unknowns: &mut Vec<Unknown>,
+) -> Result<(), ServerError> {
+    let touched = change.touched();
+    for (unknown, resolved) in store.unknowns(environment, number)? {
+        if resolved || unknowns.contains(&unknown) {
+            continue;
+        }
+        let is_touched = match &unknown.resource {
+            None => false,
+            Some(id) => {
+                let known = base.standings.get(id.as_str()).cloned();
+                let standing = match known {
+                    Some(standing) => Some(standing),
+                    None => store.records().standings(environment, &[id.as_str()])?.pop().flatten(),
+                };
+                standing
+                    .and_then(|standing| standing.set)
+                    .is_some_and(|set| touched.contains(set.as_str()))
+            }
+        };
+        if !is_touched {
+            unknowns.push(unknown);
+        }
+    }
+    Ok(())
+}
+
+/// One stored version.
+pub(crate) fn version_info(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    number: VersionNumber,
+) -> Result<VersionInfo, StoreError> {
+    let found = store.versions(environment)?.into_iter().find(|info| info.number == number);
+    found.ok_or(StoreError::NoVersion(number))
+}
+
+/// Stores what an old version wanted as a new one, and releases it.
+pub(crate) fn roll_back(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    number: VersionNumber,
+    now: Timestamp,
+) -> Result<PutVersion, ServerError> {
+    let old = load_version(store, environment, number)?;
+    let unknowns = store.unknowns(environment, number)?;
+    let unknowns = unknowns.into_iter().filter(|(_, resolved)| !resolved);
+    let mut info = match old.info {
+        Value::Object(info) => Value::Object(info),
+        other => json!({"message": other}),
+    };
+    if let Some(info) = info.as_object_mut() {
+        info.remove(BASE);
+    }
+    info[ROLLED_BACK] = json!(number.0);
+    let new = Draft {
+        number: None,
+        info,
+        unknowns: unknowns.map(|(unknown, _)| unknown).collect(),
+        release: true,
+        only_if_changed: false,
+        now,
+    };
+    new.store(store, environment, &old.resources, Scope::All, None)
+}

@@ -1,0 +1,42 @@
+//! Smaller checks of what is sent: numbers, names of sets, digests.
+
+use orrery_api::VersionUpload;
+use orrery_model::VersionNumber;
+use orrery_store::ContentHash;
+
+use crate::problem::ServerError;
+
+const SET_NAME_MAX: usize = 1024;
+
+pub(super) fn number(given: u64) -> Result<VersionNumber, ServerError> {
+    // Databases count in signed numbers.
+    let number = u32::try_from(given).ok().filter(|number| (1..=i32::MAX as u32).contains(number));
+    number.map(VersionNumber).ok_or_else(|| {
+        ServerError::rule("version-not-reserved", format!("{given} is no number of a version"))
+    })
+}
+
+/// Names of sets are not empty, and not longer than what an index takes.
+pub(super) fn check_sets(upload: &VersionUpload) -> Result<(), ServerError> {
+    let used = upload.resources.iter().filter_map(|resource| resource.set.as_ref());
+    for set in used.chain(&upload.removed_sets) {
+        if set.is_empty() || set.len() > SET_NAME_MAX {
+            let text = format!("the name of a set must have 1 to {SET_NAME_MAX} bytes: {set:?}");
+            return Err(ServerError::rule("invalid-set-name", text));
+        }
+    }
+    Ok(())
+}
+
+/// Reads the SHA-1 of a file.
+pub(crate) fn content_hash(text: &str) -> Option<ContentHash> {
+    let mut hash = [0; 20];
+    if text.len() != 40 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    // Signs are not digits, though they can be read as numbers.
+    text.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(ContentHash(hash))
+}

@@ -1,0 +1,396 @@
+//! What an engine writes, under its lease, and reads when it starts: states, results, progress.
+
+use orrery_model::{ChangeKind, ResourceState, Timestamp, VersionNumber};
+use rustc_hash::FxHashMap;
+
+use super::parameters::FactWriter;
+use super::read::{PAGE, find_version};
+use super::transaction::Tx;
+use crate::codes::{Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, state_from, unsigned};
+use crate::records::subject_of;
+use crate::rows::{is_purged, list_text};
+use crate::sql::RowExt as _;
+use crate::{
+    ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, ParameterEffect, ResourceKey, Result,
+    ResultRecord, Started, StateRecord, StateRow, StoreError,
+};
+
+/// Rows that one statement writes.
+const CHUNK: usize = 5_000;
+
+/// One statement, so that of two who come at once only one gets it. Times are those of the database: whose clock is wrong neither
+/// steals nor keeps.
+pub(super) fn acquire_lease(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+    request: &LeaseRequest,
+) -> Result<Lease> {
+    let LeaseRequest { holder, now, expires } = request;
+    let lasts = expires.map(|expires| expires.0.saturating_sub(now.0));
+    let acquired = tx.first(
+        "INSERT INTO lease (environment, epoch, held, pid, host, command, since, expires, lasts) \
+         VALUES ($1, 1, 1, $2, $3, $4, $5, clock() + $6::bigint, $6) \
+         ON CONFLICT (environment) DO UPDATE SET \
+         epoch = lease.epoch + 1, held = 1, pid = excluded.pid, host = excluded.host, \
+         command = excluded.command, since = excluded.since, expires = excluded.expires, \
+         lasts = excluded.lasts \
+         WHERE lease.held = 0 OR lease.expires <= clock() RETURNING epoch",
+        &[
+            &environment.0,
+            &i64::from(holder.pid),
+            &holder.host,
+            &holder.command,
+            &holder.since.0,
+            &lasts,
+        ],
+    )?;
+    if let Some(row) = acquired {
+        return Ok(Lease { environment, epoch: unsigned(row.int(0)?)? });
+    }
+    // It may have been given back between the two statements: whoever asks again gets it.
+    let holder = lease_holder(tx, environment)?.unwrap_or_else(|| holder.clone());
+    Err(StoreError::Leased { holder })
+}
+
+/// Refuses a lease that is not the current one, and keeps it current until the transaction ends: who takes it over waits.
+pub(super) fn check_lease(tx: &mut Tx<'_>, lease: &Lease) -> Result<()> {
+    let sql = "SELECT epoch, held FROM lease WHERE environment = $1 FOR SHARE";
+    let row = tx.first(sql, &[&lease.environment.0])?;
+    let (epoch, held) = match row {
+        Some(row) => (row.int(0)?, row.flag(1)?),
+        None => (0, false),
+    };
+    let current = unsigned(epoch)?;
+    if held && current == lease.epoch {
+        return Ok(());
+    }
+    Err(StoreError::StaleEpoch { held: lease.epoch, current })
+}
+
+/// Changes a lease if it is the current one. One statement, because two that check first would wait for each other.
+fn change_lease(tx: &mut Tx<'_>, lease: &Lease, change: &str) -> Result<()> {
+    let epoch = i64::try_from(lease.epoch).unwrap_or(i64::MAX);
+    let sql =
+        format!("UPDATE lease SET {change} WHERE environment = $1 AND epoch = $2 AND held = 1");
+    if tx.execute(&sql, &[&lease.environment.0, &epoch])? == 0 {
+        check_lease(tx, lease)?;
+    }
+    Ok(())
+}
+
+/// For as long again as it lasted from the beginning.
+pub(super) fn renew_lease(
+    tx: &mut Tx<'_>,
+    lease: &Lease,
+    expires: Option<Timestamp>,
+) -> Result<()> {
+    match expires {
+        Some(_) => change_lease(tx, lease, "expires = clock() + lasts"),
+        None => change_lease(tx, lease, "expires = NULL, lasts = NULL"),
+    }
+}
+
+pub(super) fn release_lease(tx: &mut Tx<'_>, lease: &Lease) -> Result<()> {
+    change_lease(tx, lease, "held = 0")
+}
+
+pub(super) fn lease_holder(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Option<Holder>> {
+    let sql = "SELECT pid, host, command, since FROM lease WHERE environment = $1 AND held = 1";
+    let Some(row) = tx.first(sql, &[&environment.0])? else { return Ok(None) };
+    Ok(Some(Holder {
+        pid: unsigned(row.int(0)?)?,
+        host: row.string(1)?,
+        command: row.string(2)?,
+        since: row.time(3)?,
+    }))
+}
+
+/// Turns what was running into entries of the log that say so.
+pub(super) fn recover(tx: &mut Tx<'_>, lease: &Lease) -> Result<Vec<Started>> {
+    check_lease(tx, lease)?;
+    let environment = lease.environment.0;
+    let sql = "SELECT resource, kind, version, started FROM running WHERE environment = $1 \
+         ORDER BY started, resource";
+    let rows = tx.query(sql, &[&environment])?;
+    let interrupted: Vec<Started> = rows
+        .iter()
+        .map(|row| {
+            Ok(Started {
+                resource: ResourceKey(row.int(0)?),
+                kind: ActionKind::from_code(row.int(1)?)?,
+                version: number_from(row.int(2)?)?,
+                at: row.time(3)?,
+            })
+        })
+        .collect::<Result<_>>()?;
+    if interrupted.is_empty() {
+        return Ok(interrupted);
+    }
+    let first = tx.take_numbers("action", interrupted.len())?;
+    tx.execute(
+        "INSERT INTO action (id, environment, resource, kind, version, started, change) \
+         SELECT $2::bigint - 1 + row_number() OVER (ORDER BY started, resource), environment, resource, \
+         kind, version, started, $3 FROM running WHERE environment = $1",
+        &[&environment, &first, &ChangeKind::NoChange.code()],
+    )?;
+    tx.execute("DELETE FROM running WHERE environment = $1", &[&environment])?;
+    Ok(interrupted)
+}
+
+pub(super) fn begin(tx: &mut Tx<'_>, lease: &Lease, actions: &[Started]) -> Result<()> {
+    check_lease(tx, lease)?;
+    let mut newest: FxHashMap<i64, &Started> = FxHashMap::default();
+    for action in actions {
+        newest.insert(action.resource.0, action);
+    }
+    let mut actions: Vec<&Started> = newest.into_values().collect();
+    actions.sort_unstable_by_key(|action| action.resource);
+    for actions in actions.chunks(CHUNK) {
+        let keys: Vec<i64> = actions.iter().map(|action| action.resource.0).collect();
+        let kinds: Vec<i64> = actions.iter().map(|action| action.kind.code()).collect();
+        let versions: Vec<i64> = actions.iter().map(|action| action.version.0.into()).collect();
+        let times: Vec<i64> = actions.iter().map(|action| action.at.0).collect();
+        tx.execute(
+            "INSERT INTO running (resource, environment, kind, version, started) \
+             SELECT a.resource, $1, a.kind, a.version, a.started \
+             FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) \
+             AS a (resource, kind, version, started) ON CONFLICT (resource) DO UPDATE SET \
+             environment = excluded.environment, kind = excluded.kind, \
+             version = excluded.version, started = excluded.started",
+            &[&lease.environment.0, &keys, &kinds, &versions, &times],
+        )?;
+    }
+    Ok(())
+}
+
+pub(super) fn record_results(
+    tx: &mut Tx<'_>,
+    lease: &Lease,
+    results: &[ResultRecord<'_>],
+) -> Result<ParameterEffect> {
+    check_lease(tx, lease)?;
+    let mut states = Vec::with_capacity(results.len());
+    let mut ended = Vec::with_capacity(results.len());
+    let mut facts = FactWriter::default();
+    for result in results {
+        let key = result.resource;
+        if let Some(state) = result.state {
+            states.push(StateRecord { resource: key, state });
+        }
+        // What is kept of a resource that is being worked on, such as a new intent, is no result.
+        if result.action.is_some() || result.state.is_some_and(|state| !state.deploying) {
+            ended.push(key.0);
+        }
+        let Some(action) = &result.action else { continue };
+        if is_purged(action.kind, action.outcome, action.change) {
+            facts.forget(key);
+        } else if !result.facts.is_empty() {
+            facts.set(key, result.facts, action.finished);
+        }
+    }
+    write_states(tx, &states)?;
+    if !ended.is_empty() {
+        tx.execute("DELETE FROM running WHERE resource = ANY($1)", &[&ended])?;
+    }
+    let with_actions: Vec<&ResultRecord<'_>> =
+        results.iter().filter(|result| result.action.is_some()).collect();
+    if !with_actions.is_empty() {
+        let first = tx.take_numbers("action", with_actions.len())?;
+        for (place, results) in with_actions.chunks(CHUNK).enumerate() {
+            let first = first + i64::try_from(place * CHUNK).unwrap_or(i64::MAX);
+            write_actions(tx, lease.environment, first, results)?;
+        }
+    }
+    let effect = facts.write(tx, lease.environment)?;
+    if !results.is_empty() {
+        let subject = subject_of(results.iter().map(|result| result.resource));
+        tx.note(lease.environment, "resources", &subject);
+    }
+    Ok(effect)
+}
+
+/// Adds to the log, with numbers from `first` on.
+fn write_actions(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+    first: i64,
+    results: &[&ResultRecord<'_>],
+) -> Result<()> {
+    let mut keys = Vec::with_capacity(results.len());
+    let mut numbers: [Vec<i64>; 6] = Default::default();
+    let (mut changes, mut logs) = (Vec::new(), Vec::new());
+    for result in results {
+        let Some(action) = &result.action else { continue };
+        keys.push(result.resource.0);
+        let columns = [
+            action.kind.code(),
+            action.version.0.into(),
+            action.started.0,
+            action.finished.0,
+            action.outcome.code(),
+            action.change.kind.code(),
+        ];
+        for (column, number) in numbers.iter_mut().zip(columns) {
+            column.push(number);
+        }
+        changes.push(list_text(&action.change.attributes)?);
+        logs.push(list_text(action.log)?);
+    }
+    let [kinds, versions, started, finished, outcomes, kinds_of_change] = &numbers;
+    tx.execute(
+        "INSERT INTO action (id, environment, resource, kind, version, started, finished, outcome, \
+         change, changes, log) SELECT $2::bigint - 1 + a.place, $1, a.resource, a.kind, a.version, \
+         a.started, a.finished, a.outcome, a.change, a.changes, a.log \
+         FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], \
+         $8::bigint[], $9::bigint[], $10::text[], $11::text[]) WITH ORDINALITY \
+         AS a (resource, kind, version, started, finished, outcome, change, changes, log, place)",
+        &[
+            &environment.0,
+            &first,
+            &keys,
+            kinds,
+            versions,
+            started,
+            finished,
+            outcomes,
+            kinds_of_change,
+            &changes,
+            &logs,
+        ],
+    )?;
+    Ok(())
+}
+
+/// The last state of each resource counts. In the order of keys, so that two writers never wait for each other.
+fn write_states(tx: &mut Tx<'_>, records: &[StateRecord<'_>]) -> Result<()> {
+    let mut newest: FxHashMap<i64, &ResourceState> = FxHashMap::default();
+    newest.reserve(records.len());
+    for record in records {
+        newest.insert(record.resource.0, record.state);
+    }
+    let mut states: Vec<(i64, &ResourceState)> = newest.into_iter().collect();
+    states.sort_unstable_by_key(|(key, _)| *key);
+    for states in states.chunks(CHUNK) {
+        write_chunk_of_states(tx, states)?;
+    }
+    Ok(())
+}
+
+fn write_chunk_of_states(tx: &mut Tx<'_>, states: &[(i64, &ResourceState)]) -> Result<()> {
+    fn column<T>(states: &[(i64, &ResourceState)], of: impl Fn(&ResourceState) -> T) -> Vec<T> {
+        states.iter().map(|(_, state)| of(state)).collect()
+    }
+    fn hashes<'a>(
+        states: &[(i64, &'a ResourceState)],
+        of: impl Fn(&'a ResourceState) -> Option<&'a orrery_model::AttributeHash>,
+    ) -> Vec<Option<&'a [u8]>> {
+        states.iter().map(|(_, state)| of(state).map(|hash| &hash.0[..])).collect()
+    }
+    let keys: Vec<i64> = states.iter().map(|(key, _)| *key).collect();
+    let time = |time: Option<Timestamp>| time.map(|time| time.0);
+    tx.execute(
+        "INSERT INTO state (resource, intent, undefined, blocked, last_run, last_run_compliant, \
+         last_outcome, last_run_at, last_deployed, last_success, last_produced_events, attempts, \
+         parked) SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[], \
+         $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[], $10::bigint[], \
+         $11::bigint[], $12::bigint[], $13::bigint[]) \
+         ON CONFLICT (resource) DO UPDATE SET intent = excluded.intent, \
+         undefined = excluded.undefined, blocked = excluded.blocked, \
+         last_run = excluded.last_run, last_run_compliant = excluded.last_run_compliant, \
+         last_outcome = excluded.last_outcome, last_run_at = excluded.last_run_at, \
+         last_deployed = excluded.last_deployed, last_success = excluded.last_success, \
+         last_produced_events = excluded.last_produced_events, attempts = excluded.attempts, \
+         parked = excluded.parked",
+        &[
+            &keys,
+            &hashes(states, |state| state.intent.as_ref()),
+            &column(states, |state| i64::from(state.undefined)),
+            &column(states, |state| state.blocked.code()),
+            &column(states, |state| state.last_run.code()),
+            &column(states, |state| state.last_run_compliant.map(i64::from)),
+            &column(states, |state| state.last_outcome.map(Code::code)),
+            &column(states, |state| time(state.last_run_at)),
+            &hashes(states, |state| state.last_deployed.as_ref()),
+            &column(states, |state| time(state.last_success)),
+            &column(states, |state| time(state.last_produced_events)),
+            &column(states, |state| i64::from(state.attempts)),
+            &column(states, |state| i64::from(state.parked)),
+        ],
+    )?;
+    Ok(())
+}
+
+pub(super) fn process_version(
+    tx: &mut Tx<'_>,
+    lease: &Lease,
+    number: VersionNumber,
+    states: &[StateRecord<'_>],
+) -> Result<()> {
+    check_lease(tx, lease)?;
+    find_version(tx, lease.environment, number)?;
+    write_states(tx, states)?;
+    tx.execute(
+        "INSERT INTO scheduler (environment, processed_version) VALUES ($1, $2) \
+         ON CONFLICT (environment) DO UPDATE SET processed_version = excluded.processed_version",
+        &[&lease.environment.0, &i64::from(number.0)],
+    )?;
+    let subject = subject_of(states.iter().map(|state| state.resource));
+    tx.note(lease.environment, "resources", &subject);
+    Ok(())
+}
+
+pub(super) fn is_any_running(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM running WHERE environment = $1)";
+    Ok(tx.one(sql, &[&environment.0])?.get(0))
+}
+
+pub(super) fn processed_version(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+) -> Result<Option<VersionNumber>> {
+    let sql = "SELECT processed_version FROM scheduler WHERE environment = $1";
+    let row = tx.first(sql, &[&environment.0])?;
+    row.map(|row| number_from(row.get(0))).transpose()
+}
+
+pub(super) fn read_states(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+    visit: &mut dyn FnMut(StateRow<'_>),
+) -> Result<()> {
+    let sql = format!(
+        "SELECT {STATE_COLUMNS}, running.resource IS NOT NULL, resource.id, resource.name, \
+         state.resource IS NOT NULL \
+         FROM (SELECT id, name FROM resource WHERE environment = $1 AND name > $2 \
+             ORDER BY name LIMIT $3) AS resource \
+         LEFT JOIN state ON state.resource = resource.id \
+         LEFT JOIN running ON running.resource = resource.id ORDER BY resource.name"
+    );
+    let mut last = String::new();
+    loop {
+        let rows = tx.query(&sql, &[&environment.0, &last, &PAGE])?;
+        let Some(end) = rows.last() else { return Ok(()) };
+        last = end.string(STATE_COLUMN_COUNT + 2)?;
+        for row in &rows {
+            if !row.flag(STATE_COLUMN_COUNT + 3)? {
+                continue;
+            }
+            let state = state_from(row, 0, row.flag(STATE_COLUMN_COUNT)?)?;
+            let key = ResourceKey(row.int(STATE_COLUMN_COUNT + 1)?);
+            visit(StateRow { key, id: row.str(STATE_COLUMN_COUNT + 2)?, state: &state });
+        }
+    }
+}
+
+/// Actions are stored in the order in which they ended, give or take a batch, so the search for the first
+/// that stays reads only those that go.
+pub(super) fn forget_actions(tx: &mut Tx<'_>, lease: &Lease, before: Timestamp) -> Result<u64> {
+    check_lease(tx, lease)?;
+    let environment = lease.environment.0;
+    let sql = "SELECT id FROM action WHERE environment = $1 \
+         AND coalesce(finished, started) >= $2 ORDER BY id LIMIT 1";
+    let first_kept = tx.first(sql, &[&environment, &before.0])?;
+    let first_kept = first_kept.map_or(i64::MAX, |row| row.get(0));
+    let sql = "DELETE FROM action WHERE environment = $1 AND id < $2";
+    tx.execute(sql, &[&environment, &first_kept])
+}

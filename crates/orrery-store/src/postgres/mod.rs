@@ -1,0 +1,340 @@
+//! The store in a PostgreSQL database, which several processes may use at the same time.
+//!
+//! What SQLite's single writer gives for free is explicit here: who changes the versions of an environment locks its row, what an
+//! engine writes locks its lease, and records are tried again if somebody was faster. `docs/decisions/0007-postgresql.md` has
+//! the reasons.
+//!
+//! | module | what |
+//! |---|---|
+//! | `pool`, `connection` | connections, statements, errors |
+//! | `transaction` | transactions, tried again where that helps; the change feed's notes |
+//! | `migrate` | the schema |
+//! | `compare`, `put`, `read`, `prune` | versions |
+//! | `engine` | leases, states, results |
+//! | `query` | lists, counts, logs |
+//! | `environments`, `parameters` | the rest |
+//! | `check` | whether all fits together |
+//! | `sql` | records, in the shared dialect |
+//!
+//! The client blocks, and must not be used on a thread that drives an asynchronous runtime: a server calls it from threads that
+//! may block.
+
+mod check;
+mod compare;
+mod connection;
+mod engine;
+mod environments;
+mod migrate;
+mod parameters;
+mod pool;
+mod prune;
+mod put;
+mod query;
+mod read;
+mod sql;
+mod transaction;
+
+use std::collections::BTreeMap;
+
+use orrery_model::{Status, Timestamp, VersionNumber};
+
+use self::pool::Pool;
+use crate::plan::Given;
+use crate::{
+    Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
+    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
+    ResourceDifference, ResourceFilter, ResourcePage, ResourceRow, ResourceSummary, Result,
+    ResultRecord, Started, StateRecord, StateRow, Store, Unknown, VersionInfo,
+};
+
+/// Kinds of locks by name, each with names of its own. 1 belongs to `take_numbers`, in the schema.
+const LOCK_OF_CLAIMS: i32 = 2;
+const LOCK_OF_SCHEMA: i32 = 3;
+
+/// Connections that a store has at most, unless it is told otherwise.
+const CONNECTIONS: usize = 10;
+
+/// A store in a PostgreSQL database.
+#[derive(Debug)]
+pub struct PostgresStore {
+    pool: Pool,
+}
+
+impl PostgresStore {
+    /// Opens a database, named as `postgres://user:password@host:port/name`, and brings its schema up to date. A directory with
+    /// the server's socket can stand for the host, with each `/` written as `%2F`.
+    ///
+    /// With `sslmode=require`, connections are encrypted, and the server's certificate has to be signed by an authority that
+    /// this machine trusts, for the name of the host; with `prefer`, so they are if the server can; with `disable`, never.
+    /// Without it, they are encrypted if the server can and is another machine.
+    ///
+    /// # Errors
+    /// `BadUrl`; `Unreachable` or `Refused`, with the place; `NewerDatabase`, `ForeignDatabase` or `UnfitDatabase`, in which
+    /// case the database stays as it is.
+    pub fn open(url: &str, holder: &Holder) -> Result<Self> {
+        Self::open_with(url, holder, CONNECTIONS)
+    }
+
+    /// As `open`, with at most so many connections. They are made when they are needed.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_with(url: &str, holder: &Holder, connections: usize) -> Result<Self> {
+        let pool = Pool::new(url, holder, connections)?;
+        pool.take(&mut migrate::migrate)?;
+        Ok(PostgresStore { pool })
+    }
+
+    /// Which database it is, for people: without the password.
+    pub fn place(&self) -> &str {
+        self.pool.place()
+    }
+
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+}
+
+impl Store for PostgresStore {
+    fn default_environment(&self) -> Result<EnvironmentKey> {
+        match self.read_once(environments::find_default)? {
+            Some(key) => Ok(key),
+            None => self.write(environments::create_default),
+        }
+    }
+
+    fn create_environment(&self, project: &str, name: &str) -> Result<Environment> {
+        self.write(|tx| environments::create_environment(tx, project, name))
+    }
+
+    fn environments(&self) -> Result<Vec<Environment>> {
+        self.read_once(environments::environments)
+    }
+
+    fn settings(&self, environment: EnvironmentKey) -> Result<BTreeMap<String, serde_json::Value>> {
+        self.read_once(|tx| environments::settings(tx, environment))
+    }
+
+    fn set_setting(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+        value: Option<&serde_json::Value>,
+    ) -> Result<()> {
+        self.write(|tx| environments::set_setting(tx, environment, name, value))
+    }
+
+    fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease> {
+        self.write(|tx| engine::acquire_lease(tx, environment, request))
+    }
+
+    fn renew_lease(&self, lease: &Lease, expires: Option<Timestamp>) -> Result<()> {
+        self.write(|tx| engine::renew_lease(tx, lease, expires))
+    }
+
+    fn release_lease(&self, lease: &Lease) -> Result<()> {
+        self.write(|tx| engine::release_lease(tx, lease))
+    }
+
+    fn lease_holder(&self, environment: EnvironmentKey) -> Result<Option<Holder>> {
+        self.read_once(|tx| engine::lease_holder(tx, environment))
+    }
+
+    fn reserve_version(&self, environment: EnvironmentKey) -> Result<VersionNumber> {
+        self.write(|tx| put::reserve_version(tx, environment))
+    }
+
+    fn put_version(
+        &self,
+        environment: EnvironmentKey,
+        version: &NewVersion<'_>,
+    ) -> Result<PutVersion> {
+        let given = Given::new(version.resources)?;
+        let files = self.read_once(|tx| put::intern_files(tx, version.resources))?;
+        self.write(|tx| put::put_version(tx, environment, version, &given, &files))
+    }
+
+    fn release_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {
+        self.write(|tx| prune::release_version(tx, environment, number))
+    }
+
+    fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
+        self.read_once(|tx| read::versions(tx, environment))
+    }
+
+    fn read_version(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+        visit: &mut dyn FnMut(ResourceRow<'_>),
+    ) -> Result<VersionInfo> {
+        self.read(|tx| read::read_version(tx, environment, number, visit))
+    }
+
+    fn diff_versions(
+        &self,
+        environment: EnvironmentKey,
+        from: VersionNumber,
+        to: VersionNumber,
+        visit: &mut dyn FnMut(ResourceDifference),
+    ) -> Result<()> {
+        self.read(|tx| read::diff_versions(tx, environment, from, to, visit))
+    }
+
+    fn unknowns(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+    ) -> Result<Vec<(Unknown, bool)>> {
+        self.read_once(|tx| parameters::unknowns(tx, environment, number))
+    }
+
+    fn delete_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {
+        self.write(|tx| prune::delete_version(tx, environment, number))
+    }
+
+    fn keep_versions(
+        &self,
+        environment: EnvironmentKey,
+        keep: usize,
+    ) -> Result<Vec<VersionNumber>> {
+        self.write(|tx| prune::keep_versions(tx, environment, keep))
+    }
+
+    fn recover(&self, lease: &Lease) -> Result<Vec<Started>> {
+        self.write(|tx| engine::recover(tx, lease))
+    }
+
+    fn begin(&self, lease: &Lease, actions: &[Started]) -> Result<()> {
+        self.write(|tx| engine::begin(tx, lease, actions))
+    }
+
+    fn record_results(
+        &self,
+        lease: &Lease,
+        results: &[ResultRecord<'_>],
+    ) -> Result<ParameterEffect> {
+        self.write(|tx| engine::record_results(tx, lease, results))
+    }
+
+    fn process_version(
+        &self,
+        lease: &Lease,
+        number: VersionNumber,
+        states: &[StateRecord<'_>],
+    ) -> Result<()> {
+        self.write(|tx| engine::process_version(tx, lease, number, states))
+    }
+
+    fn is_any_running(&self, environment: EnvironmentKey) -> Result<bool> {
+        self.read_once(|tx| engine::is_any_running(tx, environment))
+    }
+
+    fn processed_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {
+        self.read_once(|tx| engine::processed_version(tx, environment))
+    }
+
+    fn read_states(
+        &self,
+        environment: EnvironmentKey,
+        visit: &mut dyn FnMut(StateRow<'_>),
+    ) -> Result<()> {
+        self.read(|tx| engine::read_states(tx, environment, visit))
+    }
+
+    fn forget_actions(&self, lease: &Lease, before: Timestamp) -> Result<u64> {
+        self.write(|tx| engine::forget_actions(tx, lease, before))
+    }
+
+    fn list_resources(
+        &self,
+        environment: EnvironmentKey,
+        filter: &ResourceFilter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<ResourcePage> {
+        self.read(|tx| query::list_resources(tx, environment, filter, after, limit))
+    }
+
+    fn find_resource(
+        &self,
+        environment: EnvironmentKey,
+        id: &str,
+    ) -> Result<Option<ResourceSummary>> {
+        self.read(|tx| query::find_resource(tx, environment, id))
+    }
+
+    fn read_resource(
+        &self,
+        environment: EnvironmentKey,
+        id: &str,
+    ) -> Result<Option<orrery_model::Resource>> {
+        self.read(|tx| read::read_resource(tx, environment, id))
+    }
+
+    fn count_statuses(&self, environment: EnvironmentKey) -> Result<BTreeMap<Status, u64>> {
+        self.read_once(|tx| query::count_statuses(tx, environment))
+    }
+
+    fn actions(
+        &self,
+        environment: EnvironmentKey,
+        id: &str,
+        before: Option<ActionKey>,
+        limit: usize,
+    ) -> Result<Vec<Action>> {
+        self.read_once(|tx| query::actions(tx, environment, id, before, limit))
+    }
+
+    fn agents(&self, environment: EnvironmentKey) -> Result<Vec<Agent>> {
+        self.read_once(|tx| environments::agents(tx, environment))
+    }
+
+    fn set_paused(
+        &self,
+        environment: EnvironmentKey,
+        agent: Option<&str>,
+        paused: bool,
+    ) -> Result<()> {
+        self.write(|tx| environments::set_paused(tx, environment, agent, paused))
+    }
+
+    fn parameters(&self, environment: EnvironmentKey) -> Result<Vec<Parameter>> {
+        self.read_once(|tx| parameters::parameters(tx, environment))
+    }
+
+    fn facts(&self, environment: EnvironmentKey, id: &str) -> Result<Vec<Parameter>> {
+        self.read_once(|tx| parameters::facts(tx, environment, id))
+    }
+
+    fn set_parameter(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+        value: &str,
+        source: ParameterSource,
+        now: Timestamp,
+    ) -> Result<ParameterEffect> {
+        self.write(|tx| parameters::set_parameter(tx, environment, name, value, source, now))
+    }
+
+    fn missing_files(&self, hashes: &[ContentHash]) -> Result<Vec<ContentHash>> {
+        self.read_once(|tx| parameters::missing_files(tx, hashes))
+    }
+
+    fn put_files(&self, files: &[(ContentHash, &[u8])]) -> Result<()> {
+        self.write(|tx| parameters::put_files(tx, files))
+    }
+
+    fn file(&self, hash: &ContentHash) -> Result<Option<Vec<u8>>> {
+        self.read_once(|tx| parameters::file(tx, hash))
+    }
+
+    fn records(&self) -> crate::Records<'_> {
+        crate::Records::of(self)
+    }
+
+    fn check(&self) -> Result<Vec<String>> {
+        self.read(check::check)
+    }
+}

@@ -1,0 +1,428 @@
+//! Storing a version: only what differs from the newest version is written, many rows with each statement.
+
+use orrery_model::{Resource, VersionNumber};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::compare::compare;
+use super::environments::lock_environment;
+use super::transaction::Tx;
+use super::{engine, parameters};
+use crate::codes::{flags_code, number_from, pack_keys, unsigned};
+use crate::plan::{Given, Plan, check_base, digest};
+use crate::sql::RowExt as _;
+use crate::{EnvironmentKey, NewVersion, PutVersion, ResourceKey, Result, Scope, StoreError};
+
+/// Rows that one statement writes.
+const CHUNK: usize = 5_000;
+
+pub(super) fn put_version(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+    new: &NewVersion<'_>,
+    given: &Given<'_>,
+    files: &FxHashMap<String, i64>,
+) -> Result<PutVersion> {
+    lock_environment(tx, environment)?;
+    if let Some(lease) = new.lease {
+        engine::check_lease(tx, lease)?;
+    }
+    let mut plan = compare(tx, environment, given, files, new.scope)?;
+    write_places(tx, new.resources, files, &plan)?;
+    let newest = newest_version(tx, environment)?;
+    check_base(new.base, newest.map(|(number, _)| number))?;
+    if new.only_if_changed
+        && let Some((number, total)) = newest
+        && plan.is_same_version()
+    {
+        let keys = plan.keys.into_iter().map(ResourceKey).collect();
+        let (added, changed, removed) = (0, 0, 0);
+        return Ok(PutVersion { number, created: false, keys, added, changed, removed, total });
+    }
+
+    let number = choose_number(tx, environment, new.number)?;
+    let step = tx.take_numbers("step", 1)?;
+    let added = plan.fresh.len() + plan.back.len();
+    let changed = plan.changed.len();
+    let written = added + changed;
+    let first = tx.take_numbers("revision", written)?;
+    write_new_names(tx, environment, given, &mut plan)?;
+    let partial = matches!(new.scope, Scope::Sets(_));
+    let writer = RevisionWriter { environment, step, given, files, partial, plan: &plan };
+    writer.write(tx, first)?;
+
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let before = newest.map_or(0, |(_, total)| i64::try_from(total).unwrap_or(i64::MAX));
+    let total = before + count(added) - count(plan.removed.len());
+    tx.execute(
+        "INSERT INTO step (id, environment, first_revision, end_revision) VALUES ($1, $2, $3, $4)",
+        &[&step, &environment.0, &first, &(first + count(written))],
+    )?;
+    tx.execute(
+        "INSERT INTO version (environment, number, step, made_at, released, info, total, added, \
+         changed, removed) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        &[
+            &environment.0,
+            &i64::from(number.0),
+            &step,
+            &new.made_at.0,
+            &i64::from(new.released),
+            &new.info.to_string(),
+            &total,
+            &count(added),
+            &count(changed),
+            &count(plan.removed.len()),
+        ],
+    )?;
+    parameters::put_unknowns(tx, environment, number, new.unknowns)?;
+    tx.note(environment, "version", &number.to_string());
+    Ok(PutVersion {
+        number,
+        created: true,
+        added: added as u64,
+        changed: changed as u64,
+        removed: plan.removed.len() as u64,
+        total: unsigned(total)?,
+        keys: plan.keys.into_iter().map(ResourceKey).collect(),
+    })
+}
+
+/// The version that was put last, and how many resources it has.
+fn newest_version(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+) -> Result<Option<(VersionNumber, u64)>> {
+    let sql = "SELECT number, total FROM version WHERE environment = $1 ORDER BY step DESC LIMIT 1";
+    let Some(row) = tx.first(sql, &[&environment.0])? else { return Ok(None) };
+    Ok(Some((number_from(row.int(0)?)?, unsigned(row.int(1)?)?)))
+}
+
+fn choose_number(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+    reserved: Option<VersionNumber>,
+) -> Result<VersionNumber> {
+    let Some(number) = reserved else { return reserve_version(tx, environment) };
+    let last = lock_environment(tx, environment)?;
+    if number.0 == 0 || i64::from(number.0) > last {
+        return Err(StoreError::VersionNotReserved(number));
+    }
+    let sql = "SELECT 1 FROM version WHERE environment = $1 AND number = $2";
+    let taken = tx.first(sql, &[&environment.0, &i64::from(number.0)])?;
+    if taken.is_some() { Err(StoreError::VersionExists(number)) } else { Ok(number) }
+}
+
+pub(super) fn reserve_version(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+) -> Result<VersionNumber> {
+    let sql = "UPDATE environment SET last_version = last_version + 1 WHERE id = $1 \
+         RETURNING last_version";
+    let row = tx.first(sql, &[&environment.0])?;
+    row.map_or_else(
+        || Err(StoreError::NoEnvironment(format!("number {}", environment.0))),
+        |row| number_from(row.get(0)),
+    )
+}
+
+/// Numbers of the source files, new ones included. A transaction of its own: the numbers are shared by all environments, and
+/// who puts a large version must not keep others waiting.
+pub(super) fn intern_files(
+    tx: &mut Tx<'_>,
+    resources: &[Resource],
+) -> Result<FxHashMap<String, i64>> {
+    let mut paths: FxHashSet<&str> = FxHashSet::default();
+    let mut last: Option<&std::sync::Arc<str>> = None;
+    for source in resources.iter().filter_map(|resource| resource.source.as_ref()) {
+        // Neighbours mostly share the very same text.
+        if !last.is_some_and(|last| std::sync::Arc::ptr_eq(last, &source.file)) {
+            paths.insert(&source.file);
+        }
+        last = Some(&source.file);
+    }
+    if paths.is_empty() {
+        return Ok(FxHashMap::default());
+    }
+    let mut paths: Vec<&str> = paths.into_iter().collect();
+    paths.sort_unstable();
+    let find = "SELECT path, id FROM source_file WHERE path = ANY($1)";
+    let mut rows = tx.query(find, &[&paths])?;
+    if rows.len() < paths.len() {
+        let sql = "INSERT INTO source_file (path) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING";
+        tx.execute(sql, &[&paths])?;
+        rows = tx.query(find, &[&paths])?;
+    }
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+/// Where resources stand in the source, column by column.
+#[derive(Default)]
+struct Places {
+    files: Vec<Option<i64>>,
+    lines: Vec<Option<i64>>,
+    columns: Vec<Option<i64>>,
+}
+
+impl Places {
+    fn add(&mut self, resource: &Resource, files: &FxHashMap<String, i64>) {
+        let source = resource.source.as_ref();
+        self.files.push(source.and_then(|source| files.get(&*source.file).copied()));
+        self.lines.push(source.map(|source| source.line.into()));
+        self.columns.push(source.map(|source| source.column.into()));
+    }
+}
+
+fn write_places(
+    tx: &mut Tx<'_>,
+    resources: &[Resource],
+    files: &FxHashMap<String, i64>,
+    plan: &Plan,
+) -> Result<()> {
+    for moved in plan.moved.chunks(CHUNK) {
+        let keys: Vec<i64> = moved.iter().map(|index| plan.keys[*index]).collect();
+        let mut places = Places::default();
+        moved.iter().for_each(|index| places.add(&resources[*index], files));
+        tx.execute(
+            "UPDATE resource SET source_file = p.file, source_line = p.line, \
+             source_column = p.col \
+             FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) \
+             AS p (id, file, line, col) WHERE resource.id = p.id",
+            &[&keys, &places.files, &places.lines, &places.columns],
+        )?;
+    }
+    Ok(())
+}
+
+/// Gives keys to resources that were never seen, and notes their types and agents.
+fn write_new_names(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+    given: &Given<'_>,
+    plan: &mut Plan,
+) -> Result<()> {
+    if plan.fresh.is_empty() {
+        return Ok(());
+    }
+    let first = tx.take_numbers("resource", plan.fresh.len())?;
+    let mut types: FxHashSet<&str> = FxHashSet::default();
+    let mut agents: FxHashSet<&str> = FxHashSet::default();
+    for (key, index) in (first..).zip(&plan.fresh) {
+        plan.keys[*index] = key;
+        let id = &given.resources[*index].id;
+        types.insert(id.entity());
+        agents.insert(id.agent());
+    }
+    let mut insert = |table: &str, names: FxHashSet<&str>| -> Result<()> {
+        let mut names: Vec<&str> = names.into_iter().collect();
+        names.sort_unstable();
+        let sql = format!(
+            "INSERT INTO {table} (environment, name) SELECT $1, unnest($2::text[]) \
+             ON CONFLICT DO NOTHING"
+        );
+        tx.execute(&sql, &[&environment.0, &names])?;
+        Ok(())
+    };
+    insert("resource_type", types)?;
+    insert("agent", agents)
+}
+
+struct RevisionWriter<'a> {
+    environment: EnvironmentKey,
+    step: i64,
+    given: &'a Given<'a>,
+    files: &'a FxHashMap<String, i64>,
+    /// Requirements may be met by resources that were not given.
+    partial: bool,
+    plan: &'a Plan,
+}
+
+impl RevisionWriter<'_> {
+    /// Writes revisions from the number `first` on.
+    fn write(&self, tx: &mut Tx<'_>, first: i64) -> Result<()> {
+        self.close_revisions(tx)?;
+        let sets = self.intern_sets(tx)?;
+        let staying = self.find_staying(tx)?;
+        let written: Vec<usize> = self.plan.written().collect();
+        let (fresh, known) = written.split_at(self.plan.fresh.len());
+        let mut revision = first;
+        for (indexes, are_fresh) in [(fresh, true), (known, false)] {
+            for indexes in indexes.chunks(CHUNK) {
+                self.write_revisions(tx, indexes, revision, &sets, &staying)?;
+                self.write_heads(tx, indexes, revision, are_fresh)?;
+                revision += i64::try_from(indexes.len()).unwrap_or(i64::MAX);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is replaced or removed ends with this step.
+    fn close_revisions(&self, tx: &mut Tx<'_>) -> Result<()> {
+        let removed = self.plan.removed.iter().map(|(_, head)| *head);
+        let replaced = self.plan.changed.iter().map(|(_, head)| *head);
+        let ended: Vec<i64> = removed.chain(replaced).collect();
+        for ended in ended.chunks(CHUNK) {
+            let sql = "UPDATE revision SET until = $2 WHERE id = ANY($1)";
+            tx.execute(sql, &[&ended, &self.step])?;
+        }
+        for removed in self.plan.removed.chunks(CHUNK) {
+            let keys: Vec<i64> = removed.iter().map(|(key, _)| *key).collect();
+            let sql = "UPDATE resource SET head = NULL, digest = NULL WHERE id = ANY($1)";
+            tx.execute(sql, &[&keys])?;
+        }
+        Ok(())
+    }
+
+    /// Numbers of the sets that are written to.
+    fn intern_sets(&self, tx: &mut Tx<'_>) -> Result<FxHashMap<String, i64>> {
+        let written = self.plan.written().map(|index| &self.given.resources[index]);
+        let names: FxHashSet<&str> =
+            written.filter_map(|resource| resource.set.as_deref()).collect();
+        if names.is_empty() {
+            return Ok(FxHashMap::default());
+        }
+        let mut names: Vec<&str> = names.into_iter().collect();
+        names.sort_unstable();
+        let sql = "INSERT INTO resource_set (environment, name) SELECT $1, unnest($2::text[]) \
+             ON CONFLICT DO NOTHING";
+        tx.execute(sql, &[&self.environment.0, &names])?;
+        let sql = "SELECT name, id FROM resource_set WHERE environment = $1 AND name = ANY($2)";
+        let rows = tx.query(sql, &[&self.environment.0, &names])?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    /// Keys of required resources that stay from the newest version. Those that go have no head any more.
+    fn find_staying(&self, tx: &mut Tx<'_>) -> Result<FxHashMap<String, i64>> {
+        let mut staying = FxHashMap::default();
+        if !self.partial {
+            return Ok(staying);
+        }
+        let written = self.plan.written().map(|index| &self.given.resources[index]);
+        let mut names: Vec<&str> = written
+            .flat_map(|resource| &resource.requires)
+            .map(|required| required.as_str())
+            .filter(|required| self.given.find(required).is_none())
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        for names in names.chunks(CHUNK) {
+            let sql = "SELECT name, id FROM resource WHERE environment = $1 AND name = ANY($2) \
+                 AND head IS NOT NULL";
+            let rows = tx.query(sql, &[&self.environment.0, &names])?;
+            staying.extend(rows.iter().map(|row| (row.get(0), row.get(1))));
+        }
+        Ok(staying)
+    }
+
+    fn write_revisions(
+        &self,
+        tx: &mut Tx<'_>,
+        indexes: &[usize],
+        first: i64,
+        sets: &FxHashMap<String, i64>,
+        staying: &FxHashMap<String, i64>,
+    ) -> Result<()> {
+        let resources = || indexes.iter().map(|index| &self.given.resources[*index]);
+        let keys: Vec<i64> = indexes.iter().map(|index| self.plan.keys[*index]).collect();
+        let set_of = |resource: &Resource| {
+            resource.set.as_deref().map_or(Some(0), |set| sets.get(set).copied())
+        };
+        let set_numbers: Vec<Option<i64>> = resources().map(set_of).collect();
+        let flags: Vec<i64> = resources().map(|resource| flags_code(resource.flags)).collect();
+        let hashes: Vec<&[u8]> = resources().map(|resource| &resource.hash.0[..]).collect();
+        let attributes: Vec<&str> =
+            resources().map(|resource| resource.attributes.as_str()).collect();
+        let requires: Vec<Option<Vec<u8>>> = resources()
+            .map(|resource| self.pack_requires(resource, staying))
+            .collect::<Result<_>>()?;
+        tx.execute(
+            "INSERT INTO revision (id, environment, resource, since, resource_set, flags, hash, \
+             attributes, requires) SELECT $2::bigint - 1 + r.place, $1, r.resource, $3, r.resource_set, \
+             r.flags, r.hash, r.attributes, r.requires \
+             FROM unnest($4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[], $8::text[], \
+             $9::bytea[]) WITH ORDINALITY \
+             AS r (resource, resource_set, flags, hash, attributes, requires, place)",
+            &[
+                &self.environment.0,
+                &first,
+                &self.step,
+                &keys,
+                &set_numbers,
+                &flags,
+                &hashes,
+                &attributes,
+                &requires,
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Points resources to their new revisions.
+    fn write_heads(
+        &self,
+        tx: &mut Tx<'_>,
+        indexes: &[usize],
+        first: i64,
+        are_fresh: bool,
+    ) -> Result<()> {
+        let resources = || indexes.iter().map(|index| &self.given.resources[*index]);
+        let keys: Vec<i64> = indexes.iter().map(|index| self.plan.keys[*index]).collect();
+        let digests: Vec<[u8; 16]> = resources().map(digest).collect();
+        let digests: Vec<&[u8]> = digests.iter().map(|digest| &digest[..]).collect();
+        let mut places = Places::default();
+        resources().for_each(|resource| places.add(resource, self.files));
+        if are_fresh {
+            let names: Vec<&str> = resources().map(|resource| resource.id.as_str()).collect();
+            let sql = "INSERT INTO resource (environment, name, id, head, digest, source_file, \
+                 source_line, source_column) SELECT $8, r.name, r.id, $1::bigint - 1 + r.place, r.digest, \
+                 r.file, r.line, r.col FROM unnest($2::bigint[], $3::bytea[], $4::bigint[], \
+                 $5::bigint[], $6::bigint[], $7::text[]) WITH ORDINALITY \
+                 AS r (id, digest, file, line, col, name, place)";
+            tx.execute(
+                sql,
+                &[
+                    &first,
+                    &keys,
+                    &digests,
+                    &places.files,
+                    &places.lines,
+                    &places.columns,
+                    &names,
+                    &self.environment.0,
+                ],
+            )?;
+        } else {
+            let sql = "UPDATE resource SET head = $1::bigint - 1 + r.place, digest = r.digest, \
+                 source_file = r.file, source_line = r.line, source_column = r.col \
+                 FROM unnest($2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[]) \
+                 WITH ORDINALITY AS r (id, digest, file, line, col, place) WHERE resource.id = r.id";
+            tx.execute(
+                sql,
+                &[&first, &keys, &digests, &places.files, &places.lines, &places.columns],
+            )?;
+        }
+        Ok(())
+    }
+
+    fn pack_requires(
+        &self,
+        resource: &Resource,
+        staying: &FxHashMap<String, i64>,
+    ) -> Result<Option<Vec<u8>>> {
+        if resource.requires.is_empty() {
+            return Ok(None);
+        }
+        let mut keys = Vec::with_capacity(resource.requires.len());
+        for required in &resource.requires {
+            let key = match self.given.find(required.as_str()) {
+                Some(index) => Some(self.plan.keys[index]),
+                None => staying.get(required.as_str()).copied(),
+            };
+            keys.push(key.ok_or_else(|| StoreError::DanglingRequires {
+                resource: resource.id.to_string(),
+                requires: required.to_string(),
+            })?);
+        }
+        let mut packed = Vec::new();
+        pack_keys(keys, &mut packed);
+        Ok(Some(packed))
+    }
+}

@@ -1,0 +1,181 @@
+//! What people ask: lists of resources, counts, and the log of one resource.
+
+use std::collections::BTreeMap;
+
+use orrery_model::{ResourceState, Status};
+use postgres::Row;
+
+use super::read::{PAGE, read_names};
+use super::transaction::Tx;
+use crate::codes::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
+use crate::rows::{ACTION_COLUMNS, action_from, ranges, summary_from};
+use crate::sql::{Row as _, RowExt as _};
+use crate::{
+    Action, ActionKey, EnvironmentKey, ResourceFilter, ResourcePage, ResourceSummary, Result, glob,
+};
+
+/// Columns before those of the state. A revision is looked up only for a resource that has no state.
+const OWN_COLUMNS: &str = "resource.name, resource.id, resource.head, resource.source_file, \
+     resource.source_line, resource.source_column, running.resource IS NOT NULL, \
+     state.resource IS NOT NULL, revision.hash, revision.flags";
+const OWN_COLUMN_COUNT: usize = 10;
+
+/// The range from one name on, but not before another one nor after a third.
+fn sql_of_range() -> String {
+    format!(
+        "SELECT {OWN_COLUMNS}, {STATE_COLUMNS} \
+         FROM (SELECT * FROM resource WHERE environment = $1 AND name >= $2 AND name > $3 \
+             AND name < $4 ORDER BY name LIMIT $5) AS resource \
+         LEFT JOIN state ON state.resource = resource.id \
+         LEFT JOIN running ON running.resource = resource.id \
+         LEFT JOIN revision ON revision.id = resource.head AND state.resource IS NULL \
+         ORDER BY resource.name"
+    )
+}
+
+/// The state of the resource in a row of [`sql_of_range`]; `None` if nothing is or was wanted of it.
+fn state_of(row: &Row) -> Result<Option<ResourceState>> {
+    let deploying = row.flag(6)?;
+    if row.flag(7)? {
+        return state_from(row, OWN_COLUMN_COUNT, deploying).map(Some);
+    }
+    if row.integer(2)?.is_none() {
+        return Ok(None);
+    }
+    let undefined = flags_from_code(row.int(9)?).undefined;
+    let state = ResourceState::new(hash_from(row.blob(8)?)?, undefined);
+    Ok(Some(ResourceState { deploying, ..state }))
+}
+
+/// The types of an environment, if a filter needs them.
+fn types(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+    filter: &ResourceFilter,
+) -> Result<Vec<String>> {
+    if filter.agent.is_none() || filter.entity.is_some() {
+        return Ok(Vec::new());
+    }
+    let sql = "SELECT name FROM resource_type WHERE environment = $1";
+    Ok(tx.query(sql, &[&environment.0])?.iter().map(|row| row.get(0)).collect())
+}
+
+pub(super) fn list_resources(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+    filter: &ResourceFilter,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<ResourcePage> {
+    let names = read_names(tx, environment)?;
+    let limit = limit.max(1);
+    let sql = sql_of_range();
+    // If only some of the rows are wanted, many have to be looked at.
+    let is_selective = filter.value.is_some() || !filter.statuses.is_empty();
+    let enough = i64::try_from(limit.saturating_add(1)).unwrap_or(PAGE);
+    let rows_at_once = if is_selective { PAGE } else { enough.min(PAGE) };
+    let mut resources: Vec<ResourceSummary> = Vec::new();
+    for (begin, end) in ranges(filter, &types(tx, environment, filter)?) {
+        let mut last = after.unwrap_or_default().to_owned();
+        loop {
+            let rows = tx.query(&sql, &[&environment.0, &begin, &last, &end, &rows_at_once])?;
+            for row in &rows {
+                let Some(state) = state_of(row)? else { continue };
+                let status = state.status();
+                let is_wanted = match &filter.statuses[..] {
+                    [] => status != Status::Orphaned,
+                    statuses => statuses.contains(&status),
+                };
+                if !is_wanted {
+                    continue;
+                }
+                let summary = summary_from(row, 3, state, &names)?;
+                if filter
+                    .value
+                    .as_ref()
+                    .is_some_and(|value| !glob::matches(value, summary.id.value()))
+                {
+                    continue;
+                }
+                if resources.len() == limit {
+                    let next = resources.last().map(|last| last.id.to_string());
+                    return Ok(ResourcePage { resources, next });
+                }
+                resources.push(summary);
+            }
+            match rows.last() {
+                Some(row) if rows.len() as i64 == rows_at_once => last = row.string(0)?,
+                _ => break,
+            }
+        }
+    }
+    Ok(ResourcePage { resources, next: None })
+}
+
+pub(super) fn find_resource(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+    id: &str,
+) -> Result<Option<ResourceSummary>> {
+    let sql = format!(
+        "SELECT {OWN_COLUMNS}, {STATE_COLUMNS} FROM resource \
+         LEFT JOIN state ON state.resource = resource.id \
+         LEFT JOIN running ON running.resource = resource.id \
+         LEFT JOIN revision ON revision.id = resource.head AND state.resource IS NULL \
+         WHERE resource.environment = $1 AND resource.name = $2"
+    );
+    let Some(row) = tx.first(&sql, &[&environment.0, &id])? else { return Ok(None) };
+    let Some(state) = state_of(&row)? else { return Ok(None) };
+    let names = read_names(tx, environment)?;
+    summary_from(&row, 3, state, &names).map(Some)
+}
+
+/// Resources are counted by all that their status depends on; which status that is, the model says.
+pub(super) fn count_statuses(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+) -> Result<BTreeMap<Status, u64>> {
+    let sql = format!(
+        "SELECT count(*), running.resource IS NOT NULL AS deploying, \
+         CASE WHEN coalesce(state.intent, revision.hash) IS NOT NULL THEN '{HASH}'::bytea END AS intent, \
+         coalesce(state.undefined, revision.flags & 1) AS undefined, \
+         coalesce(state.blocked, revision.flags & 1) AS blocked, \
+         state.last_run_compliant, state.last_outcome, \
+         CASE WHEN state.last_deployed = state.intent THEN '{HASH}'::bytea END AS last_deployed \
+         FROM resource LEFT JOIN state ON state.resource = resource.id \
+         LEFT JOIN running ON running.resource = resource.id \
+         LEFT JOIN revision ON revision.id = resource.head AND state.resource IS NULL \
+         WHERE resource.environment = $1 \
+         AND (state.resource IS NOT NULL OR revision.id IS NOT NULL) GROUP BY 2, 3, 4, 5, 6, 7, 8"
+    );
+    const HASH: &str = "\\x00000000000000000000000000000000";
+    let sql = format!(
+        "SELECT kind.intent, kind.undefined, kind.blocked, 0::bigint, kind.last_run_compliant, \
+         kind.last_outcome, NULL::bigint, kind.last_deployed, NULL::bigint, NULL::bigint, 0::bigint, \
+         0::bigint, kind.deploying, kind.count FROM ({sql}) AS kind"
+    );
+    let mut counts = BTreeMap::new();
+    for row in tx.query(&sql, &[&environment.0])? {
+        let state = state_from(&row, 0, row.flag(12)?)?;
+        *counts.entry(state.status()).or_default() += u64::try_from(row.int(13)?).unwrap_or(0);
+    }
+    Ok(counts)
+}
+
+pub(super) fn actions(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+    id: &str,
+    before: Option<ActionKey>,
+    limit: usize,
+) -> Result<Vec<Action>> {
+    let sql = format!(
+        "SELECT {ACTION_COLUMNS} FROM action WHERE action.resource = \
+             (SELECT id FROM resource WHERE environment = $1 AND name = $2) \
+         AND action.id < $3 ORDER BY action.id DESC LIMIT $4"
+    );
+    let before = before.map_or(i64::MAX, |key| key.0);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = tx.query(&sql, &[&environment.0, &id, &before, &limit])?;
+    rows.iter().map(action_from).collect()
+}

@@ -1,0 +1,157 @@
+//! Records in PostgreSQL: the shared dialect on a transaction.
+
+use bytes::BytesMut;
+use postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+use super::PostgresStore;
+use super::connection::Parameter;
+use super::transaction::Tx;
+use crate::sql::{Database, Row, Sql, Value};
+use crate::{NewNote, Result, StoreError};
+
+type Boxed = Box<dyn std::error::Error + Sync + Send>;
+
+/// Values are sent as the type that PostgreSQL worked out for the parameter.
+impl ToSql for Value<'_> {
+    fn to_sql(&self, of: &Type, out: &mut BytesMut) -> std::result::Result<IsNull, Boxed> {
+        match *self {
+            Value::Null => Ok(IsNull::Yes),
+            Value::Integer(number) => match *of {
+                Type::INT4 => i32::try_from(number)?.to_sql(of, out),
+                Type::INT2 => i16::try_from(number)?.to_sql(of, out),
+                Type::BOOL => (number != 0).to_sql(of, out),
+                Type::INT8 => number.to_sql(of, out),
+                _ => Err(format!("an integer for a parameter of type {of}").into()),
+            },
+            Value::Text(text) if <&str as ToSql>::accepts(of) => text.to_sql(of, out),
+            Value::Blob(bytes) if *of == Type::BYTEA => bytes.to_sql(of, out),
+            Value::Text(_) => Err(format!("a text for a parameter of type {of}").into()),
+            Value::Blob(_) => Err(format!("bytes for a parameter of type {of}").into()),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+/// A whole number of any of the types that statements on integers answer with.
+struct Whole(i64);
+
+impl<'a> FromSql<'a> for Whole {
+    fn from_sql(of: &Type, raw: &'a [u8]) -> std::result::Result<Self, Boxed> {
+        Ok(Whole(match *of {
+            Type::INT8 => i64::from_sql(of, raw)?,
+            Type::INT4 => i32::from_sql(of, raw)?.into(),
+            Type::INT2 => i16::from_sql(of, raw)?.into(),
+            Type::BOOL => bool::from_sql(of, raw)?.into(),
+            _ => whole_numeric(raw).ok_or("not a whole number of 64 bits")?,
+        }))
+    }
+
+    fn accepts(of: &Type) -> bool {
+        matches!(*of, Type::INT8 | Type::INT4 | Type::INT2 | Type::BOOL | Type::NUMERIC)
+    }
+}
+
+/// The sum of integers is a `numeric`: digits to the base 10,000, after their number, the weight of the first, and the sign.
+fn whole_numeric(raw: &[u8]) -> Option<i64> {
+    let word = |at: usize| Some(i16::from_be_bytes(raw.get(at * 2..at * 2 + 2)?.try_into().ok()?));
+    let (count, weight, sign) = (word(0)?, word(1)?, word(2)?);
+    let mut number: i128 = 0;
+    for place in 0..=weight {
+        let digit = if place < count { word(4 + usize::try_from(place).ok()?)? } else { 0 };
+        number = number.checked_mul(10_000)?.checked_add(digit.into())?;
+    }
+    if count > weight + 1 {
+        return None;
+    }
+    match sign {
+        0 => i64::try_from(number).ok(),
+        0x4000 => i64::try_from(-number).ok(),
+        _ => None,
+    }
+}
+
+fn mismatch(error: postgres::Error) -> StoreError {
+    let cause = std::error::Error::source(&error).map(ToString::to_string);
+    StoreError::Unreadable(format!("{error}: {}", cause.unwrap_or_default()))
+}
+
+impl Row for postgres::Row {
+    fn integer(&self, column: usize) -> Result<Option<i64>> {
+        let found: Option<Whole> = self.try_get(column).map_err(mismatch)?;
+        Ok(found.map(|whole| whole.0))
+    }
+
+    fn text(&self, column: usize) -> Result<Option<&str>> {
+        self.try_get(column).map_err(mismatch)
+    }
+
+    fn blob(&self, column: usize) -> Result<Option<&[u8]>> {
+        self.try_get(column).map_err(mismatch)
+    }
+}
+
+impl Sql for Tx<'_> {
+    fn run(&mut self, sql: &str, values: &[Value<'_>]) -> Result<u64> {
+        let parameters: Vec<Parameter<'_>> = values.iter().map(|value| value as _).collect();
+        self.execute(sql, &parameters)
+    }
+
+    fn visit(
+        &mut self,
+        sql: &str,
+        values: &[Value<'_>],
+        each: &mut dyn FnMut(&dyn Row) -> Result<()>,
+    ) -> Result<()> {
+        let parameters: Vec<Parameter<'_>> = values.iter().map(|value| value as _).collect();
+        for row in self.query(sql, &parameters)? {
+            each(&row)?;
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self, name: &str) -> Result<()> {
+        Tx::claim(self, name)
+    }
+
+    fn note(&mut self, note: &NewNote<'_>) -> Result<()> {
+        self.add_note(note);
+        Ok(())
+    }
+}
+
+impl Database for PostgresStore {
+    fn look(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
+        self.read(|tx| work(tx))
+    }
+
+    fn settled_change(&self) -> Result<i64> {
+        self.read_once(|tx| Ok(tx.one("SELECT settled_change()", &[])?.get(0)))
+    }
+
+    fn change(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
+        self.write_whole(|tx| work(tx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_of_any_size_are_read() {
+        let raw = |words: &[i16]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_be_bytes()).collect()
+        };
+        assert_eq!(whole_numeric(&raw(&[0, 0, 0, 0])), Some(0));
+        assert_eq!(whole_numeric(&raw(&[1, 0, 0, 0, 42])), Some(42));
+        assert_eq!(whole_numeric(&raw(&[1, 1, 0x4000, 0, 3])), Some(-30_000));
+        assert_eq!(whole_numeric(&raw(&[2, 1, 0, 0, 1, 5])), Some(10_005));
+        assert_eq!(whole_numeric(&raw(&[2, 0, 0, 2, 1, 5000])), None);
+        assert_eq!(whole_numeric(&raw(&[1, 9, 0, 0, 9])), None);
+    }
+}
