@@ -21,6 +21,7 @@
 mod access;
 mod app;
 mod auth;
+mod classic;
 mod code;
 pub mod compiling;
 mod conventions;

@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::conventions::{self, Parameters};
 use crate::metrics;
 use crate::problem::ServerError;
-use crate::{access, document, routes};
+use crate::{access, classic, document, routes};
 
 /// Bodies are not larger than this.
 const BODY_MAX: usize = 100 * 1024 * 1024;
@@ -35,6 +35,7 @@ pub(crate) fn router(app: &App) -> Router {
     routes
         .route("/api/v1/openapi.json", described)
         .route("/api/v1/docs", get(routes::docs::page))
+        .merge(classic::router())
         .method_not_allowed_fallback(async || ServerError::MethodNotAllowed)
         // Before the fallback is set: what is not routed needs no right. The last one runs first.
         .route_layer(middleware::from_fn_with_state(app.clone(), conventions::repeat))
@@ -50,6 +51,7 @@ pub(crate) fn router(app: &App) -> Router {
             axum::response::IntoResponse::into_response(ServerError::Internal("a panic".to_owned()))
         }))
         .layer(middleware::from_fn(conventions::frame))
+        .layer(middleware::from_fn(classic::errors))
         .with_state(app.clone())
 }
 

@@ -208,7 +208,11 @@ pub(super) async fn list(call: Call) -> Answer {
         0 => LIMIT_MAX,
         limit => match usize::try_from(limit) {
             Ok(limit) if limit <= LIMIT_MAX => limit,
-            _ => return Err(bad(format!("limit parameter can not exceed {LIMIT_MAX}, got {limit}."))),
+            _ => {
+                return Err(bad(format!(
+                    "limit parameter can not exceed {LIMIT_MAX}, got {limit}."
+                )));
+            }
         },
     };
     let (first, last) = (call.time("first_timestamp")?, call.time("last_timestamp")?);
@@ -234,8 +238,9 @@ pub(super) async fn list(call: Call) -> Answer {
                 let is_last = part.len() < AT_ONCE;
                 before = part.last().map(|(_, action)| action.key);
                 for (id, action) in part {
-                    let id: ResourceId =
-                        id.parse().map_err(|_| StoreError::Unreadable(format!("a resource {id:?}")))?;
+                    let id: ResourceId = id
+                        .parse()
+                        .map_err(|_| StoreError::Unreadable(format!("a resource {id:?}")))?;
                     let place = (action.started, action.key);
                     let later = first.is_none_or(|first| match bound {
                         Some(bound) => place > (first, bound),

@@ -75,7 +75,7 @@ fn beginning(status: StatusCode) -> &'static str {
 
 /// Problems of the classic paths in the form that their clients know.
 pub(crate) async fn errors(request: Request, next: Next) -> Response {
-    let is_classic = super::is_classic(request.method(), request.uri().path());
+    let is_classic = super::is_classic(request.uri().path());
     let mut response = next.run(request).await;
     if !is_classic {
         return response;
@@ -94,12 +94,15 @@ pub(crate) async fn errors(request: Request, next: Next) -> Response {
     }
     let mut content = json!({"message": format!("{}{reason}", beginning(status))});
     if !problem.fields.is_empty() {
-        let listed = problem.fields.iter().map(|field| json!({"loc": [field.name], "msg": field.reason}));
+        let listed =
+            problem.fields.iter().map(|field| json!({"loc": [field.name], "msg": field.reason}));
         content["error_details"] = json!({"validation_errors": listed.collect::<Vec<_>>()});
     }
     let mut told = (status, axum::Json(content)).into_response();
     for (name, value) in response.headers() {
-        if name != header::CONTENT_TYPE && name != header::CONTENT_LENGTH {
+        let is_of_body =
+            [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::CONTENT_ENCODING].contains(name);
+        if !is_of_body {
             told.headers_mut().insert(name.clone(), value.clone());
         }
     }

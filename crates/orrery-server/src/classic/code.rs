@@ -54,7 +54,10 @@ impl Modules {
                 !text.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
             };
             let files = module.files_in_module.iter().flatten();
-            if !is_plain(name) || name.contains('/') || files.clone().any(|file| !is_plain(&file.path)) {
+            if !is_plain(name)
+                || name.contains('/')
+                || files.clone().any(|file| !is_plain(&file.path))
+            {
                 return Err(bad(format!("the module {name:?} has a file outside of it")));
             }
         }
@@ -117,7 +120,9 @@ impl Modules {
             return Ok(BTreeSet::new());
         };
         let base = version_info(store, environment, number)?;
-        let before = Modules::read(Some(&super::versions::kept(&base, "modules")).filter(|kept| kept.is_object()))?;
+        let before = Modules::read(
+            Some(&super::versions::kept(&base, "modules")).filter(|kept| kept.is_object()),
+        )?;
         for (name, module) in before.0 {
             match self.0.get(&name) {
                 Some(given) if given.version != module.version && !may_change => {

@@ -239,7 +239,8 @@ impl Wanted {
             None if self.descending => (total.saturating_sub(self.limit), total),
             None => (0, total.min(self.limit)),
             Some((key, id, true)) => {
-                let is_outside = |item: &Item| !is_beyond(item, key, id.as_deref(), Ordering::Greater);
+                let is_outside =
+                    |item: &Item| !is_beyond(item, key, id.as_deref(), Ordering::Greater);
                 let from = items.partition_point(is_outside);
                 // What is nearest to the bound.
                 (from, total.min(from + self.limit))

@@ -1,6 +1,10 @@
 //! Projects and environments, in both generations.
 
-use orrery_store::{EnvironmentChange, EnvironmentRecord, NewEnvironment, ProjectRecord, SettingRecord};
+use std::time::Duration;
+
+use orrery_store::{
+    EnvironmentChange, EnvironmentRecord, NewEnvironment, ProjectRecord, SettingRecord, StoreError,
+};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -9,6 +13,12 @@ use super::call::{Call, bad};
 use super::settings;
 use crate::access::Right;
 use crate::problem::ServerError;
+use crate::routes::environments::{check_icon, check_repository, check_text, refuse_if_protected};
+use crate::upkeep;
+
+/// How long an engine may take to let go of an environment.
+const ENGINE_STOPS_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Which generation of the paths is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,14 +176,28 @@ pub(super) async fn delete_project(call: Call) -> Answer {
         .with_store(move |store| store.records().list_environments(Some(id.as_bytes())))
         .await?;
     for environment in &own {
-        refuse_protected(&call, environment).await?;
+        refuse_if_protected(&call.app, environment).await?;
     }
     for environment in own {
         erase(&call, environment).await?;
     }
     let now = call.app.now();
-    call.app.change(move |store| store.records().delete_project(id.as_bytes(), None, now)).await?;
+    call.app.change(move |store| store.records().delete_project(id.as_bytes(), now)).await?;
     done()
+}
+
+/// The rules for what people say about an environment.
+fn check(
+    name: Option<&str>,
+    description: Option<&str>,
+    icon: Option<&str>,
+    repository: Option<&str>,
+    branch: Option<&str>,
+) -> Result<(), ServerError> {
+    check_text("name", name, (1, 255))?;
+    check_text("description", description, (0, 255))?;
+    check_icon(icon)?;
+    check_repository(repository, branch)
 }
 
 async fn make_environment(call: &Call) -> Result<EnvironmentRecord, ServerError> {
@@ -190,7 +214,7 @@ async fn make_environment(call: &Call) -> Result<EnvironmentRecord, ServerError>
     let text = |name: &str| Ok::<_, ServerError>(call.text(name)?.unwrap_or_default().to_owned());
     let (repository, branch) = (text("repository")?, text("branch")?);
     let (description, icon) = (text("description")?, text("icon")?);
-    settings::check_appearance(&description, &icon)?;
+    check(Some(&name), Some(&description), Some(&icon), Some(&repository), Some(&branch))?;
     let now = call.app.now();
     call.app
         .change(move |store| {
@@ -274,9 +298,12 @@ async fn change_environment(call: &Call) -> Result<(), ServerError> {
     let text = |name: &str| Ok::<_, ServerError>(call.text(name)?.map(str::to_owned));
     let (repository, branch) = (text("repository")?, text("branch")?);
     let (description, icon) = (text("description")?, text("icon")?);
-    settings::check_appearance(
-        description.as_deref().unwrap_or_default(),
-        icon.as_deref().unwrap_or_default(),
+    check(
+        name.as_deref(),
+        description.as_deref(),
+        icon.as_deref(),
+        repository.as_deref(),
+        branch.as_deref(),
     )?;
     let now = call.app.now();
     call.app
@@ -307,34 +334,36 @@ pub(super) async fn modify_environment(call: Call) -> Answer {
     data(as_it_is(&call, Generation::Second).await?)
 }
 
-/// Fails if an environment is neither to be cleared nor to be deleted.
-async fn refuse_protected(call: &Call, environment: &EnvironmentRecord) -> Result<(), ServerError> {
+/// Waits until no engine works for a halted environment.
+async fn wait_for_engine(call: &Call, environment: &EnvironmentRecord) -> Result<(), ServerError> {
     let key = environment.key;
-    let set = call.app.with_store(move |store| store.records().settings(key)).await?;
-    if settings::is_protected(&set) {
-        let name = &environment.name;
-        return Err(ServerError::Forbidden(format!(
-            "clear or delete the environment {name}, which is protected: see protected_environment"
-        )));
+    let until = tokio::time::Instant::now() + ENGINE_STOPS_WITHIN;
+    while tokio::time::Instant::now() < until {
+        if call.app.with_store(move |store| store.lease_holder(key)).await?.is_none() {
+            return Ok(());
+        }
+        call.app.nudge();
+        tokio::time::sleep(LOOK_EVERY).await;
     }
-    Ok(())
+    Err(ServerError::Unavailable("the environment is still being worked on; try again".to_owned()))
 }
 
 async fn erase(call: &Call, environment: EnvironmentRecord) -> Result<(), ServerError> {
     let now = call.app.now();
     let id = environment.uuid;
-    call.app.change(move |store| store.records().begin_deletion(&id, now)).await?;
-    call.app
-        .change(move |store| {
-            while !store.records().erase_contents(environment.key, now)? {}
-            store.records().erase_environment(&id, now)
-        })
-        .await
+    let marked = call.app.change(move |store| store.records().begin_deletion(&id, now)).await?;
+    wait_for_engine(call, &marked).await?;
+    let erased = call.app.change(move |store| upkeep::erase(store, &marked, now)).await;
+    match erased {
+        // Somebody else was faster.
+        Err(ServerError::Store(StoreError::NotFound { .. })) => Ok(()),
+        erased => erased,
+    }
 }
 
 pub(super) async fn delete_environment(call: Call) -> Answer {
     let environment = call.environment()?.clone();
-    refuse_protected(&call, &environment).await?;
+    refuse_if_protected(&call.app, &environment).await?;
     erase(&call, environment).await?;
     done()
 }
@@ -342,13 +371,14 @@ pub(super) async fn delete_environment(call: Call) -> Answer {
 /// Empties an environment; it itself and its settings stay.
 pub(super) async fn clear_environment(call: Call) -> Answer {
     let environment = call.environment()?.clone();
-    refuse_protected(&call, &environment).await?;
+    refuse_if_protected(&call.app, &environment).await?;
     let now = call.app.now();
-    let (id, key, was_halted) = (environment.uuid, environment.key, environment.halted);
-    call.app.change(move |store| store.records().set_halted(&id, true, now)).await?;
+    let (id, was_halted) = (environment.uuid, environment.halted);
+    let halted = call.app.change(move |store| store.records().set_halted(&id, true, now)).await?;
+    wait_for_engine(&call, &halted).await?;
     call.app
         .change(move |store| {
-            while !store.records().erase_contents(key, now)? {}
+            upkeep::erase(store, &halted, now)?;
             if !was_halted {
                 store.records().set_halted(&id, false, now)?;
             }

@@ -2,8 +2,8 @@
 
 use orrery_model::{ResourceId, Status, VersionNumber};
 use orrery_store::{
-    EnvironmentKey, ResourceFilter, ResourceLine, ResourceQuery, Store, StoreError, VersionResource,
-    VersionInfo,
+    EnvironmentKey, ResourceFilter, ResourceLine, ResourceQuery, Store, StoreError, VersionInfo,
+    VersionResource,
 };
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -167,11 +167,8 @@ pub(super) async fn list(call: Call) -> Answer {
     let (page, summary) = call
         .look(move |store, key| {
             let query = ResourceQuery { statuses, ..ResourceQuery::default() };
-            let lines = if query.statuses.is_empty() {
-                Vec::new()
-            } else {
-                all_lines(store, key, &query)?
-            };
+            let lines =
+                if query.statuses.is_empty() { Vec::new() } else { all_lines(store, key, &query)? };
             let fits = |line: &ResourceLine| {
                 let id = &line.summary.id;
                 wanted.contains("agent", id.agent())
@@ -344,7 +341,8 @@ pub(super) async fn history(call: Call) -> Answer {
 pub(super) async fn get_v1(call: Call) -> Answer {
     call.only(&["logs", "status", "log_action", "log_limit"])?;
     let text = call.path_text("rid");
-    let wrong = |error: orrery_model::InvalidId| bad(format!("{text:?} is no id with a version: {error}"));
+    let wrong =
+        |error: orrery_model::InvalidId| bad(format!("{text:?} is no id with a version: {error}"));
     let versioned: orrery_model::VersionedId = text.parse().map_err(wrong)?;
     let with_logs = call.flag("logs")?.unwrap_or(false);
     let only = call.text("log_action")?.map(str::to_owned);
@@ -384,7 +382,8 @@ pub(super) async fn get_v1(call: Call) -> Answer {
 /// Whether resources are as they should be.
 pub(super) async fn compliance(call: Call) -> Answer {
     call.only(&["resource_ids"])?;
-    let ids = call.texts("resource_ids")?.ok_or_else(|| bad("Field 'resource_ids' is required."))?;
+    let ids =
+        call.texts("resource_ids")?.ok_or_else(|| bad("Field 'resource_ids' is required."))?;
     let report = call
         .look(move |store, key| {
             let mut report = Map::new();
@@ -401,7 +400,8 @@ pub(super) async fn compliance(call: Call) -> Answer {
                     .unwrap_or_default();
                 let differs = line.summary.status == Status::NonCompliant;
                 let latest = if differs { store.actions(key, &id, None, 1)? } else { Vec::new() };
-                let diff = latest.first().map(|action| super::actions::attribute_changes(&action.change));
+                let diff =
+                    latest.first().map(|action| super::actions::attribute_changes(&action.change));
                 let shown = json!({
                     "report_only": attributes.get("report_only") == Some(&json!(true)),
                     "compliance": state.compliance(),

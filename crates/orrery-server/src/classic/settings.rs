@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{Answer, data, done, plain};
 use super::call::{Call, bad};
 use crate::problem::ServerError;
-use crate::settings::{DEFINITIONS, Definition, EnvironmentSettings, Form, check, definition};
+use crate::settings::{DEFINITIONS, Definition, Form, check, definition};
 
 /// Who protects what a project file sets, as clients name it in a request and as they are told.
 const PROTECTORS: [&str; 2] = ["project_yml", "project.yml"];
@@ -18,10 +18,6 @@ pub(super) fn values(set: &[SettingRecord]) -> Map<String, Value> {
         kept.map_or_else(|| one.default(), |record| record.value.clone())
     };
     DEFINITIONS.iter().map(|one| (one.name.to_owned(), value(one))).collect()
-}
-
-pub(super) fn is_protected(set: &[SettingRecord]) -> bool {
-    EnvironmentSettings::from_records(set).protected_environment
 }
 
 fn definitions(set: &[SettingRecord]) -> Map<String, Value> {

@@ -2,7 +2,7 @@
 
 use orrery_api::{ResourceUpload, UnknownUpload, UploadScope, VersionUpload};
 use orrery_model::VersionedId;
-use orrery_store::{StoreError, VersionInfo};
+use orrery_store::{PutVersion, StoreError, VersionInfo};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -11,7 +11,7 @@ use super::call::{Call, bad};
 use super::{code, resources};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
-use crate::versions::{Stored, store_upload, version_info};
+use crate::versions::{store_upload, version_info};
 
 /// What of a classic version is kept beside what everybody has: under this name in the version's information.
 pub(super) const KEPT: &str = "classic";
@@ -31,7 +31,8 @@ fn sets_of(call: &Call) -> Result<&Map<String, Value>, ServerError> {
 
 /// The id without the version that it may carry, and that version.
 fn plain_id(text: &str) -> Result<(String, Option<u32>), ServerError> {
-    let wrong = |error: orrery_model::InvalidId| bad(format!("{text:?} is no resource id: {error}"));
+    let wrong =
+        |error: orrery_model::InvalidId| bad(format!("{text:?} is no resource id: {error}"));
     match text.rsplit_once(",v=") {
         Some((_, digits)) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             let id: VersionedId = text.parse().map_err(wrong)?;
@@ -57,7 +58,9 @@ fn resource(
         (Some(0) | None, _) => {}
         (Some(version), Some(number)) if version == number => {}
         (Some(version), _) => {
-            return Err(bad(format!("{id} has the version {version}, which is not that of the request")));
+            return Err(bad(format!(
+                "{id} has the version {version}, which is not that of the request"
+            )));
         }
     }
     let mut requires = Vec::new();
@@ -80,11 +83,19 @@ fn unknown(given: &Value) -> Result<UnknownUpload, ServerError> {
     let text = |name: &str| given.get(name).and_then(Value::as_str).map(str::to_owned);
     let name = text("parameter").ok_or_else(|| bad("an unknown has no parameter"))?;
     let resource = text("resource").filter(|id| !id.is_empty());
-    Ok(UnknownUpload { name, resource, source: text("source").unwrap_or_else(|| "fact".to_owned()) })
+    Ok(UnknownUpload {
+        name,
+        resource,
+        source: text("source").unwrap_or_else(|| "fact".to_owned()),
+    })
 }
 
 /// A classic request as an upload of our own.
-fn upload(call: &Call, number: Option<u32>, scope: UploadScope) -> Result<VersionUpload, ServerError> {
+fn upload(
+    call: &Call,
+    number: Option<u32>,
+    scope: UploadScope,
+) -> Result<VersionUpload, ServerError> {
     let list = |name: &str| match call.value(name) {
         None => Ok(&[][..]),
         Some(Value::Array(items)) => Ok(items.as_slice()),
@@ -124,7 +135,7 @@ fn upload(call: &Call, number: Option<u32>, scope: UploadScope) -> Result<Versio
 }
 
 /// Stores an upload, with the code that came with it.
-async fn store(call: &Call, mut upload: VersionUpload) -> Result<Stored, ServerError> {
+async fn store(call: &Call, mut upload: VersionUpload) -> Result<PutVersion, ServerError> {
     let modules = code::Modules::read(call.value("module_version_info"))?;
     let answer = call
         .change(move |store, key, now| {
@@ -180,7 +191,7 @@ pub(super) async fn put_partial(call: Call) -> Answer {
     let mut upload = upload(&call, None, UploadScope::Partial)?;
     upload.allow_code_update = call.flag("allow_handler_code_update")?.unwrap_or(false);
     let stored = store(&call, upload).await?;
-    data(json!(stored.put.number.0))
+    data(json!(stored.number.0))
 }
 
 /// What a client put beside the resources.
@@ -222,7 +233,9 @@ pub(super) async fn list_v1(call: Call) -> Answer {
     if start.is_some() != limit.is_some() {
         return Err(bad("Start and limit should always be set together."));
     }
-    let at = |number: i64| usize::try_from(number).map_err(|_| bad("Start and limit must not be negative."));
+    let at = |number: i64| {
+        usize::try_from(number).map_err(|_| bad("Start and limit must not be negative."))
+    };
     let (start, limit) = (at(start.unwrap_or(0))?, at(limit.unwrap_or(1000))?.min(1000));
     let versions = call.look(|store, key| store.versions(key)).await?;
     let environment = call.environment()?.uuid;
@@ -253,7 +266,8 @@ pub(super) async fn get_v1(call: Call) -> Answer {
             if with_logs {
                 for row in &mut rows {
                     let id = row["resource_id"].as_str().unwrap_or_default().to_owned();
-                    row["actions"] = json!(resources::actions_of(store, key, environment, &id, 100)?);
+                    row["actions"] =
+                        json!(resources::actions_of(store, key, environment, &id, 100)?);
                 }
             }
             Ok((version, rows, store.unknowns(key, number)?))
