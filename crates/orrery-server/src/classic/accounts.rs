@@ -264,7 +264,9 @@ fn token_role(client_types: &[String]) -> Result<Right, ServerError> {
             "api" => Right::Administer,
             "compiler" | "agent" => Right::Develop,
             other => {
-                return Err(bad(format!("client_types: {other:?} is none of api, agent, compiler")));
+                return Err(bad(format!(
+                    "client_types: {other:?} is none of api, agent, compiler"
+                )));
             }
         };
         most = most.max(Some(right));

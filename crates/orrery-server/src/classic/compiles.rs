@@ -213,6 +213,7 @@ fn reports(
         let name = format!("{} {}", Uuid::from_bytes(compile.run_by()), stage.position);
         json!({
             "id": derived_uuid(environment, "stage", &name),
+            "compile": Uuid::from_bytes(compile.run_by()),
             "started": time(stage.started),
             "completed": maybe_time(stage.completed),
             "command": stage.command,

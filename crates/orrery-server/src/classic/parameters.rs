@@ -1,7 +1,6 @@
 //! Parameters of environments and facts of resources.
 
 use axum::http::StatusCode;
-use axum::response::IntoResponse as _;
 use orrery_model::ResourceId;
 use orrery_store::{
     EnvironmentKey, NewParameter, Parameter, ParameterFilter, ParameterSource, Store, StoreError,
@@ -320,7 +319,10 @@ pub(super) async fn get_v1(call: Call) -> Answer {
             let content = json!({"message": "Agents queried for resource parameter."});
             told(StatusCode::SERVICE_UNAVAILABLE, content)
         }
-        None => Ok(StatusCode::NOT_FOUND.into_response()),
+        None => {
+            let name = call.path_text("id").to_owned();
+            Err(ServerError::NotFound { kind: "parameter", name })
+        }
     }
 }
 
@@ -349,20 +351,13 @@ pub(super) async fn delete_v1(call: Call) -> Answer {
     call.only(&["resource_id"])?;
     let name = call.path_text("id").to_owned();
     let resource = call.text("resource_id")?.filter(|id| !id.is_empty()).map(str::to_owned);
-    let deleted = call
-        .change(move |store, key, now| {
-            let trigger = if resource.is_some() { Trigger::Fact } else { Trigger::Parameter };
-            let effect = orrery_store::ParameterEffect { changed: 1, resolved: 0 };
-            store.records().delete_parameter(key, &name, resource.as_deref(), now, &|sql| {
-                request_for_values(sql, key, trigger, effect, true, now).map(drop)
-            })
+    call.change(move |store, key, now| {
+        let trigger = if resource.is_some() { Trigger::Fact } else { Trigger::Parameter };
+        let effect = orrery_store::ParameterEffect { changed: 1, resolved: 0 };
+        store.records().delete_parameter(key, &name, resource.as_deref(), now, &|sql| {
+            request_for_values(sql, key, trigger, effect, true, now).map(drop)
         })
-        .await;
-    match deleted {
-        Ok(()) => plain(json!({})),
-        Err(ServerError::Store(StoreError::NotFound { .. } | StoreError::NoResource(_))) => {
-            Ok(StatusCode::NOT_FOUND.into_response())
-        }
-        Err(error) => Err(error),
-    }
+    })
+    .await?;
+    plain(json!({}))
 }
