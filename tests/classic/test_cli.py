@@ -1,5 +1,6 @@
 """The published command line against this server."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -7,18 +8,34 @@ import sys
 import tempfile
 from pathlib import Path
 
+import click.testing
+from inmanta.main import cmd
+
 from support import ClassicTest
 
 
 class CommandLine(ClassicTest):
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory(prefix="orrery-cli-")
+        self.addCleanup(place.cleanup)
+        self.variables = {"INMANTA_CMDLINE_REST_TRANSPORT_TOKEN": self.server.token, "COLUMNS": "200"}
+        self.place = place.name
+        self.server_options = ["--host", "127.0.0.1", "--port", str(self.server.port)]
+
     def run_cli(self, *arguments: str, fails: bool = False) -> str:
+        """The commands of the program, in this process: starting it takes seconds."""
+        with contextlib.chdir(self.place):
+            done = click.testing.CliRunner(env=self.variables).invoke(cmd, [*self.server_options, *arguments])
+        self.assertEqual(done.exit_code != 0, fails, f"{done.output} {done.exception}")
+        return re.sub(r"\s+", " ", done.output)
+
+    def test_the_program_itself(self) -> None:
         program = Path(sys.executable).with_name("inmanta-cli")
-        with tempfile.TemporaryDirectory() as place:
-            variables = {**os.environ, "INMANTA_CMDLINE_REST_TRANSPORT_TOKEN": self.server.token, "COLUMNS": "200"}
-            command = [program, "--host", "127.0.0.1", "--port", str(self.server.port), *arguments]
-            done = subprocess.run(command, cwd=place, env=variables, capture_output=True, text=True)
-        self.assertEqual(done.returncode != 0, fails, done.stdout + done.stderr)
-        return re.sub(r"\s+", " ", done.stdout + done.stderr)
+        command = [program, *self.server_options, "project", "create", "-n", "by the program"]
+        variables = {**os.environ, **self.variables}
+        done = subprocess.run(command, cwd=self.place, env=variables, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("by the program", done.stdout)
 
     def test_a_tour(self) -> None:
         self.assertIn("tour", self.run_cli("project", "create", "-n", "tour"))
@@ -39,9 +56,10 @@ class CommandLine(ClassicTest):
         self.run_cli("version", "release", "-e", "stop", "1")
         self.until(lambda: "a (#actions=1)" in self.run_cli("version", "report", "-e", "stop", "-i", "1"))
         self.assertIn("one", self.run_cli("agent", "list", "-e", "stop"))
-        self.run_cli("agent", "pause", "-e", "stop", "--agent", "one")
-        self.assertIn("paused", self.run_cli("agent", "list", "-e", "stop"))
-        self.run_cli("agent", "unpause", "-e", "stop", "--all")
+        # This one takes no names.
+        self.run_cli("agent", "pause", "-e", environment, "--agent", "one")
+        self.assertIn("True", self.run_cli("agent", "list", "-e", "stop"))
+        self.run_cli("agent", "unpause", "-e", environment, "--all")
 
         self.run_cli("param", "set", "-e", "stop", "--name", "size", "--value", "big")
         self.assertIn("big", self.run_cli("param", "get", "-e", "stop", "--name", "size"))
