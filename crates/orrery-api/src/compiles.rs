@@ -93,15 +93,19 @@ pub struct Compile {
     pub id: Uuid,
     pub environment: Uuid,
     pub state: CompileState,
-    /// Whether it is on its way to another state by itself.
-    pub transitioning: bool,
-    /// What can be done to it now.
-    pub actions: Vec<String>,
+    /// Whether it is still under way, or went wrong.
+    pub transitioning: crate::Transitioning,
+    /// What it is doing, or what went wrong.
+    pub transitioning_message: String,
+    /// What can be done with it now.
+    pub actions: crate::Actions,
+    /// When it was asked for.
     pub requested: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<String>,
+    /// Known when it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success: Option<bool>,
     /// The version that came of it.
@@ -211,10 +215,4 @@ pub struct CompileRange {
 pub struct CompilePosition {
     pub line: u32,
     pub character: u32,
-}
-
-/// What waits and runs in an environment, in the order in which it is served.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-pub struct CompileQueue {
-    pub items: Vec<Compile>,
 }

@@ -2,10 +2,11 @@
 //! them, the command line and tests read them: so both always speak of the same thing.
 //!
 //! Conventions that hold everywhere: ids are UUIDs, times are RFC 3339 in UTC, lists come in pages ([`Page`]), and whatever goes wrong is
-//! a [`Problem`].
+//! a [`Problem`]. [`client`] speaks to a server with them.
 
 mod accounts;
 mod audit;
+pub mod client;
 mod common;
 mod compiles;
 mod environments;

@@ -1,13 +1,16 @@
 //! Which right each route needs: one table for all, looked up before any handler runs. A route that is not in it is not served.
 
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{FromRequestParts as _, MatchedPath, Request, State};
 use axum::http::Method;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
+use http_body_util::BodyExt as _;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -119,6 +122,22 @@ const ROUTES: &[(&str, &str, Access)] = &[
     ("GET", "/api/v1/tokens", Access::Known),
     ("POST", "/api/v1/tokens", Access::Known),
     ("DELETE", "/api/v1/tokens/{token}", Access::Known),
+    ("GET", "/api/v1/secrets", Access::Server(Right::Administer)),
+    ("PUT", "/api/v1/secrets/{name}", Access::Server(Right::Administer)),
+    ("DELETE", "/api/v1/secrets/{name}", Access::Server(Right::Administer)),
+    ("GET", "/api/v1/environments/{environment}/secrets", Access::Environment(Right::Develop)),
+    (
+        "PUT",
+        "/api/v1/environments/{environment}/secrets/{name}",
+        Access::Environment(Right::Develop),
+    ),
+    (
+        "DELETE",
+        "/api/v1/environments/{environment}/secrets/{name}",
+        Access::Environment(Right::Develop),
+    ),
+    ("GET", "/api/v1/audit", Access::Server(Right::Administer)),
+    ("POST", "/api/v1/audit/verify", Access::Server(Right::Administer)),
     ("GET", "/api/v1/projects", Access::Known),
     ("POST", "/api/v1/projects", Access::Server(Right::Administer)),
     ("GET", "/api/v1/projects/{project}", Access::Project(Right::View)),
@@ -149,6 +168,15 @@ const ROUTES: &[(&str, &str, Access)] = &[
     (
         "POST",
         "/api/v1/environments/{environment}/settings/protect",
+        Access::Environment(Right::Develop),
+    ),
+    ("GET", "/api/v1/environments/{environment}/compiles", Access::Environment(Right::View)),
+    ("POST", "/api/v1/environments/{environment}/compiles", Access::Environment(Right::Develop)),
+    ("GET", "/api/v1/environments/{environment}/compiles/queue", Access::Environment(Right::View)),
+    ("GET", "/api/v1/environments/{environment}/compiles/{id}", Access::Environment(Right::View)),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/compiles/{id}/cancel",
         Access::Environment(Right::Develop),
     ),
     ("GET", "/api/v1/environments/{environment}/versions", Access::Environment(Right::View)),
@@ -372,6 +400,10 @@ fn is_number_of_api(part: &str) -> bool {
     part.strip_prefix('v').is_some_and(|number| number.parse::<u8>().is_ok())
 }
 
+/// What is read of requests that are refused.
+const SWALLOWED_MAX: usize = 64 * 1024;
+const SWALLOWED_WITHIN: Duration = Duration::from_secs(1);
+
 /// Where the request came from, for handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientAddress(pub(crate) String);
@@ -400,6 +432,7 @@ pub(crate) async fn check(
     if let Err(error) = admit(&app, &mut parts, route, access, Some(&mut trail)).await {
         let mut response = error.into_response();
         trail.end(&app, &mut response).await;
+        swallow(body).await;
         return Ok(response);
     }
     // In a task of its own: whoever hangs up early has acted all the same, and it is written down.
@@ -412,6 +445,14 @@ pub(crate) async fn check(
         response
     };
     tokio::spawn(work.in_current_span()).await.map_err(|_| ServerError::Stopping)
+}
+
+/// Reads and forgets what is left of a small request, so that the connection can be used again: a client may have begun the next
+/// one before it learns that this one was refused.
+async fn swallow(body: Body) {
+    let rest = http_body_util::Limited::new(body, SWALLOWED_MAX);
+    // What does not come, or is too much, costs the connection.
+    let _ = tokio::time::timeout(SWALLOWED_WITHIN, rest.collect()).await;
 }
 
 /// Finds out who is calling and whether they may.

@@ -13,6 +13,7 @@ use crate::counts::Counts;
 use crate::metrics::Metrics;
 use crate::problem::ServerError;
 use crate::tail::Tail;
+use crate::vault::{MasterKey, Vault};
 
 /// Nudges that a slow listener may miss; it reads the store again then.
 const NUDGES: usize = 1024;
@@ -28,6 +29,8 @@ pub struct AppSettings {
     pub local_repositories: bool,
     /// How callers are known.
     pub auth: AuthSettings,
+    /// What seals the server's own secrets.
+    pub master_key: MasterKey,
 }
 
 /// One server process. Cheap to clone.
@@ -45,6 +48,7 @@ struct Inner {
     tail: Tail,
     counts: Counts,
     auth: Auth,
+    vault: Vault,
     /// Who is called at each nudge, until they say that they do not care any more.
     listeners: Mutex<Vec<NudgeListener>>,
 }
@@ -67,6 +71,7 @@ pub(crate) fn system_time() -> Timestamp {
 impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
         let (nudges, _) = broadcast::channel(NUDGES);
+        let vault = Vault::new(Arc::clone(&store), settings.master_key.clone());
         App {
             inner: Arc::new(Inner {
                 store,
@@ -78,6 +83,7 @@ impl App {
                 tail: Tail::default(),
                 counts: Counts::default(),
                 listeners: Mutex::default(),
+                vault,
             }),
         }
     }
@@ -88,6 +94,11 @@ impl App {
 
     pub fn settings(&self) -> &AppSettings {
         &self.inner.settings
+    }
+
+    /// The server's own secrets.
+    pub fn vault(&self) -> &Vault {
+        &self.inner.vault
     }
 
     pub(crate) fn auth(&self) -> &Auth {

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::access::{Access, access_of};
 use crate::routes;
 
 /// The complete description.
@@ -19,11 +20,23 @@ pub(crate) fn complete(described: utoipa::openapi::OpenApi) -> Value {
             }
         }
     }
+    document["components"]["securitySchemes"] = json!({
+        "bearer": {
+            "type": "http", "scheme": "bearer",
+            "description": "A session, an API token, or a token of a trusted issuer.",
+        },
+    });
     document
 }
 
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     let has_body = operation.get("requestBody").is_some();
+    let access = method.to_ascii_uppercase().parse().ok();
+    let access = access.and_then(|method| access_of(&method, path));
+    operation["security"] = match access {
+        Some(Access::Public) | None => json!([]),
+        Some(_) => json!([{"bearer": []}]),
+    };
     if method == "post" {
         let header = json!({
             "name": "Idempotency-Key", "in": "header", "required": false,
@@ -42,6 +55,17 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         return;
     };
     responses.remove("default");
+    for (status, response) in responses.iter_mut() {
+        let text = match status.as_str() {
+            "201" => "Made",
+            "202" => "Begun",
+            "204" => "Done",
+            _ => "What was asked for",
+        };
+        if let Some(response) = response.as_object_mut() {
+            response.entry("description").or_insert_with(|| json!(text));
+        }
+    }
     let mut add = |status: &str, text: &str| add_problem(responses, status, text);
     if path.starts_with("/health") {
         return;

@@ -3,7 +3,7 @@
 //! | module | what |
 //! |---|---|
 //! | `app` | what all requests share: the store, the clock, the nudges |
-//! | `server` | listening, serving, ending |
+//! | `server`, `connection`, `tls` | listening, serving, ending |
 //! | `access` | which right each route needs: one table, checked before any handler runs |
 //! | `auth` | who is calling |
 //! | `problem`, `extract`, `conventions` | errors, inputs and what holds for all requests |
@@ -11,6 +11,7 @@
 //! | `settings` | what can be set for an environment |
 //! | `tail`, `counts` | the end of the change feed, and counts, read once for all who ask |
 //! | `upkeep` | measuring, forgetting what is old, emptying environments |
+//! | `vault` | secrets, sealed with a key that is not in the database |
 //! | `routes` | the API, one module for each kind of thing |
 //! | `process` | engines of environments, held by lease |
 //! | `compiling` | the compile service |
@@ -24,6 +25,7 @@ mod auth;
 mod classic;
 mod code;
 pub mod compiling;
+mod connection;
 mod conventions;
 mod counts;
 mod document;
@@ -36,15 +38,23 @@ mod server;
 mod settings;
 mod tail;
 pub mod telemetry;
+mod tls;
 mod upkeep;
 mod upload;
+mod vault;
 mod versions;
 
 pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};
-pub use auth::{AuthSettings, FirstStart, InvalidNetwork, Network, first_start};
+pub use auth::{
+    AuthSettings, FirstStart, InvalidIssuer, InvalidNetwork, IssuerSettings, Network, RoleMapping,
+    first_start,
+};
+pub use classic::is_classic;
 pub use document::document;
 pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};
-pub use server::Server;
+pub use server::{NotWithoutTls, Server, check_listen};
 pub use settings::{EnvironmentSettings, InvalidSetting};
+pub use tls::{Tls, TlsError, TlsSource};
+pub use vault::{MasterKey, Vault, VaultError};

@@ -166,7 +166,15 @@ fn classify_store(error: &StoreError) -> (StatusCode, &'static str, &'static str
         StoreError::DanglingRequires { .. } => {
             (StatusCode::BAD_REQUEST, "dangling-requires", "A requirement leads nowhere")
         }
-        StoreError::Busy { .. } | StoreError::Full { .. } => {
+        StoreError::Unstorable { .. } => {
+            (StatusCode::BAD_REQUEST, "unstorable", "The database cannot keep this")
+        }
+        StoreError::Busy { .. }
+        | StoreError::Full { .. }
+        | StoreError::Unreachable { .. }
+        | StoreError::ConnectionLost { .. }
+        | StoreError::NoConnection { .. }
+        | StoreError::Contended { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available now")
         }
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "A defect of the server"),

@@ -1,13 +1,13 @@
 //! The end of the change feed: one task reads it for all who listen.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use orrery_store::{ChangeNote, ChangeSeq};
-use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{OnceCell, broadcast};
 
 use crate::app::App;
+use crate::problem::ServerError;
 
 /// How long a change may go unnoticed that another process made.
 const POLL: Duration = Duration::from_secs(1);
@@ -18,33 +18,35 @@ const BATCH: usize = 500;
 /// Gives changes out as they happen.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
-    sender: OnceLock<broadcast::Sender<ChangeNote>>,
+    sender: OnceCell<broadcast::Sender<ChangeNote>>,
 }
 
 impl Tail {
-    /// Changes from now on. The first listener starts the task that reads them.
-    pub(crate) fn listen(&self, app: &App) -> broadcast::Receiver<ChangeNote> {
-        let sender = self.sender.get_or_init(|| {
+    /// Changes from now on. The first listener starts the task that reads them; where it starts is known before anybody listens, so
+    /// that nothing falls between what a listener reads by itself and what it is sent.
+    pub(crate) async fn listen(
+        &self,
+        app: &App,
+    ) -> Result<broadcast::Receiver<ChangeNote>, ServerError> {
+        let start = async || {
+            let last = app.with_store(|store| store.records().latest_change()).await?;
             let (sender, _) = broadcast::channel(BUFFERED);
-            tokio::spawn(follow(app.clone(), sender.clone()));
-            sender
-        });
-        sender.subscribe()
+            tokio::spawn(follow(app.clone(), sender.clone(), last));
+            Ok::<_, ServerError>(sender)
+        };
+        Ok(self.sender.get_or_try_init(start).await?.subscribe())
     }
 }
 
 /// Reads the feed whenever somebody listens and something may have changed.
-async fn follow(app: App, sender: broadcast::Sender<ChangeNote>) {
+async fn follow(app: App, sender: broadcast::Sender<ChangeNote>, mut last: ChangeSeq) {
     let mut nudges = app.nudges();
-    let mut last: Option<ChangeSeq> = None;
     loop {
         if sender.receiver_count() > 0 {
             match read_on(&app, &sender, last).await {
-                Ok(seq) => last = Some(seq),
+                Ok(seq) => last = seq,
                 Err(error) => tracing::warn!(%error, "the change feed cannot be read"),
             }
-        } else {
-            last = None;
         }
         tokio::select! {
             () = app.stopping().cancelled() => return,
@@ -65,12 +67,8 @@ async fn follow(app: App, sender: broadcast::Sender<ChangeNote>) {
 async fn read_on(
     app: &App,
     sender: &broadcast::Sender<ChangeNote>,
-    last: Option<ChangeSeq>,
-) -> Result<ChangeSeq, crate::problem::ServerError> {
-    let mut last = match last {
-        Some(last) => last,
-        None => app.with_store(|store| store.records().latest_change()).await?,
-    };
+    mut last: ChangeSeq,
+) -> Result<ChangeSeq, ServerError> {
     loop {
         let after = last;
         let notes =

@@ -1,4 +1,5 @@
-//! How fast the store is: `cargo run --profile quick -p orrery-store --example measure -- COUNT [DIRECTORY]`.
+//! How fast the store is: `cargo run --profile quick -p orrery-store --example measure -- COUNT [DIRECTORY]`, or
+//! `-- COUNT --postgres [URL]`, which without an address starts a server of its own.
 //!
 //! Puts a version of COUNT resources into a new store, puts it again unchanged and with one change, reads it,
 //! and records results for all. Every tenth resource requires its neighbour.
@@ -11,8 +12,9 @@ use orrery_model::{
     Timestamp,
 };
 use orrery_store::{
-    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion, PutVersion,
-    ResourceFilter, ResultRecord, Scope, SqliteStore, Started, Store, load_version,
+    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, NewVersion,
+    PostgresStore, PutVersion, ResourceFilter, ResultRecord, Scope, SqliteStore, Started, Store,
+    load_version,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -59,11 +61,29 @@ fn measure<T>(what: &str, count: usize, work: impl FnOnce() -> Outcome<T>) -> Ou
     Ok(answer)
 }
 
-/// Time that this thread has worked, which other work on the machine changes less than the time that passed.
+/// Time that this thread and its database's server have worked, which other work on the machine changes less than the time
+/// that passed.
 fn processor_seconds() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let own = worked("/proc/thread-self/schedstat")?;
+    let Some(database) = DATABASE.get() else { return Some(own) };
+    // A server that is on this machine names the database in the titles of its processes.
+    let title = format!(" {database} ");
+    let processes = std::fs::read_dir("/proc").ok()?.flatten().map(|process| process.path());
+    let theirs = processes.filter(|path| {
+        let command = std::fs::read(path.join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command);
+        command.starts_with("postgres: ") && command.contains(&title)
+    });
+    Some(own + theirs.filter_map(|path| worked(path.join("schedstat"))).sum::<f64>())
+}
+
+fn worked(schedule: impl AsRef<std::path::Path>) -> Option<f64> {
+    let text = std::fs::read_to_string(schedule).ok()?;
     Some(text.split_whitespace().next()?.parse::<f64>().ok()? / 1e9)
 }
+
+/// The name of the PostgreSQL database, if there is one.
+static DATABASE: std::sync::OnceLock<String> = std::sync::OnceLock::new();
 
 /// The largest amount of memory that this process had so far.
 fn peak_mebibytes() -> Option<u64> {
@@ -156,23 +176,43 @@ fn record_all(
 fn main() -> Outcome<()> {
     let mut arguments = std::env::args().skip(1);
     let count: usize = arguments.next().map_or(Ok(100_000), |count| count.parse())?;
-    let directory: PathBuf = arguments.next().map_or_else(std::env::temp_dir, PathBuf::from);
-    let directory = tempfile::tempdir_in(directory)?;
+    let place = arguments.next();
+    if place.as_deref() == Some("--postgres") {
+        // Kept until the end: a database of a private server goes with it.
+        let private = match arguments.next() {
+            Some(url) => Err(url),
+            None => Ok(orrery_testing::Postgres::shared().database()),
+        };
+        let url = match &private {
+            Ok(database) => database.url(),
+            Err(url) => url.clone(),
+        };
+        let name = url.rsplit('/').next().unwrap_or_default();
+        DATABASE.get_or_init(|| name.split('?').next().unwrap_or_default().to_owned());
+        return run(count, &|holder| Ok(Box::new(PostgresStore::open(&url, holder)?)));
+    }
+    let directory = tempfile::tempdir_in(place.map_or_else(std::env::temp_dir, PathBuf::from))?;
     let path = directory.path().join("store.db");
+    run(count, &|holder| Ok(Box::new(SqliteStore::open(&path, holder)?)))?;
+    println!("file: {} MiB", std::fs::metadata(&path)?.len() >> 20);
+    Ok(())
+}
 
+fn run(count: usize, open: &dyn Fn(&Holder) -> Outcome<Box<dyn Store>>) -> Outcome<()> {
     let mut resources = resources(count)?;
     println!("{count} resources, peak {} MiB", peak_mebibytes().unwrap_or(0));
     let holder = Holder::this_process("measure", Timestamp(0));
-    let store = measure("open a new store", 1, || Ok(SqliteStore::open(&path, &holder)?))?;
+    let store = measure("open a new store", 1, || open(&holder))?;
+    let store = &*store;
     let environment = store.default_environment()?;
     let request = LeaseRequest { holder, now: Timestamp(0), expires: None };
     let lease = store.acquire_lease(environment, &request)?;
 
-    let first = measure("put", count, || put(&store, environment, &resources, false))?;
-    measure("put, no change", count, || put(&store, environment, &resources, true))?;
+    let first = measure("put", count, || put(store, environment, &resources, false))?;
+    measure("put, no change", count, || put(store, environment, &resources, true))?;
     resources[count / 2].attributes = Attributes::parse(r#"{"changed":true}"#)?;
     resources[count / 2].hash = resources[count / 2].attributes.hash(&resources[count / 2].id);
-    let second = measure("put, one change", 1, || put(&store, environment, &resources, true))?;
+    let second = measure("put, one change", 1, || put(store, environment, &resources, true))?;
     measure("difference of the two", 1, || {
         let mut differences = 0;
         store.diff_versions(environment, first.number, second.number, &mut |_| differences += 1)?;
@@ -187,7 +227,7 @@ fn main() -> Outcome<()> {
         })?;
     }
     let loaded = measure("load the newest into memory", count, || {
-        Ok(load_version(&store, environment, second.number)?)
+        Ok(load_version(store, environment, second.number)?)
     })?;
     if loaded.resources != resources {
         return Err("what was read differs from what was put".into());
@@ -198,16 +238,16 @@ fn main() -> Outcome<()> {
             source.line += 1;
         }
     }
-    measure("put, every line moved", count, || put(&store, environment, &resources, true))?;
+    measure("put, every line moved", count, || put(store, environment, &resources, true))?;
     measure("results, batches of 2000", count, || {
-        record_all(&store, &lease, &resources, &second, BATCH, false)
+        record_all(store, &lease, &resources, &second, BATCH, false)
     })?;
     measure("results again, with marks of the start", count, || {
-        record_all(&store, &lease, &resources, &second, BATCH, true)
+        record_all(store, &lease, &resources, &second, BATCH, true)
     })?;
     let few = count.min(200);
     measure("results, one by one", few, || {
-        record_all(&store, &lease, &resources[..few], &second, 1, false)
+        record_all(store, &lease, &resources[..few], &second, 1, false)
     })?;
     measure("read states", count, || {
         let mut known = 0;
@@ -227,10 +267,6 @@ fn main() -> Outcome<()> {
         1,
         || Ok(store.delete_version(environment, first.number)?),
     )?;
-    measure("close", 1, || {
-        drop(store);
-        Ok(())
-    })?;
-    println!("file: {} MiB", std::fs::metadata(&path)?.len() >> 20);
-    Ok(())
+    let problems = measure("check", 1, || Ok(store.check()?))?;
+    if problems.is_empty() { Ok(()) } else { Err(format!("{problems:?}").into()) }
 }

@@ -12,6 +12,13 @@ use crate::Holder;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EnvironmentKey(pub(crate) i64);
 
+impl EnvironmentKey {
+    /// The number of its row. It is never given to another environment while there is something of this one.
+    pub fn number(self) -> i64 {
+        self.0
+    }
+}
+
 /// A resource within one store: the same for all versions as long as one of them has it. Keys are given in
 /// the order of ids when a version brings many new resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -8,6 +8,7 @@ use crate::cli_deploy::{Deploy, LimitOptions, Plan, Repair, Watch};
 use crate::cli_inspect;
 use crate::cli_modules::{Modules, Sdk};
 use crate::cli_server::Server;
+use crate::cli_server_side::Export;
 use crate::projects::MAIN_FILE;
 
 const EXIT_CODES: &str = "\
@@ -74,6 +75,10 @@ pub(crate) enum Command {
     Versions(cli_inspect::Versions),
     Diff(cli_inspect::Diff),
     Facts(cli_inspect::Facts),
+    /// Carry out a job of a server's compile service
+    #[command(hide = true)]
+    CompileJob,
+    Export(Export),
     Server(Server),
     Completion(Completion),
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
+use orrery_server::IssuerSettings;
 use serde::Deserialize;
 
 /// Run a server for teams
@@ -26,6 +27,9 @@ pub(crate) struct Server {
     /// The configuration file [default: /etc/orrery/server.toml, if it is there]
     #[arg(long, value_name = "FILE", env = "ORRERY_CONFIG", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
+    /// Make a new key for secrets, seal all secrets with it, and end; the server must not be running
+    #[arg(long)]
+    pub(crate) rotate_secret_key: bool,
     #[command(flatten)]
     pub(crate) options: ServerOptions,
 }
@@ -38,6 +42,13 @@ pub(crate) enum Role {
     Api,
     /// Compiles and deploys
     Process,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum TlsMode {
+    /// With a certificate that nobody vouches for
+    SelfSigned,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -54,6 +65,27 @@ pub(crate) struct ServerOptions {
     /// Where to listen [default: 127.0.0.1:8888]
     #[arg(long, value_name = "ADDRESS", env = "ORRERY_LISTEN")]
     pub(crate) listen: Option<SocketAddr>,
+    /// Encrypt connections with a certificate that signs itself, made at the first start: for development
+    #[arg(long, value_name = "HOW", env = "ORRERY_TLS")]
+    pub(crate) tls: Option<TlsMode>,
+    /// The certificate for TLS, with those that vouch for it, in PEM format; read again on SIGHUP
+    #[arg(long, value_name = "FILE", env = "ORRERY_TLS_CERTIFICATE", requires = "tls_key", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The key of the certificate, in PEM format
+    #[arg(long, value_name = "FILE", env = "ORRERY_TLS_KEY", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Listen for other machines without TLS, because a proxy in front of the server does it
+    #[arg(long, env = "ORRERY_INSECURE_LISTEN", num_args = 0..=1, default_missing_value = "true", value_name = "YES")]
+    pub(crate) insecure_listen: Option<bool>,
+    /// Proxies that may tell, by X-Forwarded-For, where a request comes from: networks such as 10.0.0.0/8
+    #[arg(long, value_name = "NETWORK", env = "ORRERY_TRUSTED_PROXIES", value_delimiter = ',')]
+    pub(crate) trusted_proxies: Option<Vec<String>>,
+    /// The file with the key that seals secrets, mode 0600 [default: the credential `orrery-secret-key` of systemd, else secret.key in the data directory, made when it is needed]
+    #[arg(long, value_name = "FILE", env = "ORRERY_SECRET_KEY_FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) secret_key_file: Option<PathBuf>,
+    /// Who else may vouch for callers, by JSON Web Tokens; only in the configuration file, as [[issuers]]
+    #[arg(skip)]
+    pub(crate) issuers: Option<Vec<IssuerSettings>>,
     /// Where the state is: a path of a file, or postgres://user:password@host/database [default: server.db in the data directory]
     #[arg(long, value_name = "URL", env = "ORRERY_DATABASE", hide_env_values = true)]
     pub(crate) database: Option<String>,
@@ -69,6 +101,15 @@ pub(crate) struct ServerOptions {
     /// How much memory a process that runs the code of modules may have, in MiB; 0 for any [default: 4096]
     #[arg(long, value_name = "MIB", env = "ORRERY_HOST_MEMORY")]
     pub(crate) host_memory: Option<u64>,
+    /// How many compiles may run at once [default: one for each processor]
+    #[arg(long, value_name = "COUNT", env = "ORRERY_COMPILES")]
+    pub(crate) compiles: Option<u16>,
+    /// How long one compile may take, in seconds [default: 3600]
+    #[arg(long, value_name = "SECONDS", env = "ORRERY_COMPILE_TIME")]
+    pub(crate) compile_time: Option<u64>,
+    /// How much memory a compile may have, in MiB; 0 for any [default: 4096]
+    #[arg(long, value_name = "MIB", env = "ORRERY_COMPILE_MEMORY")]
+    pub(crate) compile_memory: Option<u64>,
     /// Let environments take their model from paths and file: URLs of this machine
     #[arg(long, env = "ORRERY_ALLOW_LOCAL_REPOSITORIES", num_args = 0..=1, default_missing_value = "true", value_name = "YES")]
     pub(crate) allow_local_repositories: Option<bool>,
@@ -88,17 +129,42 @@ impl ServerOptions {
     pub(crate) fn or(self, other: Self) -> Self {
         ServerOptions {
             listen: self.listen.or(other.listen),
+            tls: self.tls.or(other.tls),
+            tls_certificate: self.tls_certificate.or(other.tls_certificate),
+            tls_key: self.tls_key.or(other.tls_key),
+            insecure_listen: self.insecure_listen.or(other.insecure_listen),
+            trusted_proxies: self.trusted_proxies.or(other.trusted_proxies),
+            secret_key_file: self.secret_key_file.or(other.secret_key_file),
+            issuers: self.issuers.or(other.issuers),
             database: self.database.or(other.database),
             data: self.data.or(other.data),
             role: self.role.or(other.role),
             workers: self.workers.or(other.workers),
             host_memory: self.host_memory.or(other.host_memory),
+            compiles: self.compiles.or(other.compiles),
+            compile_time: self.compile_time.or(other.compile_time),
+            compile_memory: self.compile_memory.or(other.compile_memory),
             allow_local_repositories: self
                 .allow_local_repositories
                 .or(other.allow_local_repositories),
             log_format: self.log_format.or(other.log_format),
             log: self.log.or(other.log),
             traces: self.traces.or(other.traces),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command};
+
+    /// Whoever reads the page must find every option there is.
+    #[test]
+    fn every_option_is_on_the_page() {
+        let page = include_str!("../../../docs/reference/server.md");
+        let command = super::Server::augment_args(Command::new("server"));
+        for option in command.get_arguments().filter_map(|argument| argument.get_long()) {
+            assert!(page.contains(&format!("`--{option}`")), "--{option} is not on the page");
         }
     }
 }

@@ -16,7 +16,16 @@ use orrery_host::compiling::{CompileHost, Origin, Setting};
 use orrery_host::python::{Interpreter, PythonError};
 use serde_json::{Value as Json, json};
 
+use crate::known::Known;
 use crate::state;
+
+/// The environment of a server that a model is compiled for.
+pub(crate) struct ServerEnvironment {
+    pub(crate) id: String,
+    /// Where contents of files go.
+    pub(crate) files: PathBuf,
+    pub(crate) known: Arc<Known>,
+}
 
 /// A compile, and the host that has the code of its modules.
 pub(crate) struct Work {
@@ -40,9 +49,18 @@ impl Work {
     }
 
     pub(crate) fn compile(options: &Options, origin: Option<Origin>) -> Self {
+        Self::compile_for(options, origin, None)
+    }
+
+    /// The same for an environment of a server.
+    pub(crate) fn compile_for(
+        options: &Options,
+        origin: Option<Origin>,
+        environment: Option<&ServerEnvironment>,
+    ) -> Self {
         let served = matches!(origin, Some(Origin::Socket(_)));
         let python = Arc::default();
-        let mut host = host(options, origin, &python);
+        let mut host = host(options, origin, &python, environment);
         let mut layered = Layered::new(NativeHost, &mut host);
         if served {
             // Whoever tests code wants that code to run.
@@ -112,6 +130,7 @@ fn host(
     options: &Options,
     origin: Option<Origin>,
     python: &Arc<OnceLock<Interpreter>>,
+    server: Option<&ServerEnvironment>,
 ) -> CompileHost {
     let environment = orrery_compiler::project::python_environment(&Disk, options);
     let search = environment.clone();
@@ -128,13 +147,24 @@ fn host(
     let setting = Setting {
         tests,
         // Tests say themselves whether there is one.
-        environment: (!tests).then(|| environment_id(&project)),
+        environment: (!tests)
+            .then(|| server.map_or_else(|| environment_id(&project), |server| server.id.clone())),
         data: project.join("data"),
-        files: project.join(state::DIRECTORY).join("files"),
+        files: server.map_or_else(
+            || project.join(state::DIRECTORY).join("files"),
+            |server| server.files.clone(),
+        ),
         project,
         project_given: options.project_dir.clone(),
         ..Setting::default()
     };
+    if let Some(server) = server {
+        let known = Arc::clone(&server.known);
+        let server = move |method: &str, arguments: &Json| {
+            known.answer(method, arguments).unwrap_or_else(|| not_offered(method, arguments))
+        };
+        return CompileHost::new(origin, setting, Box::new(server));
+    }
     let facts = options.facts.clone();
     let server = move |method: &str, arguments: &Json| match (&facts, method) {
         (Some(facts), "get_param") => fact(&**facts, arguments),
@@ -171,7 +201,7 @@ pub(crate) fn environment_id(project: &Path) -> String {
     format!("{}-{}-8{}-8{}-{}", &hex[..8], &hex[8..12], &hex[13..16], &hex[17..20], &hex[20..32])
 }
 
-/// There is no server behind a compile on this machine.
+/// A compile asks for what is known; it changes nothing.
 fn not_offered(method: &str, _: &Json) -> (u16, Json) {
-    (404, json!({"message": format!("{method} is not offered without a server")}))
+    (404, json!({"message": format!("{method} is not offered to compiles")}))
 }

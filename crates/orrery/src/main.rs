@@ -9,11 +9,14 @@ mod cli_deploy;
 mod cli_inspect;
 mod cli_modules;
 mod cli_server;
+mod cli_server_side;
 mod code;
 mod commands;
 mod environment;
 mod excerpt;
 mod guard;
+mod known;
+mod making;
 mod output;
 mod projects;
 mod render;
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Deploy(options) => options.wanted.json,
         Command::Plan(options) => options.wanted.json,
         Command::Repair(options) => options.json,
+        Command::Export(options) => options.json,
         _ => false,
     };
     let exit = guard::run(move || commands::run(cli)).unwrap_or_else(|crash| {

@@ -31,7 +31,7 @@ pub(crate) fn options(given: &ProjectOptions) -> Result<Options, Box<CompileErro
 
 /// Seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "the command line is where the clock is read")]
-fn now() -> f64 {
+pub(crate) fn now() -> f64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0.0, |since| since.as_secs_f64())
 }

@@ -8,6 +8,7 @@ use orrery_store::{Identity, TokenRecord};
 
 use crate::app::App;
 use crate::auth::caller::TokenGrants;
+use crate::auth::issuers::by_issuer;
 use crate::auth::secrets::{SESSION, TOKEN, hash_of};
 use crate::auth::{Caller, How, Limit};
 use crate::problem::ServerError;
@@ -87,6 +88,9 @@ pub(crate) async fn authenticate(app: &App, parts: &Parts) -> Result<Caller, Ser
     }
     if secret.starts_with(TOKEN) {
         return by_token(app, secret).await;
+    }
+    if secret.split('.').count() == 3 {
+        return by_issuer(app, secret).await;
     }
     Err(unknown("the token is not valid"))
 }

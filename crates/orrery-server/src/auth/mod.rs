@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `caller` | somebody who is known, and their rights |
 //! | `authenticate` | from what a request shows to a caller |
+//! | `issuers` | tokens of external issuers |
 //! | `secrets` | random secrets, of which only hashes are kept |
 //! | `passwords`, `throttle` | passwords, and how fast they can be guessed |
 //! | `address` | where a request comes from |
@@ -15,6 +16,7 @@ mod address;
 mod audit;
 mod authenticate;
 mod caller;
+mod issuers;
 mod passwords;
 mod secrets;
 mod settings;
@@ -29,6 +31,8 @@ use orrery_model::{Duration, Timestamp};
 pub(crate) use audit::{AuditLog, AuditNote, Trail};
 pub(crate) use authenticate::{SESSION_LENGTH, authenticate, cookie_name};
 pub(crate) use caller::{Caller, How, Limit, TokenGrants, granted, role_right, scope_of};
+pub(crate) use issuers::Issuers;
+pub use issuers::{InvalidIssuer, IssuerSettings, RoleMapping};
 pub(crate) use passwords::{Passwords, check_password, normalized};
 pub(crate) use secrets::Minted;
 pub use settings::{AuthSettings, InvalidNetwork, Network};
@@ -42,6 +46,7 @@ pub(crate) struct Auth {
     pub(crate) passwords: Passwords,
     pub(crate) throttle: Throttle,
     pub(crate) audit: AuditLog,
+    pub(crate) issuers: Issuers,
     touched: Touched,
 }
 

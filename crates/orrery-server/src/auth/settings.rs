@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use crate::auth::issuers::IssuerSettings;
+
 /// How callers are known.
 #[derive(Clone, Debug, Default)]
 pub struct AuthSettings {
@@ -10,6 +12,8 @@ pub struct AuthSettings {
     pub trusted_proxies: Vec<Network>,
     /// Browsers reach the server by TLS: cookies are bound to it.
     pub secure_cookies: bool,
+    /// Who else may vouch for callers.
+    pub issuers: Vec<IssuerSettings>,
 }
 
 /// Addresses with a common beginning: `10.0.0.0/8`, `::1`.

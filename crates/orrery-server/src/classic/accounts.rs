@@ -87,15 +87,17 @@ pub(super) async fn renew(call: Call) -> Answer {
 }
 
 pub(super) async fn current_user(call: Call) -> Answer {
-    let unknown =
-        || ServerError::NotFound { kind: "current user", name: "behind this token".to_owned() };
-    let account = match call.caller.how {
-        How::Session { .. } => call.caller.account.ok_or_else(unknown)?,
-        How::Nothing | How::Token => return Err(unknown()),
+    call.only(&[])?;
+    // A token is for a program.
+    let name = match call.caller.how {
+        How::Nothing | How::Token => None,
+        How::Session { .. } | How::Issuer => call.caller.name.split_once(':').map(|(_, name)| name),
     };
-    let found =
-        call.app.with_store(move |store| store.records().account(account.as_bytes())).await?;
-    data(json!({"username": found.name}))
+    let name = name.ok_or_else(|| ServerError::NotFound {
+        kind: "current user",
+        name: "behind this token".to_owned(),
+    })?;
+    data(json!({ "username": name }))
 }
 
 /// Roles by environment, as far as they are for one environment.

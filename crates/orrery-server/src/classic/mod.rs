@@ -69,7 +69,7 @@ const FIRST_GENERATION: [&str; 19] = [
 ];
 
 /// Whether a path belongs to the classic ones.
-fn is_classic(path: &str) -> bool {
+pub fn is_classic(path: &str) -> bool {
     if path.starts_with("/api/v2/") {
         return true;
     }

@@ -103,6 +103,14 @@ impl Command {
     }
 
     #[must_use]
+    pub(crate) fn envs(mut self, all: &BTreeMap<String, String>) -> Self {
+        for (name, value) in all {
+            self.variables.entry(name.clone()).insert_entry(value.into());
+        }
+        self
+    }
+
+    #[must_use]
     pub(crate) fn env_if_unset(self, name: &str, value: &str) -> Self {
         if self.variables.contains_key(name) { self } else { self.env(name, value) }
     }

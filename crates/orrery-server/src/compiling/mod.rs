@@ -23,6 +23,7 @@ mod schedule;
 mod service;
 mod text;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub struct CompileOptions {
     pub memory_max: Option<u64>,
     /// How much other programs go before compiles: 0 to 19.
     pub nice: u8,
+    /// Set for git, pip and the compiler, besides what they get from the server's own environment.
+    pub variables: BTreeMap<String, String>,
 }
 
 impl CompileOptions {
@@ -59,6 +62,7 @@ impl CompileOptions {
             time_max: Duration::from_secs(3600),
             memory_max: Some(4 << 30),
             nice: 5,
+            variables: BTreeMap::new(),
         }
     }
 }

@@ -1,20 +1,22 @@
 //! What follows from a run: a version, or people who are told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use orrery_api::{UploadScope, VersionUpload};
 use orrery_model::VersionNumber;
 use orrery_store::{
-    CompileFailure, CompileRequest, ContentHash, EnvironmentKey, FailureNotice, NewVersion,
-    ParameterFilter, ParameterSource, Scope, Store, StoreError,
+    CompileFailure, CompileRequest, ContentHash, EnvironmentKey, FailureNotice, ParameterFilter,
+    ParameterSource, Store, StoreError,
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::job::JobParameter;
 use super::run::{Failed, Run, Stop};
 use crate::code::parse_sha1;
-use crate::upload::read_upload;
+use crate::problem::ServerError;
+use crate::settings::EnvironmentSettings;
+use crate::versions;
 
 /// Contents are stored in batches of about so many bytes.
 const BATCH_BYTES: usize = 8 << 20;
@@ -23,9 +25,27 @@ const PAGE: usize = 1_000;
 
 /// The version that an earlier run of the same compile has stored, if one got so far.
 pub(super) fn stored_before(run: &Run<'_>) -> Result<Option<VersionNumber>, StoreError> {
-    let Some(number) = run.claimed.record.reserved else { return Ok(None) };
-    let versions = run.app.store().versions(run.environment.key)?;
-    Ok(versions.iter().any(|one| one.number == number).then_some(number))
+    if run.claimed.record.reserved.is_none() {
+        return Ok(None);
+    }
+    let (store, environment) = (run.app.store(), run.environment.key);
+    let own = run.id().to_string();
+    let versions = store.versions(environment)?;
+    let Some(stored) = versions.iter().find(|one| one.info["compile"] == own) else {
+        return Ok(None);
+    };
+    if !stored.released && settings(run)?.auto_deploy {
+        match store.release_version(environment, stored.number) {
+            Ok(()) | Err(StoreError::AlreadyReleased(_) | StoreError::Superseded { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(stored.number))
+}
+
+fn settings(run: &Run<'_>) -> Result<EnvironmentSettings, StoreError> {
+    let records = run.app.store().records().settings(run.environment.key)?;
+    Ok(EnvironmentSettings::from_records(&records))
 }
 
 /// What the model of an environment may ask for.
@@ -60,56 +80,59 @@ fn source_name(source: ParameterSource) -> &'static str {
     }
 }
 
-/// Stores what the model wants. A second run of the same compile stores nothing twice: it uses the same number.
+/// Stores what the model wants. A second run of the same compile stores nothing twice: it finds the version, or uses the same
+/// number.
 pub(super) fn store(
     run: &mut Run<'_>,
-    upload: VersionUpload,
+    mut upload: VersionUpload,
     contents: &BTreeMap<String, u64>,
 ) -> Result<VersionNumber, Stop> {
-    let wrong = |text: String| Stop::failed("export_error", "InvalidVersion", text);
-    if upload.scope == UploadScope::Partial {
-        return Err(wrong("this server does not store parts of a version yet".to_owned()));
-    }
-    let (resources, unknowns) = read_upload(&upload).map_err(|problems| {
-        let lines: Vec<String> =
-            problems.iter().map(|one| format!("{}: {}", one.name, one.reason)).collect();
-        wrong(lines.join("\n"))
-    })?;
     store_contents(run, contents)?;
     run.recorder.check()?;
     let number = number(run)?;
-    let store = run.app.store();
-    let environment = run.environment.key;
-    let released = setting(&**store, environment, "auto_deploy")?;
-    let info = info(run, &upload);
-    let version = NewVersion {
-        number: Some(number),
-        base: None,
-        made_at: run.app.now(),
-        info: &info,
-        scope: Scope::All,
-        resources: &resources,
-        unknowns: &unknowns,
-        released: released.as_ref().and_then(Value::as_bool).unwrap_or(true),
-        only_if_changed: false,
-        lease: None,
-    };
-    match store.put_version(environment, &version) {
-        // By a run that was believed dead, under the same number.
-        Ok(_) | Err(StoreError::VersionExists(_)) => {}
-        Err(error @ (StoreError::DuplicateResource(_) | StoreError::DanglingRequires { .. })) => {
-            return Err(wrong(error.to_string()));
-        }
-        Err(error) => return Err(error.into()),
+    upload.info = info(run, &upload);
+    if run.request.partial {
+        let exported: BTreeSet<&str> =
+            upload.resources.iter().filter_map(|one| one.set.as_deref()).collect();
+        let removed = run.request.removed_sets.iter();
+        let removed =
+            removed.filter(|name| !(run.request.soft_delete && exported.contains(name.as_str())));
+        upload.removed_sets = removed.cloned().collect();
+        upload.scope = UploadScope::Partial;
+        // The code of a server's compiles is that of the repository.
+        upload.allow_code_update = true;
+    } else {
+        upload.number = Some(number.0.into());
     }
-    run.app.nudge();
-    Ok(number)
+    let (store, environment) = (run.app.store(), run.environment.key);
+    let auto_deploy = settings(run)?.auto_deploy;
+    match versions::store_upload(&**store, environment, upload, auto_deploy, run.app.now()) {
+        Ok(put) => {
+            run.app.nudge();
+            Ok(put.number)
+        }
+        // By a run that was believed dead, under the same number.
+        Err(ServerError::Store(StoreError::VersionExists(_))) => Ok(number),
+        Err(error) => Err(refused(error)),
+    }
+}
+
+/// What is wrong with a version is an error of the model; what is wrong with the store is not.
+fn refused(error: ServerError) -> Stop {
+    let status = error.status();
+    match error {
+        ServerError::Store(error) if status.is_server_error() => error.into(),
+        error => {
+            let problem = error.problem();
+            Stop::failed("export_error", &problem.code, problem.to_string())
+        }
+    }
 }
 
 /// The number that was reserved before, unless others have been stored meanwhile.
 fn number(run: &Run<'_>) -> Result<VersionNumber, StoreError> {
     let store = run.app.store();
-    let newest = store.versions(run.environment.key)?.last().map(|newest| newest.number);
+    let newest = store.records().newest_version(run.environment.key)?;
     if let Some(reserved) = run.claimed.record.reserved
         && newest.is_none_or(|newest| newest < reserved)
     {
@@ -120,26 +143,18 @@ fn number(run: &Run<'_>) -> Result<VersionNumber, StoreError> {
     Ok(number)
 }
 
-fn info(run: &Run<'_>, upload: &VersionUpload) -> Value {
+fn info(run: &Run<'_>, upload: &VersionUpload) -> Map<String, Value> {
     let mut info = upload.info.clone();
     info.insert("compile".to_owned(), run.id().to_string().into());
+    if let Some(commit) = &run.commit {
+        info.insert("commit".to_owned(), commit.as_str().into());
+    }
     let metadata = run.request.metadata.clone();
     if let Some(message) = metadata.get("message") {
         info.insert("message".to_owned(), message.clone());
     }
     info.insert("export_metadata".to_owned(), metadata.into());
-    if let Some(code) = &upload.code {
-        info.insert("code".to_owned(), code.as_str().into());
-    }
-    Value::Object(info)
-}
-
-pub(super) fn setting(
-    store: &dyn Store,
-    environment: EnvironmentKey,
-    name: &str,
-) -> Result<Option<Value>, StoreError> {
-    Ok(store.settings(environment)?.remove(name))
+    info
 }
 
 /// Stores contents that are not there.

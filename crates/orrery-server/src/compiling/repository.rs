@@ -82,27 +82,12 @@ impl Repository {
     }
 
     fn git(&self, directory: Option<&Path>) -> Command {
-        let mut command = Command::new(PathBuf::from("git"));
-        // Nothing in a repository or on the machine may bring programs in, and nobody is there to be asked.
-        for setting in [
-            "core.hooksPath=/dev/null",
-            "core.fsmonitor=false",
-            "core.askPass=",
-            "protocol.ext.allow=never",
-            "submodule.recurse=false",
-            "advice.detachedHead=false",
-        ] {
-            command = command.arg("-c").arg(setting);
-        }
-        if let Some(directory) = directory {
-            command = command.directory(directory);
-        }
-        command
-            .env("GIT_TERMINAL_PROMPT", "0")
-            .env("GIT_ASKPASS", "")
-            .env("SSH_ASKPASS", "")
-            .env("GIT_ALLOW_PROTOCOL", self.protocols)
-            .env_if_unset("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
+        git(directory).env("GIT_ALLOW_PROTOCOL", self.protocols)
+    }
+
+    /// Which commit is checked out.
+    pub(crate) fn commit(checkout: &Path) -> Command {
+        git(Some(checkout)).arg("rev-parse").arg("--verify").arg("HEAD")
     }
 
     pub(crate) fn clone_into(&self, directory: &Path) -> Command {
@@ -142,6 +127,31 @@ impl Repository {
         let name = format!("refs/remotes/origin/{branch}");
         self.git(Some(checkout)).arg("reset").arg("--hard").arg(name).arg("--")
     }
+}
+
+/// Git, so that it asks nobody and runs nothing that it was not told to.
+fn git(directory: Option<&Path>) -> Command {
+    let mut command = Command::new(PathBuf::from("git"));
+    // Nothing in a repository or on the machine may bring programs in, and nobody is there to be asked.
+    for setting in [
+        "core.hooksPath=/dev/null",
+        "core.fsmonitor=false",
+        "core.askPass=",
+        "protocol.ext.allow=never",
+        "submodule.recurse=false",
+        "advice.detachedHead=false",
+    ] {
+        command = command.arg("-c").arg(setting);
+    }
+    if let Some(directory) = directory {
+        command = command.directory(directory);
+    }
+    command
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .env("GIT_ASKPASS", "")
+        .env("SSH_ASKPASS", "")
+        .env("GIT_ALLOW_PROTOCOL", "https:ssh")
+        .env_if_unset("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
 }
 
 fn local_only(local: bool, shown: impl Fn() -> String) -> Result<&'static str, RepositoryError> {

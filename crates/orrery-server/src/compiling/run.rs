@@ -72,6 +72,8 @@ pub(super) struct Run<'a> {
     pub(super) request: CompileRequest,
     pub(super) place: Place,
     pub(super) recorder: Recorder<'a>,
+    /// The commit of the sources.
+    pub(super) commit: Option<String>,
     limits: Limits,
 }
 
@@ -93,7 +95,8 @@ pub(super) fn run(
         memory_max: options.memory_max,
         nice: options.nice,
     };
-    let mut run = Run { app, options, environment, claimed, request, place, recorder, limits };
+    let mut run =
+        Run { app, options, environment, claimed, request, place, recorder, commit: None, limits };
     let ended = run.to_the_end();
     run.place.end();
     let outcome = match ended {
@@ -117,6 +120,7 @@ impl Run<'_> {
         }
         self.init()?;
         let installing = self.sources()?;
+        self.commit = self.ask(&Repository::commit(&self.place.project()))?;
         self.modules(installing)?;
         let result = self.compile()?;
         if !result.errors.is_empty() {
@@ -184,6 +188,7 @@ impl Run<'_> {
         let recorder = std::cell::RefCell::new(&mut self.recorder);
         let mut go_on = || recorder.borrow_mut().go_on();
         let mut said = |error: bool, bytes: &[u8]| recorder.borrow_mut().said(error, bytes);
+        let command = command.clone().envs(&self.options.variables);
         command.run(&self.limits, self.place.root(), &mut go_on, &mut said)
     }
 
@@ -198,6 +203,7 @@ impl Run<'_> {
                 text.extend_from_slice(bytes);
             }
         };
+        let command = command.clone().envs(&self.options.variables);
         let end = command.run(&self.limits, self.place.root(), &mut go_on, &mut said);
         match end {
             Ok(End::Exit(0)) => Ok(Some(String::from_utf8_lossy(&text).trim().to_owned())),

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use orrery_model::Timestamp;
 use orrery_scheduler::Cron;
 use orrery_store::{ChangeSeq, ClaimedCompile, EnvironmentKey, StoreError};
-use serde_json::Value;
 
 use super::place::Place;
 use super::recorder::{ALIVE_FOR, Interrupted, later};
 use super::schedule::Schedule;
-use super::{CompileOptions, backoff, outcome, requests, run};
+use super::{CompileOptions, backoff, requests, run};
 use crate::app::App;
+use crate::settings::EnvironmentSettings;
 
 /// The store is read at least so often: nudges may be lost.
 const POLL: Duration = Duration::from_secs(5);
@@ -27,8 +27,6 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(5);
 const CLEAN_EVERY: Duration = Duration::from_secs(3600);
 /// So long reports of compiles are kept.
 const KEPT: Duration = Duration::from_secs(7 * 86_400);
-/// Between two compiles of an environment, if nobody says.
-const BACKOFF: f64 = 0.1;
 
 enum Message {
     Nudge,
@@ -203,9 +201,8 @@ impl Service {
     }
 
     fn backoff(&self, environment: EnvironmentKey) -> Result<Duration, StoreError> {
-        let set = outcome::setting(&**self.app.store(), environment, "recompile_backoff")?;
-        let seconds = set.as_ref().and_then(number_of).unwrap_or(BACKOFF);
-        Ok(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+        let settings = self.app.store().records().settings(environment)?;
+        Ok(EnvironmentSettings::from_records(&settings).recompile_backoff)
     }
 
     fn start(&mut self, claimed: ClaimedCompile) {
@@ -289,11 +286,6 @@ impl Service {
 
 fn until(now: Timestamp, at: Timestamp) -> Duration {
     Duration::from_micros(u64::try_from(at.0.saturating_sub(now.0)).unwrap_or(0))
-}
-
-/// A number, also if it was set as a text.
-fn number_of(value: &Value) -> Option<f64> {
-    value.as_f64().or_else(|| value.as_str()?.parse().ok()).filter(|number| *number >= 0.0)
 }
 
 /// Says that a run has ended, however it does.

@@ -13,9 +13,11 @@
 
 mod dry_run;
 mod handlers;
+mod life;
 mod requests;
 mod runner;
 mod supervisor;
+mod work;
 
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Sender};
@@ -25,6 +27,7 @@ use std::time::Duration;
 use orrery_store::EnvironmentKey;
 
 use crate::app::App;
+use crate::upkeep::Upkeep;
 
 /// How the process role works.
 #[derive(Clone, Debug)]
@@ -56,6 +59,7 @@ enum Message {
 pub struct ProcessRole {
     messages: Sender<Message>,
     supervisor: Option<JoinHandle<()>>,
+    _upkeep: Upkeep,
 }
 
 impl ProcessRole {
@@ -67,11 +71,12 @@ impl ProcessRole {
         let (messages, inbox) = mpsc::channel();
         let nudged = messages.clone();
         app.on_nudge(move || nudged.send(Message::Nudge).is_ok());
+        let upkeep = Upkeep::start(app.clone())?;
         let own = messages.clone();
         let supervisor = std::thread::Builder::new()
             .name("supervisor".to_owned())
             .spawn(move || supervisor::Supervisor::new(app, options, own).run(&inbox))?;
-        Ok(ProcessRole { messages, supervisor: Some(supervisor) })
+        Ok(ProcessRole { messages, supervisor: Some(supervisor), _upkeep: upkeep })
     }
 
     /// Gives all environments back and ends. What handlers have come to is kept; those that still run are cancelled.

@@ -14,18 +14,22 @@ use orrery_model::{LogLevel, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, Settings};
 use orrery_store::{
     EnvironmentKey, EnvironmentRecord, Holder, Lease, LeaseRequest, RequestKey, RequestRecord,
-    Store, StoreError, VersionInfo, load_version, uuid_text,
+    Store, StoreError, VersionInfo, load_version,
 };
 
 use crate::app::App;
+use crate::compiling::facts_became_known;
+use crate::settings::EnvironmentSettings;
 
 use super::dry_run::DryRun;
 use super::handlers::{Handlers, Place};
+use super::life::clearing;
 use super::supervisor::micros;
+use super::work::Work;
 use super::{Message, ProcessOptions};
 
 /// The kind of request that needs no engine.
-const DRY_RUN: &str = "dry_run";
+pub(super) const DRY_RUN: &str = "dry_run";
 /// After something went wrong, or while somebody else has the lease.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(3);
 /// A dry run that another process took so long ago is taken over.
@@ -53,25 +57,15 @@ pub(super) enum RunnerError {
     Handlers { version: VersionNumber, source: HostingError },
 }
 
-/// An environment that this process works for.
-struct Work {
-    engine: Engine,
-    lease: Lease,
-    handlers: Handlers,
-    settings: Settings,
-    paused: BTreeSet<String>,
-    /// What was asked for and is under way.
-    requests: Vec<RequestRecord>,
-}
-
 pub(super) struct Runner {
-    app: App,
-    options: Arc<ProcessOptions>,
+    pub(super) app: App,
+    pub(super) options: Arc<ProcessOptions>,
     messages: Sender<Message>,
-    key: EnvironmentKey,
+    pub(super) key: EnvironmentKey,
     work: Option<Work>,
     /// Dry runs that were begun here.
     dry_runs: BTreeSet<RequestKey>,
+    pub(super) settings: EnvironmentSettings,
 }
 
 impl Runner {
@@ -81,7 +75,15 @@ impl Runner {
         messages: Sender<Message>,
         key: EnvironmentKey,
     ) -> Self {
-        Runner { app, options, messages, key, work: None, dry_runs: BTreeSet::new() }
+        Runner {
+            app,
+            options,
+            messages,
+            key,
+            work: None,
+            dry_runs: BTreeSet::new(),
+            settings: EnvironmentSettings::from_map(&BTreeMap::new()),
+        }
     }
 
     pub(super) fn lease(&self) -> Option<Lease> {
@@ -150,30 +152,11 @@ impl Runner {
         Ok(wake_at.map_or(Next::Nothing, Next::At))
     }
 
-    /// Removes an environment that is not wanted any more. What is interrupted goes on at the next look.
-    fn delete(
-        &mut self,
-        store: &dyn Store,
-        record: &EnvironmentRecord,
-    ) -> Result<Next, RunnerError> {
-        self.halt();
-        // First: the store knows of it until nothing is left here.
-        let own = self.options.data.join("environments").join(uuid_text(&record.uuid));
-        match std::fs::remove_dir_all(&own) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                tracing::warn!(%error, path = %own.display(), "files of an environment stay behind");
-            }
-            _ => {}
-        }
-        while !store.records().erase_contents(self.key, self.app.now())? {}
-        store.records().erase_environment(&record.uuid, self.app.now())?;
-        self.app.nudge();
-        tracing::info!(environment = %record.name, "environment deleted");
-        Ok(Next::Gone)
-    }
-
     /// Compares what the store says with what the engine was told.
     fn look(&mut self, store: &dyn Store, record: &EnvironmentRecord) -> Result<(), RunnerError> {
+        if let Some(request) = clearing(store, self.key)? {
+            return self.clear(store, record, &request);
+        }
         if record.halted {
             self.halt();
             return Ok(());
@@ -182,7 +165,8 @@ impl Runner {
         let Some(newest) = released.last() else {
             return self.begin_dry_runs(store, record, &BTreeSet::new());
         };
-        let settings = engine_settings(&store.settings(self.key)?, self.options.workers);
+        self.settings = EnvironmentSettings::from_map(&store.settings(self.key)?);
+        let settings = engine_settings(&self.settings, self.options.workers);
         let paused: BTreeSet<String> = store
             .agents(self.key)?
             .into_iter()
@@ -236,6 +220,14 @@ impl Runner {
         Ok(())
     }
 
+    pub(super) fn acquire(&self, store: &dyn Store) -> Result<Lease, StoreError> {
+        let now = self.app.now();
+        let holder = Holder::this_process("orrery server", now);
+        let expires =
+            self.options.lease.map(|lease| Timestamp(now.0.saturating_add(micros(lease))));
+        store.acquire_lease(self.key, &LeaseRequest { holder, now, expires })
+    }
+
     /// Takes the environment over and starts its engine.
     fn load(
         &mut self,
@@ -245,11 +237,7 @@ impl Runner {
         settings: Settings,
         paused: BTreeSet<String>,
     ) -> Result<(), RunnerError> {
-        let now = self.app.now();
-        let holder = Holder::this_process("orrery server", now);
-        let expires =
-            self.options.lease.map(|lease| Timestamp(now.0.saturating_add(micros(lease))));
-        let lease = store.acquire_lease(self.key, &LeaseRequest { holder, now, expires })?;
+        let lease = self.acquire(store)?;
         let started = self.start(store, record, newest, settings, paused, lease);
         if started.is_err()
             && let Err(error) = store.release_lease(&lease)
@@ -273,7 +261,8 @@ impl Runner {
         let desired = read_desired(store, self.key, newest.number)?;
         let count = desired.resources.len();
         let handlers = self.handlers(record, newest, &desired.resources, lease)?;
-        let start = recovery(store, self.key, desired)?;
+        let mut start = recovery(store, self.key, desired)?;
+        start.recovery.reset = self.settings.reset_deploy_progress_on_start;
         let (messages, app, key) = (self.messages.clone(), self.app.clone(), self.key);
         let listener = move |notice| match notice {
             // A supervisor that is gone wants to know nothing.
@@ -291,6 +280,10 @@ impl Runner {
             listener: Some(Arc::new(listener)),
         };
         let engine = Engine::start(setup, start, Vec::new())?;
+        // A process that was killed may have kept a fact without asking for the compile that it is a reason for.
+        if store.unknowns(self.key, newest.number)?.iter().any(|(_, resolved)| *resolved) {
+            self.unknowns_became_known()?;
+        }
         tracing::info!(
             environment = %record.name,
             version = newest.number.0,
@@ -363,12 +356,14 @@ impl Runner {
 
     /// Unknowns of the released version became known: a compile may know more now.
     fn unknowns_became_known(&self) -> Result<(), RunnerError> {
+        let store = self.app.store();
+        facts_became_known(&**store, self.key, self.app.now())?;
         self.app.nudge();
         Ok(())
     }
 
     /// Stops what runs and gives the environment back.
-    fn halt(&mut self) {
+    pub(super) fn halt(&mut self) {
         if let Some(work) = &self.work {
             work.engine.tell(Event::Halt);
             let until = Instant::now() + HALT_WITHIN;
@@ -397,61 +392,6 @@ impl Runner {
     }
 }
 
-impl Work {
-    /// Tells the engine what people have set since.
-    fn set(&mut self, settings: Settings, paused: BTreeSet<String>) {
-        if settings != self.settings {
-            self.engine.tell(Event::SettingsChanged(Box::new(settings.clone())));
-            self.settings = settings;
-        }
-        let names =
-            |of: Vec<&String>| Some(of.into_iter().map(|name| name.as_str().into()).collect());
-        let newly: Vec<&String> = paused.difference(&self.paused).collect();
-        if !newly.is_empty() {
-            self.engine.tell(Event::Pause(names(newly)));
-        }
-        let no_longer: Vec<&String> = self.paused.difference(&paused).collect();
-        if !no_longer.is_empty() {
-            self.engine.tell(Event::Unpause(names(no_longer)));
-        }
-        self.paused = paused;
-    }
-
-    /// Takes in what was asked for since.
-    fn take_requests(&mut self, app: &App, key: EnvironmentKey) -> Result<(), RunnerError> {
-        let store = Arc::clone(app.store());
-        for request in store.records().open_requests(key)? {
-            let known = self.requests.iter().any(|known| known.key == request.key);
-            if known || request.kind == DRY_RUN {
-                continue;
-            }
-            store.records().take_request(request.key, app.now())?;
-            match super::requests::event(&*store, key, &request)? {
-                Ok(event) => {
-                    self.engine.tell(event);
-                    self.requests.push(request);
-                }
-                Err(refusal) => {
-                    let outcome = serde_json::json!({"error": refusal});
-                    store.records().finish_request(&request, &outcome, app.now())?;
-                    app.nudge();
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// All is done that can be: what was asked for is.
-    fn finish_requests(&mut self, app: &App) -> Result<(), RunnerError> {
-        while let Some(request) = self.requests.pop() {
-            let outcome = serde_json::json!({"done": true});
-            app.store().records().finish_request(&request, &outcome, app.now())?;
-            app.nudge();
-        }
-        Ok(())
-    }
-}
-
 fn released_versions(
     store: &dyn Store,
     environment: EnvironmentKey,
@@ -474,25 +414,11 @@ pub(super) fn read_desired(
 }
 
 /// What the scheduler has to know of an environment's settings.
-fn engine_settings(settings: &BTreeMap<String, serde_json::Value>, workers: usize) -> Settings {
-    let default = Settings::default();
-    let interval = |name: &str, default: orrery_scheduler::Interval| {
-        let value = settings.get(name);
-        let text =
-            value.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-        // Values were checked when they were set.
-        text.and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
+fn engine_settings(settings: &EnvironmentSettings, workers: usize) -> Settings {
     Settings {
-        deploy_interval: interval(
-            "autostart_agent_deploy_interval",
-            default.deploy_interval.clone(),
-        ),
-        repair_interval: interval(
-            "autostart_agent_repair_interval",
-            default.repair_interval.clone(),
-        ),
+        deploy_interval: settings.deploy_interval.clone(),
+        repair_interval: settings.repair_interval.clone(),
         running_max: u32::try_from(workers).ok(),
-        ..default
+        ..Settings::default()
     }
 }

@@ -1,6 +1,8 @@
 //! The API, one module for each kind of thing.
 
 mod agents;
+mod audit;
+mod compiles;
 mod discovered;
 pub(crate) mod docs;
 mod dry_runs;
@@ -15,6 +17,7 @@ pub(crate) mod parameters;
 mod projects;
 mod resources;
 mod roles;
+mod secrets;
 pub(crate) mod sessions;
 mod settings;
 mod tokens;
@@ -73,7 +76,7 @@ fn active(environment: &EnvironmentRecord) -> Result<(), ServerError> {
         title = "Orrery",
         description = "What is wanted of an infrastructure, what it is, and what to do about it."
     ),
-    components(schemas(Problem, ChangeEvent))
+    components(schemas(Problem, ChangeEvent, agents::AgentAction))
 )]
 struct Description;
 
@@ -101,6 +104,12 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(roles::revoke_in_project))
         .routes(routes!(roles::list_in_environment, roles::assign_in_environment))
         .routes(routes!(roles::revoke_in_environment))
+        .routes(routes!(secrets::list_shared))
+        .routes(routes!(secrets::put_shared, secrets::delete_shared))
+        .routes(routes!(secrets::list_own))
+        .routes(routes!(secrets::put_own, secrets::delete_own))
+        .routes(routes!(audit::list))
+        .routes(routes!(audit::verify))
         .routes(routes!(tokens::list, tokens::create))
         .routes(routes!(tokens::revoke))
         .routes(routes!(environments::list, environments::create))
@@ -111,6 +120,10 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(settings::list))
         .routes(routes!(settings::get, settings::put, settings::delete))
         .routes(routes!(settings::protect))
+        .routes(routes!(compiles::list, compiles::create))
+        .routes(routes!(compiles::queue))
+        .routes(routes!(compiles::get))
+        .routes(routes!(compiles::cancel))
         .routes(routes!(versions::list, versions::upload))
         .routes(routes!(versions::reserve))
         .routes(routes!(versions::get, versions::delete))

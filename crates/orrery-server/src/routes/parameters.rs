@@ -9,7 +9,7 @@ use orrery_api::{Page, Parameter, ParameterSet, ParameterUpdate};
 use orrery_model::Timestamp;
 use orrery_store::{
     CompileRequest, EnvironmentRecord, NewCompile, NewParameter, ParameterFilter, ParameterSource,
-    StoreError, enqueue_compile,
+    StoreError, enqueue_consequence,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -149,13 +149,14 @@ async fn set(
                 "type": "param", "message": format!("{name} was set"), "param": name, "resource_id": resource,
             });
             let request = recompile(reason);
+            let asked = std::cell::Cell::new(false);
             let is_due = |changed: usize, resolved: usize| {
                 resolved > 0 || (update.recompile && changed > 0)
             };
             let effect = store.records().put_parameter(key, &new, now, &|sql, effect| {
                 if is_due(effect.changed, effect.resolved) {
                     let new = NewCompile { id: compile.into_bytes(), request: &request };
-                    enqueue_compile(sql, key, &new, now)?;
+                    asked.set(enqueue_consequence(sql, key, &new, now)?);
                 }
                 Ok(())
             })?;
@@ -164,7 +165,7 @@ async fn set(
                 parameter: shown(parameter, now),
                 changed: effect.changed > 0,
                 resolved: effect.resolved,
-                compile: is_due(effect.changed, effect.resolved).then_some(compile),
+                compile: asked.get().then_some(compile),
             })
         })
         .await?;
@@ -208,7 +209,8 @@ async fn forget(
         }));
         let resource = resource.as_deref();
         store.records().delete_parameter(key, &name, resource, now, &|sql| {
-            enqueue_compile(sql, key, &NewCompile { id: compile, request: &request }, now).map(drop)
+            let new = NewCompile { id: compile, request: &request };
+            enqueue_consequence(sql, key, &new, now).map(drop)
         })
     })
     .await?;

@@ -1,5 +1,12 @@
 //! The server through its public interfaces.
 
+mod access;
 mod accounts;
+mod api;
+mod audit;
+mod classic;
+mod issuers;
 mod process;
+mod secrets;
 mod support;
+mod tls;

@@ -72,7 +72,7 @@ impl Served {
         self.with_token(answer.body["token"].as_str().unwrap())
     }
 
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.stop.cancel();
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
@@ -139,13 +139,33 @@ impl Client {
         self.send("DELETE", path, &[], None)
     }
 
-    pub(crate) fn send(
+    /// Begins to read an answer that may not end.
+    pub(crate) fn open(
+        &self,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> ureq::http::Response<ureq::Body> {
+        agent().run(self.request("GET", path, headers).body(()).unwrap()).unwrap()
+    }
+
+    /// Sends any bytes.
+    pub(crate) fn send_bytes(
         &self,
         method: &str,
         path: &str,
         headers: &[(&str, &str)],
-        body: Option<&Value>,
+        body: Vec<u8>,
     ) -> Answer {
+        let request = self.request(method, path, headers);
+        answer(agent().run(request.body(body).unwrap()), method, path)
+    }
+
+    fn request(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+    ) -> ureq::http::request::Builder {
         let url = format!("{}{path}", self.base);
         let mut request = ureq::http::Request::builder().method(method).uri(url);
         if let Some(token) = &self.token {
@@ -154,19 +174,38 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = match body {
+        request
+    }
+
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Answer {
+        let request = self.request(method, path, headers);
+        let got = match body {
             Some(body) => {
                 let request = request.header("content-type", "application/json");
                 agent().run(request.body(body.to_string()).unwrap())
             }
             None => agent().run(request.body(()).unwrap()),
         };
-        let mut answer = answer.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
-        let text = answer.body_mut().read_to_string().unwrap();
-        let body = serde_json::from_str(&text).unwrap_or(Value::Null);
-        let status = answer.status().as_u16();
-        Answer { status, headers: answer.headers().clone(), text, body }
+        answer(got, method, path)
     }
+}
+
+fn answer(
+    got: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    method: &str,
+    path: &str,
+) -> Answer {
+    let mut answer = got.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+    let text = answer.body_mut().read_to_string().unwrap();
+    let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+    let status = answer.status().as_u16();
+    Answer { status, headers: answer.headers().clone(), text, body }
 }
 
 fn agent() -> &'static ureq::Agent {

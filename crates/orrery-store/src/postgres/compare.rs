@@ -28,6 +28,7 @@ pub(super) fn compare(
     files: &FxHashMap<String, i64>,
     scope: Scope<'_>,
 ) -> Result<Plan> {
+    tx.walk()?;
     let mut plan = Plan { keys: vec![0; given.resources.len()], ..Plan::default() };
     match scope {
         Scope::All => compare_all(tx, environment, given, files, &mut plan)?,

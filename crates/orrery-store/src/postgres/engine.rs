@@ -169,6 +169,7 @@ pub(super) fn record_results(
     results: &[ResultRecord<'_>],
 ) -> Result<ParameterEffect> {
     check_lease(tx, lease)?;
+    tx.walk()?;
     let mut states = Vec::with_capacity(results.len());
     let mut ended = Vec::with_capacity(results.len());
     let mut facts = FactWriter::default();
@@ -366,6 +367,7 @@ pub(super) fn read_states(
          LEFT JOIN state ON state.resource = resource.id \
          LEFT JOIN running ON running.resource = resource.id ORDER BY resource.name"
     );
+    tx.walk()?;
     let mut last = String::new();
     loop {
         let rows = tx.query(&sql, &[&environment.0, &last, &PAGE])?;

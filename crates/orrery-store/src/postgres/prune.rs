@@ -52,7 +52,7 @@ fn is_in_use(tx: &mut Tx<'_>, environment: EnvironmentKey, number: VersionNumber
 fn lock_for_deletion(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<()> {
     lock_environment(tx, environment)?;
     tx.execute("SELECT 1 FROM lease WHERE environment = $1 FOR UPDATE", &[&environment.0])?;
-    Ok(())
+    tx.walk()
 }
 
 pub(super) fn delete_version(

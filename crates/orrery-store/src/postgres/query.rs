@@ -67,6 +67,7 @@ pub(super) fn list_resources(
     after: Option<&str>,
     limit: usize,
 ) -> Result<ResourcePage> {
+    tx.walk()?;
     let names = read_names(tx, environment)?;
     let limit = limit.max(1);
     let sql = sql_of_range();

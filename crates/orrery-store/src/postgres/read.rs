@@ -56,6 +56,7 @@ pub(super) fn read_version(
     number: VersionNumber,
     visit: &mut dyn FnMut(ResourceRow<'_>),
 ) -> Result<VersionInfo> {
+    tx.walk()?;
     let (info, step) = find_version(tx, environment, number)?;
     let names = read_names(tx, environment)?;
     let sql = "SELECT resource.name, resource.id, resource.source_file, resource.source_line, \
@@ -103,6 +104,7 @@ pub(super) fn diff_versions(
     let (_, from) = find_version(tx, environment, from)?;
     let (_, to) = find_version(tx, environment, to)?;
     let (low, high) = (from.min(to), from.max(to));
+    tx.walk()?;
 
     let mut sides: FxHashMap<i64, Sides> = FxHashMap::default();
     let sql = "SELECT resource, id FROM revision \

@@ -7,6 +7,7 @@
 mod conformance;
 mod crash;
 mod files;
+mod postgres;
 mod random;
 mod support;
 
@@ -21,7 +22,8 @@ fn main() {
         let path = arguments.next().unwrap_or_default();
         match role.as_str() {
             "hold" => files::hold(path.as_ref()),
-            "write" => crash::write_until_killed(path.as_ref()),
+            "write" => crash::write_until_killed(&path),
+            "connect" => postgres::connect(&path),
             _ => panic!("there is no role {role:?}"),
         }
         return;
@@ -36,7 +38,7 @@ fn main() {
             }));
         }
     }
-    for (name, case) in files::cases().into_iter().chain(crash::cases()) {
+    for (name, case) in files::cases().into_iter().chain(postgres::cases()).chain(crash::cases()) {
         trials.push(Trial::test(name, move || {
             case();
             Ok(())

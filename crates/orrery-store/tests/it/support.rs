@@ -1,5 +1,6 @@
 //! What the tests share: stores to test, resources to store, and short ways to call.
 
+use std::ffi::OsStr;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -182,10 +183,16 @@ pub(crate) fn nothing_of(key: orrery_store::ResourceKey) -> ResultRecord<'static
 
 /// Starts this binary in a role on a store.
 pub(crate) fn start(role: &str, path: &Path) -> Child {
+    start_with(role, path, &[])
+}
+
+/// The same, with something in its environment.
+pub(crate) fn start_with(role: &str, path: &Path, environment: &[(&str, &OsStr)]) -> Child {
     let program: PathBuf = std::env::current_exe().unwrap();
     Command::new(program)
         .args([ROLE, role])
         .arg(path)
+        .envs(environment.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -104,7 +104,7 @@ pub(super) fn compile_from(
 }
 
 /// What became of the resources.
-fn tell_resources(project: &Path, compiled: &Compiled, exported: &Exported) {
+pub(crate) fn tell_resources(project: &Path, compiled: &Compiled, exported: &Exported) {
     let path = |name: &str| projects::path_from_here(project, name);
     let shown = Shown { sources: &compiled.sources, path: &path, width: output::width() };
     for note in &exported.notes {
@@ -122,7 +122,7 @@ fn tell_resources(project: &Path, compiled: &Compiled, exported: &Exported) {
 }
 
 /// Warnings, errors and the closing line.
-fn tell(project: &Path, compiled: &Compiled, started: Instant, verbose: bool) {
+pub(crate) fn tell(project: &Path, compiled: &Compiled, started: Instant, verbose: bool) {
     let path = |name: &str| projects::path_from_here(project, name);
     let shown = Shown { sources: &compiled.sources, path: &path, width: output::width() };
     let warnings: Vec<Diagnostic> = compiled

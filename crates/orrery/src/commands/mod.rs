@@ -1,8 +1,10 @@
 //! The commands, one module each.
 
-mod compile;
+pub(crate) mod compile;
+mod compile_job;
 mod completion;
 mod deploy;
+mod export;
 mod fmt;
 mod inspect;
 mod modules;
@@ -35,6 +37,8 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Versions(options) => inspect::versions(&options),
         Command::Diff(options) => inspect::diff(&options),
         Command::Facts(options) => inspect::facts(&options),
+        Command::Export(options) => export::run(&options, cli.global.verbose > 0),
+        Command::CompileJob => compile_job::run(),
         Command::Server(options) => server::run(options),
         Command::Completion(options) => completion::run(&options),
     }

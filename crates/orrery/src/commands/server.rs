@@ -1,15 +1,15 @@
 //! `orrery server`: from options to a running server, and to its end.
 
+mod security;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_model::SecretText;
+use orrery_server::compiling::{CompileOptions, CompileService};
 use orrery_server::telemetry::{self, TelemetryError};
-use orrery_server::{
-    App, AppSettings, FirstStart, ProcessOptions, ProcessRole, ServerError, first_start,
-};
+use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole, Tls};
 use orrery_store::{Holder, PostgresStore, SqliteStore, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -26,9 +26,6 @@ const HOST_MEMORY_MIB: u64 = 4096;
 const LEASE: Duration = Duration::from_secs(15);
 /// How long requests may take to end after the server was asked to.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
-
-/// The password of the account `admin`, if the installation has no account yet.
-const ADMIN_PASSWORD: &str = "ORRERY_ADMIN_PASSWORD";
 
 /// Why a server does not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -49,8 +46,8 @@ enum Failure {
     Store(#[from] StoreError),
     #[error("--listen {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    #[error("the first account cannot be made ({ADMIN_PASSWORD}): {0}")]
-    FirstAccount(String),
+    #[error(transparent)]
+    Insecure(#[from] security::Insecure),
     #[error("the server cannot be run")]
     Run(#[source] std::io::Error),
 }
@@ -104,6 +101,7 @@ fn open_store(database: Option<&str>, data: &Path) -> Result<Arc<dyn Store>, Sto
 }
 
 fn try_run(given: Server) -> Result<(), Failure> {
+    let rotate = given.rotate_secret_key;
     let options = resolve(given)?;
     let format = match options.log_format {
         Some(LogFormat::Json) => telemetry::LogFormat::Json,
@@ -121,89 +119,95 @@ fn try_run(given: Server) -> Result<(), Failure> {
     if !shared && roles.len() < 2 {
         return Err(Failure::SplitRoles);
     }
+    let address = options.listen.unwrap_or(LISTEN);
+    let tls = security::tls(&options, address, &data)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Run)?;
     let store = open_store(database, &data)?;
     let settings = AppSettings {
         local_repositories: options.allow_local_repositories.unwrap_or(false),
-        ..AppSettings::default()
+        auth: security::auth(&options, tls.is_some())?,
+        master_key: security::master_key(&options, &data),
     };
     let app = App::new(store, settings);
+    if rotate {
+        return Ok(security::rotate(&app)?);
+    }
     let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
+    let program = std::env::current_exe().map_err(Failure::Run)?;
+    let compiles = compile_options(&options, &data, program);
     let process = ProcessOptions {
         data,
         workers: options.workers.unwrap_or(WORKERS).max(1).into(),
         lease: shared.then_some(LEASE),
         host_memory: (memory > 0).then_some(memory),
     };
-    let address = options.listen.unwrap_or(LISTEN);
-    let served = runtime.block_on(serve(app, &roles, process, address));
+    let served = runtime.block_on(serve(app, &roles, process, compiles, address, tls));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
 
-/// Makes sure that somebody can log in, or can make the first account.
-async fn prepare_accounts(app: &App, address: SocketAddr) -> Result<(), Failure> {
-    let password = std::env::var(ADMIN_PASSWORD).ok().map(SecretText::new);
-    let start = first_start(app, password.as_ref()).await.map_err(|error| match error {
-        ServerError::Invalid(fields) => {
-            let reasons: Vec<String> = fields
-                .into_iter()
-                .map(|field| format!("{} {}", field.name, field.reason))
-                .collect();
-            Failure::FirstAccount(reasons.join("; "))
-        }
-        other => Failure::FirstAccount(other.to_string()),
-    })?;
-    match start {
-        FirstStart::HasAccounts => {}
-        FirstStart::AdminMade => tracing::info!("the account `admin` was made"),
-        // Not in the log: the link is as good as a password for an hour.
-        FirstStart::Ticket(ticket) => {
-            output::say(
-                "there is no account yet; make the first one within an hour, with this link that works once:",
-            );
-            output::say(&format!("  http://{address}/setup#{}", ticket.expose()));
-        }
+fn compile_options(options: &ServerOptions, data: &Path, program: PathBuf) -> CompileOptions {
+    let usual = CompileOptions::new(data.to_owned(), program);
+    let memory = options.compile_memory.map(|mib| mib.saturating_mul(1 << 20));
+    CompileOptions {
+        parallel: options.compiles.map_or(usual.parallel, |count| usize::from(count.max(1))),
+        time_max: options.compile_time.map_or(usual.time_max, Duration::from_secs),
+        memory_max: memory.map_or(usual.memory_max, |bytes| (bytes > 0).then_some(bytes)),
+        ..usual
     }
-    Ok(())
 }
 
 async fn serve(
     app: App,
     roles: &[Role],
     process: ProcessOptions,
+    compiles: CompileOptions,
     address: SocketAddr,
+    tls: Option<Tls>,
 ) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     let server = orrery_server::Server::bind(app.clone(), address).await;
-    let server = server.map_err(|source| Failure::Listen { address, source })?;
+    let mut server = server.map_err(|source| Failure::Listen { address, source })?;
     let address = server.address().map_err(Failure::Run)?;
-    prepare_accounts(&app, address).await?;
-    let role = roles
-        .contains(&Role::Process)
-        .then(|| ProcessRole::start(app, process))
-        .transpose()
-        .map_err(Failure::Run)?;
+    let mut url = format!("http://{address}");
+    if let Some(tls) = tls.clone() {
+        server = server.with_tls(tls);
+        url = format!("https://{address}");
+    }
+    security::prepare_accounts(&app, &url).await?;
+    let mut working = None;
+    if roles.contains(&Role::Process) {
+        let compiles = CompileService::start(app.clone(), compiles).map_err(Failure::Run)?;
+        working = Some((compiles, ProcessRole::start(app, process).map_err(Failure::Run)?));
+    }
     // The one line on standard output: whoever started the server may be waiting for it.
-    let _ = output::print(|out| writeln!(out, "orrery server listens on http://{address}"));
+    let _ = output::print(|out| writeln!(out, "orrery server listens on {url}"));
     tracing::info!(%address, ?roles, "the server is ready");
     let mut interrupted = signal(SignalKind::interrupt()).map_err(Failure::Run)?;
     let mut terminated = signal(SignalKind::terminate()).map_err(Failure::Run)?;
+    let mut reload = signal(SignalKind::hangup()).map_err(Failure::Run)?;
     let mut running = tokio::spawn(server.run(stop.clone()));
-    let ended = tokio::select! {
-        ended = &mut running => Some(ended),
-        _ = interrupted.recv() => None,
-        _ = terminated.recv() => None,
+    let ended = loop {
+        tokio::select! {
+            ended = &mut running => break Some(ended),
+            _ = interrupted.recv() => break None,
+            _ = terminated.recv() => break None,
+            _ = reload.recv() => security::reload(tls.as_ref()),
+        }
     };
     tracing::info!("the server stops");
     stop.cancel();
     if ended.is_none() && tokio::time::timeout(STOP_WITHIN, &mut running).await.is_err() {
         tracing::warn!("requests that take too long are cut off");
     }
-    if let Some(role) = role {
+    if let Some((compiles, role)) = working {
         // It waits for what is being kept.
-        let ended = tokio::task::spawn_blocking(move || role.stop()).await;
+        let end = move || {
+            compiles.stop();
+            role.stop();
+        };
+        let ended = tokio::task::spawn_blocking(end).await;
         if ended.is_err() {
             tracing::error!("the process role did not end properly");
         }

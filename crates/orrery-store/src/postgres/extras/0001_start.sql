@@ -30,3 +30,7 @@ ALTER TABLE lease ADD COLUMN lasts bigint;
 
 -- Updated again and again, column by column: room on the page keeps that cheap.
 ALTER TABLE state SET (fillfactor = 60);
+
+-- The latest actions on a resource are the end of a range of one index.
+DROP INDEX action_by_resource;
+CREATE INDEX action_by_resource ON action (resource, id);

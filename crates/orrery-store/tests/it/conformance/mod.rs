@@ -1,8 +1,10 @@
 //! What every store must do. Each case gets a store with nothing in it.
 
+mod accounts;
 mod compiles;
 mod engine;
 mod queries;
+mod records;
 mod small;
 mod versions;
 
@@ -11,7 +13,16 @@ use crate::support::Backend;
 pub(crate) type Case = (&'static str, fn(Backend));
 
 pub(crate) fn cases() -> Vec<Case> {
-    [versions::CASES, compiles::CASES, engine::CASES, queries::CASES, small::CASES].concat()
+    [
+        versions::CASES,
+        accounts::CASES,
+        compiles::CASES,
+        engine::CASES,
+        queries::CASES,
+        records::CASES,
+        small::CASES,
+    ]
+    .concat()
 }
 
 /// Names each function as a case of its own.

@@ -34,6 +34,35 @@ pub(super) fn add(options: &AddModules, verbose: bool) -> Exit {
     run(&options.options, verbose, |target, display| add_to(target, &options.modules, display))
 }
 
+/// Makes the environment that a project needs, if it needs one, and tells of every step.
+pub(crate) fn install_for(project: &Path, update: bool) -> Exit {
+    let options = InstallOptions {
+        project: Some(project.to_owned()),
+        main: crate::projects::MAIN_FILE.to_owned(),
+        python_env: None,
+        python: None,
+        json: false,
+    };
+    match Target::of(&options) {
+        Ok(target) if !target.needs_environment() => {
+            output::say("the project needs no Python environment");
+            return Exit::Done;
+        }
+        Ok(_) => {}
+        Err(error) => {
+            // The compile that follows fails for the same reason, and shows where.
+            output::say(&format!("nothing is installed: {}", style::harmless(&error.text)));
+            return Exit::Done;
+        }
+    }
+    run(&options, true, |target, display| {
+        if update {
+            target.request.upgrade = Upgrade::All;
+        }
+        display.watch(target)
+    })
+}
+
 /// Finds out what to install for, does it, and tells what came of it.
 fn run(
     options: &InstallOptions,

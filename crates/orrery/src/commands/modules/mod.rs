@@ -5,6 +5,8 @@ mod list;
 mod new;
 mod target;
 
+pub(crate) use install::install_for;
+
 use crate::Exit;
 use crate::cli_modules::{Modules, ModulesAction};
 

@@ -81,6 +81,15 @@ impl Target {
         found.and_then(Result::ok).unwrap_or_default()
     }
 
+    /// Whether there is anything to install, or an environment to look after.
+    pub(super) fn needs_environment(&self) -> bool {
+        let Request { files, requirements, environment, .. } = &self.request;
+        self.is_module()
+            || !files.is_empty()
+            || !requirements.is_empty()
+            || environment::is_environment(environment)
+    }
+
     pub(super) fn is_module(&self) -> bool {
         self.options.is_none()
     }

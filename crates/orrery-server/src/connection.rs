@@ -1,0 +1,197 @@
+//! One connection after another is accepted; each then has its own task, its own handshake and its own deadlines, so that no peer can hold up another.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, Sleep};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::Service as _;
+
+use crate::tls::Tls;
+
+/// So many connections at once.
+const CONNECTIONS_MAX: usize = 8192;
+
+/// A peer has this long to agree on encryption, and to send the head of a request.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+const HEAD: Duration = Duration::from_secs(30);
+
+/// A connection on which nothing moves for so long is closed. Streams of events send something more often.
+const IDLE: Duration = Duration::from_secs(300);
+
+/// How long requests that are under way may take when the server stops.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Serves connections until `stop`, and then those that are open to their end.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    router: Router,
+    stop: CancellationToken,
+) {
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // Dropped when this function ends: whatever is still open then is cut off.
+    let cut_off = CancellationToken::new();
+    let _cut_off_at_end = cut_off.clone().drop_guard();
+    loop {
+        let place = tokio::select! {
+            place = Arc::clone(&places).acquire_owned() => place,
+            () = stop.cancelled() => break,
+        };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = stop.cancelled() => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Too many open files, or a peer that is gone again: others may have more luck.
+                tracing::warn!(%error, "a connection cannot be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let (tls, router, watcher) = (tls.clone(), router.clone(), graceful.watcher());
+        let (cut_off, stop) = (cut_off.clone(), stop.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            let work = async {
+                let prepared = tokio::select! {
+                    prepared = prepare(stream, tls) => prepared,
+                    () = stop.cancelled() => None,
+                };
+                let Some(io) = prepared else { return };
+                let mut builder = auto::Builder::new(TokioExecutor::new());
+                builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
+                builder
+                    .http2()
+                    .timer(TokioTimer::new())
+                    .keep_alive_interval(Duration::from_secs(30))
+                    .max_concurrent_streams(256);
+                let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+                    request.extensions_mut().insert(ConnectInfo::<SocketAddr>(peer));
+                    router.clone().call(request.map(Body::new))
+                });
+                let connection = builder.serve_connection(TokioIo::new(io), service);
+                if let Err(error) = watcher.watch(connection.into_owned()).await {
+                    tracing::debug!(%error, %peer, "a connection ended early");
+                }
+            };
+            tokio::select! {
+                () = work => {}
+                () = cut_off.cancelled() => {}
+            }
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+        tracing::warn!("requests that take too long are cut off");
+    }
+}
+
+/// Any kind of connection.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+async fn prepare(stream: TcpStream, tls: Option<Tls>) -> Option<Watched> {
+    // Answers are written whole; waiting for more would only delay them.
+    let _ = stream.set_nodelay(true);
+    let Some(tls) = tls else { return Some(Watched::new(Box::new(stream))) };
+    let handshake = TlsAcceptor::from(tls.config()).accept(stream);
+    match tokio::time::timeout(HANDSHAKE, handshake).await {
+        Ok(Ok(stream)) => Some(Watched::new(Box::new(stream))),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a handshake failed");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+/// A connection that fails when nothing has moved for too long, in either direction.
+struct Watched {
+    inner: Box<dyn Stream>,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl Watched {
+    fn new(inner: Box<dyn Stream>) -> Self {
+        Watched { inner, deadline: Box::pin(tokio::time::sleep(IDLE)) }
+    }
+
+    fn judged<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.deadline.as_mut().reset(Instant::now() + IDLE);
+            return polled;
+        }
+        match self.deadline.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
+        self.judged(context, polled)
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write(context, bytes);
+        self.judged(context, polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(context, slices);
+        self.judged(context, polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // An idle connection is flushed again and again: that is no sign of life.
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}

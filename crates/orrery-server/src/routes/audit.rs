@@ -1,0 +1,143 @@
+//! Who did what. There is no way to change or delete an entry.
+
+use axum::Json;
+use axum::extract::State;
+use orrery_api::{AuditCheck, AuditEntry, AuditVerdict, Page, Problem};
+use orrery_model::Timestamp;
+use orrery_store::{self as store, AuditFilter, AuditRecord};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::extract::{Body, Query};
+use crate::problem::ServerError;
+
+use super::time;
+use super::users::page_size;
+
+/// Entries that are checked in one go.
+const STEP: usize = 10_000;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn shown(record: AuditRecord) -> AuditEntry {
+    let AuditRecord { id, entry, hash } = record;
+    AuditEntry {
+        id,
+        at: time(entry.at),
+        actor: entry.actor,
+        address: entry.address,
+        action: entry.action,
+        subject: entry.subject,
+        environment: entry.environment.map(Uuid::from_bytes),
+        status: entry.status,
+        detail: entry.detail,
+        hash: hex(&hash),
+    }
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    /// Only what this one did: `user:NAME`, `token:USER/NAME`, `anonymous`.
+    actor: Option<String>,
+    /// Only what concerned this environment.
+    environment: Option<Uuid>,
+    /// Only this method and route, such as `POST /api/v1/projects`.
+    action: Option<String>,
+    /// Not before this time (RFC 3339).
+    since: Option<String>,
+    /// Before this time (RFC 3339).
+    until: Option<String>,
+    /// Where the page before ended.
+    after: Option<i64>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+fn parse_time(field: &str, text: Option<&str>) -> Result<Option<Timestamp>, ServerError> {
+    let Some(text) = text else { return Ok(None) };
+    let read: Result<jiff::Timestamp, _> = text.parse();
+    match read {
+        Ok(at) => Ok(Some(Timestamp(at.as_microsecond()))),
+        Err(_) => Err(ServerError::field(field, "must be a time such as 2026-11-16T09:30:00Z")),
+    }
+}
+
+/// Entries, newest first.
+#[utoipa::path(get, path = "/api/v1/audit", tag = "audit", params(Wanted),
+    responses((status = 200, body = Page<AuditEntry>), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list(
+    State(app): State<App>,
+    Query(wanted): Query<Wanted>,
+) -> Result<Json<Page<AuditEntry>>, ServerError> {
+    let limit = page_size(wanted.limit)?;
+    let since = parse_time("since", wanted.since.as_deref())?;
+    let until = parse_time("until", wanted.until.as_deref())?;
+    let mut found = app
+        .with_store(move |store| {
+            let filter = AuditFilter {
+                actor: wanted.actor.as_deref(),
+                environment: wanted.environment.as_ref().map(Uuid::as_bytes),
+                action: wanted.action.as_deref(),
+                since,
+                until,
+            };
+            store.records().audit(&filter, wanted.after, limit + 1)
+        })
+        .await?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().filter(|_| more).map(|last| last.id.to_string());
+    Ok(Json(Page { items: found.into_iter().map(shown).collect(), next }))
+}
+
+/// Walks the whole chain and tells whether each entry is as it was written.
+#[utoipa::path(post, path = "/api/v1/audit/verify", tag = "audit", request_body = AuditCheck,
+    responses((status = 200, body = AuditVerdict), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn verify(
+    State(app): State<App>,
+    Body(check): Body<AuditCheck>,
+) -> Result<Json<AuditVerdict>, ServerError> {
+    let mut known = match (check.id, check.hash) {
+        (Some(id), Some(hash)) => Some((id, hash)),
+        (None, None) => None,
+        _ => return Err(ServerError::field("hash", "give both the id and the hash, or neither")),
+    };
+    let (mut good, mut head) = (0, [0; 32]);
+    loop {
+        let from = Some((good, head));
+        let step = known.as_ref().map_or(STEP as i64, |(id, _)| (id - good).clamp(1, STEP as i64));
+        let step = usize::try_from(step).unwrap_or(STEP);
+        let walked = app.with_store(move |store| store.records().verify_audit(from, step)).await?;
+        let broken = match walked {
+            store::AuditVerdict::Broken { id, reason } => Some((id, reason)),
+            store::AuditVerdict::Good { id, hash } => {
+                let ended = id == good;
+                (good, head) = (id, hash);
+                // A head that was noted earlier must be met on the way.
+                let differs = known.take_if(|(at, _)| *at <= good || ended);
+                match differs {
+                    Some((at, hash)) if at != good || !hash.eq_ignore_ascii_case(&hex(&head)) => {
+                        Some((at, "the entry is not the one that was noted"))
+                    }
+                    _ if ended => None,
+                    _ => continue,
+                }
+            }
+        };
+        let (broken_at, reason) = broken.unzip();
+        return Ok(Json(AuditVerdict {
+            good: broken_at.is_none(),
+            entries: good,
+            head: hex(&head),
+            broken_at,
+            reason: reason.map(str::to_owned),
+        }));
+    }
+}

@@ -1,0 +1,323 @@
+//! Compiles: asking for them, and looking at what they do and did.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use orrery_api::{
+    Actions, Compile, CompileDetails, CompileOutput, CompileProblem, CompileStage, CompileState,
+    NewCompile, OutputStream, Page, Transitioning,
+};
+use orrery_model::Timestamp;
+use orrery_store::{
+    CompileFilter, CompileRecord, CompileRequest, EnvironmentRecord, OutputPiece, StageRecord,
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
+use crate::problem::ServerError;
+use crate::settings::EnvironmentSettings;
+
+use super::{active, environments, time};
+
+/// Pieces of output that one answer has at most.
+const PIECES_MAX: usize = 500;
+/// Environment variables, sets or exporters of one request.
+const NAMED_MAX: usize = 1_000;
+
+fn path_of(environment: &EnvironmentRecord, id: &[u8; 16]) -> String {
+    let path = environments::path_of(environment);
+    format!("{path}/compiles/{}", Uuid::from_bytes(*id))
+}
+
+fn problems(record: &CompileRecord) -> Vec<CompileProblem> {
+    let errors = record.data.as_ref().and_then(|data| data.get("errors")).cloned();
+    errors.and_then(|errors| serde_json::from_value(errors).ok()).unwrap_or_default()
+}
+
+fn shown(environment: &EnvironmentRecord, record: CompileRecord) -> Compile {
+    let (state, transitioning, message) = match (record.started, record.completed, record.success) {
+        (_, Some(_), Some(true)) => (CompileState::Succeeded, Transitioning::No, String::new()),
+        (_, Some(_), _) => {
+            let problems = problems(&record);
+            let first = problems.first().map(|problem| problem.message.clone());
+            let text = first.unwrap_or_else(|| "the compile failed".to_owned());
+            (CompileState::Failed, Transitioning::Error, text)
+        }
+        (Some(_), None, _) => (CompileState::Running, Transitioning::Yes, "running".to_owned()),
+        (None, None, _) if environment.halted => {
+            let text = "waiting until the environment resumes";
+            (CompileState::Queued, Transitioning::Yes, text.to_owned())
+        }
+        (None, None, _) => {
+            (CompileState::Queued, Transitioning::Yes, "waiting for its turn".to_owned())
+        }
+    };
+    let mut actions = Actions::new();
+    if record.completed.is_none() {
+        let path = path_of(environment, &record.id);
+        actions.insert("cancel".to_owned(), format!("{path}/cancel"));
+    }
+    let CompileRequest { export, update, reinstall, partial, removed_sets, .. } = record.request;
+    Compile {
+        id: Uuid::from_bytes(record.id),
+        environment: Uuid::from_bytes(environment.uuid),
+        state,
+        transitioning,
+        transitioning_message: message,
+        actions,
+        requested: time(record.requested),
+        started: record.started.map(time),
+        completed: record.completed.map(time),
+        success: record.success,
+        version: record.version.map(|number| number.0),
+        substitute: record.substitute.map(Uuid::from_bytes),
+        export,
+        update,
+        reinstall,
+        partial,
+        removed_sets,
+        metadata: record.request.metadata,
+        environment_variables: record.request.variables,
+        mergeable_environment_variables: record.request.joined_variables,
+        used_environment_variables: record.used.map(|used| used.all_variables()),
+        links: record.request.links,
+    }
+}
+
+fn stage(record: StageRecord) -> CompileStage {
+    CompileStage {
+        position: record.position,
+        name: record.name,
+        command: record.command,
+        started: time(record.started),
+        completed: record.completed.map(time),
+        returncode: record.returncode,
+    }
+}
+
+fn piece(record: OutputPiece) -> CompileOutput {
+    CompileOutput {
+        id: record.id,
+        stage: record.position,
+        stream: if record.error { OutputStream::Err } else { OutputStream::Out },
+        text: record.text,
+    }
+}
+
+/// Names of variables are those that every shell can set.
+fn check_variables(field: &str, variables: &BTreeMap<String, String>) -> Result<(), ServerError> {
+    for (name, value) in variables {
+        let first = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+        let all = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !first || !all || name.len() > 255 {
+            let text = format!("{name:?} is no name of an environment variable");
+            return Err(ServerError::field(field, text));
+        }
+        if value.contains('\0') {
+            return Err(ServerError::field(field, format!("{name} has a NUL character in it")));
+        }
+    }
+    Ok(())
+}
+
+fn request_of(new: NewCompile) -> Result<CompileRequest, ServerError> {
+    check_variables("environment_variables", &new.environment_variables)?;
+    let joined = &new.mergeable_environment_variables;
+    check_variables("mergeable_environment_variables", joined)?;
+    if let Some(name) = joined.keys().find(|name| new.environment_variables.contains_key(*name)) {
+        let text = format!("{name} is in environment_variables too: it can be in one of them only");
+        return Err(ServerError::field("mergeable_environment_variables", text));
+    }
+    if !new.partial && !new.removed_sets.is_empty() {
+        let text = "only a partial compile removes sets: a full one says everything anyway";
+        return Err(ServerError::field("removed_sets", text));
+    }
+    let counts = [
+        ("environment_variables", new.environment_variables.len()),
+        ("mergeable_environment_variables", joined.len()),
+        ("removed_sets", new.removed_sets.len()),
+        ("exporters", new.exporters.len()),
+    ];
+    if let Some((field, _)) = counts.into_iter().find(|(_, count)| *count > NAMED_MAX) {
+        let text = format!("must not have more than {NAMED_MAX} entries");
+        return Err(ServerError::field(field, text));
+    }
+    let mut metadata = new.metadata;
+    metadata.entry("type").or_insert_with(|| "api".into());
+    if let Some(message) = new.message {
+        metadata.insert("message".to_owned(), message.into());
+    }
+    Ok(CompileRequest {
+        export: new.export,
+        update: new.update,
+        reinstall: new.reinstall,
+        variables: new.environment_variables,
+        joined_variables: new.mergeable_environment_variables,
+        partial: new.partial,
+        removed_sets: new.removed_sets,
+        soft_delete: new.soft_delete,
+        exporters: new.exporters,
+        metadata,
+        notify_failure: new.notify_failed_compile,
+        failure_message: new.failed_compile_message,
+        links: new.links,
+    })
+}
+
+/// Asks for a compile. It waits for its turn; requests that ask for the same are served together.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/compiles", tag = "compiles", params(("environment" = Uuid, Path)),
+    request_body = NewCompile,
+    responses((status = 202, description = "It waits for its turn", body = Compile)))]
+pub(super) async fn create(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    body: Option<Body<NewCompile>>,
+) -> Result<(StatusCode, HeaderMap, Json<Compile>), ServerError> {
+    active(&environment)?;
+    let new = body.map(|Body(new)| new).unwrap_or_default();
+    let id = new.id.unwrap_or_else(Uuid::new_v4).into_bytes();
+    let request = request_of(new)?;
+    let (key, now) = (environment.key, app.now());
+    let added = app
+        .change(move |store| {
+            let records = store.records();
+            let settings = EnvironmentSettings::from_records(&records.settings(key)?);
+            if !settings.server_compile {
+                return Ok(None);
+            }
+            let new = orrery_store::NewCompile { id, request: &request };
+            records.add_compile(key, &new, now)?;
+            // It may be somebody else's.
+            records.compile(key, &id).map(Some)
+        })
+        .await?;
+    let Some(record) = added else {
+        let text =
+            "the server does not compile for this environment: its setting server_compile is off";
+        return Err(ServerError::Conflict(text.to_owned()));
+    };
+    let mut headers = HeaderMap::new();
+    if let Ok(location) = HeaderValue::from_str(&path_of(&environment, &id)) {
+        headers.insert(header::LOCATION, location);
+    }
+    Ok((StatusCode::ACCEPTED, headers, Json(shown(&environment, record))))
+}
+
+/// Which compiles to list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Filter {
+    /// Only those that have started, or have not.
+    started: Option<bool>,
+    /// Only those that have ended, or have not.
+    completed: Option<bool>,
+    /// Only those that ended well, or did not.
+    success: Option<bool>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// Compiles, newest first.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/compiles", tag = "compiles", params(("environment" = Uuid, Path), Filter),
+    responses((status = 200, description = "A page of them", body = Page<Compile>)))]
+pub(super) async fn list(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Page<Compile>>, ServerError> {
+    let limit = limit_of(filter.limit)?;
+    let before: Option<(i64, Uuid)> = filter.after.as_deref().map(place).transpose()?;
+    let before = before.map(|(at, id)| (Timestamp(at), id.into_bytes()));
+    let Filter { started, completed, success, .. } = filter;
+    let wanted = CompileFilter { started, completed, success };
+    let key = environment.key;
+    let found = app
+        .with_store(move |store| store.records().compiles(key, wanted, before, limit + 1))
+        .await?;
+    let (found, next) = page(found, limit, |last| (last.requested.0, Uuid::from_bytes(last.id)));
+    let items = found.into_iter().map(|record| shown(&environment, record)).collect();
+    Ok(Json(Page { items, next }))
+}
+
+/// What waits and runs, in the order in which it is served.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/compiles/queue", tag = "compiles", params(("environment" = Uuid, Path)),
+    responses((status = 200, description = "All of it", body = Page<Compile>)))]
+pub(super) async fn queue(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+) -> Result<Json<Page<Compile>>, ServerError> {
+    let key = environment.key;
+    let found = app.with_store(move |store| store.records().compile_queue(key)).await?;
+    let items = found.into_iter().map(|record| shown(&environment, record)).collect();
+    Ok(Json(Page { items, next: None }))
+}
+
+/// Which part of the output is wanted.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Tail {
+    /// The `next` of the answer before: only what came after it.
+    #[param(minimum = 0)]
+    after: Option<i64>,
+}
+
+/// One compile, with its stages and what they wrote. Asked again with `after`, it tells only what is new.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/compiles/{id}", tag = "compiles",
+    params(("environment" = Uuid, Path), ("id" = Uuid, Path), Tail),
+    responses((status = 200, description = "The compile", body = CompileDetails)))]
+pub(super) async fn get(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, Uuid)>,
+    Query(tail): Query<Tail>,
+) -> Result<Json<CompileDetails>, ServerError> {
+    let (key, after) = (environment.key, tail.after.unwrap_or(0));
+    let (record, stages, mut output) = app
+        .with_store(move |store| {
+            let records = store.records();
+            let record = records.compile(key, id.as_bytes())?;
+            let run = record.run_by();
+            let stages = records.stages(&run)?;
+            let output = records.output(&run, after, PIECES_MAX + 1)?;
+            Ok((record, stages, output))
+        })
+        .await?;
+    let more = output.len() > PIECES_MAX;
+    output.truncate(PIECES_MAX);
+    let next = output.last().map_or(after, |last| last.id);
+    let errors = problems(&record);
+    Ok(Json(CompileDetails {
+        compile: shown(&environment, record),
+        errors,
+        stages: stages.into_iter().map(stage).collect(),
+        output: output.into_iter().map(piece).collect(),
+        next,
+        more,
+    }))
+}
+
+/// Ends a compile that waits or runs. One that has ended stays as it is.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/compiles/{id}/cancel", tag = "compiles",
+    params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
+    responses((status = 200, description = "As it is now", body = Compile)))]
+pub(super) async fn cancel(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    caller: Caller,
+    Path((_, id)): Path<(Uuid, Uuid)>,
+) -> Result<Json<Compile>, ServerError> {
+    let (key, now) = (environment.key, app.now());
+    let record = app
+        .change(move |store| store.records().cancel_compile(key, id.as_bytes(), &caller.name, now))
+        .await?;
+    Ok(Json(shown(&environment, record)))
+}

@@ -1,0 +1,399 @@
+//! The server's own secrets: sealed with a key that is not in the database.
+//!
+//! Each value has a data key of its own, and the master key seals those. A new master key therefore touches no value. The place of a secret is
+//! sealed along with it: a row that is moved to another name or environment cannot be opened.
+//!
+//! ```text
+//! 1 | id of the master key (8) | nonce (24) | sealed data key (32 + 16) | nonce (24) | sealed value (n + 16)
+//! ```
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use orrery_model::{SecretText, Timestamp};
+use orrery_store::{EnvironmentKey, SecretRecord, Store, StoreError};
+use rand::TryRng as _;
+use rand::rngs::SysRng;
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+const FORMAT: u8 = 1;
+const KEY: usize = 32;
+const KEY_ID: usize = 8;
+const NONCE: usize = 24;
+const TAG: usize = 16;
+const WRAPPED: usize = KEY + TAG;
+
+/// Where the master key is.
+#[derive(Clone, Debug, Default)]
+pub enum MasterKey {
+    /// There is none: secrets can be neither kept nor used.
+    #[default]
+    Absent,
+    /// A file that the administrator made.
+    Given(PathBuf),
+    /// A file that is made when the first secret is kept.
+    Made(PathBuf),
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VaultError {
+    #[error("the server has no key for secrets; give it one with --secret-key-file")]
+    NoKey,
+    #[error("the key for secrets, {}, cannot be used: {reason}", path.display())]
+    KeyFile { path: PathBuf, reason: String },
+    #[error(
+        "the database has secrets that were sealed with a key that is not in {}; give the server that key", path.display()
+    )]
+    ForeignDatabase { path: PathBuf },
+    #[error("the secret {name} was sealed with another key ({id}); add it to the key file")]
+    OtherKey { name: String, id: String },
+    #[error("the secret {name} was changed by somebody who has no key, or was moved; set it again")]
+    Tampered { name: String },
+    #[error("there are no random numbers: {0}")]
+    Random(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+type Key = Zeroizing<[u8; KEY]>;
+
+fn random<const N: usize>() -> Result<[u8; N], VaultError> {
+    let mut bytes = [0; N];
+    let filled = SysRng.try_fill_bytes(&mut bytes);
+    filled.map_err(|error| VaultError::Random(error.to_string()))?;
+    Ok(bytes)
+}
+
+fn id_of(key: &Key) -> [u8; KEY_ID] {
+    let digest = Sha256::new().chain_update(b"orrery key").chain_update(key.as_slice()).finalize();
+    let mut id = [0; KEY_ID];
+    id.copy_from_slice(&digest[..KEY_ID]);
+    id
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The place of a secret, to which it is bound.
+fn place(environment: Option<EnvironmentKey>, name: &str) -> Vec<u8> {
+    let environment = environment.map_or(0, EnvironmentKey::number);
+    format!("secret\0{environment}\0{name}").into_bytes()
+}
+
+/// Seals bytes: a nonce, and what comes of it.
+fn seal(key: &Key, aad: &[u8], plain: &[u8]) -> Result<Vec<u8>, VaultError> {
+    let nonce = random::<NONCE>()?;
+    let cipher = XChaCha20Poly1305::new(key.as_slice().try_into().map_err(|_| VaultError::NoKey)?);
+    let sealed = cipher.encrypt(&XNonce::from(nonce), Payload { msg: plain, aad });
+    // It only fails for more bytes than fit into memory.
+    let sealed = sealed.map_err(|error| VaultError::Random(error.to_string()))?;
+    Ok([nonce.as_slice(), &sealed].concat())
+}
+
+/// The bytes behind a nonce and a seal; `None` if they were changed.
+fn unseal(key: &Key, aad: &[u8], sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let (nonce, sealed) = sealed.split_first_chunk::<NONCE>()?;
+    let cipher = XChaCha20Poly1305::new(key.as_slice().try_into().ok()?);
+    let plain = cipher.decrypt(&XNonce::from(*nonce), Payload { msg: sealed, aad });
+    plain.ok().map(Zeroizing::new)
+}
+
+/// Master keys: the first seals, all of them open.
+struct Ring {
+    keys: Vec<Key>,
+}
+
+impl Ring {
+    fn read(path: &Path) -> Result<Option<Self>, VaultError> {
+        let failed = |reason: String| VaultError::KeyFile { path: path.to_owned(), reason };
+        let text = match fs::read_to_string(path) {
+            Ok(text) => Zeroizing::new(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error.to_string())),
+        };
+        let mode = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+        if mode.permissions().mode() & 0o077 != 0 {
+            return Err(failed("others can read it; give it the mode 0600".to_owned()));
+        }
+        let mut keys = Vec::new();
+        for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let bytes = STANDARD.decode(line.trim()).map(Zeroizing::new);
+            let key = bytes.ok().and_then(|bytes| <[u8; KEY]>::try_from(bytes.as_slice()).ok());
+            let reason = || format!("line {} is not {KEY} bytes in Base64", at + 1);
+            keys.push(Zeroizing::new(key.ok_or_else(|| failed(reason()))?));
+        }
+        if keys.is_empty() {
+            Err(failed("it is empty".to_owned()))
+        } else {
+            Ok(Some(Ring { keys }))
+        }
+    }
+
+    fn write(&self, path: &Path) -> Result<(), VaultError> {
+        let failed = |error: std::io::Error| VaultError::KeyFile {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        };
+        let mut text = Zeroizing::new(String::new());
+        for key in &self.keys {
+            text.push_str(&STANDARD.encode(key.as_slice()));
+            text.push('\n');
+        }
+        let beside = path.with_extension("new");
+        let _ = fs::remove_file(&beside);
+        let mut options = fs::OpenOptions::new();
+        let mut file =
+            options.write(true).create_new(true).mode(0o600).open(&beside).map_err(failed)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+        fs::rename(&beside, path).map_err(failed)?;
+        let directory = path.parent().map(fs::File::open).transpose().map_err(failed)?;
+        directory.map_or(Ok(()), |directory| directory.sync_all()).map_err(failed)
+    }
+
+    fn seal(
+        &self,
+        environment: Option<EnvironmentKey>,
+        name: &str,
+        value: &SecretText,
+    ) -> Result<Vec<u8>, VaultError> {
+        let aad = place(environment, name);
+        let data_key = Zeroizing::new(random::<KEY>()?);
+        let master = &self.keys[0];
+        let wrapped = seal(master, &aad, data_key.as_slice())?;
+        let sealed = seal(&data_key, &aad, value.expose().as_bytes())?;
+        Ok([&[FORMAT], id_of(master).as_slice(), &wrapped, &sealed].concat())
+    }
+
+    /// The data key of a record, and what it seals.
+    fn data_key<'r>(&self, record: &'r SecretRecord) -> Result<(Key, &'r [u8]), VaultError> {
+        let name = || record.name.clone();
+        let tampered = || VaultError::Tampered { name: name() };
+        let rest = record.sealed.strip_prefix(&[FORMAT]).ok_or_else(tampered)?;
+        let (id, rest) = rest.split_first_chunk::<KEY_ID>().ok_or_else(tampered)?;
+        let (wrapped, rest) = rest.split_at_checked(NONCE + WRAPPED).ok_or_else(tampered)?;
+        let master = self.keys.iter().find(|key| id_of(key) == *id);
+        let master = master.ok_or_else(|| VaultError::OtherKey { name: name(), id: hex(id) })?;
+        let aad = place(record.environment, &record.name);
+        let opened = unseal(master, &aad, wrapped).ok_or_else(tampered)?;
+        let key = <[u8; KEY]>::try_from(opened.as_slice()).map_err(|_| tampered())?;
+        Ok((Zeroizing::new(key), rest))
+    }
+
+    fn open(&self, record: &SecretRecord) -> Result<SecretText, VaultError> {
+        let (key, sealed) = self.data_key(record)?;
+        let aad = place(record.environment, &record.name);
+        let plain = unseal(&key, &aad, sealed);
+        let text = plain.and_then(|plain| String::from_utf8(plain.to_vec()).ok());
+        text.map(SecretText::new).ok_or_else(|| VaultError::Tampered { name: record.name.clone() })
+    }
+
+    /// The same secret, its data key sealed with the newest master key.
+    fn rewrap(&self, record: &SecretRecord) -> Result<SecretRecord, VaultError> {
+        let (key, sealed) = self.data_key(record)?;
+        let aad = place(record.environment, &record.name);
+        let master = &self.keys[0];
+        let wrapped = seal(master, &aad, key.as_slice())?;
+        let sealed = [&[FORMAT], id_of(master).as_slice(), &wrapped, sealed].concat();
+        Ok(SecretRecord { sealed, ..record.clone() })
+    }
+}
+
+/// Keeps and opens secrets. Cheap to clone; its calls block.
+#[derive(Clone)]
+pub struct Vault {
+    store: Arc<dyn Store>,
+    key: MasterKey,
+    ring: Arc<Mutex<Option<Arc<Ring>>>>,
+}
+
+impl std::fmt::Debug for Vault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vault").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Vault {
+    pub fn new(store: Arc<dyn Store>, key: MasterKey) -> Self {
+        Vault { store, key, ring: Arc::default() }
+    }
+
+    fn path(&self) -> Result<&Path, VaultError> {
+        match &self.key {
+            MasterKey::Absent => Err(VaultError::NoKey),
+            MasterKey::Given(path) | MasterKey::Made(path) => Ok(path),
+        }
+    }
+
+    /// The keys. With `make`, a key file that the server may make is made, if there is no secret yet.
+    fn ring(&self, make: bool) -> Result<Arc<Ring>, VaultError> {
+        let path = self.path()?;
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ring) = &*ring {
+            return Ok(Arc::clone(ring));
+        }
+        let read = match Ring::read(path)? {
+            Some(read) => read,
+            None if make && matches!(self.key, MasterKey::Made(_)) => {
+                if !self.store.records().all_secrets()?.is_empty() {
+                    return Err(VaultError::ForeignDatabase { path: path.to_owned() });
+                }
+                let made = Ring { keys: vec![Zeroizing::new(random()?)] };
+                made.write(path)?;
+                made
+            }
+            None => {
+                let reason = "it does not exist".to_owned();
+                return Err(VaultError::KeyFile { path: path.to_owned(), reason });
+            }
+        };
+        Ok(Arc::clone(ring.insert(Arc::new(read))))
+    }
+
+    /// Keeps a value in the place of an older one.
+    ///
+    /// # Errors
+    /// If there is no key, or those of the store.
+    pub fn put(
+        &self,
+        environment: Option<EnvironmentKey>,
+        name: &str,
+        value: &SecretText,
+        now: Timestamp,
+    ) -> Result<i64, VaultError> {
+        let sealed = self.ring(true)?.seal(environment, name, value)?;
+        Ok(self.store.records().put_secret(environment, name, &sealed, now)?)
+    }
+
+    /// The value for an environment: its own, or else the one for all.
+    ///
+    /// # Errors
+    /// `NotFound` of the store; if it cannot be opened.
+    pub fn open(&self, environment: EnvironmentKey, name: &str) -> Result<SecretText, VaultError> {
+        let records = self.store.records();
+        let record = match records.secret(Some(environment), name) {
+            Err(StoreError::NotFound { .. }) => records.secret(None, name)?,
+            found => found?,
+        };
+        self.ring(false)?.open(&record)
+    }
+
+    /// Makes a new master key and seals all data keys with it. The older keys stay in the file, below the new one, for backups and for
+    /// what somebody else writes meanwhile. The answer is how many secrets were sealed anew.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or a secret cannot be opened: then nothing was changed but the file.
+    pub fn rotate(&self) -> Result<u64, VaultError> {
+        let old = self.ring(true)?;
+        let mut keys = vec![Zeroizing::new(random()?)];
+        keys.extend(old.keys.iter().cloned());
+        let new = Arc::new(Ring { keys });
+        // First the file: what is sealed with the new key must never be without it.
+        new.write(self.path()?)?;
+        *self.ring.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&new));
+        let all = self.store.records().all_secrets()?;
+        let resealed: Result<Vec<_>, _> = all.iter().map(|record| new.rewrap(record)).collect();
+        Ok(self.store.records().reseal_secrets(&resealed?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orrery_store::SqliteStore;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1);
+
+    fn vault(directory: &Path) -> Vault {
+        let store = Arc::new(SqliteStore::in_memory().unwrap());
+        Vault::new(store, MasterKey::Made(directory.join("secret.key")))
+    }
+
+    fn text(secret: &str) -> SecretText {
+        SecretText::new(secret)
+    }
+
+    #[test]
+    fn secrets_are_opened_where_they_belong_and_nowhere_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let vault = vault(directory.path());
+        let here = vault.store.default_environment().unwrap();
+        let there = vault.store.create_environment("p", "e").unwrap().key;
+        vault.put(None, "db", &text("for all"), NOW).unwrap();
+        assert_eq!(vault.open(here, "db").unwrap(), text("for all"));
+        vault.put(Some(here), "db", &text("own"), NOW).unwrap();
+        assert_eq!(vault.open(here, "db").unwrap(), text("own"));
+        assert_eq!(vault.open(there, "db").unwrap(), text("for all"));
+        // Somebody who can write to the database moves a sealed value to where they can use it.
+        let record = vault.store.records().secret(Some(here), "db").unwrap();
+        vault.store.records().put_secret(Some(there), "mine", &record.sealed, NOW).unwrap();
+        let moved = vault.open(there, "mine").unwrap_err();
+        assert!(matches!(moved, VaultError::Tampered { .. }), "{moved}");
+        for at in 0..record.sealed.len() {
+            let mut changed = record.sealed.clone();
+            changed[at] ^= 1;
+            vault.store.records().put_secret(Some(here), "db", &changed, NOW).unwrap();
+            assert!(vault.open(here, "db").is_err(), "byte {at}");
+        }
+        let mode = fs::metadata(directory.path().join("secret.key")).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_new_key_opens_what_the_old_one_sealed() {
+        let directory = tempfile::tempdir().unwrap();
+        let vault = vault(directory.path());
+        let here = vault.store.default_environment().unwrap();
+        vault.put(Some(here), "db", &text("value"), NOW).unwrap();
+        let before = vault.store.records().secret(Some(here), "db").unwrap();
+        assert_eq!(vault.rotate().unwrap(), 1);
+        let after = vault.store.records().secret(Some(here), "db").unwrap();
+        assert_ne!(before.sealed[1..9], after.sealed[1..9], "the id of the key");
+        assert_eq!(vault.open(here, "db").unwrap(), text("value"));
+        // The old key is needed no more.
+        let path = directory.path().join("secret.key");
+        let keys = fs::read_to_string(&path).unwrap();
+        assert_eq!(keys.lines().count(), 2);
+        fs::write(&path, keys.lines().next().unwrap()).unwrap();
+        let again = Vault::new(Arc::clone(&vault.store), vault.key.clone());
+        assert_eq!(again.open(here, "db").unwrap(), text("value"));
+        fs::write(&path, keys.lines().nth(1).unwrap()).unwrap();
+        let old = Vault::new(Arc::clone(&vault.store), vault.key.clone());
+        assert!(matches!(old.open(here, "db"), Err(VaultError::OtherKey { .. })));
+    }
+
+    #[test]
+    fn a_key_is_never_made_for_a_database_that_has_secrets() {
+        let directory = tempfile::tempdir().unwrap();
+        let vault = vault(directory.path());
+        let here = vault.store.default_environment().unwrap();
+        vault.put(Some(here), "db", &text("value"), NOW).unwrap();
+        let elsewhere = MasterKey::Made(directory.path().join("other.key"));
+        let other = Vault::new(Arc::clone(&vault.store), elsewhere);
+        let refused = other.put(Some(here), "db", &text("new"), NOW).unwrap_err();
+        assert!(matches!(refused, VaultError::ForeignDatabase { .. }), "{refused}");
+        let given = Vault::new(
+            Arc::clone(&vault.store),
+            MasterKey::Given(directory.path().join("missing.key")),
+        );
+        let refused = given.put(Some(here), "db", &text("new"), NOW).unwrap_err();
+        assert!(matches!(refused, VaultError::KeyFile { .. }), "{refused}");
+        let none = Vault::new(Arc::clone(&vault.store), MasterKey::Absent);
+        assert!(matches!(none.open(here, "db"), Err(VaultError::NoKey)));
+        fs::set_permissions(directory.path().join("secret.key"), fs::Permissions::from_mode(0o644))
+            .unwrap();
+        let again = Vault::new(Arc::clone(&vault.store), vault.key.clone());
+        let open = again.open(here, "db").unwrap_err();
+        assert!(open.to_string().contains("0600"), "{open}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Server-sent events: live, resumed, reset.
+
+use std::io::{BufRead, BufReader, Read};
+
+use serde_json::{Value, json};
+
+use super::{World, on_both};
+use crate::support::Client;
+
+on_both!(
+    changes_arrive_as_they_happen,
+    who_was_away_gets_what_was_missed,
+    who_was_away_too_long_is_told,
+    events_end_with_the_server,
+);
+
+/// A client that listens.
+struct Listening {
+    lines: std::io::Lines<BufReader<Box<dyn Read + Send + Sync>>>,
+}
+
+#[derive(Debug)]
+struct Heard {
+    id: i64,
+    kind: String,
+    data: Value,
+}
+
+impl Listening {
+    fn to(client: &Client, path: &str, last: Option<i64>) -> Self {
+        let last = last.map(|last| last.to_string());
+        let headers: Vec<(&str, &str)> =
+            last.iter().map(|last| ("last-event-id", last.as_str())).collect();
+        let answer = client.open(path, &headers);
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.headers()["content-type"], "text/event-stream");
+        assert!(!answer.headers().contains_key("content-encoding"));
+        let reader: Box<dyn Read + Send + Sync> = Box::new(answer.into_body().into_reader());
+        Listening { lines: BufReader::new(reader).lines() }
+    }
+
+    /// The next event; `None` at the end.
+    fn next(&mut self) -> Option<Heard> {
+        let mut heard = Heard { id: 0, kind: String::new(), data: Value::Null };
+        loop {
+            let line = self.lines.next()?.ok()?;
+            if line.is_empty() && !heard.kind.is_empty() {
+                return Some(heard);
+            }
+            if let Some(id) = line.strip_prefix("id: ") {
+                heard.id = id.parse().unwrap();
+            } else if let Some(kind) = line.strip_prefix("event: ") {
+                kind.clone_into(&mut heard.kind);
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                heard.data = serde_json::from_str(data).unwrap();
+            }
+        }
+    }
+}
+
+fn changes_arrive_as_they_happen(world: World) {
+    let other = json!({"project": world.project, "name": "other"});
+    let other = world.admin().post("/api/v1/environments", &other).good();
+    let other = other["id"].as_str().unwrap();
+    let mut own = Listening::to(world.admin(), &world.at("/events"), None);
+    let mut all = Listening::to(world.admin(), "/api/v1/events", None);
+    let settings = format!("/api/v1/environments/{other}/settings/auto_deploy");
+    world.admin().put(&settings, &json!({"value": false})).good();
+    world.upload(&[("a", 1)]);
+    let heard = own.next().unwrap();
+    assert_eq!((heard.kind.as_str(), &heard.data["subject"]), ("version", &json!("1")));
+    assert_eq!(heard.data["environment"], json!(world.id));
+    let heard = all.next().unwrap();
+    assert_eq!((heard.kind.as_str(), &heard.data["environment"]), ("setting", &json!(other)));
+    assert_eq!(all.next().unwrap().kind, "version");
+    // What another process writes is found without a nudge.
+    let now = world.served.app.now();
+    world.store().records().change_setting(world.key(), "auto_deploy", None, now).unwrap();
+    assert_eq!(own.next().unwrap().kind, "setting");
+}
+
+fn who_was_away_gets_what_was_missed(world: World) {
+    world.upload(&[("a", 1)]);
+    let mut first = Listening::to(world.admin(), &world.at("/events"), Some(0));
+    let mut last = 0;
+    loop {
+        let heard = first.next().unwrap();
+        assert!(heard.id > last);
+        last = heard.id;
+        if heard.kind == "version" {
+            break;
+        }
+    }
+    drop(first);
+    for value in 2..700 {
+        let value = json!({"value": value % 2 == 0});
+        let value = Some(&value["value"]);
+        let now = world.served.app.now();
+        world.store().records().change_setting(world.key(), "auto_deploy", value, now).unwrap();
+    }
+    world.upload(&[("a", 2)]);
+    let mut again = Listening::to(world.admin(), &world.at("/events"), Some(last));
+    let mut settings = 0;
+    loop {
+        let heard = again.next().unwrap();
+        assert!(heard.id > last);
+        last = heard.id;
+        match heard.kind.as_str() {
+            "setting" => settings += 1,
+            "version" => break,
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(settings, 698);
+}
+
+fn who_was_away_too_long_is_told(world: World) {
+    let mut odd = Listening::to(world.admin(), &world.at("/events"), Some(1_000_000_000));
+    let heard = odd.next().unwrap();
+    assert_eq!(heard.kind, "reset");
+    world.upload(&[("a", 1)]);
+    assert_eq!(odd.next().unwrap().kind, "version");
+    let bad = world.admin().send("GET", &world.at("/events"), &[("last-event-id", "x")], None);
+    assert_eq!(bad.status, 400);
+}
+
+fn events_end_with_the_server(mut world: World) {
+    let mut own = Listening::to(world.admin(), &world.at("/events"), None);
+    world.upload(&[("a", 1)]);
+    assert!(own.next().is_some());
+    let begun = std::time::Instant::now();
+    world.served.end();
+    assert!(begun.elapsed() < std::time::Duration::from_secs(10));
+    assert!(own.next().is_none());
+}

@@ -1,0 +1,212 @@
+//! The API, kind by kind, on both databases.
+
+mod compiles;
+mod conventions;
+mod environments;
+mod events;
+mod operations;
+mod parameters;
+mod partial;
+mod resources;
+mod things;
+mod versions;
+
+use std::sync::Arc;
+
+use orrery_model::{
+    Change, ChangeKind, HandlerRun, LogLine, OutcomeStatus, ResourceState, Timestamp, VersionNumber,
+};
+use orrery_server::AppSettings;
+use orrery_store::{
+    ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, PostgresStore,
+    ResultRecord, SqliteStore, StateRecord, Store,
+};
+use orrery_testing::{Database, Postgres};
+use serde_json::{Value, json};
+
+use crate::support::{Answer, Client, Served};
+
+/// Runs each case on both databases.
+macro_rules! on_both {
+    ($($case:ident),+ $(,)?) => {
+        mod sqlite {
+            $(#[test] fn $case() { super::$case(crate::api::World::sqlite()); })+
+        }
+        mod postgres {
+            $(#[test] fn $case() { super::$case(crate::api::World::postgres()); })+
+        }
+    };
+}
+use on_both;
+
+/// A server with one project and one environment.
+pub(crate) struct World {
+    pub(crate) served: Served,
+    pub(crate) project: String,
+    /// The id of the environment.
+    pub(crate) id: String,
+    _database: Option<Database>,
+}
+
+impl World {
+    pub(crate) fn sqlite() -> Self {
+        Self::on(Arc::new(SqliteStore::in_memory().unwrap()), None)
+    }
+
+    pub(crate) fn postgres() -> Self {
+        let database = Postgres::shared().database();
+        let holder = Holder::this_process("test", Timestamp(1));
+        let store = PostgresStore::open(&database.url(), &holder).unwrap();
+        Self::on(Arc::new(store), Some(database))
+    }
+
+    fn on(store: Arc<dyn Store>, database: Option<Database>) -> Self {
+        let served = Served::with(store, AppSettings::default());
+        let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
+        let project = project["id"].as_str().unwrap().to_owned();
+        let repository = "https://git.example.org/model.git";
+        let new = json!({"project": project, "name": "e", "repository": repository});
+        let made = served.admin.post("/api/v1/environments", &new).good();
+        let id = made["id"].as_str().unwrap().to_owned();
+        World { served, project, id, _database: database }
+    }
+
+    pub(crate) fn admin(&self) -> &Client {
+        &self.served.admin
+    }
+
+    /// A path below the environment's.
+    pub(crate) fn at(&self, path: &str) -> String {
+        format!("/api/v1/environments/{}{path}", self.id)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.admin().get(&self.at(path))
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
+        self.admin().post(&self.at(path), body)
+    }
+
+    /// Without a body.
+    pub(crate) fn act(&self, path: &str) -> Answer {
+        self.admin().send("POST", &self.at(path), &[], None)
+    }
+
+    pub(crate) fn put(&self, path: &str, body: &Value) -> Answer {
+        self.admin().put(&self.at(path), body)
+    }
+
+    pub(crate) fn delete(&self, path: &str) -> Answer {
+        self.admin().delete(&self.at(path))
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &**self.served.app.store()
+    }
+
+    pub(crate) fn key(&self) -> EnvironmentKey {
+        let id: uuid::Uuid = self.id.parse().unwrap();
+        self.store().records().environment(id.as_bytes()).unwrap().key
+    }
+
+    /// Stores a full version of resources, each as `[name, value]`, and answers its number.
+    pub(crate) fn upload(&self, resources: &[(&str, i64)]) -> u32 {
+        let resources: Vec<Value> =
+            resources.iter().map(|(name, value)| resource(name, *value)).collect();
+        let stored = self.post("/versions", &json!({"resources": resources})).good();
+        u32::try_from(stored["number"].as_u64().unwrap()).unwrap()
+    }
+
+    pub(crate) fn lease(&self) -> Lease {
+        let holder = Holder::this_process("test", Timestamp(1));
+        let now = self.served.app.now();
+        let expires = Some(now + std::time::Duration::from_secs(600));
+        let request = LeaseRequest { holder, now, expires };
+        self.store().acquire_lease(self.key(), &request).unwrap()
+    }
+
+    /// Does what an engine does: takes a version in, and works on each resource with an outcome.
+    pub(crate) fn deploy(&self, lease: &Lease, version: u32, outcomes: &[(&str, OutcomeStatus)]) {
+        let store = self.store();
+        let number = VersionNumber(version);
+        let mut states = Vec::new();
+        store
+            .read_version(self.key(), number, &mut |row| {
+                states.push((
+                    row.id.to_owned(),
+                    row.key,
+                    ResourceState::new(row.hash, row.flags.undefined),
+                ));
+            })
+            .unwrap();
+        let given: Vec<StateRecord<'_>> =
+            states.iter().map(|(_, key, state)| StateRecord { resource: *key, state }).collect();
+        store.process_version(lease, number, &given).unwrap();
+        let now = self.served.app.now();
+        for (name, outcome) in outcomes {
+            let id = id_of(name);
+            let (_, key, state) = states.iter().find(|(own, ..)| *own == id).unwrap();
+            let state = ResourceState {
+                last_run: HandlerRun::from(*outcome),
+                last_run_compliant: Some(*outcome == OutcomeStatus::Deployed),
+                last_outcome: Some(*outcome),
+                last_run_at: Some(now),
+                last_deployed: state.intent,
+                ..state.clone()
+            };
+            let change = Change { kind: ChangeKind::Updated, attributes: Vec::new() };
+            let log: Vec<LogLine> = serde_json::from_value(json!([
+                {"at": now.0, "level": "info", "message": format!("looking at {name}")},
+                {"at": now.0, "level": "error", "message": format!("trouble with {name}"), "values": {"n": 1}},
+            ]))
+            .unwrap();
+            let action = ActionRecord {
+                kind: ActionKind::Deploy,
+                version: number,
+                started: now,
+                finished: now,
+                outcome: *outcome,
+                change: &change,
+                log: &log,
+            };
+            let record = ResultRecord {
+                resource: *key,
+                state: Some(&state),
+                action: Some(action),
+                facts: &[],
+            };
+            store.record_results(lease, &[record]).unwrap();
+        }
+    }
+}
+
+/// `t::R[agent,name=NAME]`; with a slash, `NAME` has the agent before it.
+pub(crate) fn id_of(name: &str) -> String {
+    match name.split_once('/') {
+        Some((agent, name)) => format!("t::R[{agent},name={name}]"),
+        None => format!("t::R[agent,name={name}]"),
+    }
+}
+
+pub(crate) fn resource(name: &str, value: i64) -> Value {
+    json!({"id": id_of(name), "attributes": {"value": value}})
+}
+
+/// The path of a resource below the environment's.
+pub(crate) fn path_of(name: &str) -> String {
+    let id = id_of(name).replace('[', "%5B").replace(']', "%5D").replace(',', "%2C");
+    format!("/resources/{}", id.replace('=', "%3D"))
+}
+
+/// The ids, or names, of a page.
+pub(crate) fn ids(page: &Value) -> Vec<String> {
+    let items = page["items"].as_array().unwrap().iter();
+    items.map(|item| item["id"].as_str().or(item["name"].as_str()).unwrap().to_owned()).collect()
+}
+
+#[track_caller]
+pub(crate) fn refused(answer: &Answer, status: u16, code: &str) {
+    assert_eq!((answer.status, answer.body["code"].as_str()), (status, Some(code)), "{answer:?}");
+    assert_eq!(answer.headers["content-type"], "application/problem+json");
+}

@@ -1,0 +1,261 @@
+//! Resources: lists, filters, details, history, logs.
+
+use orrery_model::OutcomeStatus;
+use serde_json::{Value, json};
+
+use super::{World, id_of, ids, on_both, path_of, refused};
+
+on_both!(
+    pages_walk_all_resources_both_ways,
+    bad_filters_are_refused_with_a_reason,
+    filters_find_what_they_say,
+    each_resource_is_one_line_and_orphans_are_asked_for,
+    rare_statuses_are_found_among_many,
+    details_have_axes_and_relations,
+    history_joins_versions_without_a_change,
+    logs_are_filtered_and_paged,
+);
+
+fn walk(world: &World, query: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = world.get(&format!("/resources?{query}{after}")).good();
+        found.extend(ids(&page));
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => return found,
+        }
+    }
+}
+
+fn pages_walk_all_resources_both_ways(world: World) {
+    let names: Vec<String> = (0..25).map(|n| format!("agent{}/r{n:02}", n % 3)).collect();
+    let given: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    world.upload(&given);
+    let mut all: Vec<String> = names.iter().map(|name| id_of(name)).collect();
+    all.sort_unstable();
+    for limit in [1, 4, 24, 25, 26, 1000] {
+        assert_eq!(walk(&world, &format!("limit={limit}")), all, "{limit}");
+        let mut back = walk(&world, &format!("limit={limit}&sort=-id"));
+        back.reverse();
+        assert_eq!(back, all, "{limit}");
+    }
+    let of_one: Vec<String> = all.iter().filter(|id| id.contains("[agent1,")).cloned().collect();
+    assert_eq!(walk(&world, "limit=2&agent=agent1"), of_one);
+    let mut back = walk(&world, "limit=2&agent=agent1&sort=-id");
+    back.reverse();
+    assert_eq!(back, of_one);
+    let nothing = world.get("/resources?agent=nobody").good();
+    assert_eq!(nothing, json!({"items": []}));
+}
+
+fn bad_filters_are_refused_with_a_reason(world: World) {
+    for (query, code) in [
+        ("status=broken", "bad-filter"),
+        ("status=failed,!failed", "bad-filter"),
+        ("sort=colour", "bad-sort"),
+        ("limit=0", "bad-request"),
+        ("limit=1001", "bad-request"),
+        ("limit=99999999999999999999", "bad-request"),
+        ("after=nonsense", "bad-request"),
+        ("colour=red", "unknown-parameter"),
+        ("agent=a&agent=b", "bad-request"),
+        ("value=%00", "bad-request"),
+    ] {
+        let answer = world.get(&format!("/resources?{query}"));
+        refused(&answer, 400, code);
+        assert!(!answer.body["detail"].as_str().unwrap().is_empty());
+    }
+}
+
+fn filters_find_what_they_say(world: World) {
+    let resources = json!([
+        {"id": "std::File[web1,path=/etc/motd]", "attributes": {}},
+        {"id": "std::File[web1,path=/etc/hosts]", "attributes": {}, "set": "one"},
+        {"id": "std::File[web2,path=/srv/Motd.d]", "attributes": {}, "set": "one"},
+        {"id": "std::Package[web1,name=motd]", "attributes": {}, "set": "two"},
+    ]);
+    world.post("/versions", &json!({"resources": resources})).good();
+    let count = |query: &str| walk(&world, query).len();
+    assert_eq!(count("type=std::File"), 3);
+    assert_eq!(count("agent=web1"), 3);
+    assert_eq!(count("agent=web1&type=std::File"), 2);
+    assert_eq!(count("value=MOTD"), 3);
+    assert_eq!(count("value=/etc/*"), 2);
+    assert_eq!(count("value=*motd"), 2);
+    assert_eq!(count("set=one"), 2);
+    assert_eq!(count("set=one&agent=web2"), 1);
+    assert_eq!(count("set=three"), 0);
+    assert_eq!(walk(&world, "set=one&limit=1"), walk(&world, "set=one"));
+    let shown = world.get("/resources?set=two").good();
+    assert_eq!(
+        (&shown["items"][0]["set"], &shown["items"][0]["status"]),
+        (&json!("two"), &json!("available"))
+    );
+}
+
+fn each_resource_is_one_line_and_orphans_are_asked_for(world: World) {
+    let first = world.upload(&[("a", 1), ("b", 1)]);
+    let lease = world.lease();
+    world.deploy(&lease, first, &[("a", OutcomeStatus::Deployed), ("b", OutcomeStatus::Deployed)]);
+    let second = world.upload(&[("a", 2)]);
+    world.deploy(&lease, second, &[]);
+    // What is not wanted any more: the engine says so.
+    let store = world.store();
+    let mut orphan = None;
+    store
+        .read_states(world.key(), &mut |row| {
+            if row.id == id_of("b") {
+                orphan = Some((
+                    row.key,
+                    orrery_model::ResourceState { intent: None, ..row.state.clone() },
+                ));
+            }
+        })
+        .unwrap();
+    let (key, state) = orphan.unwrap();
+    let record = orrery_store::StateRecord { resource: key, state: &state };
+    store.process_version(&lease, orrery_model::VersionNumber(second), &[record]).unwrap();
+
+    assert_eq!(walk(&world, "limit=10"), [id_of("a")]);
+    assert_eq!(walk(&world, "status=orphaned"), [id_of("b")]);
+    assert_eq!(walk(&world, "status=available,orphaned"), [id_of("a"), id_of("b")]);
+    assert_eq!(walk(&world, "status=!available"), [id_of("b")]);
+    let counts = world.get("/resource-counts").good();
+    assert_eq!(counts["by_status"], json!({"available": 1, "orphaned": 1}));
+    assert_eq!(counts["total"], 1);
+}
+
+fn rare_statuses_are_found_among_many(world: World) {
+    let names: Vec<String> = (0..300).map(|n| format!("r{n:03}")).collect();
+    let given: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    let version = world.upload(&given);
+    let lease = world.lease();
+    let outcomes = [
+        ("r010", OutcomeStatus::Failed),
+        ("r111", OutcomeStatus::Skipped),
+        ("r222", OutcomeStatus::Failed),
+        ("r299", OutcomeStatus::Deployed),
+    ];
+    world.deploy(&lease, version, &outcomes);
+    assert_eq!(walk(&world, "status=failed&limit=1"), [id_of("r010"), id_of("r222")]);
+    assert_eq!(
+        walk(&world, "status=failed,skipped&sort=-id&limit=2"),
+        [id_of("r222"), id_of("r111"), id_of("r010")]
+    );
+    assert_eq!(walk(&world, "status=failed&value=22"), [id_of("r222")]);
+    assert_eq!(walk(&world, "status=deployed"), [id_of("r299")]);
+    assert_eq!(walk(&world, "status=available&limit=1000").len(), 296);
+    assert_eq!(walk(&world, "status=deploying"), Vec::<String>::new());
+    let agent = world.get("/agents/agent").good();
+    assert_eq!((&agent["resources"], &agent["by_status"]["failed"]), (&json!(300), &json!(2)));
+    assert_eq!(agent["status"], "up", "somebody holds the lease");
+}
+
+fn details_have_axes_and_relations(world: World) {
+    let resources = json!([
+        {"id": id_of("a"), "attributes": {"value": 1}, "requires": [id_of("b")],
+         "source": {"file": "main.cf", "line": 7, "column": 2}},
+        {"id": id_of("b"), "attributes": {}},
+        {"id": id_of("c"), "attributes": {}, "requires": [id_of("b")]},
+    ]);
+    world.post("/versions", &json!({"resources": resources})).good();
+    let lease = world.lease();
+    world.deploy(&lease, 1, &[("a", OutcomeStatus::Failed), ("b", OutcomeStatus::Deployed)]);
+    let found = world.get(&path_of("a")).good();
+    assert_eq!((&found["status"], &found["transitioning"]), (&json!("failed"), &json!("error")));
+    assert_eq!(found["transitioning_message"], "trouble with a");
+    assert_eq!(found["attributes"], json!({"value": 1}));
+    assert_eq!(found["requires"], json!([{"id": id_of("b"), "status": "deployed"}]));
+    assert_eq!(found["state"]["compliance"], "non_compliant");
+    assert_eq!(found["state"]["last_handler_run"], "failed");
+    assert_eq!(found["state"]["blocked"], "not_blocked");
+    assert_eq!(found["source"], json!({"file": "main.cf", "line": 7, "column": 2}));
+    assert_eq!(found["actions"]["deploy"], world.at("/deploy"));
+    let provides = world.get(&format!("{}/provides", path_of("b"))).good();
+    assert_eq!(
+        provides["items"],
+        json!([{"id": id_of("a"), "status": "failed"}, {"id": id_of("c"), "status": "available"}])
+    );
+    refused(&world.get(&path_of("z")), 404, "not-found");
+    refused(&world.get(&format!("{}/provides", path_of("z"))), 404, "not-found");
+    refused(&world.get(&format!("{}/history", path_of("z"))), 404, "not-found");
+    refused(&world.get(&format!("{}/logs", path_of("z"))), 404, "not-found");
+}
+
+fn history_joins_versions_without_a_change(world: World) {
+    for (a, b) in [(1, 1), (1, 2), (2, 3), (2, 4), (1, 5)] {
+        world.upload(&[("a", a), ("b", b)]);
+    }
+    // Only what is required changes: not the attributes.
+    let resources = json!([
+        {"id": id_of("a"), "attributes": {"value": 1}, "requires": [id_of("b")]},
+        {"id": id_of("b"), "attributes": {"value": 5}},
+    ]);
+    world.post("/versions", &json!({"resources": resources})).good();
+    let path = format!("{}/history", path_of("a"));
+    let versions = |page: &Value| -> Vec<u64> {
+        page["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|each| each["version"].as_u64().unwrap())
+            .collect()
+    };
+    assert_eq!(versions(&world.get(&path).good()), [5, 3, 1]);
+    let page = world.get(&format!("{path}?limit=2")).good();
+    let next = page["next"].as_str().unwrap();
+    let rest = world.get(&format!("{path}?limit=2&after={next}")).good();
+    assert_eq!((versions(&rest), &rest["next"]), (vec![1], &Value::Null));
+    assert_eq!(rest["items"][0]["attributes"]["value"], 1);
+    // A gap: the version in between is gone.
+    assert_eq!(world.delete("/versions/3").status, 204);
+    assert_eq!(world.delete("/versions/4").status, 204);
+    assert_eq!(versions(&world.get(&path).good()), [1], "the same before and after the gap");
+}
+
+fn logs_are_filtered_and_paged(world: World) {
+    let version = world.upload(&[("a", 1)]);
+    let lease = world.lease();
+    for _ in 0..3 {
+        world.deploy(&lease, version, &[("a", OutcomeStatus::Failed)]);
+    }
+    let path = format!("{}/logs", path_of("a"));
+    let lines = |query: &str| {
+        world.get(&format!("{path}?{query}")).good()["items"].as_array().unwrap().len()
+    };
+    assert_eq!(lines(""), 6);
+    assert_eq!(lines("min_level=error"), 3);
+    assert_eq!(lines("min_level=critical"), 0);
+    assert_eq!(lines("action=deploy"), 6);
+    assert_eq!(lines("action=get_facts"), 0);
+    assert_eq!(lines("message=looking"), 3);
+    assert_eq!(lines("since=2020-01-01T00:00:00Z"), 6);
+    assert_eq!(lines("until=2020-01-01T00:00:00Z"), 0);
+    refused(&world.get(&format!("{path}?min_level=loud")), 400, "bad-filter");
+    refused(&world.get(&format!("{path}?since=yesterday")), 400, "bad-filter");
+    let mut seen = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page = world.get(&format!("{path}?limit=2{after}")).good();
+        for line in page["items"].as_array().unwrap() {
+            seen.push((
+                line["action_id"].as_i64().unwrap(),
+                line["level"].as_str().unwrap().to_owned(),
+            ));
+        }
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 6);
+    assert!(seen.windows(2).all(|pair| pair[0].0 >= pair[1].0), "{seen:?}");
+    let actions = world.get(&format!("{}/actions?limit=2", path_of("a"))).good();
+    assert_eq!(
+        (&actions["items"][0]["outcome"], &actions["items"][0]["change"]),
+        (&json!("failed"), &json!("updated"))
+    );
+    assert!(actions["next"].is_string());
+}

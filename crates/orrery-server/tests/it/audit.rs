@@ -1,0 +1,133 @@
+//! The audit log: what is in it, what never is, and that nobody can change it unseen.
+
+use std::sync::Arc;
+
+use orrery_server::AppSettings;
+use orrery_store::{Holder, SqliteStore};
+use serde_json::{Value, json};
+
+use crate::support::{ADMIN_PASSWORD, Served};
+
+fn entries(served: &Served, query: &str) -> Vec<Value> {
+    let page = served.admin.get(&format!("/api/v1/audit{query}")).good();
+    page["items"].as_array().unwrap().clone()
+}
+
+fn verify(served: &Served, check: &Value) -> Value {
+    served.admin.post("/api/v1/audit/verify", check).good()
+}
+
+#[test]
+fn who_did_what_is_written_down_and_secrets_are_not() {
+    let served = Served::start();
+    let secret = "Very-secret-pass-9";
+    served.admin.post("/api/v1/users", &json!({"name": "ada", "password": secret})).good();
+    served.admin.post("/api/v1/projects", &json!({"name": "shop"})).good();
+    assert_eq!(served.nobody().post("/api/v1/projects", &json!({"name": "x"})).status, 401);
+    let ada = served.login("ada", secret);
+    assert_eq!(ada.post("/api/v1/projects", &json!({"name": "x"})).status, 403);
+    let wrong = json!({"name": secret, "password": "Wrong-password-1"});
+    assert_eq!(served.nobody().post("/api/v1/login", &wrong).status, 401);
+
+    let all = entries(&served, "");
+    let told: Vec<(&str, &str, i64)> = all
+        .iter()
+        .rev()
+        .map(|entry| {
+            let text = |name: &str| entry[name].as_str().unwrap();
+            (text("actor"), text("action"), entry["status"].as_i64().unwrap())
+        })
+        .collect();
+    let expected = [
+        ("user:admin", "POST /api/v1/login", 200),
+        ("user:admin", "POST /api/v1/users", 201),
+        ("user:admin", "POST /api/v1/projects", 201),
+        ("anonymous", "POST /api/v1/projects", 401),
+        ("user:ada", "POST /api/v1/login", 200),
+        ("user:ada", "POST /api/v1/projects", 403),
+        ("anonymous", "POST /api/v1/login", 401),
+    ];
+    assert_eq!(told, expected);
+    assert!(all.iter().all(|entry| entry["address"] == "127.0.0.1"), "{all:?}");
+    // Not even what somebody typed into the wrong field.
+    let text = Value::from(all).to_string();
+    for hidden in [secret, ADMIN_PASSWORD, "ors_", "argon2"] {
+        assert!(!text.contains(hidden), "{text}");
+    }
+
+    let hers = entries(&served, "?actor=user:ada");
+    assert_eq!(hers.len(), 2);
+    let first = served.admin.get("/api/v1/audit?limit=3").good();
+    assert_eq!(first["items"].as_array().unwrap().len(), 3);
+    let rest = format!("?after={}", first["next"].as_str().unwrap());
+    assert_eq!(entries(&served, &rest).len(), expected.len() - 3);
+}
+
+#[test]
+fn many_refusals_do_not_flood_the_log() {
+    let served = Served::start();
+    for _ in 0..200 {
+        assert_eq!(served.nobody().post("/api/v1/logout", &Value::Null).status, 401);
+    }
+    let refused = entries(&served, "?actor=anonymous&limit=1000");
+    // Twenty in each second that this took.
+    assert!((20..200).contains(&refused.len()), "{}", refused.len());
+}
+
+#[test]
+fn tampering_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("server.db");
+    let open = || {
+        let holder = Holder::this_process("test", orrery_model::Timestamp(0));
+        Arc::new(SqliteStore::open(&path, &holder).unwrap())
+    };
+    let served = Served::with(open(), AppSettings::default());
+    for name in ["a", "b", "c", "d"] {
+        served.admin.post("/api/v1/projects", &json!({"name": name})).good();
+    }
+    let before = verify(&served, &json!({}));
+    assert_eq!((&before["good"], &before["entries"]), (&json!(true), &json!(5)));
+    let noted = json!({"id": before["entries"], "hash": before["head"]});
+    assert_eq!(verify(&served, &noted)["good"], json!(true));
+    drop(served);
+
+    let tamper = |sql: &str| {
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        assert_eq!(connection.execute(sql, []).unwrap(), 1, "{sql}");
+    };
+    let judged = |check: &Value| {
+        let served = Served::with(open(), AppSettings::default());
+        let verdict = verify(&served, check);
+        (verdict["good"].as_bool().unwrap(), verdict["broken_at"].as_i64())
+    };
+    assert_eq!(judged(&noted), (true, None), "a restart continues the chain");
+    tamper("UPDATE audit SET actor = 'user:eve' WHERE id = 3");
+    assert_eq!(judged(&json!({})), (false, Some(3)));
+    tamper("UPDATE audit SET actor = 'user:admin' WHERE id = 3");
+    assert_eq!(judged(&json!({})), (true, None));
+    tamper("DELETE FROM audit WHERE id = 2");
+    assert_eq!(judged(&json!({})), (false, Some(2)));
+}
+
+#[test]
+fn cutting_off_the_end_shows_to_whoever_noted_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("server.db");
+    let open = || {
+        let holder = Holder::this_process("test", orrery_model::Timestamp(0));
+        Arc::new(SqliteStore::open(&path, &holder).unwrap())
+    };
+    let served = Served::with(open(), AppSettings::default());
+    served.admin.post("/api/v1/projects", &json!({"name": "a"})).good();
+    let noted = verify(&served, &json!({}));
+    let noted = json!({"id": noted["entries"], "hash": noted["head"]});
+    drop(served);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute("DELETE FROM audit WHERE id >= 2", []).unwrap();
+    drop(connection);
+    let served = Served::with(open(), AppSettings::default());
+    served.admin.post("/api/v1/projects", &json!({"name": "b"})).good();
+    let verdict = verify(&served, &noted);
+    assert_eq!((&verdict["good"], &verdict["broken_at"]), (&json!(false), &json!(2)));
+}

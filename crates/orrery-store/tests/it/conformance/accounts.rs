@@ -1,0 +1,303 @@
+//! Accounts, sessions, tokens, roles, the audit log, secrets.
+
+use orrery_model::Timestamp;
+use orrery_store::{
+    AuditEntry, AuditFilter, AuditVerdict, NewAccount, RoleScope, SessionRecord, Store, StoreError,
+    TokenRecord,
+};
+
+use crate::support::Backend;
+
+super::list_cases![
+    the_first_account_is_made_once,
+    the_last_administrator_cannot_be_lost,
+    sessions_end,
+    a_new_password_ends_other_sessions,
+    roles_hang_on_places,
+    tokens_are_found_by_hash_and_revoked,
+    deleting_an_account_takes_all_with_it,
+    deleted_places_take_their_grants_along,
+    the_audit_log_is_a_chain,
+    audit_entries_are_filtered_and_paged,
+    secrets_belong_to_places_and_are_resealed,
+    values_are_remembered,
+];
+
+const NOW: Timestamp = Timestamp(1_000);
+const ADA: [u8; 16] = [1; 16];
+const BOB: [u8; 16] = [2; 16];
+
+fn account(uuid: [u8; 16], name: &str, admin: bool) -> NewAccount<'_> {
+    NewAccount { uuid, name, password: Some("$hash"), issuer: None, admin }
+}
+
+fn make(store: &dyn Store, uuid: [u8; 16], name: &str, admin: bool) {
+    store.records().create_account(&account(uuid, name, admin), NOW).unwrap();
+}
+
+fn begin_session(store: &dyn Store, hash: [u8; 32], account: [u8; 16], expires: i64) {
+    let session = SessionRecord { account, created: NOW, expires: Timestamp(expires) };
+    store.records().create_session(&hash, &session).unwrap();
+}
+
+fn is_open(store: &dyn Store, hash: [u8; 32], now: i64) -> bool {
+    store.records().session(&hash, Timestamp(now)).unwrap().is_some()
+}
+
+fn the_first_account_is_made_once(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    assert!(records.has_no_accounts().unwrap());
+    records.remember("ticket", "right").unwrap();
+    let first = |ticket| {
+        records.create_first_account(&account(ADA, "ada", true), Some(ticket), NOW).unwrap()
+    };
+    assert_eq!(first(("ticket", "wrong")), None);
+    let made = first(("ticket", "right")).unwrap();
+    assert_eq!((made.name.as_str(), made.admin, made.revision), ("ada", true, 1));
+    assert_eq!(first(("ticket", "right")), None);
+    assert_eq!(records.remembered("ticket").unwrap(), None, "it is used up");
+    let again = records.create_first_account(&account(BOB, "bob", true), None, NOW).unwrap();
+    assert_eq!(again, None);
+    let taken = records.create_account(&account(BOB, "ada", false), NOW).unwrap_err();
+    assert!(matches!(taken, StoreError::Exists { .. }), "{taken}");
+}
+
+fn the_last_administrator_cannot_be_lost(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    make(&*store, ADA, "ada", true);
+    make(&*store, BOB, "bob", false);
+    let refused = |result: orrery_store::Result<()>| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, StoreError::LastAdministrator(_)), "{error}");
+    };
+    refused(records.update_account(&ADA, None, Some(false), None, NOW).map(drop));
+    refused(records.update_account(&ADA, None, None, Some(true), NOW).map(drop));
+    refused(records.delete_account(&ADA, NOW));
+    let outdated = records.update_account(&BOB, Some(7), Some(true), None, NOW).unwrap_err();
+    assert!(matches!(outdated, StoreError::Outdated { .. }), "{outdated}");
+    records.update_account(&BOB, Some(1), Some(true), None, NOW).unwrap();
+    records.delete_account(&ADA, NOW).unwrap();
+    refused(records.delete_account(&BOB, NOW));
+    let names: Vec<String> =
+        records.accounts("", 10).unwrap().into_iter().map(|account| account.name).collect();
+    assert_eq!(names, ["bob"]);
+}
+
+fn sessions_end(backend: Backend) {
+    let store = backend.fresh();
+    make(&*store, ADA, "ada", true);
+    make(&*store, BOB, "bob", false);
+    begin_session(&*store, [1; 32], ADA, 2_000);
+    assert!(is_open(&*store, [1; 32], 1_999));
+    assert!(!is_open(&*store, [1; 32], 2_000));
+    store.records().renew_session(&[1; 32], &[2; 32], Timestamp(3_000), Timestamp(1_500)).unwrap();
+    assert!(!is_open(&*store, [1; 32], 1_600));
+    assert!(is_open(&*store, [2; 32], 2_999));
+    let late =
+        store.records().renew_session(&[2; 32], &[3; 32], Timestamp(9_000), Timestamp(3_000));
+    assert!(late.is_err());
+    store.records().end_session(&[2; 32]).unwrap();
+    assert!(!is_open(&*store, [2; 32], 1_600));
+    begin_session(&*store, [4; 32], BOB, 9_000);
+    store.records().update_account(&BOB, None, None, Some(true), NOW).unwrap();
+    assert!(!is_open(&*store, [4; 32], 1_600), "disabling logs out");
+    let session = SessionRecord { account: BOB, created: NOW, expires: Timestamp(9_000) };
+    assert!(store.records().create_session(&[5; 32], &session).is_err());
+}
+
+fn a_new_password_ends_other_sessions(backend: Backend) {
+    let store = backend.fresh();
+    make(&*store, ADA, "ada", true);
+    make(&*store, BOB, "bob", false);
+    for (hash, account) in [([1; 32], ADA), ([2; 32], ADA), ([3; 32], BOB)] {
+        begin_session(&*store, hash, account, 9_000);
+    }
+    store.records().set_password(&ADA, "$new", Some(&[1; 32]), NOW).unwrap();
+    assert_eq!(store.records().account(&ADA).unwrap().password.as_deref(), Some("$new"));
+    let open = [[1; 32], [2; 32], [3; 32]].map(|hash| is_open(&*store, hash, 1_500));
+    assert_eq!(open, [true, false, true]);
+    store.records().set_password(&ADA, "$newer", None, NOW).unwrap();
+    assert!(!is_open(&*store, [1; 32], 1_500));
+    let external =
+        NewAccount { issuer: Some("corp"), password: None, ..account([7; 16], "eve", false) };
+    store.records().create_account(&external, NOW).unwrap();
+    assert!(store.records().set_password(&[7; 16], "$x", None, NOW).is_err());
+}
+
+fn roles_hang_on_places(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    make(&*store, ADA, "ada", false);
+    let same_id = [9; 16];
+    let (project, environment) = (RoleScope::Project(same_id), RoleScope::Environment(same_id));
+    records.assign_role(&ADA, project, "viewer", NOW).unwrap();
+    records.assign_role(&ADA, project, "viewer", NOW).unwrap();
+    records.assign_role(&ADA, RoleScope::Everywhere, "operator", NOW).unwrap();
+    let all = records.role_assignments(None).unwrap();
+    assert_eq!(all.len(), 2);
+    assert_eq!(records.role_assignments(Some(project)).unwrap().len(), 1);
+    assert_eq!(records.role_assignments(Some(environment)).unwrap(), []);
+    let known = records.identity_named("ada").unwrap().unwrap();
+    assert_eq!(known.roles.len(), 2);
+    assert!(records.revoke_role(&ADA, environment, "viewer", NOW).is_err());
+    records.revoke_role(&ADA, project, "viewer", NOW).unwrap();
+    assert_eq!(records.role_assignments(Some(project)).unwrap(), []);
+    assert!(records.assign_role(&BOB, project, "viewer", NOW).is_err(), "nobody has that id");
+}
+
+fn token(uuid: [u8; 16], account: [u8; 16], created: i64) -> TokenRecord {
+    TokenRecord {
+        uuid,
+        name: "ci".to_owned(),
+        account,
+        scope: RoleScope::Environment([8; 16]),
+        grants: serde_json::json!({"role": "viewer"}),
+        created: Timestamp(created),
+        expires: Some(Timestamp(5_000)),
+        revoked: None,
+        last_used: None,
+    }
+}
+
+fn tokens_are_found_by_hash_and_revoked(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    make(&*store, ADA, "ada", false);
+    make(&*store, BOB, "bob", false);
+    let (first, second) = (token([1; 16], ADA, 10), token([2; 16], ADA, 10));
+    records.create_token(&[1; 32], &first).unwrap();
+    records.create_token(&[2; 32], &second).unwrap();
+    records.create_token(&[3; 32], &token([3; 16], BOB, 20)).unwrap();
+    let (found, identity) = records.token_with_hash(&[1; 32]).unwrap().unwrap();
+    assert_eq!((&found, identity.account.name.as_str()), (&first, "ada"));
+    assert!(found.is_valid(Timestamp(4_999)) && !found.is_valid(Timestamp(5_000)));
+    assert!(records.token_with_hash(&[9; 32]).unwrap().is_none());
+    records.touch_tokens(&[([1; 16], Timestamp(50)), ([1; 16], Timestamp(40))]).unwrap();
+    assert_eq!(records.token(&[1; 16]).unwrap().last_used, Some(Timestamp(50)));
+    records.revoke_token(&[1; 16], Timestamp(60)).unwrap();
+    records.revoke_token(&[1; 16], Timestamp(70)).unwrap();
+    let (found, _) = records.token_with_hash(&[1; 32]).unwrap().unwrap();
+    assert_eq!(found.revoked, Some(Timestamp(60)));
+    assert!(!found.is_valid(Timestamp(61)));
+    let ids = |tokens: Vec<TokenRecord>| tokens.iter().map(|one| one.uuid[0]).collect::<Vec<_>>();
+    assert_eq!(ids(records.tokens(None, None, 10).unwrap()), [3, 2, 1]);
+    assert_eq!(ids(records.tokens(Some(&ADA), None, 1).unwrap()), [2]);
+    let after = Some((Timestamp(10), [2; 16]));
+    assert_eq!(ids(records.tokens(Some(&ADA), after, 10).unwrap()), [1]);
+    assert!(records.revoke_token(&[9; 16], NOW).is_err());
+}
+
+fn deleting_an_account_takes_all_with_it(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    make(&*store, ADA, "ada", false);
+    begin_session(&*store, [1; 32], ADA, 9_000);
+    records.create_token(&[2; 32], &token([1; 16], ADA, 10)).unwrap();
+    records.assign_role(&ADA, RoleScope::Everywhere, "admin", NOW).unwrap();
+    records.delete_account(&ADA, NOW).unwrap();
+    assert!(!is_open(&*store, [1; 32], 1_500));
+    assert!(records.token_with_hash(&[2; 32]).unwrap().is_none());
+    assert_eq!(records.role_assignments(None).unwrap(), []);
+    assert!(records.delete_account(&ADA, NOW).is_err());
+}
+
+fn deleted_places_take_their_grants_along(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    make(&*store, ADA, "ada", false);
+    let id = [9; 16];
+    records.create_project(id, "shop", "", NOW).unwrap();
+    records.assign_role(&ADA, RoleScope::Project(id), "admin", NOW).unwrap();
+    let scoped = TokenRecord { scope: RoleScope::Project(id), ..token([1; 16], ADA, 10) };
+    records.create_token(&[1; 32], &scoped).unwrap();
+    records.delete_project(&id, Timestamp(77)).unwrap();
+    assert_eq!(records.role_assignments(None).unwrap(), []);
+    assert_eq!(records.token(&[1; 16]).unwrap().revoked, Some(Timestamp(77)));
+}
+
+fn entry(actor: &str, at: i64) -> AuditEntry {
+    AuditEntry {
+        at: Timestamp(at),
+        actor: actor.to_owned(),
+        address: "192.0.2.1".to_owned(),
+        action: "POST /things".to_owned(),
+        subject: "thing".to_owned(),
+        environment: (at % 2 == 0).then_some([5; 16]),
+        status: 201,
+        detail: String::new(),
+    }
+}
+
+fn the_audit_log_is_a_chain(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    let empty = records.verify_audit(None, 10).unwrap();
+    assert_eq!(empty, AuditVerdict::Good { id: 0, hash: [0; 32] });
+    records.append_audit(&[entry("a", 1), entry("b", 2)]).unwrap();
+    records.append_audit(&[entry("b", 2)]).unwrap();
+    let all = records.audit(&AuditFilter::default(), None, 10).unwrap();
+    assert_eq!(all.iter().map(|record| record.id).collect::<Vec<_>>(), [3, 2, 1]);
+    assert_ne!(all[0].hash, all[1].hash, "equal entries have different seals");
+    let head = AuditVerdict::Good { id: 3, hash: all[0].hash };
+    assert_eq!(records.verify_audit(None, 10).unwrap(), head);
+    let half = AuditVerdict::Good { id: 2, hash: all[1].hash };
+    assert_eq!(records.verify_audit(None, 2).unwrap(), half);
+    assert_eq!(records.verify_audit(Some((2, all[1].hash)), 10).unwrap(), head);
+    let broken = records.verify_audit(Some((2, [7; 32])), 10).unwrap();
+    assert!(matches!(broken, AuditVerdict::Broken { id: 3, .. }), "{broken:?}");
+}
+
+fn audit_entries_are_filtered_and_paged(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    let entries: Vec<AuditEntry> =
+        (1..=6).map(|at| entry(if at <= 3 { "a" } else { "b" }, at)).collect();
+    records.append_audit(&entries).unwrap();
+    let ids = |filter: AuditFilter<'_>, before, limit| {
+        let found = records.audit(&filter, before, limit).unwrap();
+        found.into_iter().map(|record| record.id).collect::<Vec<_>>()
+    };
+    let all = AuditFilter::default();
+    assert_eq!(ids(all, None, 2), [6, 5]);
+    assert_eq!(ids(all, Some(5), 2), [4, 3]);
+    assert_eq!(ids(AuditFilter { actor: Some("a"), ..all }, None, 10), [3, 2, 1]);
+    assert_eq!(ids(AuditFilter { environment: Some(&[5; 16]), ..all }, None, 10), [6, 4, 2]);
+    assert_eq!(ids(AuditFilter { action: Some("PUT /things"), ..all }, None, 10), [0_i64; 0]);
+    let (since, until) = (Some(Timestamp(2)), Some(Timestamp(4)));
+    assert_eq!(ids(AuditFilter { since, until, ..all }, None, 10), [3, 2]);
+}
+
+fn secrets_belong_to_places_and_are_resealed(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    let environment = Some(store.default_environment().unwrap());
+    assert_eq!(records.put_secret(environment, "db", b"one", NOW).unwrap(), 1);
+    assert_eq!(records.put_secret(environment, "db", b"two", NOW).unwrap(), 2);
+    assert_eq!(records.put_secret(None, "db", b"all", NOW).unwrap(), 1);
+    assert_eq!(records.secret(environment, "db").unwrap().sealed, b"two");
+    assert_eq!(records.secret(None, "db").unwrap().sealed, b"all");
+    assert_eq!(records.secrets(environment).unwrap().len(), 1);
+    let mut all = records.all_secrets().unwrap();
+    assert_eq!(all.len(), 2);
+    for secret in &mut all {
+        secret.sealed = b"anew".to_vec();
+    }
+    records.put_secret(None, "db", b"meanwhile", NOW).unwrap();
+    assert_eq!(records.reseal_secrets(&all).unwrap(), 1);
+    assert_eq!(records.secret(None, "db").unwrap().sealed, b"meanwhile");
+    assert_eq!(records.secret(environment, "db").unwrap().sealed, b"anew");
+    records.delete_secret(environment, "db", NOW).unwrap();
+    assert!(records.secret(environment, "db").is_err());
+    assert!(records.delete_secret(environment, "db", NOW).is_err());
+}
+
+fn values_are_remembered(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    assert_eq!(records.remembered("a").unwrap(), None);
+    records.remember("a", "1").unwrap();
+    records.remember("a", "2").unwrap();
+    assert_eq!(records.remembered("a").unwrap().as_deref(), Some("2"));
+}

@@ -1,0 +1,142 @@
+//! What keeps a server closed: TLS, proxies that are believed, the first account.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use orrery_model::SecretText;
+use orrery_server::{
+    App, AuthSettings, FirstStart, InvalidIssuer, InvalidNetwork, MasterKey, Network, ServerError,
+    Tls, TlsError, TlsSource, VaultError, check_listen, first_start,
+};
+
+use crate::cli_server::{ServerOptions, TlsMode};
+use crate::output;
+
+/// The password of the account `admin`, if the installation has no account yet.
+const ADMIN_PASSWORD: &str = "ORRERY_ADMIN_PASSWORD";
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Insecure {
+    #[error("--tls-certificate and --tls-key go together; give both")]
+    HalfTls,
+    #[error("give --tls self-signed, or --tls-certificate and --tls-key, not both")]
+    TwiceTls,
+    #[error("TLS")]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Listen(#[from] orrery_server::NotWithoutTls),
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+    #[error("issuers of the configuration file")]
+    Issuer(#[from] InvalidIssuer),
+    #[error("--trusted-proxies: {0}")]
+    Proxies(#[from] InvalidNetwork),
+    #[error("the first account cannot be made ({ADMIN_PASSWORD}): {0}")]
+    FirstAccount(String),
+}
+
+/// How connections are encrypted, if they are; and whether that is enough for where the server listens.
+pub(super) fn tls(
+    options: &ServerOptions,
+    address: SocketAddr,
+    data: &Path,
+) -> Result<Option<Tls>, Insecure> {
+    let source = match (options.tls, &options.tls_certificate, &options.tls_key) {
+        (None, None, None) => None,
+        (None, Some(certificate), Some(key)) => {
+            Some(TlsSource::Files { certificate: certificate.clone(), key: key.clone() })
+        }
+        (Some(TlsMode::SelfSigned), None, None) => {
+            let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+            if !address.ip().is_unspecified() && !address.ip().is_loopback() {
+                names.push(address.ip().to_string());
+            }
+            if let Ok(host) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
+                names.push(host.trim().to_owned());
+            }
+            Some(TlsSource::SelfSigned { directory: data.to_owned(), names })
+        }
+        (None, ..) => return Err(Insecure::HalfTls),
+        (Some(_), ..) => return Err(Insecure::TwiceTls),
+    };
+    check_listen(address, source.is_some(), options.insecure_listen.unwrap_or(false))?;
+    let Some(source) = source else { return Ok(None) };
+    let self_signed = matches!(source, TlsSource::SelfSigned { .. });
+    let tls = Tls::load(source)?;
+    if self_signed {
+        let fingerprint = tls.fingerprint();
+        output::say(&format!("the certificate signs itself; its SHA-256 is {fingerprint}"));
+    }
+    Ok(Some(tls))
+}
+
+/// Where the key for secrets is.
+pub(super) fn master_key(options: &ServerOptions, data: &Path) -> MasterKey {
+    if let Some(path) = &options.secret_key_file {
+        return MasterKey::Given(path.clone());
+    }
+    let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    match credentials.map(|directory| directory.join("orrery-secret-key")) {
+        Some(path) if path.exists() => MasterKey::Given(path),
+        _ => MasterKey::Made(data.join("secret.key")),
+    }
+}
+
+/// Makes a new key for secrets.
+pub(super) fn rotate(app: &App) -> Result<(), Insecure> {
+    let count = app.vault().rotate()?;
+    output::say(&format!(
+        "{count} secrets are sealed with a new key; keep the older keys in the file as long as there are backups"
+    ));
+    Ok(())
+}
+
+/// How callers are known.
+pub(super) fn auth(options: &ServerOptions, tls: bool) -> Result<AuthSettings, Insecure> {
+    let proxies = options.trusted_proxies.iter().flatten();
+    let trusted_proxies: Result<Vec<Network>, _> = proxies.map(|text| text.parse()).collect();
+    let issuers = options.issuers.clone().unwrap_or_default();
+    for issuer in &issuers {
+        issuer.check()?;
+    }
+    Ok(AuthSettings { trusted_proxies: trusted_proxies?, secure_cookies: tls, issuers })
+}
+
+/// Makes sure that somebody can log in, or can make the first account.
+pub(super) async fn prepare_accounts(app: &App, url: &str) -> Result<(), Insecure> {
+    let password = std::env::var(ADMIN_PASSWORD).ok().map(SecretText::new);
+    let start = first_start(app, password.as_ref()).await.map_err(|error| match error {
+        ServerError::Invalid(fields) => {
+            let reasons: Vec<String> = fields
+                .into_iter()
+                .map(|field| format!("{} {}", field.name, field.reason))
+                .collect();
+            Insecure::FirstAccount(reasons.join("; "))
+        }
+        other => Insecure::FirstAccount(other.to_string()),
+    })?;
+    match start {
+        FirstStart::HasAccounts => {}
+        FirstStart::AdminMade => tracing::info!("the account `admin` was made"),
+        // Not in the log: the link is as good as a password for an hour.
+        FirstStart::Ticket(ticket) => {
+            output::say(
+                "there is no account yet; make the first one within an hour, with this link that works once:",
+            );
+            output::say(&format!("  {url}/setup#{}", ticket.expose()));
+        }
+    }
+    Ok(())
+}
+
+/// Reads the certificate again, if there is one.
+pub(super) fn reload(tls: Option<&Tls>) {
+    match tls.map(Tls::reload) {
+        None => {}
+        Some(Ok(())) => tracing::info!("the certificate was read again"),
+        Some(Err(error)) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "the certificate cannot be read again; the old one stays");
+        }
+    }
+}
