@@ -31,8 +31,6 @@ pub(crate) fn complete(described: utoipa::openapi::OpenApi) -> Value {
 
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     let has_body = operation.get("requestBody").is_some();
-    let mut parameters = operation["parameters"].as_array().into_iter().flatten();
-    let has_query = parameters.any(|parameter| parameter["in"] == "query");
     let access = method.to_ascii_uppercase().parse().ok();
     let access = access.and_then(|method| access_of(&method, path));
     operation["security"] = match access {
@@ -80,9 +78,7 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     if method != "get" {
         add("409", "Not possible in the current state");
     }
-    if method == "post" || has_body || has_query {
-        add("422", "A value is not valid, or an Idempotency-Key was used for another request");
-    }
+    add("422", "A value is not valid, or an Idempotency-Key was used for another request");
     if has_body {
         add("413", "The body is too large, as it was sent or when it is unpacked");
         add("415", "The body is no JSON, or packed in an unknown way");
