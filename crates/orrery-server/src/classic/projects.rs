@@ -12,6 +12,7 @@ use super::answer::{Answer, data, done, plain};
 use super::call::{Call, bad};
 use super::settings;
 use crate::access::Right;
+use crate::app::App;
 use crate::problem::ServerError;
 use crate::routes::environments::{check_icon, check_repository, check_text, refuse_if_protected};
 use crate::upkeep;
@@ -188,6 +189,7 @@ pub(super) async fn delete_project(call: Call) -> Answer {
 
 /// The rules for what people say about an environment.
 fn check(
+    app: &App,
     name: Option<&str>,
     description: Option<&str>,
     icon: Option<&str>,
@@ -197,7 +199,7 @@ fn check(
     check_text("name", name, (1, 255))?;
     check_text("description", description, (0, 255))?;
     check_icon(icon)?;
-    check_repository(repository, branch)
+    check_repository(app, repository, branch)
 }
 
 async fn make_environment(call: &Call) -> Result<EnvironmentRecord, ServerError> {
@@ -214,7 +216,14 @@ async fn make_environment(call: &Call) -> Result<EnvironmentRecord, ServerError>
     let text = |name: &str| Ok::<_, ServerError>(call.text(name)?.unwrap_or_default().to_owned());
     let (repository, branch) = (text("repository")?, text("branch")?);
     let (description, icon) = (text("description")?, text("icon")?);
-    check(Some(&name), Some(&description), Some(&icon), Some(&repository), Some(&branch))?;
+    check(
+        &call.app,
+        Some(&name),
+        Some(&description),
+        Some(&icon),
+        Some(&repository),
+        Some(&branch),
+    )?;
     let now = call.app.now();
     call.app
         .change(move |store| {
@@ -299,6 +308,7 @@ async fn change_environment(call: &Call) -> Result<(), ServerError> {
     let (repository, branch) = (text("repository")?, text("branch")?);
     let (description, icon) = (text("description")?, text("icon")?);
     check(
+        &call.app,
         name.as_deref(),
         description.as_deref(),
         icon.as_deref(),
