@@ -352,7 +352,7 @@ async fn wait_until(
 async fn erase(call: &Call, environment: EnvironmentRecord) -> Result<(), ServerError> {
     let (id, now) = (environment.uuid, call.app.now());
     call.app.change(move |store| store.records().begin_deletion(&id, now)).await?;
-    begin(&call.app, &environment, "delete", json!({})).await?;
+    drop(begin(&call.app, &environment, "delete", json!({})).await?);
     let is_gone = move |store: &dyn Store| match store.records().environment(&id) {
         Err(StoreError::NotFound { .. }) => Ok(true),
         found => found.map(|_| false),
