@@ -156,7 +156,7 @@ class Orrery:
         return time.monotonic() - began
 
     def deployed(self):
-        summary = call("GET", f"{self.environment}/resources/summary", headers=self.headers)
+        summary = call("GET", f"{self.environment}/resource-counts", headers=self.headers)
         return summary["by_status"].get("deployed", 0) == COUNT
 
     def measure(self, seconds):

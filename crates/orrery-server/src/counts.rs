@@ -24,9 +24,12 @@ pub(crate) struct Counted {
     until: Instant,
 }
 
+/// What was last counted in one environment. Whoever counts holds it.
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<Counted>>>>;
+
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    slots: Mutex<HashMap<EnvironmentKey, Arc<tokio::sync::Mutex<Option<Arc<Counted>>>>>>,
+    slots: Mutex<HashMap<EnvironmentKey, Slot>>,
 }
 
 impl Counts {

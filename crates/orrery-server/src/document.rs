@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::access::{Access, access_of};
 use crate::routes;
 
 /// The complete description.
@@ -19,11 +20,23 @@ pub(crate) fn complete(described: utoipa::openapi::OpenApi) -> Value {
             }
         }
     }
+    document["components"]["securitySchemes"] = json!({
+        "bearer": {
+            "type": "http", "scheme": "bearer",
+            "description": "A session, an API token, or a token of a trusted issuer.",
+        },
+    });
     document
 }
 
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     let has_body = operation.get("requestBody").is_some();
+    let access = method.to_ascii_uppercase().parse().ok();
+    let access = access.and_then(|method| access_of(&method, path));
+    operation["security"] = match access {
+        Some(Access::Public) | None => json!([]),
+        Some(_) => json!([{"bearer": []}]),
+    };
     if method == "post" {
         let header = json!({
             "name": "Idempotency-Key", "in": "header", "required": false,
@@ -65,9 +78,7 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     if method != "get" {
         add("409", "Not possible in the current state");
     }
-    if method == "post" || has_body {
-        add("422", "A value is not valid, or an Idempotency-Key was used for another request");
-    }
+    add("422", "A value is not valid, or an Idempotency-Key was used for another request");
     if has_body {
         add("413", "The body is too large, as it was sent or when it is unpacked");
         add("415", "The body is no JSON, or packed in an unknown way");

@@ -166,7 +166,15 @@ fn classify_store(error: &StoreError) -> (StatusCode, &'static str, &'static str
         StoreError::DanglingRequires { .. } => {
             (StatusCode::BAD_REQUEST, "dangling-requires", "A requirement leads nowhere")
         }
-        StoreError::Busy { .. } | StoreError::Full { .. } => {
+        StoreError::Unstorable { .. } => {
+            (StatusCode::BAD_REQUEST, "unstorable", "The database cannot keep this")
+        }
+        StoreError::Busy { .. }
+        | StoreError::Full { .. }
+        | StoreError::Unreachable { .. }
+        | StoreError::ConnectionLost { .. }
+        | StoreError::NoConnection { .. }
+        | StoreError::Contended { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available now")
         }
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "A defect of the server"),
@@ -179,7 +187,9 @@ impl IntoResponse for ServerError {
             tracing::error!(detail, "a defect");
         }
         let problem = self.problem();
-        let mut response = (self.status(), Json(problem)).into_response();
+        let mut response = (self.status(), Json(&problem)).into_response();
+        // For those who tell it in another form.
+        response.extensions_mut().insert(problem);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if matches!(self, ServerError::Unauthenticated(_)) {

@@ -1,11 +1,14 @@
 //! What has to be done from time to time for each environment: measuring, forgetting what is old, emptying what is to go. The
 //! process role calls these; each of them can be cut off and called again.
 
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use orrery_model::{Status, Timestamp};
-use orrery_store::{EnvironmentRecord, Lease, MetricRecord, Store, StoreError};
+use orrery_store::{ChangeSeq, EnvironmentRecord, MetricRecord, Store, StoreError};
 
+use crate::app::App;
 use crate::settings::EnvironmentSettings;
 
 pub(crate) const RESOURCE_COUNT: &str = "resource.resource_count";
@@ -67,7 +70,6 @@ pub(crate) fn sample(
 /// stays as it is, so that people can look at it.
 pub(crate) fn tidy_up(
     store: &dyn Store,
-    lease: &Lease,
     environment: &EnvironmentRecord,
     settings: &EnvironmentSettings,
     now: Timestamp,
@@ -80,7 +82,7 @@ pub(crate) fn tidy_up(
     // The one that is deployed is kept in any case, and does not count.
     let keep = usize::try_from(settings.available_versions_to_keep).unwrap_or(usize::MAX);
     store.keep_versions(key, keep.saturating_add(1))?;
-    store.forget_actions(lease, now - settings.action_logs_retention)?;
+    records.forget_logs(key, now - settings.action_logs_retention)?;
     records.forget_notifications(key, now - settings.notification_retention)?;
     if let Some(retention) = settings.metrics_retention {
         records.forget_metrics(key, now - retention)?;
@@ -93,6 +95,104 @@ pub(crate) fn tidy_up(
 /// Forgets what is too old and belongs to no environment.
 pub(crate) fn tidy_up_server(store: &dyn Store, now: Timestamp) -> Result<(), StoreError> {
     store.records().forget_repeatable(now - REPEATABLE_KEPT).map(drop)
+}
+
+/// How often environments are measured.
+const SAMPLE_EVERY: Duration = Duration::from_secs(60);
+/// How often what is old is forgotten.
+const TIDY_EVERY: Duration = Duration::from_secs(3600);
+
+/// A thread that does all this when it is due.
+#[derive(Debug)]
+pub(crate) struct Upkeep {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Upkeep {
+    pub(crate) fn start(app: App) -> std::io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("upkeep".to_owned()).spawn(move || {
+            let mut seen = ChangeSeq::default();
+            while stopped.recv_timeout(pause(app.now())) == Err(RecvTimeoutError::Timeout) {
+                if let Err(error) = take_turns(&app, &mut seen) {
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(error, "environments cannot be looked after now");
+                }
+            }
+        })?;
+        Ok(Upkeep { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the upkeep of environments crashed");
+        }
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Until the next full minute: all servers look at the same times.
+fn pause(now: Timestamp) -> Duration {
+    let past = now.0.rem_euclid(micros(SAMPLE_EVERY));
+    Duration::from_micros(u64::try_from(micros(SAMPLE_EVERY) - past).unwrap_or(0))
+}
+
+/// Does what is due, unless another server of this installation did. Environments in which nothing changed since the place
+/// `seen` in the change feed are as they were measured before; they are measured only when all are tidied up.
+fn take_turns(app: &App, seen: &mut ChangeSeq) -> Result<(), StoreError> {
+    let (store, now) = (&**app.store(), app.now());
+    let turn = |every: Duration| Timestamp(now.0.div_euclid(micros(every)) * micros(every));
+    let sampling = store.records().take_turn("sample", turn(SAMPLE_EVERY))?;
+    let tidying = store.records().take_turn("tidy up", turn(TIDY_EVERY))?;
+    if tidying {
+        tidy_up_server(store, now)?;
+    }
+    if !sampling && !tidying {
+        return Ok(());
+    }
+    let latest = store.records().latest_change()?;
+    let changed = store.records().changed_environments(*seen)?;
+    *seen = latest;
+    for environment in store.records().list_environments(None)? {
+        if !tidying && !changed.contains(&environment.key) {
+            continue;
+        }
+        let done = look_after(store, &environment, (sampling, tidying), turn(SAMPLE_EVERY));
+        if let Err(error) = done {
+            let error: &dyn std::error::Error = &error;
+            tracing::warn!(error, environment = environment.name, "it cannot be looked after now");
+        }
+    }
+    Ok(())
+}
+
+fn look_after(
+    store: &dyn Store,
+    environment: &EnvironmentRecord,
+    (sampling, tidying): (bool, bool),
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if environment.deleting {
+        return Ok(());
+    }
+    if sampling {
+        sample(store, environment, now - SAMPLE_EVERY, now)?;
+    }
+    if tidying {
+        let settings =
+            EnvironmentSettings::from_records(&store.records().settings(environment.key)?);
+        tidy_up(store, environment, &settings, now)?;
+    }
+    Ok(())
 }
 
 /// Empties an environment, and deletes it if it is marked so. The engine must have let go of it.

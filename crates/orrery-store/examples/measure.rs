@@ -61,11 +61,29 @@ fn measure<T>(what: &str, count: usize, work: impl FnOnce() -> Outcome<T>) -> Ou
     Ok(answer)
 }
 
-/// Time that this thread has worked, which other work on the machine changes less than the time that passed.
+/// Time that this thread and its database's server have worked, which other work on the machine changes less than the time
+/// that passed.
 fn processor_seconds() -> Option<f64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let own = worked("/proc/thread-self/schedstat")?;
+    let Some(database) = DATABASE.get() else { return Some(own) };
+    // A server that is on this machine names the database in the titles of its processes.
+    let title = format!(" {database} ");
+    let processes = std::fs::read_dir("/proc").ok()?.flatten().map(|process| process.path());
+    let theirs = processes.filter(|path| {
+        let command = std::fs::read(path.join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command);
+        command.starts_with("postgres: ") && command.contains(&title)
+    });
+    Some(own + theirs.filter_map(|path| worked(path.join("schedstat"))).sum::<f64>())
+}
+
+fn worked(schedule: impl AsRef<std::path::Path>) -> Option<f64> {
+    let text = std::fs::read_to_string(schedule).ok()?;
     Some(text.split_whitespace().next()?.parse::<f64>().ok()? / 1e9)
 }
+
+/// The name of the PostgreSQL database, if there is one.
+static DATABASE: std::sync::OnceLock<String> = std::sync::OnceLock::new();
 
 /// The largest amount of memory that this process had so far.
 fn peak_mebibytes() -> Option<u64> {
@@ -169,6 +187,8 @@ fn main() -> Outcome<()> {
             Ok(database) => database.url(),
             Err(url) => url.clone(),
         };
+        let name = url.rsplit('/').next().unwrap_or_default();
+        DATABASE.get_or_init(|| name.split('?').next().unwrap_or_default().to_owned());
         return run(count, &|holder| Ok(Box::new(PostgresStore::open(&url, holder)?)));
     }
     let directory = tempfile::tempdir_in(place.map_or_else(std::env::temp_dir, PathBuf::from))?;

@@ -30,9 +30,24 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     pattern[at..].iter().all(|rest| *rest == '*')
 }
 
+/// Whether `text` matches `wanted` if that is a pattern, and otherwise has it in it, in any case of letters.
+pub(crate) fn matches_or_contains(wanted: &str, text: &str) -> bool {
+    if wanted.contains(['*', '?']) {
+        matches(wanted, text)
+    } else {
+        text.to_lowercase().contains(&wanted.to_lowercase())
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::{matches, matches_or_contains};
+
+    #[test]
+    fn without_stars_a_part_is_enough() {
+        assert!(matches_or_contains("MOTD", "/etc/motd.d"));
+        assert!(!matches_or_contains("*motd", "/etc/motd.d"));
+    }
 
     #[test]
     fn stars_and_question_marks_stand_for_text() {

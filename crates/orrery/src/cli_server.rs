@@ -153,3 +153,18 @@ impl ServerOptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command};
+
+    /// Whoever reads the page must find every option there is.
+    #[test]
+    fn every_option_is_on_the_page() {
+        let page = include_str!("../../../docs/reference/server.md");
+        let command = super::Server::augment_args(Command::new("server"));
+        for option in command.get_arguments().filter_map(|argument| argument.get_long()) {
+            assert!(page.contains(&format!("`--{option}`")), "--{option} is not on the page");
+        }
+    }
+}

@@ -28,6 +28,7 @@ use std::time::Duration;
 use orrery_store::EnvironmentKey;
 
 use crate::app::App;
+use crate::upkeep::Upkeep;
 
 /// How the process role works.
 #[derive(Clone, Debug)]
@@ -59,6 +60,7 @@ enum Message {
 pub struct ProcessRole {
     messages: Sender<Message>,
     supervisor: Option<JoinHandle<()>>,
+    _upkeep: Upkeep,
 }
 
 impl ProcessRole {
@@ -70,11 +72,12 @@ impl ProcessRole {
         let (messages, inbox) = mpsc::channel();
         let nudged = messages.clone();
         app.on_nudge(move || nudged.send(Message::Nudge).is_ok());
+        let upkeep = Upkeep::start(app.clone())?;
         let own = messages.clone();
         let supervisor = std::thread::Builder::new()
             .name("supervisor".to_owned())
             .spawn(move || supervisor::Supervisor::new(app, options, own).run(&inbox))?;
-        Ok(ProcessRole { messages, supervisor: Some(supervisor) })
+        Ok(ProcessRole { messages, supervisor: Some(supervisor), _upkeep: upkeep })
     }
 
     /// Gives all environments back and ends. What handlers have come to is kept; those that still run are cancelled.

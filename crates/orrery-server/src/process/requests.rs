@@ -2,7 +2,7 @@
 
 use orrery_model::{ResourceId, Status};
 use orrery_scheduler::{Event, Filter};
-use orrery_store::{EnvironmentKey, RequestRecord, ResourceFilter, Store, StoreError};
+use orrery_store::{EnvironmentKey, RequestRecord, ResourceQuery, Store, StoreError};
 use serde::Deserialize;
 
 /// Resources that are read at once to find those that a filter means.
@@ -24,6 +24,7 @@ struct GivenFilter {
     entity: Option<String>,
     value: Option<String>,
     statuses: Vec<String>,
+    set: Option<String>,
 }
 
 /// The event for a request, or why it cannot be carried out.
@@ -88,17 +89,19 @@ impl GivenFilter {
         store: &dyn Store,
         environment: EnvironmentKey,
     ) -> Result<Vec<ResourceId>, StoreError> {
-        let GivenFilter { agent, entity, value, statuses } = self;
+        let GivenFilter { agent, entity, value, statuses, set } = self;
         let statuses = Status::ALL
             .into_iter()
             .filter(|status| statuses.iter().any(|name| name == status.as_str()))
             .collect();
-        let filter = ResourceFilter { agent, entity, value, statuses };
+        // The same list that people see.
+        let query = ResourceQuery { agent, entity, value, statuses, set, descending: false };
         let mut found = Vec::new();
         let mut after: Option<String> = None;
         loop {
-            let page = store.list_resources(environment, &filter, after.as_deref(), PAGE)?;
-            found.extend(page.resources.into_iter().map(|resource| resource.id));
+            let page =
+                store.records().list_resources(environment, &query, after.as_deref(), PAGE)?;
+            found.extend(page.lines.into_iter().map(|line| line.summary.id));
             match page.next {
                 Some(next) => after = Some(next),
                 None => return Ok(found),

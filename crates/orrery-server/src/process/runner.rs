@@ -23,7 +23,7 @@ use crate::settings::EnvironmentSettings;
 
 use super::dry_run::DryRun;
 use super::handlers::{Handlers, Place};
-use super::life::{Upkeep, clearing};
+use super::life::clearing;
 use super::secrets::EnvironmentSecrets;
 use super::supervisor::micros;
 use super::work::Work;
@@ -67,7 +67,6 @@ pub(super) struct Runner {
     /// Dry runs that were begun here.
     dry_runs: BTreeSet<RequestKey>,
     pub(super) settings: EnvironmentSettings,
-    pub(super) upkeep: Upkeep,
 }
 
 impl Runner {
@@ -85,7 +84,6 @@ impl Runner {
             work: None,
             dry_runs: BTreeSet::new(),
             settings: EnvironmentSettings::from_map(&BTreeMap::new()),
-            upkeep: Upkeep::default(),
         }
     }
 
@@ -151,10 +149,8 @@ impl Runner {
         if work.engine.take_resolved() > 0 {
             self.unknowns_became_known()?;
         }
-        let upkeep_at = self.keep_up()?;
         let wake_at = self.work.as_ref().and_then(|work| work.engine.wake_at());
-        let next = [wake_at, upkeep_at].into_iter().flatten().min();
-        Ok(next.map_or(Next::Nothing, Next::At))
+        Ok(wake_at.map_or(Next::Nothing, Next::At))
     }
 
     /// Compares what the store says with what the engine was told.

@@ -19,8 +19,6 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 const CHANGES_MAX: usize = 5_000;
 /// Environments that are attended to at once.
 const POOL: usize = 4;
-/// How often environments in which nothing happens look for what is too old.
-const KEEP_UP_EVERY: Duration = Duration::from_secs(3600);
 /// Leases are renewed three times before they run out.
 const RENEWALS: u32 = 3;
 
@@ -54,7 +52,6 @@ pub(super) struct Supervisor {
     /// The feed could not be read; everything is looked at once it can be.
     lost: bool,
     renewed: Instant,
-    kept_up: Instant,
 }
 
 impl Supervisor {
@@ -70,7 +67,6 @@ impl Supervisor {
             seen: ChangeSeq::default(),
             lost: true,
             renewed: Instant::now(),
-            kept_up: Instant::now(),
         }
     }
 
@@ -104,7 +100,6 @@ impl Supervisor {
             }
             self.fire_timers();
             self.renew_leases();
-            self.keep_up();
         }
         self.stop(inbox);
     }
@@ -275,21 +270,6 @@ impl Supervisor {
                 tracing::warn!(environment = ?key, %error, "the lease of an environment is lost");
                 let _ = self.messages.send(Message::Attention(*key));
             }
-        }
-    }
-
-    /// Has all environments look whether something is too old to be kept.
-    fn keep_up(&mut self) {
-        if self.kept_up.elapsed() < KEEP_UP_EVERY {
-            return;
-        }
-        self.kept_up = Instant::now();
-        let keys: Vec<EnvironmentKey> = self.places.keys().copied().collect();
-        for key in keys {
-            self.need(key, Need { look: false, tick: true });
-        }
-        if let Err(error) = crate::upkeep::tidy_up_server(&**self.app.store(), self.app.now()) {
-            tracing::warn!(%error, "what is too old could not be removed");
         }
     }
 

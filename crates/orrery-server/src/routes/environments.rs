@@ -66,7 +66,7 @@ fn shown(record: EnvironmentRecord, settings: &[SettingRecord]) -> Environment {
     }
 }
 
-fn check_text(
+pub(crate) fn check_text(
     name: &str,
     text: Option<&str>,
     (least, most): (usize, usize),
@@ -81,7 +81,7 @@ fn check_text(
 }
 
 /// A data URL of a picture that browsers know, or nothing.
-fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
+pub(crate) fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
     let Some(icon) = icon.filter(|icon| !icon.is_empty()) else { return Ok(()) };
     let refuse = |reason: &str| Err(ServerError::field("icon", reason));
     if icon.len() > ICON_MAX {
@@ -103,7 +103,10 @@ fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
     }
 }
 
-fn check_repository(repository: Option<&str>, branch: Option<&str>) -> Result<(), ServerError> {
+pub(crate) fn check_repository(
+    repository: Option<&str>,
+    branch: Option<&str>,
+) -> Result<(), ServerError> {
     check_text("repository", repository, (0, 2048))?;
     check_text("branch", branch, (0, 255))?;
     let starts_like_an_option = |text: Option<&str>| text.is_some_and(|text| text.starts_with('-'));
@@ -291,7 +294,10 @@ async fn set_halted(
     with_settings(app, changed).await
 }
 
-async fn refuse_if_protected(app: &App, record: &EnvironmentRecord) -> Result<(), ServerError> {
+pub(crate) async fn refuse_if_protected(
+    app: &App,
+    record: &EnvironmentRecord,
+) -> Result<(), ServerError> {
     let key = record.key;
     let settings = app.with_store(move |store| store.records().settings(key)).await?;
     if EnvironmentSettings::from_records(&settings).protected_environment {

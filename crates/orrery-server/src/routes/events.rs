@@ -46,7 +46,7 @@ enum View {
     /// Those of one environment.
     One(EnvironmentKey, Uuid),
     /// Those of all that the caller may see; environments are looked up once.
-    All(Caller, HashMap<EnvironmentKey, Option<Uuid>>),
+    All(Box<Caller>, HashMap<EnvironmentKey, Option<Uuid>>),
 }
 
 impl View {
@@ -59,14 +59,19 @@ impl View {
                 None
             }
             (View::All(caller, known), Some(of)) => {
-                if !known.contains_key(&of) {
-                    let found =
-                        app.with_store(move |store| store.records().environment_of(of)).await.ok();
-                    let visible =
-                        found.filter(|found| caller.may_in_environment(Right::View, found));
-                    known.insert(of, visible.map(|found| Uuid::from_bytes(found.uuid)));
-                }
-                Some((*known.get(&of)?)?)
+                let visible = match known.get(&of) {
+                    Some(visible) => *visible,
+                    None => {
+                        let find = app.with_store(move |store| store.records().environment_of(of));
+                        let found = find.await.ok();
+                        let seen =
+                            found.filter(|found| caller.may_in_environment(Right::View, found));
+                        let visible = seen.map(|found| Uuid::from_bytes(found.uuid));
+                        known.insert(of, visible);
+                        visible
+                    }
+                };
+                Some(visible?)
             }
         };
         Some(ChangeEvent {
@@ -197,5 +202,5 @@ pub(super) async fn of_all(
     caller: Caller,
     LastSeen(seen): LastSeen,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ServerError> {
-    listen(app, View::All(caller, HashMap::new()), seen).await
+    listen(app, View::All(Box::new(caller), HashMap::new()), seen).await
 }

@@ -191,18 +191,16 @@ fn store_change(
     new: Draft,
     change: &Change,
 ) -> Result<PutVersion, ServerError> {
-    if new.number.is_some() {
-        return Err(ServerError::rule(
-            "number-in-partial",
-            "a change of some sets takes the next number: leave it out",
-        ));
-    }
     let mut attempt = 0;
     loop {
         attempt += 1;
         let Some(number) = store.records().newest_version(environment)? else {
             return Err(rules::Broken::NoBase.into());
         };
+        // A number that was reserved before the newest version was stored is too late for a change of it.
+        if let Some(own) = new.number.filter(|own| *own <= number) {
+            return Err(rules::Broken::LateNumber { own: own.0, base: number.0 }.into());
+        }
         let info = version_info(store, environment, number)?;
         let base = read_base(store, environment, &info, change)?;
         let resources = rules::check(change, &base)?;

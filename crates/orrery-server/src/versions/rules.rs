@@ -65,6 +65,10 @@ pub(super) enum Broken {
     #[error("{0} is in the shared set and would change: only a full version can do that")]
     SharedChanged(String),
     #[error(
+        "version {own} cannot change version {base}, which is newer: reserve another number, or none"
+    )]
+    LateNumber { own: u32, base: u32 },
+    #[error(
         "the code of handlers differs from that of the version before: store a full version, or allow it"
     )]
     CodeDiffers,
@@ -80,6 +84,7 @@ impl Broken {
             Broken::CrossSet { .. } => "cross-set-requires",
             Broken::Moved { .. } => "moved-between-sets",
             Broken::SharedChanged(_) => "shared-resource-changed",
+            Broken::LateNumber { .. } => "number-too-late",
             Broken::CodeDiffers => "code-differs",
         }
     }

@@ -35,8 +35,10 @@ mod sql;
 mod transaction;
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use orrery_model::{Status, Timestamp, VersionNumber};
+use rustc_hash::FxHashSet;
 
 use self::pool::Pool;
 use crate::plan::Given;
@@ -54,10 +56,15 @@ const LOCK_OF_SCHEMA: i32 = 3;
 /// Connections that a store has at most, unless it is told otherwise.
 const CONNECTIONS: usize = 10;
 
+/// So many new rows change what the planner should know of a table.
+const LARGE: u64 = 10_000;
+
 /// A store in a PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresStore {
     pool: Pool,
+    /// Statements after which a look at the database goes on with others.
+    followed: Mutex<FxHashSet<Box<str>>>,
 }
 
 impl PostgresStore {
@@ -82,7 +89,7 @@ impl PostgresStore {
     pub fn open_with(url: &str, holder: &Holder, connections: usize) -> Result<Self> {
         let pool = Pool::new(url, holder, connections)?;
         pool.take(&mut migrate::migrate)?;
-        Ok(PostgresStore { pool })
+        Ok(PostgresStore { pool, followed: Mutex::default() })
     }
 
     /// Which database it is, for people: without the password.
@@ -92,6 +99,10 @@ impl PostgresStore {
 
     fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    fn followed(&self) -> &Mutex<FxHashSet<Box<str>>> {
+        &self.followed
     }
 }
 
@@ -151,7 +162,13 @@ impl Store for PostgresStore {
     ) -> Result<PutVersion> {
         let given = Given::new(version.resources)?;
         let files = self.read_once(|tx| put::intern_files(tx, version.resources))?;
-        self.write(|tx| put::put_version(tx, environment, version, &given, &files))
+        let stored = self.write(|tx| put::put_version(tx, environment, version, &given, &files))?;
+        if stored.added + stored.changed + stored.removed >= LARGE {
+            // The planner knows the tables before the next question, and not only when the database gets round to it. The
+            // version is stored whether or not this works.
+            let _ = self.read_once(|tx| tx.execute("ANALYZE resource, revision", &[]));
+        }
+        Ok(stored)
     }
 
     fn release_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {

@@ -25,7 +25,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 
 /// What every connection is told. A process that was stopped in the middle of a transaction must not hold up the others for
 /// ever; and nobody waits for ever for a lock. Compiling statements to machine code costs more than ours take.
-const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '60s'; \
+const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '300s'; \
      SET jit = off; SET client_min_messages = warning; SET default_transaction_isolation = 'read committed'";
 
 pub(super) struct Pool {

@@ -126,7 +126,7 @@ impl Sql for Tx<'_> {
 
 impl Database for PostgresStore {
     fn look(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
-        self.read(|tx| work(tx))
+        self.look_at(|tx| work(tx))
     }
 
     fn settled_change(&self) -> Result<i64> {

@@ -6,10 +6,12 @@
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use postgres::Row;
 use postgres::error::SqlState;
+use rustc_hash::FxHashSet;
 
 use super::connection::{Connection, Parameter, state_of};
 use super::{LOCK_OF_CLAIMS, PostgresStore};
@@ -31,7 +33,23 @@ pub(super) struct Tx<'a> {
     claims: &'a BTreeSet<String>,
     /// A name that it wants, and has to be begun again for.
     wanted: Option<String>,
+    /// `None` if it has begun.
+    look: Option<Look<'a>>,
 }
+
+const BEGIN_READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+/// A look at the database, which most often is a single statement and then needs no transaction to see one state: that saves two
+/// of three round trips. If there is a second statement, the look is begun again, and the first one is remembered.
+struct Look<'a> {
+    first: Option<Box<str>>,
+    /// Statements that others followed.
+    followed: &'a Mutex<FxHashSet<Box<str>>>,
+    has_to_begin_again: bool,
+}
+
+/// More texts than there are fixed statements: those that are put together may be many.
+const FOLLOWED: usize = 1_000;
 
 struct Note {
     environment: i64,
@@ -41,15 +59,41 @@ struct Note {
 }
 
 impl Tx<'_> {
+    /// Begins the transaction of a look, if it needs one.
+    fn before(&mut self, sql: &str) -> Result<()> {
+        let Some(look) = &mut self.look else { return Ok(()) };
+        let mut followed = look.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(first) = look.first.take() else {
+            if !followed.contains(sql) {
+                look.first = Some(sql.into());
+                return Ok(());
+            }
+            drop(followed);
+            self.connection.batch(BEGIN_READING)?;
+            self.connection.in_transaction = true;
+            self.look = None;
+            return Ok(());
+        };
+        if followed.len() >= FOLLOWED {
+            followed.clear();
+        }
+        followed.insert(first);
+        look.has_to_begin_again = true;
+        Err(StoreError::Contended { place: self.connection.place().to_owned(), attempts: 0 })
+    }
+
     pub(super) fn execute(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<u64> {
+        self.before(sql)?;
         self.connection.execute(sql, parameters)
     }
 
     pub(super) fn query(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
+        self.before(sql)?;
         self.connection.query(sql, parameters)
     }
 
     pub(super) fn one(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Row> {
+        self.before(sql)?;
         self.connection.one(sql, parameters)
     }
 
@@ -162,7 +206,38 @@ impl PostgresStore {
 
     /// Runs `work` on one state of the store.
     pub(super) fn read<T>(&self, work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-        self.transact("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", false, work)
+        self.transact(BEGIN_READING, false, work)
+    }
+
+    /// The same for work that may be run again, and most often is a single statement.
+    pub(super) fn look_at<T>(&self, mut work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
+        let claims = BTreeSet::new();
+        loop {
+            let (mut answer, mut has_to_begin_again) = (None, false);
+            let done = self.pool().take(&mut |connection| {
+                connection.has_failed = false;
+                let look = Some(Look {
+                    first: None,
+                    followed: self.followed(),
+                    has_to_begin_again: false,
+                });
+                let mut tx =
+                    Tx { connection, notes: Vec::new(), claims: &claims, wanted: None, look };
+                let outcome = work(&mut tx);
+                has_to_begin_again = tx.look.is_some_and(|look| look.has_to_begin_again);
+                if connection.in_transaction && connection.batch("ROLLBACK").is_ok() {
+                    connection.in_transaction = false;
+                }
+                answer = Some(outcome?);
+                Ok(())
+            });
+            if has_to_begin_again {
+                continue;
+            }
+            done?;
+            return answer
+                .ok_or_else(|| StoreError::Unreadable("a statement was not run".to_owned()));
+        }
     }
 
     /// Runs work that is a single statement, and so needs no transaction to see one state.
@@ -171,7 +246,8 @@ impl PostgresStore {
         let claims = BTreeSet::new();
         self.pool().take(&mut |connection| {
             connection.has_failed = false;
-            let mut tx = Tx { connection, notes: Vec::new(), claims: &claims, wanted: None };
+            let mut tx =
+                Tx { connection, notes: Vec::new(), claims: &claims, wanted: None, look: None };
             answer = Some(work(&mut tx)?);
             Ok(())
         })?;
@@ -234,7 +310,8 @@ impl PostgresStore {
         };
         connection.in_transaction = true;
         connection.has_failed = false;
-        let mut tx = Tx { connection: &mut connection, notes: Vec::new(), claims, wanted: None };
+        let mut tx =
+            Tx { connection: &mut connection, notes: Vec::new(), claims, wanted: None, look: None };
         let outcome = work(&mut tx).and_then(|answer| tx.commit().map(|()| answer));
         let wanted = tx.wanted.take();
         if outcome.is_ok() || connection.batch("ROLLBACK").is_ok() {

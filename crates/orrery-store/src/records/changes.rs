@@ -1,5 +1,7 @@
 //! The change feed: hints that something is worth reading again, in one order for all.
 
+use std::collections::BTreeSet;
+
 use orrery_model::{Timestamp, VersionNumber};
 
 use crate::records::Records;
@@ -82,6 +84,17 @@ impl Records<'_> {
         let select = "SELECT min(id) FROM change";
         let found = self.look(|sql| sql.first(select, &[], |row| row.integer(0)))?;
         Ok(ChangeSeq(found.flatten().unwrap_or(0)))
+    }
+
+    /// Environments in which something changed after a place.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn changed_environments(&self, after: ChangeSeq) -> Result<BTreeSet<EnvironmentKey>> {
+        let select = "SELECT DISTINCT environment FROM change WHERE id > ?1 AND environment <> 0";
+        let found = self
+            .look(|sql| sql.all(select, values![after.0], |row| Ok(EnvironmentKey(row.int(0)?))))?;
+        Ok(found.into_iter().collect())
     }
 
     /// Changes after a place, oldest first. Who goes on after the last one that it got misses none, also of those that are

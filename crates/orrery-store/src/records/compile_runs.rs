@@ -249,7 +249,9 @@ impl Records<'_> {
                  VALUES (?1, ?2, ?3, ?4)";
             for (error, text) in pieces {
                 let stream = if *error { 2 } else { 1 };
-                sql.run(insert, values![&run.id, position, stream, text])?;
+                // Programs write what they like, and one character cannot be kept everywhere.
+                let text = text.replace('\0', "\u{fffd}");
+                sql.run(insert, values![&run.id, position, stream, &text])?;
             }
             note(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
         })

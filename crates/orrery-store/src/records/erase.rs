@@ -14,9 +14,8 @@ const RESOURCES_AT_ONCE: i64 = 500;
 const ROWS_AT_ONCE: i64 = 5_000;
 
 /// Contents that have a key of their own beside the environment: table and key.
-const KEYED: [(&str, &str); 9] = [
+const KEYED: [(&str, &str); 8] = [
     ("unknown", "version"),
-    ("request", "id"),
     ("notification", "id"),
     ("discovered", "name"),
     ("metric", "at"),
@@ -107,6 +106,12 @@ impl Records<'_> {
                 return Ok(false);
             }
         }
+        // What asked for this stays until it is answered.
+        let requests = "DELETE FROM request WHERE environment = ?1 AND id IN (SELECT id FROM request \
+             WHERE environment = ?1 AND (kind <> 'clear' OR finished IS NOT NULL) LIMIT ?2)";
+        if self.change(|sql| erase_some(sql, requests, environment))? {
+            return Ok(false);
+        }
         // Logs and revisions whose resources were forgotten before; seldom many.
         self.change(|sql| {
             for table in ["action", "revision", "running"] {
@@ -124,7 +129,7 @@ impl Records<'_> {
     pub fn erase_environment(&self, uuid: &[u8; 16], now: Timestamp) -> Result<()> {
         let environment = self.environment(uuid)?;
         self.change(|sql| {
-            for table in ["setting", "lease", "scheduler", "secret", "change"] {
+            for table in ["setting", "lease", "scheduler", "secret", "request", "change"] {
                 let delete = format!("DELETE FROM {table} WHERE environment = ?1");
                 sql.run(&delete, values![environment.key.0])?;
             }

@@ -91,4 +91,43 @@ impl Records<'_> {
         })?;
         Ok(found.unwrap_or_default())
     }
+
+    /// Takes a turn at something that one process of an installation does from time to time: true for the first that names a
+    /// moment after all that were named before.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn take_turn(&self, what: &str, at: Timestamp) -> Result<bool> {
+        // As text of equal length, which is in the order of the numbers.
+        let (name, value) = (format!("turn: {what}"), format!("{:020}", at.0));
+        self.change(|sql| {
+            let insert = "INSERT INTO meta (name, value) VALUES (?1, ?2) \
+                 ON CONFLICT (name) DO UPDATE SET value = excluded.value \
+                 WHERE meta.value < excluded.value";
+            Ok(sql.run(insert, values![&name, &value])? > 0)
+        })
+    }
+
+    /// Forgets the logs of actions that finished before `before`, a part at a time. Answers how many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn forget_logs(&self, environment: EnvironmentKey, before: Timestamp) -> Result<u64> {
+        const AT_ONCE: i64 = 5_000;
+        // Actions are kept in the order in which they ended, give or take a batch: the search ends at the first that stays.
+        let first = "SELECT id FROM action WHERE coalesce(finished, started) >= ?1 \
+             ORDER BY id LIMIT 1";
+        let first = self.look(|sql| sql.first(first, values![before], |row| row.int(0)))?;
+        let delete = "DELETE FROM action WHERE id IN (SELECT id FROM action WHERE id < ?2 \
+             AND environment = ?1 ORDER BY id LIMIT ?3)";
+        let mut all = 0;
+        loop {
+            let values = values![environment.0, first.unwrap_or(i64::MAX), AT_ONCE];
+            let deleted = self.change(|sql| sql.run(delete, values))?;
+            all += deleted;
+            if i64::try_from(deleted).unwrap_or(i64::MAX) < AT_ONCE {
+                return Ok(all);
+            }
+        }
+    }
 }

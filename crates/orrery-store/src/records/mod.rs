@@ -4,6 +4,7 @@
 //! of [`crate::sql`]. Start from [`Records`], which every store gives out.
 
 mod accounts;
+mod actions;
 mod agents;
 mod audit;
 mod changes;
@@ -21,6 +22,7 @@ mod notifications;
 mod parameters;
 mod projects;
 mod requests;
+mod resource_list;
 mod resources;
 mod secrets;
 mod settings;
@@ -51,7 +53,8 @@ pub use notifications::{NewNotification, NotificationFilter, NotificationRecord}
 pub use parameters::{NewParameter, ParameterFilter};
 pub use projects::ProjectRecord;
 pub use requests::{RequestKey, RequestRecord};
-pub use resources::{HistoryEntry, ResourceLine, ResourceLines, ResourceQuery, StatusCount};
+pub use resource_list::{ResourceLine, ResourceLines, ResourceQuery};
+pub use resources::{HistoryEntry, StatusCount};
 pub use secrets::SecretRecord;
 pub use settings::SettingRecord;
 pub use tokens::TokenRecord;

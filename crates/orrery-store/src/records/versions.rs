@@ -201,5 +201,5 @@ fn read_chunk(
 fn value_fits(filter: &ResourceFilter, name: &str) -> bool {
     let Some(wanted) = &filter.value else { return true };
     let value = crate::load::parse_id(name);
-    value.is_ok_and(|id| super::resources::value_matches(wanted, id.value()))
+    value.is_ok_and(|id| crate::glob::matches_or_contains(wanted, id.value()))
 }

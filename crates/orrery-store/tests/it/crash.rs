@@ -45,6 +45,14 @@ impl Place {
         }
     }
 
+    /// Microseconds within which the writer is killed after its first answer: enough for some batches.
+    fn window(&self) -> u64 {
+        match self {
+            Place::File(_) => 60_000,
+            Place::Database(_) => 250_000,
+        }
+    }
+
     /// For somebody who only looks.
     fn look(&self) -> Box<dyn Store> {
         match self {
@@ -191,7 +199,7 @@ fn nothing_acknowledged_is_lost(place: &Place) {
     for round in 0..KILLS {
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let after = Duration::from_micros((random >> 33) % 60_000);
+        let after = Duration::from_micros((random >> 33) % place.window());
         let told = run_and_kill(&place.name(), after);
         place.settle();
         // Somebody may look before the next engine starts.

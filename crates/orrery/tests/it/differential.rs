@@ -22,6 +22,7 @@ mod crashes;
 mod deploys;
 mod documents;
 mod environments;
+mod exports;
 mod failures;
 mod hosts;
 mod inspection;
@@ -30,6 +31,8 @@ mod own_outcomes;
 mod pages;
 mod playground;
 mod secrets;
+mod server_commands;
+mod server_kills;
 mod sessions;
 mod stores;
 
@@ -56,6 +59,8 @@ fn main() -> Result<ExitCode> {
     });
     let mut trials = comparator_checks::trials();
     trials.extend(compile_service::trials());
+    trials.extend(exports::trials());
+    trials.extend(server_commands::trials());
     trials.extend(pages::trials(&cases)?);
     trials.push(lists_name_existing_cases(&lists, &cases));
     for directory in std::env::var_os("ORRERY_CASES").iter().flat_map(std::env::split_paths) {
@@ -80,6 +85,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(crashes::trials());
     trials.extend(secrets::trials());
     trials.extend(hosts::trials());
+    trials.extend(server_kills::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     lists.own.write(|id| lists.differs.names(id))?;
     eprintln!("{compared} cases are to agree with the reference, {differing} differ on purpose\n");

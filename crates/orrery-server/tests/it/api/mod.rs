@@ -1,5 +1,6 @@
 //! The API, kind by kind, on both databases.
 
+mod compiles;
 mod conventions;
 mod environments;
 mod events;
@@ -63,7 +64,8 @@ impl World {
         let served = Served::with(store, AppSettings::default());
         let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
         let project = project["id"].as_str().unwrap().to_owned();
-        let new = json!({"project": project, "name": "e"});
+        let repository = "https://git.example.org/model.git";
+        let new = json!({"project": project, "name": "e", "repository": repository});
         let made = served.admin.post("/api/v1/environments", &new).good();
         let id = made["id"].as_str().unwrap().to_owned();
         World { served, project, id, _database: database }

@@ -16,7 +16,17 @@ fn compiles(world: &World) -> usize {
     world.store().records().compiles(world.key(), filter, None, 100).unwrap().len()
 }
 
+/// Sets where the model comes from; without one there is nothing to compile.
+fn model_from(world: &World, repository: &str) {
+    world.admin().patch(&world.at(""), &json!({"repository": repository})).good();
+}
+
 fn parameters_are_set_and_compiled_for(world: World) {
+    model_from(&world, "");
+    let pushed =
+        world.put("/parameters/colour", &json!({"value": "green", "recompile": true})).good();
+    assert_eq!((&pushed["changed"], compiles(&world)), (&json!(true), 0), "there is no model here");
+    model_from(&world, "https://git.example/model");
     let set = |body: Value| world.put("/parameters/colour", &body).good();
     let first = set(json!({"value": "red"}));
     assert_eq!(

@@ -60,7 +60,7 @@ fn each_rule_is_a_problem_of_its_own_and_stores_nothing(world: World) {
         refused(&change(&world, resources, &removed), 400, code);
     }
     let with_number = json!({"scope": "partial", "number": 1, "resources": []});
-    refused(&world.post("/versions", &with_number), 400, "number-in-partial");
+    refused(&world.post("/versions", &with_number), 400, "number-too-late");
     let full = json!({"resources": [], "removed_sets": ["x"]});
     refused(&world.post("/versions", &full), 400, "removed-sets-in-full");
     let mut other =

@@ -149,7 +149,7 @@ fn stages_and_output_are_kept_in_order(backend: Backend) {
     records.add_output(&run, 0, &pieces, Timestamp(22)).unwrap();
     records.end_stage(&run, 0, 0, Timestamp(23)).unwrap();
     records.begin_stage(&run, 1, "Recompiling", "orrery", Timestamp(24)).unwrap();
-    records.add_output(&run, 1, &[(false, "drei".to_owned())], Timestamp(25)).unwrap();
+    records.add_output(&run, 1, &[(false, "drei\0".to_owned())], Timestamp(25)).unwrap();
     let stages = records.stages(&run.id).unwrap();
     assert_eq!(
         stages.iter().map(|stage| &*stage.name).collect::<Vec<_>>(),
@@ -158,7 +158,7 @@ fn stages_and_output_are_kept_in_order(backend: Backend) {
     assert_eq!((stages[0].returncode, stages[1].completed), (Some(0), None));
     let all = records.output(&run.id, 0, 10).unwrap();
     let seen: Vec<_> = all.iter().map(|one| (one.position, one.error, &*one.text)).collect();
-    assert_eq!(seen, [(0, false, "eins"), (0, true, "zwei ☃"), (1, false, "drei")]);
+    assert_eq!(seen, [(0, false, "eins"), (0, true, "zwei ☃"), (1, false, "drei\u{fffd}")]);
     assert_eq!(records.output(&run.id, all[1].id, 10).unwrap(), all[2..]);
 }
 

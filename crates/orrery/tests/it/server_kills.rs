@@ -1,0 +1,307 @@
+//! `kill -9` of a server at any moment, on both databases: nothing acknowledged is lost, nothing is deployed twice that must
+//! not be, and no environment is stuck.
+//!
+//! Each round starts the real program, lets somebody push versions over HTTP and commit to a repository that the server
+//! compiles, and kills it. What the client was told is checked after the last start: every acknowledged version is there with its
+//! content, the newest one is deployed, what counts its runs ran once per change, and the compile that was asked for came to an end.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use libtest_mimic::Trial;
+use orrery_testing::{Database, Postgres};
+use serde_json::{Value, json};
+
+use crate::BINARY;
+
+const PASSWORD: &str = "correct horse battery staple 1";
+const ROUNDS: u32 = 6;
+const PATIENCE: Duration = Duration::from_secs(90);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name: &str, postgres: bool| {
+        Trial::test(format!("server_kills/{name}"), move || {
+            Ok(kill_again_and_again(postgres).map_err(|error| format!("{error:#}"))?)
+        })
+    };
+    vec![trial("sqlite", false), trial("postgres", true)]
+}
+
+/// A server process, which dies with this value.
+struct Server {
+    child: Child,
+    base: String,
+    token: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // One that is dead already cannot be killed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct World {
+    directory: tempfile::TempDir,
+    database: Option<Database>,
+    agent: ureq::Agent,
+}
+
+impl World {
+    fn new(postgres: bool) -> Result<Self> {
+        let database = postgres.then(|| Postgres::shared().database());
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_secs(20)))
+            .http_status_as_error(false)
+            .build();
+        Ok(World { directory: tempfile::tempdir()?, database, agent: config.into() })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn start(&self) -> Result<Server> {
+        let mut command = Command::new(BINARY);
+        command
+            .args([
+                "server",
+                "--listen",
+                "127.0.0.1:0",
+                "--log",
+                "warn",
+                "--allow-local-repositories",
+            ])
+            .arg("--data")
+            .arg(self.path("data"))
+            .env("ORRERY_ADMIN_PASSWORD", PASSWORD)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        if let Some(database) = &self.database {
+            command.arg("--database").arg(database.url());
+        }
+        let mut child = command.spawn()?;
+        let mut line = String::new();
+        let stdout = child.stdout.take().context("no output")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        let base = line.split_whitespace().last().context("the server did not start")?.to_owned();
+        let mut server = Server { child, base, token: String::new() };
+        let body = json!({"name": "admin", "password": PASSWORD});
+        let (status, answer) = self.call(&server, "POST", "/api/v1/login", Some(&body))?;
+        ensure!(status == 200, "login: {status} {answer}");
+        server.token = answer["token"].as_str().context("no token")?.to_owned();
+        Ok(server)
+    }
+
+    fn call(
+        &self,
+        server: &Server,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(u16, Value)> {
+        let request = ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", server.base))
+            .header("Authorization", format!("Bearer {}", server.token))
+            .header("Content-Type", "application/json");
+        let text = body.map(Value::to_string).unwrap_or_default();
+        let mut answer = self.agent.run(request.body(text)?)?;
+        let status = answer.status().as_u16();
+        let text = answer.body_mut().read_to_string()?;
+        Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
+    }
+
+    fn made(&self, server: &Server, path: &str, body: &Value) -> Result<Value> {
+        let (status, answer) = self.call(server, "POST", path, Some(body))?;
+        ensure!(status < 300, "{path}: {status} {answer}");
+        Ok(answer)
+    }
+}
+
+fn git(directory: &Path, arguments: &[&str]) -> Result<()> {
+    let identity = ["-c", "user.name=test", "-c", "user.email=test@localhost"];
+    let done = Command::new("git")
+        .current_dir(directory)
+        .args(identity)
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()?;
+    ensure!(done.success(), "git {arguments:?}");
+    Ok(())
+}
+
+/// A version whose files have the number in them, and a command that notes each of its runs.
+fn version(directory: &Path, number: u32) -> Value {
+    let mut resources: Vec<Value> = (0..20)
+        .map(|at| {
+            let path = directory.join(format!("f{at:02}"));
+            json!({
+                "id": format!("std::File[here{},path={}]", at % 4, path.display()),
+                "attributes": {
+                    "path": path, "content": format!("{number}\n"), "mode": 644, "owner": null, "group": null,
+                    "purged": false, "prefix_content": [], "suffix_content": [], "content_seperator": "\n",
+                    "send_event": false, "receive_events": true,
+                },
+            })
+        })
+        .collect();
+    // Its identity has the number: each is to run once and never again.
+    let marker = directory.join(format!("once{number}"));
+    let log = directory.join("runs");
+    let command = format!("sh -c 'echo {number} >> {}; touch {}'", log.display(), marker.display());
+    resources.push(json!({
+        "id": format!("exec::Run[here9,command={command}]"),
+        "attributes": {
+            "command": command, "creates": marker, "cwd": "", "environment": {}, "onlyif": "", "path": "",
+            "reload": "", "reload_only": false, "returns": [0], "timeout": 300, "unless": "", "skip_on_fail": false,
+            "send_event": false, "receive_events": true,
+        },
+    }));
+    json!({"resources": resources, "release": true})
+}
+
+fn kill_again_and_again(postgres: bool) -> Result<()> {
+    let world = World::new(postgres)?;
+    let targets = world.path("targets");
+    std::fs::create_dir(&targets)?;
+    let repository = world.path("repository");
+    std::fs::create_dir(&repository)?;
+    let model = |text: &str| {
+        let path = world.path("compiled");
+        format!(
+            "import std\nhost = std::Host(name=\"internal\", os=std::linux)\n\
+             std::ConfigFile(host=host, path=\"{}\", content=\"{text}\")\n",
+            path.display()
+        )
+    };
+    std::fs::write(repository.join("project.yml"), "name: test\nmodulepath: libs\n")?;
+    std::fs::write(repository.join("main.cf"), model("start"))?;
+    git(&repository, &["init", "-q", "-b", "main"])?;
+    git(&repository, &["add", "."])?;
+    git(&repository, &["commit", "-q", "-m", "start"])?;
+    let mut server = world.start()?;
+    let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+    let environment = |name: &str, body: Value| -> Result<String> {
+        let mut body = body;
+        body["project"] = project["id"].clone();
+        body["name"] = name.into();
+        let made = world.made(&server, "/api/v1/environments", &body)?;
+        Ok(format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?))
+    };
+    let pushed = environment("pushed", json!({}))?;
+    let source = json!({"repository": repository, "branch": "main"});
+    let compiled = environment("compiled", source)?;
+    // What the client was told: the number of a version, and what is in it.
+    let mut acknowledged: Vec<(u64, u32)> = Vec::new();
+    let mut asked: Vec<String> = Vec::new();
+    let mut number = 0;
+    // A generator of our own, with a fixed seed: the moments differ, the rounds repeat.
+    let mut random = 0x2545_f491_u64;
+    for round in 0..ROUNDS {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let until = Instant::now() + Duration::from_millis(200 + (random >> 33) % 1_500);
+        let text = format!("round {round}");
+        std::fs::write(repository.join("main.cf"), model(&text))?;
+        git(&repository, &["commit", "-q", "-a", "-m", &text])?;
+        let request = json!({"update": true});
+        let compile = world.made(&server, &format!("{compiled}/compiles"), &request)?;
+        asked.push(compile["id"].as_str().context("no id")?.to_owned());
+        let killed = std::thread::scope(|scope| -> Result<()> {
+            let pid = server.child.id().to_string();
+            let killer = scope.spawn(move || {
+                std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                Command::new("kill").args(["-9", &pid]).status()
+            });
+            loop {
+                number += 1;
+                let body = version(&targets, number);
+                match world.call(&server, "POST", &format!("{pushed}/versions"), Some(&body)) {
+                    Ok((201, answer)) => {
+                        let stored = answer["number"].as_u64().context("no number")?;
+                        acknowledged.push((stored, number));
+                    }
+                    Ok((status, answer)) => bail!("a version was refused: {status} {answer}"),
+                    // The server is gone.
+                    Err(_) => break,
+                }
+            }
+            ensure!(killer.join().is_ok_and(|done| done.is_ok()), "it could not be killed");
+            Ok(())
+        });
+        killed?;
+        drop(std::mem::replace(&mut server, world.start()?));
+    }
+    ensure!(!acknowledged.is_empty(), "no version was ever acknowledged");
+    check(&world, &server, &Told { pushed, compiled, acknowledged, asked, number }, &targets)
+}
+
+struct Told {
+    pushed: String,
+    compiled: String,
+    acknowledged: Vec<(u64, u32)>,
+    asked: Vec<String>,
+    /// The last version that was sent, acknowledged or not.
+    number: u32,
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !holds()? {
+        ensure!(Instant::now() < end, "this never came: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+fn check(world: &World, server: &Server, told: &Told, targets: &Path) -> Result<()> {
+    let get = |path: &str| -> Result<Value> {
+        let (status, answer) = world.call(server, "GET", path, None)?;
+        ensure!(status == 200, "{path}: {status} {answer}");
+        Ok(answer)
+    };
+    // One more, so that the end is known.
+    let last = told.number + 1;
+    let body = version(targets, last);
+    world.made(server, &format!("{}/versions", told.pushed), &body)?;
+    for (stored, number) in &told.acknowledged {
+        let path = format!("{}/versions/{stored}/resources?limit=1", told.pushed);
+        let (status, answer) = world.call(server, "GET", &path, None)?;
+        ensure!(status == 200, "version {stored} was acknowledged and is gone: {status} {answer}");
+        let first = &answer["items"][0];
+        let text = first.to_string();
+        ensure!(text.contains("exec::Run"), "{text}");
+        ensure!(
+            text.contains(&format!("once{number}")),
+            "version {stored} has other content: {text}"
+        );
+    }
+    until("everything is deployed", || {
+        let counts = get(&format!("{}/resource-counts", told.pushed))?;
+        let done = counts["by_status"]["deployed"].as_u64() == Some(21);
+        let file = std::fs::read_to_string(targets.join("f19")).unwrap_or_default();
+        Ok(done && file == format!("{last}\n"))
+    })?;
+    let runs = std::fs::read_to_string(targets.join("runs"))?;
+    let mut seen: Vec<&str> = runs.lines().collect();
+    let count = seen.len();
+    seen.sort_unstable();
+    seen.dedup();
+    ensure!(seen.len() == count, "a command that may run once ran twice: {runs}");
+    for id in &told.asked {
+        let path = format!("{}/compiles/{id}", told.compiled);
+        until("a compile comes to an end", || Ok(!get(&path)?["completed"].is_null()))?;
+        let compile = get(&path)?;
+        ensure!(compile["success"] == true, "{compile}");
+    }
+    let expected = format!("round {}", ROUNDS - 1);
+    until("the last commit is deployed", || {
+        Ok(std::fs::read_to_string(world.path("compiled")).is_ok_and(|text| text == expected))
+    })
+}
