@@ -1,5 +1,7 @@
 //! Which right each route needs: one table for all, looked up before any handler runs. A route that is not in it is not served.
 
+mod table;
+
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
@@ -16,7 +18,10 @@ use uuid::Uuid;
 
 use crate::app::App;
 use crate::auth::{self, Caller, Trail};
+use crate::classic;
 use crate::problem::ServerError;
+
+use table::ROUTES;
 
 /// What somebody may do, weakest first. Each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,286 +73,22 @@ pub(crate) enum Access {
     Project(Right),
     /// Who has the right in the environment that the path names.
     Environment(Right),
+    /// Who has the right in the environment that the header of the classic paths names.
+    Header(Right),
 }
 
 /// Every route of the server.
-pub(crate) const ROUTES: &[(&str, &str, Access)] = &[
-    ("GET", "/health", Access::Public),
-    ("GET", "/health/live", Access::Public),
-    ("GET", "/health/ready", Access::Public),
-    ("GET", "/metrics", Access::Server(Right::View)),
-    ("GET", "/api/v1/openapi.json", Access::Public),
-    ("POST", "/api/v1/setup", Access::Public),
-    ("POST", "/api/v1/login", Access::Public),
-    ("POST", "/api/v1/logout", Access::Known),
-    ("POST", "/api/v1/renew", Access::Known),
-    ("GET", "/api/v1/me", Access::Known),
-    ("GET", "/api/v1/users", Access::Server(Right::Administer)),
-    ("POST", "/api/v1/users", Access::Server(Right::Administer)),
-    ("GET", "/api/v1/users/{user}", Access::Server(Right::Administer)),
-    ("PATCH", "/api/v1/users/{user}", Access::Server(Right::Administer)),
-    ("DELETE", "/api/v1/users/{user}", Access::Server(Right::Administer)),
-    // One's own, with the current one; an administrator, anybody's.
-    ("PUT", "/api/v1/users/{user}/password", Access::Known),
-    ("GET", "/api/v1/roles", Access::Known),
-    ("GET", "/api/v1/role-assignments", Access::Server(Right::Administer)),
-    ("POST", "/api/v1/role-assignments", Access::Server(Right::Administer)),
-    ("DELETE", "/api/v1/role-assignments/{user}/{role}", Access::Server(Right::Administer)),
-    ("GET", "/api/v1/projects/{project}/role-assignments", Access::Project(Right::Administer)),
-    ("POST", "/api/v1/projects/{project}/role-assignments", Access::Project(Right::Administer)),
-    (
-        "DELETE",
-        "/api/v1/projects/{project}/role-assignments/{user}/{role}",
-        Access::Project(Right::Administer),
-    ),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/role-assignments",
-        Access::Environment(Right::Administer),
-    ),
-    (
-        "POST",
-        "/api/v1/environments/{environment}/role-assignments",
-        Access::Environment(Right::Administer),
-    ),
-    (
-        "DELETE",
-        "/api/v1/environments/{environment}/role-assignments/{user}/{role}",
-        Access::Environment(Right::Administer),
-    ),
-    // One's own; an administrator, all.
-    ("GET", "/api/v1/tokens", Access::Known),
-    ("POST", "/api/v1/tokens", Access::Known),
-    ("DELETE", "/api/v1/tokens/{token}", Access::Known),
-    ("GET", "/api/v1/secrets", Access::Server(Right::Administer)),
-    ("PUT", "/api/v1/secrets/{name}", Access::Server(Right::Administer)),
-    ("DELETE", "/api/v1/secrets/{name}", Access::Server(Right::Administer)),
-    ("GET", "/api/v1/environments/{environment}/secrets", Access::Environment(Right::Develop)),
-    (
-        "PUT",
-        "/api/v1/environments/{environment}/secrets/{name}",
-        Access::Environment(Right::Develop),
-    ),
-    (
-        "DELETE",
-        "/api/v1/environments/{environment}/secrets/{name}",
-        Access::Environment(Right::Develop),
-    ),
-    ("GET", "/api/v1/audit", Access::Server(Right::Administer)),
-    ("POST", "/api/v1/audit/verify", Access::Server(Right::Administer)),
-    ("GET", "/api/v1/projects", Access::Known),
-    ("POST", "/api/v1/projects", Access::Server(Right::Administer)),
-    ("GET", "/api/v1/projects/{project}", Access::Project(Right::View)),
-    ("PATCH", "/api/v1/projects/{project}", Access::Project(Right::Administer)),
-    ("DELETE", "/api/v1/projects/{project}", Access::Project(Right::Administer)),
-    ("GET", "/api/v1/docs", Access::Public),
-    ("GET", "/api/v1/environments", Access::Known),
-    // The handler checks the right to administer the project.
-    ("POST", "/api/v1/environments", Access::Known),
-    ("GET", "/api/v1/environments/{environment}", Access::Environment(Right::View)),
-    ("PATCH", "/api/v1/environments/{environment}", Access::Environment(Right::Administer)),
-    ("DELETE", "/api/v1/environments/{environment}", Access::Environment(Right::Administer)),
-    ("POST", "/api/v1/environments/{environment}/halt", Access::Environment(Right::Operate)),
-    ("POST", "/api/v1/environments/{environment}/resume", Access::Environment(Right::Operate)),
-    ("POST", "/api/v1/environments/{environment}/clear", Access::Environment(Right::Administer)),
-    ("GET", "/api/v1/environments/{environment}/settings", Access::Environment(Right::View)),
-    ("GET", "/api/v1/environments/{environment}/settings/{name}", Access::Environment(Right::View)),
-    (
-        "PUT",
-        "/api/v1/environments/{environment}/settings/{name}",
-        Access::Environment(Right::Develop),
-    ),
-    (
-        "DELETE",
-        "/api/v1/environments/{environment}/settings/{name}",
-        Access::Environment(Right::Develop),
-    ),
-    (
-        "POST",
-        "/api/v1/environments/{environment}/settings/protect",
-        Access::Environment(Right::Develop),
-    ),
-    ("GET", "/api/v1/environments/{environment}/compiles", Access::Environment(Right::View)),
-    ("POST", "/api/v1/environments/{environment}/compiles", Access::Environment(Right::Develop)),
-    ("GET", "/api/v1/environments/{environment}/compiles/queue", Access::Environment(Right::View)),
-    ("GET", "/api/v1/environments/{environment}/compiles/{id}", Access::Environment(Right::View)),
-    (
-        "POST",
-        "/api/v1/environments/{environment}/compiles/{id}/cancel",
-        Access::Environment(Right::Develop),
-    ),
-    ("GET", "/api/v1/environments/{environment}/versions", Access::Environment(Right::View)),
-    ("POST", "/api/v1/environments/{environment}/versions", Access::Environment(Right::Develop)),
-    (
-        "POST",
-        "/api/v1/environments/{environment}/versions/reserve",
-        Access::Environment(Right::Develop),
-    ),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/versions/{number}",
-        Access::Environment(Right::View),
-    ),
-    (
-        "DELETE",
-        "/api/v1/environments/{environment}/versions/{number}",
-        Access::Environment(Right::Develop),
-    ),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/versions/{number}/resources",
-        Access::Environment(Right::View),
-    ),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/versions/{number}/unknowns",
-        Access::Environment(Right::View),
-    ),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/versions/{from}/compare/{to}",
-        Access::Environment(Right::View),
-    ),
-    (
-        "POST",
-        "/api/v1/environments/{environment}/versions/{number}/release",
-        Access::Environment(Right::Operate),
-    ),
-    (
-        "POST",
-        "/api/v1/environments/{environment}/versions/{number}/roll-back",
-        Access::Environment(Right::Operate),
-    ),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/versions/{number}/dry-runs",
-        Access::Environment(Right::View),
-    ),
-    (
-        "POST",
-        "/api/v1/environments/{environment}/versions/{number}/dry-runs",
-        Access::Environment(Right::Operate),
-    ),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/versions/{number}/dry-runs/{id}",
-        Access::Environment(Right::View),
-    ),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/versions/{number}/dry-runs/{id}/changes",
-        Access::Environment(Right::View),
-    ),
-    ("GET", "/api/v1/environments/{environment}/resources", Access::Environment(Right::View)),
-    ("GET", "/api/v1/environments/{environment}/resource-counts", Access::Environment(Right::View)),
-    ("GET", "/api/v1/environments/{environment}/resources/{id}", Access::Environment(Right::View)),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/resources/{id}/history",
-        Access::Environment(Right::View),
-    ),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/resources/{id}/provides",
-        Access::Environment(Right::View),
-    ),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/resources/{id}/actions",
-        Access::Environment(Right::View),
-    ),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/resources/{id}/logs",
-        Access::Environment(Right::View),
-    ),
-    ("POST", "/api/v1/environments/{environment}/deploy", Access::Environment(Right::Operate)),
-    ("POST", "/api/v1/environments/{environment}/repair", Access::Environment(Right::Operate)),
-    ("GET", "/api/v1/environments/{environment}/operations", Access::Environment(Right::View)),
-    ("GET", "/api/v1/environments/{environment}/operations/{id}", Access::Environment(Right::View)),
-    ("GET", "/api/v1/environments/{environment}/agents", Access::Environment(Right::View)),
-    ("GET", "/api/v1/environments/{environment}/agents/{name}", Access::Environment(Right::View)),
-    (
-        "POST",
-        "/api/v1/environments/{environment}/agents/{name}/{action}",
-        Access::Environment(Right::Operate),
-    ),
-    (
-        "POST",
-        "/api/v1/environments/{environment}/all-agents/{action}",
-        Access::Environment(Right::Operate),
-    ),
-    ("GET", "/api/v1/environments/{environment}/parameters", Access::Environment(Right::View)),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/parameters/{name}",
-        Access::Environment(Right::View),
-    ),
-    (
-        "PUT",
-        "/api/v1/environments/{environment}/parameters/{name}",
-        Access::Environment(Right::Develop),
-    ),
-    (
-        "DELETE",
-        "/api/v1/environments/{environment}/parameters/{name}",
-        Access::Environment(Right::Develop),
-    ),
-    ("GET", "/api/v1/environments/{environment}/facts", Access::Environment(Right::View)),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/resources/{id}/facts/{name}",
-        Access::Environment(Right::View),
-    ),
-    (
-        "PUT",
-        "/api/v1/environments/{environment}/resources/{id}/facts/{name}",
-        Access::Environment(Right::Develop),
-    ),
-    (
-        "DELETE",
-        "/api/v1/environments/{environment}/resources/{id}/facts/{name}",
-        Access::Environment(Right::Develop),
-    ),
-    (
-        "POST",
-        "/api/v1/environments/{environment}/resources/{id}/refresh-facts",
-        Access::Environment(Right::Operate),
-    ),
-    ("GET", "/api/v1/environments/{environment}/notifications", Access::Environment(Right::View)),
-    (
-        "GET",
-        "/api/v1/environments/{environment}/notifications/{id}",
-        Access::Environment(Right::View),
-    ),
-    (
-        "PATCH",
-        "/api/v1/environments/{environment}/notifications/{id}",
-        Access::Environment(Right::Operate),
-    ),
-    ("GET", "/api/v1/environments/{environment}/discovered", Access::Environment(Right::View)),
-    ("PUT", "/api/v1/environments/{environment}/discovered", Access::Environment(Right::Develop)),
-    ("GET", "/api/v1/environments/{environment}/discovered/{id}", Access::Environment(Right::View)),
-    (
-        "DELETE",
-        "/api/v1/environments/{environment}/discovered/{id}",
-        Access::Environment(Right::Develop),
-    ),
-    ("GET", "/api/v1/environments/{environment}/metrics", Access::Environment(Right::View)),
-    ("GET", "/api/v1/environments/{environment}/events", Access::Environment(Right::View)),
-    // Contents are found only by who knows their digest.
-    ("GET", "/api/v1/files/{sha1}", Access::Known),
-    ("PUT", "/api/v1/files/{sha1}", Access::Known),
-    ("POST", "/api/v1/files/missing", Access::Known),
-    ("GET", "/api/v1/events", Access::Known),
-];
+pub(crate) fn table() -> impl Iterator<Item = &'static (&'static str, &'static str, Access)> {
+    ROUTES.iter().chain(classic::ROUTES)
+}
 
 /// What one route needs, for documents and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteAccess {
     pub method: &'static str,
     pub path: &'static str,
-    /// `everybody`, `known`, or where the role is needed: `server`, `project`, `environment`.
+    /// `everybody`, `known`, or where the role is needed: `server`, `project`, `environment`; or `header` for the environment that
+    /// the header of the classic paths names.
     pub place: &'static str,
     /// The weakest role that is enough.
     pub role: Option<&'static str>,
@@ -355,13 +96,14 @@ pub struct RouteAccess {
 
 /// Every route of the server with what it needs.
 pub fn routes() -> impl Iterator<Item = RouteAccess> {
-    ROUTES.iter().map(|&(method, path, access)| {
+    table().map(|&(method, path, access)| {
         let (place, right) = match access {
             Access::Public => ("everybody", None),
             Access::Known => ("known", None),
             Access::Server(right) => ("server", Some(right)),
             Access::Project(right) => ("project", Some(right)),
             Access::Environment(right) => ("environment", Some(right)),
+            Access::Header(right) => ("header", Some(right)),
         };
         RouteAccess { method, path, place, role: right.map(Right::role) }
     })
@@ -369,8 +111,11 @@ pub fn routes() -> impl Iterator<Item = RouteAccess> {
 
 /// What a route needs; `None` if it is not known.
 pub(crate) fn access_of(method: &Method, path: &str) -> Option<Access> {
-    let method = if method == Method::HEAD { "GET" } else { method.as_str() };
-    ROUTES.iter().find(|(of, at, _)| *of == method && *at == path).map(|(_, _, access)| *access)
+    let find = |method: &str| table().find(|(of, at, _)| *of == method && *at == path);
+    let found = find(method.as_str());
+    // What can be read can be looked at without its content.
+    let found = if method == Method::HEAD { found.or_else(|| find("GET")) } else { found };
+    found.map(|(_, _, access)| *access)
 }
 
 /// The kind of thing that a route is about, as it stands in its path: `versions`, `users`.
@@ -408,7 +153,9 @@ pub(crate) async fn check(
     let Some(access) = access_of(&parts.method, route) else {
         return Err(ServerError::MethodNotAllowed);
     };
-    if parts.method.is_safe() {
+    let changes =
+        !parts.method.is_safe() || (parts.method == Method::GET && route == classic::CHANGING_GET);
+    if !changes {
         admit(&app, &mut parts, route, access, None).await?;
         return Ok(next.run(Request::from_parts(parts, body)).await);
     }
@@ -466,8 +213,11 @@ async fn admit(
         Access::Public | Access::Known => {}
         Access::Server(right) => caller.need_everywhere(right)?,
         Access::Project(right) => caller.need_in_project(right, &named("{project}")?)?,
-        Access::Environment(right) => {
-            let id = named("{environment}")?;
+        Access::Environment(right) | Access::Header(right) => {
+            let id = match access {
+                Access::Header(_) => in_header(parts)?,
+                _ => named("{environment}")?,
+            };
             let found =
                 app.with_store(move |store| store.records().environment(id.as_bytes())).await;
             let found = match found {
@@ -488,6 +238,15 @@ async fn admit(
     Ok(())
 }
 
+/// The environment that the header of the classic paths names.
+fn in_header(parts: &Parts) -> Result<Uuid, ServerError> {
+    let given = parts.headers.get(classic::ENVIRONMENT).and_then(|value| value.to_str().ok());
+    let text =
+        given.ok_or_else(|| ServerError::BadRequest("Field 'tid' is required.".to_owned()))?;
+    let wrong = |_| ServerError::BadRequest(format!("Field 'tid' must be a valid UUID: {text:?}"));
+    text.trim().parse().map_err(wrong)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -505,7 +264,7 @@ mod tests {
     #[test]
     fn no_route_stands_twice() {
         let mut seen = std::collections::BTreeSet::new();
-        for (method, path, _) in ROUTES {
+        for (method, path, _) in table() {
             assert!(seen.insert((method, path)), "{method} {path}");
         }
     }

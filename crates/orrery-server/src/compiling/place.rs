@@ -25,6 +25,16 @@ impl Place {
         Place { root: data.join("environments").join(name) }
     }
 
+    /// All that there are on this machine, by environment.
+    pub(crate) fn all(data: &Path) -> Vec<(Uuid, PathBuf)> {
+        let Ok(entries) = std::fs::read_dir(data.join("environments")) else { return Vec::new() };
+        let named = entries.filter_map(|entry| {
+            let entry = entry.ok()?;
+            Some((entry.file_name().to_str()?.parse().ok()?, entry.path()))
+        });
+        named.collect()
+    }
+
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }

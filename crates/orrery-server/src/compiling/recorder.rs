@@ -9,9 +9,9 @@ use super::text::{Mask, Masked};
 use crate::app::App;
 
 /// A run that is not heard of for so long is believed to be dead.
-pub(crate) const ALIVE_FOR: Duration = Duration::from_secs(30);
+pub(crate) const ALIVE_FOR: Duration = Duration::from_secs(15);
 /// How often it says that it is alive.
-const BEAT: Duration = Duration::from_secs(5);
+const BEAT: Duration = Duration::from_secs(3);
 /// Output is written down when there is so much of it, or after a moment.
 const PIECE_BYTES: usize = 32 << 10;
 const PIECE_TIME: Duration = Duration::from_millis(250);

@@ -97,7 +97,7 @@ pub(super) fn run(
     };
     let mut run =
         Run { app, options, environment, claimed, request, place, recorder, commit: None, limits };
-    let ended = run.to_the_end();
+    let ended = run.carry_out();
     run.place.end();
     let outcome = match ended {
         Ok(version) => Ok((version, None)),
@@ -114,7 +114,7 @@ impl Run<'_> {
         Uuid::from_bytes(self.claimed.run.id)
     }
 
-    fn to_the_end(&mut self) -> Result<Option<orrery_model::VersionNumber>, Stop> {
+    fn carry_out(&mut self) -> Result<Option<orrery_model::VersionNumber>, Stop> {
         if let Some(stored) = outcome::stored_before(self)? {
             return Ok(Some(stored));
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use orrery_model::Timestamp;
 use orrery_scheduler::Cron;
 use orrery_store::{ChangeSeq, ClaimedCompile, EnvironmentKey, StoreError};
+use uuid::Uuid;
 
 use super::place::Place;
 use super::recorder::{ALIVE_FOR, Interrupted, later};
@@ -21,7 +22,9 @@ use crate::settings::EnvironmentSettings;
 /// The store is read at least so often: nudges may be lost.
 const POLL: Duration = Duration::from_secs(5);
 /// And not more often than this.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(30);
+/// Environments and schedules are read not more often than this.
+const ENVIRONMENTS_EVERY: Duration = Duration::from_secs(1);
 /// After something went wrong in an environment.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(5);
 const CLEAN_EVERY: Duration = Duration::from_secs(3600);
@@ -109,8 +112,8 @@ struct Service {
     /// Environments where something went wrong.
     not_before: BTreeMap<EnvironmentKey, Instant>,
     schedule: Schedule,
-    /// How far the change feed was when environments and schedules were read.
-    seen: Option<ChangeSeq>,
+    /// How far the change feed was when environments and schedules were read, and when that was.
+    seen: Option<(ChangeSeq, Instant)>,
     /// Environments that were not halted then.
     active: BTreeSet<EnvironmentKey>,
     cleaned: Option<Instant>,
@@ -164,6 +167,7 @@ impl Service {
         self.fire(now)?;
         self.clean(now);
         let mut next = self.schedule.next().map_or(POLL, |at| until(now, at));
+        next = next.min(ENVIRONMENTS_EVERY);
         self.not_before.retain(|_, at| *at > Instant::now());
         let mut waiting = self.app.store().records().waiting_compiles()?;
         waiting.sort_unstable_by_key(|one| one.requested);
@@ -227,9 +231,12 @@ impl Service {
     fn read_environments(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let store = Arc::clone(self.app.store());
         let latest = store.records().latest_change()?;
-        if self.seen.replace(latest) == Some(latest) {
+        if let Some((seen, at)) = self.seen
+            && (seen == latest || at.elapsed() < ENVIRONMENTS_EVERY)
+        {
             return Ok(());
         }
+        self.seen = Some((latest, Instant::now()));
         let environments = store.records().list_environments(None)?;
         for environment in &environments {
             // At the start and when an environment resumes: did somebody else compile meanwhile?
@@ -269,6 +276,20 @@ impl Service {
         Ok(())
     }
 
+    /// Removes what environments that are no more have left on this machine.
+    fn forget_places(&self) {
+        let known = self.app.store().records().list_environments(None);
+        let Ok(known) = known else { return };
+        let known: BTreeSet<Uuid> = known.iter().map(|one| Uuid::from_bytes(one.uuid)).collect();
+        for (uuid, path) in Place::all(&self.options.data) {
+            if !known.contains(&uuid)
+                && let Err(error) = std::fs::remove_dir_all(&path)
+            {
+                tracing::warn!(path = %path.display(), %error, "it cannot be removed");
+            }
+        }
+    }
+
     fn clean(&mut self, now: Timestamp) {
         if self.cleaned.is_some_and(|at| at.elapsed() < CLEAN_EVERY) {
             return;
@@ -276,6 +297,7 @@ impl Service {
         self.cleaned = Some(Instant::now());
         let kept = i64::try_from(KEPT.as_micros()).unwrap_or(i64::MAX);
         let before = Timestamp(now.0.saturating_sub(kept));
+        self.forget_places();
         match self.app.store().records().forget_compiles(before) {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "old compiles are forgotten"),

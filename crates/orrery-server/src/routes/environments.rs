@@ -17,6 +17,7 @@ use uuid::Uuid;
 use crate::access::Right;
 use crate::app::App;
 use crate::auth::Caller;
+use crate::compiling::{self, RepositoryError};
 use crate::extract::{Body, IfMatch, InEnvironment, Path, Query, cursor, etag, limit_of, place};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
@@ -55,7 +56,7 @@ fn shown(record: EnvironmentRecord, settings: &[SettingRecord]) -> Environment {
         name: record.name,
         description: record.description,
         icon: record.icon,
-        repository: record.repository,
+        repository: compiling::without_password(&record.repository),
         branch: record.branch,
         created: time(record.created),
         halted: record.halted,
@@ -66,7 +67,7 @@ fn shown(record: EnvironmentRecord, settings: &[SettingRecord]) -> Environment {
     }
 }
 
-fn check_text(
+pub(crate) fn check_text(
     name: &str,
     text: Option<&str>,
     (least, most): (usize, usize),
@@ -81,7 +82,7 @@ fn check_text(
 }
 
 /// A data URL of a picture that browsers know, or nothing.
-fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
+pub(crate) fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
     let Some(icon) = icon.filter(|icon| !icon.is_empty()) else { return Ok(()) };
     let refuse = |reason: &str| Err(ServerError::field("icon", reason));
     if icon.len() > ICON_MAX {
@@ -103,17 +104,26 @@ fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
     }
 }
 
-fn check_repository(repository: Option<&str>, branch: Option<&str>) -> Result<(), ServerError> {
+pub(crate) fn check_repository(
+    app: &App,
+    repository: Option<&str>,
+    branch: Option<&str>,
+) -> Result<(), ServerError> {
     check_text("repository", repository, (0, 2048))?;
     check_text("branch", branch, (0, 255))?;
-    let starts_like_an_option = |text: Option<&str>| text.is_some_and(|text| text.starts_with('-'));
-    if starts_like_an_option(repository) {
-        return Err(ServerError::field("repository", "must not begin with a dash"));
+    let local = app.settings().local_repositories;
+    match compiling::check_repository(
+        repository.unwrap_or_default(),
+        branch.unwrap_or_default(),
+        local,
+    ) {
+        // Versions may be pushed.
+        Ok(()) | Err(RepositoryError::None) => Ok(()),
+        Err(error @ RepositoryError::Branch(_)) => {
+            Err(ServerError::field("branch", error.to_string()))
+        }
+        Err(error) => Err(ServerError::field("repository", error.to_string())),
     }
-    if starts_like_an_option(branch) {
-        return Err(ServerError::field("branch", "must not begin with a dash"));
-    }
-    Ok(())
 }
 
 async fn with_settings(
@@ -190,7 +200,7 @@ pub(super) async fn create(
     check_text("name", Some(&new.name), (1, 255))?;
     check_text("description", Some(&new.description), (0, 255))?;
     check_icon(Some(&new.icon))?;
-    check_repository(Some(&new.repository), Some(&new.branch))?;
+    check_repository(&app, Some(&new.repository), Some(&new.branch))?;
     let id = new.id.unwrap_or_else(Uuid::new_v4);
     let now = app.now();
     let made = app
@@ -241,16 +251,19 @@ pub(super) async fn update(
     check_text("name", update.name.as_deref(), (1, 255))?;
     check_text("description", update.description.as_deref(), (0, 255))?;
     check_icon(update.icon.as_deref())?;
-    check_repository(update.repository.as_deref(), update.branch.as_deref())?;
+    check_repository(&app, update.repository.as_deref(), update.branch.as_deref())?;
     let now = app.now();
     let changed = app
         .change(move |store| {
+            // Whoever sends back what was shown means what is kept.
+            let kept = store.records().environment(environment.as_bytes())?.repository;
+            let is_new = |given: &&str| *given != compiling::without_password(&kept);
             let change = EnvironmentChange {
                 project: update.project.as_ref().map(Uuid::as_bytes),
                 name: update.name.as_deref(),
                 description: update.description.as_deref(),
                 icon: update.icon.as_deref(),
-                repository: update.repository.as_deref(),
+                repository: update.repository.as_deref().filter(is_new),
                 branch: update.branch.as_deref(),
             };
             store.records().update_environment(environment.as_bytes(), expected, &change, now)
@@ -291,7 +304,10 @@ async fn set_halted(
     with_settings(app, changed).await
 }
 
-async fn refuse_if_protected(app: &App, record: &EnvironmentRecord) -> Result<(), ServerError> {
+pub(crate) async fn refuse_if_protected(
+    app: &App,
+    record: &EnvironmentRecord,
+) -> Result<(), ServerError> {
     let key = record.key;
     let settings = app.with_store(move |store| store.records().settings(key)).await?;
     if EnvironmentSettings::from_records(&settings).protected_environment {

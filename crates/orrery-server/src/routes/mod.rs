@@ -6,22 +6,22 @@ mod compiles;
 mod discovered;
 pub(crate) mod docs;
 mod dry_runs;
-mod environments;
+pub(crate) mod environments;
 mod events;
 mod files;
 mod health;
-mod metrics;
+pub(crate) mod metrics;
 mod notifications;
-mod operations;
-mod parameters;
+pub(crate) mod operations;
+pub(crate) mod parameters;
 mod projects;
 mod resources;
 mod roles;
 mod secrets;
-mod sessions;
+pub(crate) mod sessions;
 mod settings;
 mod tokens;
-mod users;
+pub(crate) mod users;
 mod versions;
 
 use orrery_api::{ChangeEvent, Problem};
@@ -63,7 +63,7 @@ fn segment(text: &str) -> String {
 }
 
 /// Refuses to begin anything in an environment that is on its way out.
-fn active(environment: &EnvironmentRecord) -> Result<(), ServerError> {
+pub(crate) fn active(environment: &EnvironmentRecord) -> Result<(), ServerError> {
     if environment.deleting {
         return Err(StoreError::Deleting(environment.name.clone()).into());
     }

@@ -16,14 +16,16 @@ use crate::BINARY;
 const PASSWORD: &str = "Correct-horse-1";
 const PATIENCE: Duration = Duration::from_secs(120);
 
+type Test = fn(&World) -> Result<()>;
+
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, fn(&World) -> Result<()>); 4] = [
+    let tests: [(&str, Test); 4] = [
         ("a_model_is_pushed", a_model_is_pushed),
         ("code_of_handlers_travels_along", code_of_handlers_travels_along),
         ("what_goes_wrong_is_told", what_goes_wrong_is_told),
         ("a_killed_server_compiles_again_and_once", a_killed_server_compiles_again_and_once),
     ];
-    let trial = |(name, test): (&'static str, fn(&World) -> Result<()>)| {
+    let trial = |(name, test): (&'static str, Test)| {
         Trial::test(format!("exports/{name}"), move || {
             let world = World::new().map_err(|error| format!("{error:#}"))?;
             Ok(test(&world).map_err(|error| format!("{error:#}"))?)

@@ -1,0 +1,226 @@
+//! The compile service with real git repositories and the real program: from a commit to a version.
+
+mod runs;
+mod sources;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use libtest_mimic::Trial;
+use orrery_model::Timestamp;
+use orrery_server::compiling::{CompileOptions, CompileService};
+use orrery_server::{App, AppSettings};
+use orrery_store::{
+    CompileRecord, CompileRequest, EnvironmentRecord, Holder, NewCompile, NewEnvironment,
+    SqliteStore, Store,
+};
+use uuid::Uuid;
+
+use crate::BINARY;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+type Test = fn(&mut World) -> Result<()>;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let tests: [(&str, Test); 14] = [
+        ("a_commit_becomes_a_version", sources::a_commit_becomes_a_version),
+        ("errors_are_structured_and_told", runs::errors_are_structured_and_told),
+        ("a_check_stores_nothing", runs::a_check_stores_nothing),
+        ("equal_requests_share_a_run", runs::equal_requests_share_a_run),
+        ("another_repository_is_cloned_anew", sources::another_repository_is_cloned_anew),
+        ("a_branch_is_followed", sources::a_branch_is_followed),
+        ("a_stopped_compile_is_done_again", runs::a_stopped_compile_is_done_again),
+        ("a_compile_that_takes_too_long_is_ended", runs::a_compile_that_takes_too_long_is_ended),
+        ("a_cancelled_compile_ends", runs::a_cancelled_compile_ends),
+        (
+            "values_that_were_unknown_are_compiled_in",
+            runs::values_that_were_unknown_are_compiled_in,
+        ),
+        ("repositories_of_the_machine_need_permission", sources::repositories_need_permission),
+        ("a_lost_checkout_is_noticed", sources::a_lost_checkout_is_noticed),
+        ("schedules_make_compiles", runs::schedules_make_compiles),
+        ("credentials_are_used_and_never_told", sources::credentials_are_used_and_never_told),
+    ];
+    let trial = |(name, test): (&'static str, Test)| {
+        Trial::test(format!("compile_service/{name}"), move || {
+            let mut world = World::new().map_err(|error| format!("{error:#}"))?;
+            Ok(test(&mut world).map_err(|error| format!("{error:#}"))?)
+        })
+    };
+    tests.into_iter().map(trial).collect()
+}
+
+pub(crate) struct World {
+    directory: tempfile::TempDir,
+    pub(crate) app: App,
+    options: CompileOptions,
+    service: Option<CompileService>,
+}
+
+/// A model of one file, whose content is the given expression.
+fn model(content: &str) -> String {
+    format!(
+        "import std\n\nhost = std::Host(name=\"internal\", os=std::linux)\n\
+         std::ConfigFile(host=host, path=\"/tmp/orrery-compile-service\", content={content})\n"
+    )
+}
+
+impl World {
+    pub(crate) fn new() -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let holder = Holder::this_process("test", Timestamp(1));
+        let store: Arc<dyn Store> =
+            Arc::new(SqliteStore::open(directory.path().join("state.db"), &holder)?);
+        let settings = AppSettings { local_repositories: true, ..AppSettings::default() };
+        let app = App::new(store, settings);
+        let mut options = CompileOptions::new(directory.path().join("data"), BINARY.into());
+        options.parallel = 2;
+        Ok(World { directory, app, options, service: None })
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.service = Some(CompileService::start(self.app.clone(), self.options.clone())?);
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        self.service = None;
+    }
+
+    fn store(&self) -> &dyn Store {
+        &**self.app.store()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A repository with a project whose model is given.
+    fn repository(&self, name: &str, model: &str) -> Result<PathBuf> {
+        let path = self.path(name);
+        std::fs::create_dir_all(&path)?;
+        git(&path, &["init", "--quiet", "--initial-branch=main"])?;
+        std::fs::write(path.join("project.yml"), "name: test\nmodulepath: libs\n")?;
+        self.commit(&path, model)?;
+        Ok(path)
+    }
+
+    fn commit(&self, repository: &Path, model: &str) -> Result<()> {
+        std::fs::write(repository.join("main.cf"), model)?;
+        git(repository, &["add", "--all"])?;
+        git(repository, &["commit", "--quiet", "--message=change"])
+    }
+
+    fn environment(&self, repository: &str, branch: &str) -> Result<EnvironmentRecord> {
+        let records = self.store().records();
+        let project = [7; 16];
+        let _ = records.create_project(project, "project", "", Timestamp(1));
+        let uuid = Uuid::new_v4();
+        let name = uuid.to_string();
+        let new = NewEnvironment {
+            uuid: uuid.into_bytes(),
+            project: &project,
+            name: &name,
+            description: "",
+            icon: "",
+            repository,
+            branch,
+        };
+        Ok(records.add_environment(&new, Timestamp(1))?)
+    }
+
+    fn ask(&self, of: &EnvironmentRecord, request: &CompileRequest) -> Result<[u8; 16]> {
+        let id = Uuid::new_v4().into_bytes();
+        let new = NewCompile { id, request };
+        self.store().records().add_compile(of.key, &new, self.app.now())?;
+        self.app.nudge();
+        Ok(id)
+    }
+
+    fn find(&self, of: &EnvironmentRecord, id: &[u8; 16]) -> Result<CompileRecord> {
+        Ok(self.store().records().compile(of.key, id)?)
+    }
+
+    fn ended(&self, of: &EnvironmentRecord, id: &[u8; 16]) -> Result<CompileRecord> {
+        wait_for("the compile ends", || {
+            Ok(Some(self.find(of, id)?).filter(|one| one.completed.is_some()))
+        })
+    }
+
+    fn compile(&self, of: &EnvironmentRecord, request: &CompileRequest) -> Result<CompileRecord> {
+        let id = self.ask(of, request)?;
+        self.ended(of, &id)
+    }
+
+    fn succeed(&self, of: &EnvironmentRecord, request: &CompileRequest) -> Result<CompileRecord> {
+        let done = self.compile(of, request)?;
+        ensure!(done.success == Some(true), "{done:?}\n{}", self.output(&done)?);
+        Ok(done)
+    }
+
+    fn stages(&self, compile: &CompileRecord) -> Result<Vec<String>> {
+        let stages = self.store().records().stages(&compile.run_by())?;
+        Ok(stages.into_iter().map(|stage| stage.name).collect())
+    }
+
+    fn output(&self, compile: &CompileRecord) -> Result<String> {
+        let pieces = self.store().records().output(&compile.run_by(), 0, 10_000)?;
+        Ok(pieces.into_iter().map(|piece| piece.text).collect())
+    }
+
+    /// The content of the one file that the newest version wants.
+    fn wanted(&self, of: &EnvironmentRecord) -> Result<String> {
+        let versions = self.store().versions(of.key)?;
+        let newest = versions.last().context("there is no version")?;
+        let version = orrery_store::load_version(self.store(), of.key, newest.number)?;
+        let mut files =
+            version.resources.iter().filter(|one| one.id.entity() != "std::AgentConfig");
+        let file = files.next().context("there is no resource")?;
+        Ok(file.attributes.to_object()["content"].as_str().unwrap_or("(unknown)").to_owned())
+    }
+}
+
+fn git(directory: &Path, arguments: &[&str]) -> Result<()> {
+    let done = Command::new("git")
+        .current_dir(directory)
+        .args(["-c", "user.name=Test", "-c", "user.email=test@example.org"])
+        .args(["-c", "core.hooksPath=/dev/null", "-c", "commit.gpgsign=false"])
+        .args(arguments)
+        .output()?;
+    ensure!(done.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        if Instant::now() > until {
+            bail!("waited too long until {what}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn update() -> CompileRequest {
+    CompileRequest { update: true, ..CompileRequest::because("api", "a test") }
+}
+
+impl World {
+    /// Halts all environments, so that nothing starts any more.
+    fn stop_without_drop(&self) {
+        for one in self.store().records().list_environments(None).unwrap_or_default() {
+            let _ = self.store().records().set_halted(&one.uuid, true, self.app.now());
+        }
+    }
+}

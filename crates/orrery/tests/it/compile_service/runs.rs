@@ -1,0 +1,260 @@
+//! What runs do: errors, merging, limits, cancelling, and what they follow from.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use orrery_store::CompileRequest;
+use uuid::Uuid;
+
+use super::{World, git, model, text, update, wait_for};
+
+pub(super) fn errors_are_structured_and_told(world: &mut World) -> Result<()> {
+    world.start()?;
+    let repository = world.repository("model", "import std\n\nx = 1\nx = 2\n")?;
+    let environment = world.environment(&text(&repository), "main")?;
+    let failed = world.compile(&environment, &update())?;
+    ensure!(failed.success == Some(false) && failed.version.is_none(), "{failed:?}");
+    let data = failed.data.clone().context("errors")?;
+    let error = &data["errors"][0];
+    ensure!(error["category"] == "runtime_error", "{data}");
+    ensure!(error["type"] == "DoubleSetException", "{data}");
+    ensure!(error["location"]["uri"] == "main.cf", "{data}");
+    ensure!(error["location"]["range"]["start"]["line"] == 3, "{data}");
+    ensure!(error["source"] == "x = 2", "{data}");
+    ensure!(world.output(&failed)?.contains("x = 2"), "{}", world.output(&failed)?);
+    ensure!(world.store().versions(environment.key)?.is_empty());
+    let filter = orrery_store::NotificationFilter::default();
+    let told = world.store().records().notifications(environment.key, &filter, None, 10)?;
+    ensure!(told.len() == 1 && told[0].compile == Some(failed.id), "{told:?}");
+    ensure!(told[0].uri.ends_with(&Uuid::from_bytes(failed.id).to_string()), "{told:?}");
+    world.commit(&repository, "entity X\n")?;
+    let failed = world.compile(&environment, &update())?;
+    let data = failed.data.context("errors")?;
+    ensure!(data["errors"][0]["category"] == "parse_error", "{data}");
+    Ok(())
+}
+
+pub(super) fn a_check_stores_nothing(world: &mut World) -> Result<()> {
+    world.start()?;
+    let repository = world.repository("model", &model("\"one\""))?;
+    let environment = world.environment(&text(&repository), "main")?;
+    let check = CompileRequest { export: false, ..update() };
+    let done = world.succeed(&environment, &check)?;
+    ensure!(done.version.is_none() && world.store().versions(environment.key)?.is_empty());
+    world.commit(&repository, "x = y\n")?;
+    ensure!(world.compile(&environment, &check)?.success == Some(false));
+    let filter = orrery_store::NotificationFilter::default();
+    let told = world.store().records().notifications(environment.key, &filter, None, 10)?;
+    ensure!(told.is_empty(), "{told:?}");
+    Ok(())
+}
+
+pub(super) fn equal_requests_share_a_run(world: &mut World) -> Result<()> {
+    let repository = world.repository("model", &model("std::get_env(\"WORDS\", \"none\")"))?;
+    let environment = world.environment(&text(&repository), "main")?;
+    let with = |joined: &str, own: &[(&str, &str)]| CompileRequest {
+        joined_variables: [("WORDS".to_owned(), joined.to_owned())].into(),
+        variables: own.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
+        ..update()
+    };
+    // They wait before anybody serves them.
+    let one = world.ask(&environment, &with("a", &[]))?;
+    let other = world.ask(&environment, &with("x", &[("ELSE", "1")]))?;
+    let two = world.ask(&environment, &with("b", &[]))?;
+    world.start()?;
+    let (one, two) = (world.ended(&environment, &one)?, world.ended(&environment, &two)?);
+    let other = world.ended(&environment, &other)?;
+    ensure!(two.substitute == Some(one.id) && one.substitute.is_none(), "{two:?}");
+    ensure!(one.version == two.version && other.substitute.is_none(), "{other:?}");
+    ensure!(other.started >= one.completed, "one at a time: {other:?} {one:?}");
+    let first = one.version.context("a version")?;
+    let version = orrery_store::load_version(world.store(), environment.key, first)?;
+    let wants = format!("{:?}", version.resources);
+    ensure!(wants.contains("a b"), "{wants}");
+    ensure!(world.store().versions(environment.key)?.len() == 2);
+    // What the server's own environment has is not for models.
+    world.commit(&repository, &model("std::get_env(\"CARGO_MANIFEST_DIR\", \"hidden\")"))?;
+    world.succeed(&environment, &update())?;
+    ensure!(world.wanted(&environment)? == "hidden");
+    Ok(())
+}
+
+/// A repository whose model waits in Python for as long as a file says.
+fn slow_repository(world: &World) -> Result<PathBuf> {
+    let path = world.repository("slow", "import std\nimport slow\n\nx = slow::wait()\n")?;
+    let module = path.join("libs/slow");
+    std::fs::create_dir_all(module.join("model"))?;
+    std::fs::create_dir_all(module.join("plugins"))?;
+    std::fs::write(module.join("module.yml"), "name: slow\nversion: 1.0\nlicense: x\n")?;
+    std::fs::write(module.join("model/_init.cf"), "")?;
+    let waiting = format!(
+        "import os, time\nfrom inmanta.plugins import plugin\n\n@plugin\ndef wait() -> \"int\":\n    \
+         open({started:?}, \"a\").write(\"x\")\n    while os.path.exists({held:?}):\n        \
+         time.sleep(0.02)\n    return 1\n",
+        started = world.path("started").display().to_string(),
+        held = world.path("held").display().to_string(),
+    );
+    std::fs::write(module.join("plugins/__init__.py"), waiting)?;
+    std::fs::write(world.path("held"), "")?;
+    git(&path, &["add", "--all"])?;
+    git(&path, &["commit", "--quiet", "--message=slow"])?;
+    Ok(path)
+}
+
+fn wait_until_started(world: &World, times: u64) -> Result<()> {
+    wait_for("the model waits", || {
+        let size = std::fs::metadata(world.path("started")).map_or(0, |found| found.len());
+        Ok((size >= times).then_some(()))
+    })
+}
+
+pub(super) fn a_stopped_compile_is_done_again(world: &mut World) -> Result<()> {
+    let repository = slow_repository(world)?;
+    let environment = world.environment(&text(&repository), "main")?;
+    world.start()?;
+    let id = world.ask(&environment, &update())?;
+    wait_until_started(world, 1)?;
+    world.stop();
+    let left = world.find(&environment, &id)?;
+    ensure!(left.started.is_some() && left.completed.is_none(), "{left:?}");
+    ensure!(running_in(world.directory.path())?.is_empty(), "something still runs");
+    world.start()?;
+    wait_until_started(world, 2)?;
+    std::fs::remove_file(world.path("held"))?;
+    let done = world.ended(&environment, &id)?;
+    ensure!(done.success == Some(true), "{done:?}\n{}", world.output(&done)?);
+    ensure!(world.store().versions(environment.key)?.len() == 1);
+    Ok(())
+}
+
+/// Processes that were started for compiles below a directory.
+fn running_in(directory: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let path = entry?.path();
+        let environment = std::fs::read(path.join("environ")).unwrap_or_default();
+        let marked = environment.split(|byte| *byte == 0).any(|variable| {
+            let text = String::from_utf8_lossy(variable);
+            text.strip_prefix("ORRERY_COMPILE_IN=")
+                .is_some_and(|at| Path::new(at).starts_with(directory))
+        });
+        if marked {
+            found.push(std::fs::read_to_string(path.join("cmdline")).unwrap_or_default());
+        }
+    }
+    Ok(found)
+}
+
+pub(super) fn a_compile_that_takes_too_long_is_ended(world: &mut World) -> Result<()> {
+    let repository = slow_repository(world)?;
+    let environment = world.environment(&text(&repository), "main")?;
+    world.options.time_max = Duration::from_secs(8);
+    world.start()?;
+    let failed = world.compile(&environment, &update())?;
+    let data = failed.data.context("errors")?;
+    ensure!(data["errors"][0]["category"] == "limit", "{data}");
+    ensure!(running_in(world.directory.path())?.is_empty(), "something still runs");
+    Ok(())
+}
+
+pub(super) fn a_cancelled_compile_ends(world: &mut World) -> Result<()> {
+    let repository = slow_repository(world)?;
+    let environment = world.environment(&text(&repository), "main")?;
+    world.start()?;
+    let id = world.ask(&environment, &update())?;
+    wait_until_started(world, 1)?;
+    let now = world.app.now();
+    world.store().records().cancel_compile(environment.key, &id, "ada", now)?;
+    wait_for("all processes are gone", || {
+        Ok(running_in(world.directory.path())?.is_empty().then_some(()))
+    })?;
+    std::fs::remove_file(world.path("held"))?;
+    world.succeed(&environment, &update())?;
+    Ok(())
+}
+
+pub(super) fn values_that_were_unknown_are_compiled_in(world: &mut World) -> Result<()> {
+    world.start()?;
+    let asking = "import std\nimport std::testing\n\nhost = std::Host(name=\"internal\", os=std::linux)\n\
+         one = std::testing::NullResource(name=\"one\", agentname=\"internal\")\n\
+         std::ConfigFile(host=host, path=\"/tmp/two\", content=std::getfact(one, \"size\"))\n";
+    let repository = world.repository("model", asking)?;
+    let environment = world.environment(&text(&repository), "main")?;
+    let first = world.succeed(&environment, &update())?;
+    let number = first.version.context("a version")?;
+    let unknowns = world.store().unknowns(environment.key, number)?;
+    ensure!(unknowns.len() == 1 && unknowns[0].0.name == "size", "{unknowns:?}");
+    let resource = unknowns[0].0.resource.clone().context("a fact")?;
+    let new = orrery_store::NewParameter {
+        name: "size",
+        value: "42",
+        resource: Some(resource.as_str()),
+        source: orrery_store::ParameterSource::Fact,
+        expires: true,
+    };
+    let (key, now) = (environment.key, world.app.now());
+    let trigger = orrery_server::compiling::Trigger::Fact;
+    world.store().records().put_parameter(key, &new, now, &|sql, effect| {
+        orrery_server::compiling::request_for_values(sql, key, trigger, effect, false, now)?;
+        Ok(())
+    })?;
+    world.app.nudge();
+    let next = wait_for("a second version", || {
+        Ok(world.store().versions(key)?.into_iter().find(|one| one.number > number))
+    })?;
+    let version = orrery_store::load_version(world.store(), key, next.number)?;
+    let wants = format!("{:?}", version.resources);
+    ensure!(wants.contains("42"), "{wants}");
+    ensure!(next.info["export_metadata"]["type"] == "fact", "{next:?}");
+    // Setting a parameter: only a change that is wanted is a reason.
+    let count = || Ok::<_, anyhow::Error>(world.store().records().compile_queue(key)?.len());
+    let set = |value: &str, wanted: bool| {
+        let new = orrery_store::NewParameter {
+            name: "zone",
+            value,
+            resource: None,
+            source: orrery_store::ParameterSource::User,
+            expires: false,
+        };
+        let trigger = orrery_server::compiling::Trigger::Parameter;
+        world.store().records().put_parameter(key, &new, now, &|sql, effect| {
+            orrery_server::compiling::request_for_values(sql, key, trigger, effect, wanted, now)?;
+            Ok(())
+        })
+    };
+    world.stop_without_drop();
+    let before = count()?;
+    for (value, wanted, more) in [("a", false, 0), ("b", true, 1), ("b", true, 1), ("c", true, 2)] {
+        set(value, wanted)?;
+        ensure!(count()? == before + more, "{value} {wanted}");
+    }
+    Ok(())
+}
+
+pub(super) fn schedules_make_compiles(world: &mut World) -> Result<()> {
+    world.start()?;
+    let repository = world.repository("model", &model("\"one\""))?;
+    let environment = world.environment(&text(&repository), "main")?;
+    let every_second = serde_json::json!("* * * * * * *");
+    let now = world.app.now();
+    let records = world.store().records();
+    records.change_setting(environment.key, "auto_full_compile", Some(&every_second), now)?;
+    world.app.nudge();
+    let done = wait_for("a scheduled compile has ended", || {
+        let all = records.compiles(environment.key, Default::default(), None, 10)?;
+        Ok(all.into_iter().find(|one| one.completed.is_some()))
+    })?;
+    ensure!(done.request.metadata["type"] == "schedule", "{done:?}");
+    records.change_setting(environment.key, "auto_full_compile", None, world.app.now())?;
+    world.app.nudge();
+    let mut seen: BTreeMap<usize, u32> = BTreeMap::new();
+    wait_for("nothing is scheduled any more", || {
+        let all = records.compiles(environment.key, Default::default(), None, 999)?;
+        let times = seen.entry(all.len()).or_default();
+        *times += 1;
+        // As many as before for two seconds.
+        Ok((*times > 100).then_some(()))
+    })
+}

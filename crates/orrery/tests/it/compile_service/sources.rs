@@ -1,0 +1,239 @@
+//! Where models come from: clones, branches, permissions, credentials, and checkouts that are lost.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use orrery_server::compiling::CompileService;
+use orrery_server::{App, AppSettings};
+use orrery_store::{CompileRecord, CompileRequest, EnvironmentChange, EnvironmentRecord};
+use uuid::Uuid;
+
+use super::{World, git, model, text, update, wait_for};
+
+pub(super) fn a_commit_becomes_a_version(world: &mut World) -> Result<()> {
+    world.start()?;
+    let repository = world.repository("model", &model("\"one\""))?;
+    let environment = world.environment(&format!("file://{}", repository.display()), "")?;
+    let first = world.succeed(&environment, &update())?;
+    let stages = world.stages(&first)?;
+    let model_stage = "Recompiling configuration model";
+    ensure!(
+        stages == ["Init", "Cloning repository", "Installing modules", model_stage],
+        "{stages:?}"
+    );
+    ensure!(world.wanted(&environment)? == "one");
+    let versions = world.store().versions(environment.key)?;
+    let version = &versions[0];
+    ensure!(Some(version.number) == first.version && version.released, "{version:?}");
+    ensure!(version.info["compile"] == Uuid::from_bytes(first.id).to_string(), "{version:?}");
+    ensure!(version.info["export_metadata"]["message"] == "a test", "{version:?}");
+    ensure!(version.info["commit"].as_str().is_some_and(|hash| hash.len() == 40), "{version:?}");
+    world.commit(&repository, &model("\"two\""))?;
+    // Without an update, nothing is fetched.
+    world.succeed(&environment, &CompileRequest::default())?;
+    ensure!(world.wanted(&environment)? == "one");
+    let second = world.succeed(&environment, &update())?;
+    ensure!(world.wanted(&environment)? == "two");
+    let stages = world.stages(&second)?;
+    let expected = ["Init", "Fetching new branch heads", "Pulling updates", "Updating modules"];
+    ensure!(stages == [&expected[..], &[model_stage]].concat(), "{stages:?}");
+    let settings = serde_json::json!(false);
+    world.store().set_setting(environment.key, "auto_deploy", Some(&settings))?;
+    world.succeed(&environment, &update())?;
+    let versions = world.store().versions(environment.key)?;
+    ensure!(!versions.last().context("a version")?.released);
+    // History that was rewritten is followed too.
+    std::fs::write(repository.join("main.cf"), model("\"three\""))?;
+    git(&repository, &["commit", "--quiet", "--all", "--amend", "--message=other"])?;
+    world.succeed(&environment, &update())?;
+    ensure!(world.wanted(&environment)? == "three");
+    Ok(())
+}
+
+pub(super) fn another_repository_is_cloned_anew(world: &mut World) -> Result<()> {
+    world.start()?;
+    let first = world.repository("first", &model("\"first\""))?;
+    let second = world.repository("second", &model("\"second\""))?;
+    let environment = world.environment(&text(&first), "main")?;
+    world.succeed(&environment, &CompileRequest::default())?;
+    let repository = text(&second);
+    let change = EnvironmentChange { repository: Some(&repository), ..Default::default() };
+    let now = world.app.now();
+    world.store().records().update_environment(&environment.uuid, None, &change, now)?;
+    let done = world.succeed(&environment, &CompileRequest::default())?;
+    ensure!(world.stages(&done)?.contains(&"Cloning repository".to_owned()));
+    ensure!(world.wanted(&environment)? == "second");
+    let again = CompileRequest { reinstall: true, ..CompileRequest::default() };
+    let done = world.succeed(&environment, &again)?;
+    ensure!(world.stages(&done)?.contains(&"Cloning repository".to_owned()));
+    Ok(())
+}
+
+pub(super) fn a_branch_is_followed(world: &mut World) -> Result<()> {
+    world.start()?;
+    let repository = world.repository("model", &model("\"main\""))?;
+    let environment = world.environment(&text(&repository), "main")?;
+    world.succeed(&environment, &CompileRequest::default())?;
+    git(&repository, &["checkout", "--quiet", "-b", "feature/x"])?;
+    world.commit(&repository, &model("\"feature\""))?;
+    let change = EnvironmentChange { branch: Some("feature/x"), ..Default::default() };
+    let now = world.app.now();
+    world.store().records().update_environment(&environment.uuid, None, &change, now)?;
+    let done = world.succeed(&environment, &CompileRequest::default())?;
+    ensure!(world.stages(&done)?.contains(&"Switching branch".to_owned()));
+    ensure!(world.wanted(&environment)? == "feature");
+    let change = EnvironmentChange { branch: Some("nowhere"), ..Default::default() };
+    world.store().records().update_environment(&environment.uuid, None, &change, now)?;
+    let failed = world.compile(&environment, &update())?;
+    ensure!(failed.success == Some(false), "{failed:?}");
+    let data = failed.data.context("errors")?.to_string();
+    ensure!(data.contains("nowhere") && data.contains("Switching branch"), "{data}");
+    Ok(())
+}
+
+pub(super) fn repositories_need_permission(world: &mut World) -> Result<()> {
+    world.app = App::new(Arc::clone(world.app.store()), AppSettings::default());
+    world.start()?;
+    let repository = world.repository("model", &model("\"one\""))?;
+    for url in [text(&repository), format!("file://{}", repository.display())] {
+        let environment = world.environment(&url, "main")?;
+        let failed = world.compile(&environment, &update())?;
+        let data = failed.data.context("errors")?.to_string();
+        ensure!(data.contains("local_repositories"), "{data}");
+    }
+    let environment = world.environment("", "")?;
+    let data = world.compile(&environment, &update())?.data.context("errors")?.to_string();
+    ensure!(data.contains("no repository"), "{data}");
+    Ok(())
+}
+
+/// Serves files of a directory to those who know the password, as simple web servers do.
+fn serve_files(root: PathBuf) -> Result<std::net::SocketAddr> {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let answer = move |stream: std::net::TcpStream| -> std::io::Result<()> {
+        let mut lines = BufReader::new(stream.try_clone()?).lines();
+        let first = lines.next().transpose()?.unwrap_or_default();
+        let mut allowed = false;
+        for line in lines {
+            let line = line?;
+            // ada:s3cret-word
+            allowed |= line.eq_ignore_ascii_case("authorization: basic YWRhOnMzY3JldC13b3Jk");
+            if line.is_empty() {
+                break;
+            }
+        }
+        let path = first.split(' ').nth(1).unwrap_or_default();
+        let path = path.split('?').next().unwrap_or_default().trim_start_matches('/');
+        let content = std::fs::read(root.join(path));
+        let (status, body) = match (allowed, content) {
+            (false, _) => ("401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"x\"", Vec::new()),
+            (true, Ok(content)) => ("200 OK", content),
+            (true, Err(_)) => ("404 Not Found", Vec::new()),
+        };
+        let length = body.len();
+        let mut stream = stream;
+        write!(
+            stream,
+            "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        )?;
+        stream.write_all(&body)
+    };
+    // It ends with the tests.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let _ = answer(stream);
+        }
+    });
+    Ok(address)
+}
+
+pub(super) fn credentials_are_used_and_never_told(world: &mut World) -> Result<()> {
+    let repository = world.repository("model", &model("\"private\""))?;
+    let bare = world.path("served/model.git");
+    let (from, to) = (text(&repository), text(&bare));
+    git(world.directory.path(), &["clone", "--quiet", "--bare", &from, &to])?;
+    git(&bare, &["update-server-info"])?;
+    let address = serve_files(world.path("served"))?;
+    let home = world.path("home");
+    std::fs::create_dir_all(&home)?;
+    world.options.variables.insert("HOME".to_owned(), text(&home));
+    world.start()?;
+    // Nobody is asked for a password: the failure is there at once, and says what it is.
+    let open = world.environment(&format!("http://{address}/model.git"), "main")?;
+    let started = Instant::now();
+    let failed = world.compile(&open, &update())?;
+    let data = failed.data.clone().context("errors")?.to_string();
+    ensure!(failed.success == Some(false) && data.contains("Cloning repository"), "{data}");
+    ensure!(data.contains("could not read Username"), "{data}");
+    ensure!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    let wrong = world.environment(&format!("http://ada:wr0ng-word@{address}/model.git"), "main")?;
+    let failed = world.compile(&wrong, &update())?;
+    let data = failed.data.clone().context("errors")?.to_string();
+    ensure!(data.contains("Authentication failed"), "{data}");
+    let filter = orrery_store::NotificationFilter::default();
+    let told = world.store().records().notifications(wrong.key, &filter, None, 10)?;
+    ensure!(told[0].message.contains("could not be fetched"), "{told:?}");
+    // In the address, and from the file that git knows.
+    let right =
+        world.environment(&format!("http://ada:s3cret-word@{address}/model.git"), "main")?;
+    let done = world.succeed(&right, &update())?;
+    ensure!(world.wanted(&right)? == "private");
+    let netrc = "machine 127.0.0.1 login ada password s3cret-word\n";
+    std::fs::write(home.join(".netrc"), netrc)?;
+    world.succeed(&open, &update())?;
+    // What is kept and shown of all that has no password in it.
+    let mut kept = data;
+    for (environment, compile) in [(&wrong, &failed), (&right, &done)] {
+        kept.push_str(&world.output(compile)?);
+        kept.push_str(&format!("{:?}", world.store().records().stages(&compile.id)?));
+        kept.push_str(&format!("{:?}", world.store().versions(environment.key)?));
+        kept.push_str(&format!("{:?}", world.find(environment, &compile.id)?));
+    }
+    ensure!(!kept.contains("s3cret") && !kept.contains("wr0ng"), "{kept}");
+    ensure!(kept.contains("***@"), "{kept}");
+    Ok(())
+}
+
+pub(super) fn a_lost_checkout_is_noticed(world: &mut World) -> Result<()> {
+    world.start()?;
+    let repository = world.repository("model", &model("\"one\""))?;
+    let here = world.environment(&text(&repository), "main")?;
+    let halted = world.environment(&text(&repository), "main")?;
+    for environment in [&here, &halted] {
+        world.succeed(environment, &update())?;
+    }
+    world.stop();
+    let now = world.app.now();
+    world.store().records().set_halted(&halted.uuid, true, now)?;
+    std::fs::remove_dir_all(world.path("data"))?;
+    let is_recovery = |one: &CompileRecord| one.request.metadata["type"] == "recovery";
+    let recovered = |of: &EnvironmentRecord| {
+        let all = world.app.store().records().compiles(of.key, Default::default(), None, 10)?;
+        Ok::<_, anyhow::Error>(
+            all.into_iter().find(|one| is_recovery(one) && one.completed.is_some()),
+        )
+    };
+    let service = CompileService::start(world.app.clone(), world.options.clone())?;
+    let done = wait_for("the checkout is made again", || recovered(&here))?;
+    ensure!(done.success == Some(true) && done.request.update, "{done:?}");
+    ensure!(recovered(&halted)?.is_none());
+    world.store().records().set_halted(&halted.uuid, false, now)?;
+    world.app.nudge();
+    wait_for("the checkout is made again after the halt", || recovered(&halted))?;
+    // What is as it was is left alone.
+    drop(service);
+    let count = || {
+        let all = world.app.store().records().compiles(here.key, Default::default(), None, 99);
+        all.map(|all| all.len())
+    };
+    let before = count()?;
+    let service = CompileService::start(world.app.clone(), world.options.clone())?;
+    std::thread::sleep(Duration::from_millis(500));
+    ensure!(count()? == before);
+    drop(service);
+    Ok(())
+}
