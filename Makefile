@@ -16,7 +16,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ORRERY := $(TARGET_DIR)/release/orrery
 EXAMPLE := examples/hello
 
-.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests quick-module-tests test-modules bench bench-scheduler bench-converge bench-deploy bench-host fmt docs audit clean
+.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests quick-module-tests test-modules bench bench-scheduler bench-converge bench-deploy bench-host fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ build: setup ## the release binary
 test: ## every check: format, lints, tests, documentation
 	@.ci/setup tests
 	@started=$$SECONDS; failed=; timings=; \
-	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests quick-module-tests; do \
+	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests quick-module-tests; do \
 		step_started=$$SECONDS; \
 		printf '\n== %s\n' "$$step"; \
 		$(MAKE) "$$step" || failed+=" $$step"; \
@@ -73,6 +73,11 @@ sdk-tests:
 probe-tests:
 	cargo build -p orrery --quiet
 	ORRERY=$(abspath $(TARGET_DIR)/debug/orrery) python3 -m unittest discover --quiet --start-directory tests/probes
+
+# The published client, its command line and its export against a server of ours.
+classic-tests:
+	cargo build -p orrery --quiet
+	python3 tests/classic/run.py --orrery $(TARGET_DIR)/debug/orrery --dir $(TARGET_DIR)/classic
 
 # Some published modules, downloaded: see tests/compatibility.
 quick-module-tests:

@@ -23,5 +23,5 @@ pub use pattern::Pattern;
 pub use resource::{AttributeHash, Attributes, InvalidAttributes, Resource, ResourceFlags, Source};
 pub use secret::SecretText;
 pub use state::{Blocked, Compliance, HandlerRun, ResourceState, Status};
-pub use time::{Duration, Timestamp};
+pub use time::{Duration, InvalidTimestamp, Timestamp};
 pub use version::{SetName, Version, VersionNumber};

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::ops::{Add, Sub};
+use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use std::time::Duration;
@@ -69,6 +70,69 @@ impl fmt::Debug for Timestamp {
     }
 }
 
+/// What [`Timestamp`] prints, with any number of digits behind the second and `Z` for UTC.
+impl FromStr for Timestamp {
+    type Err = InvalidTimestamp;
+
+    fn from_str(text: &str) -> Result<Self, InvalidTimestamp> {
+        parse(text).ok_or_else(|| InvalidTimestamp(text.to_owned()))
+    }
+}
+
+/// A text that is no time in UTC as RFC 3339 has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidTimestamp(String);
+
+impl fmt::Display for InvalidTimestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is no time such as 2026-11-16T09:30:00Z", self.0)
+    }
+}
+
+impl std::error::Error for InvalidTimestamp {}
+
+fn parse(text: &str) -> Option<Timestamp> {
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let numbers = |text: &str, separator: char| -> Option<[i64; 3]> {
+        let mut parts = text.split(separator).map(|part| {
+            let digits = part.len() >= 2 && part.bytes().all(|byte| byte.is_ascii_digit());
+            part.parse::<i64>().ok().filter(|_| digits)
+        });
+        let found = [parts.next()??, parts.next()??, parts.next()??];
+        parts.next().is_none().then_some(found)
+    };
+    let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let [year, month, day] = numbers(date, '-')?;
+    let [hour, minute, second] = numbers(time, ':')?;
+    let valid = (0..=9999).contains(&year)
+        && (1..=12).contains(&month)
+        && (1..=31).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 60
+        && !fraction.is_empty()
+        && fraction.bytes().all(|byte| byte.is_ascii_digit());
+    let days = days_from_civil(year, month, day);
+    // The calendar says whether there is such a day.
+    if !valid || civil_from_days(days) != (year, month, day) {
+        return None;
+    }
+    let micros: i64 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
+    let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
+    Some(Timestamp(seconds * 1_000_000 + micros))
+}
+
+/// The inverse of [`civil_from_days`].
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let month_from_march = if month > 2 { month - 3 } else { month + 9 };
+    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
 /// Year, month and day of a number of days since the epoch. Years are counted from the first of March, so
 /// that the leap day is a year's last, in eras of 400 years, after which the calendar repeats.
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
@@ -96,5 +160,25 @@ mod tests {
         assert_eq!(shown(951_782_400), "2000-02-29T00:00:00.000000Z");
         assert_eq!(shown(4_107_542_400), "2100-03-01T00:00:00.000000Z");
         assert_eq!(Timestamp(-1).to_string(), "1969-12-31T23:59:59.999999Z");
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read() {
+        for micros in [0, -1, 951_782_400_000_000, 4_107_542_399_999_999, 1_794_821_400_123_456] {
+            assert_eq!(Timestamp(micros).to_string().parse(), Ok(Timestamp(micros)));
+        }
+        assert_eq!("1970-01-01T00:00:01.5Z".parse(), Ok(Timestamp(1_500_000)));
+        assert_eq!("1970-01-01T00:00:01Z".parse(), Ok(Timestamp(1_000_000)));
+        for bad in [
+            "",
+            "Z",
+            "2026-02-30T00:00:00Z",
+            "2026-01-01T24:00:00Z",
+            "2026-01-01 00:00:00Z",
+            "2026-1-1T0:0:0Z",
+            "2026-01-01T00:00:00+01:00",
+        ] {
+            assert!(bad.parse::<Timestamp>().is_err(), "{bad}");
+        }
     }
 }

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use crate::app::App;
 use crate::auth::{self, Caller, Trail};
+use crate::classic;
 use crate::problem::ServerError;
 
 /// What somebody may do, weakest first. Each includes those before it.
@@ -68,10 +69,12 @@ pub(crate) enum Access {
     Project(Right),
     /// Who has the right in the environment that the path names.
     Environment(Right),
+    /// Who has the right in the environment that the header of the classic paths names.
+    Header(Right),
 }
 
-/// Every route of the server.
-pub(crate) const ROUTES: &[(&str, &str, Access)] = &[
+/// Every route of the server but the classic ones.
+const ROUTES: &[(&str, &str, Access)] = &[
     ("GET", "/health", Access::Public),
     ("GET", "/health/live", Access::Public),
     ("GET", "/health/ready", Access::Public),
@@ -342,12 +345,18 @@ pub(crate) const ROUTES: &[(&str, &str, Access)] = &[
     ("GET", "/api/v1/events", Access::Known),
 ];
 
+/// Every route of the server.
+pub(crate) fn table() -> impl Iterator<Item = &'static (&'static str, &'static str, Access)> {
+    ROUTES.iter().chain(classic::ROUTES)
+}
+
 /// What one route needs, for documents and tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteAccess {
     pub method: &'static str,
     pub path: &'static str,
-    /// `everybody`, `known`, or where the role is needed: `server`, `project`, `environment`.
+    /// `everybody`, `known`, or where the role is needed: `server`, `project`, `environment`; or `header` for the environment that
+    /// the header of the classic paths names.
     pub place: &'static str,
     /// The weakest role that is enough.
     pub role: Option<&'static str>,
@@ -355,13 +364,14 @@ pub struct RouteAccess {
 
 /// Every route of the server with what it needs.
 pub fn routes() -> impl Iterator<Item = RouteAccess> {
-    ROUTES.iter().map(|&(method, path, access)| {
+    table().map(|&(method, path, access)| {
         let (place, right) = match access {
             Access::Public => ("everybody", None),
             Access::Known => ("known", None),
             Access::Server(right) => ("server", Some(right)),
             Access::Project(right) => ("project", Some(right)),
             Access::Environment(right) => ("environment", Some(right)),
+            Access::Header(right) => ("header", Some(right)),
         };
         RouteAccess { method, path, place, role: right.map(Right::role) }
     })
@@ -369,8 +379,11 @@ pub fn routes() -> impl Iterator<Item = RouteAccess> {
 
 /// What a route needs; `None` if it is not known.
 pub(crate) fn access_of(method: &Method, path: &str) -> Option<Access> {
-    let method = if method == Method::HEAD { "GET" } else { method.as_str() };
-    ROUTES.iter().find(|(of, at, _)| *of == method && *at == path).map(|(_, _, access)| *access)
+    let find = |method: &str| table().find(|(of, at, _)| *of == method && *at == path);
+    let found = find(method.as_str());
+    // What can be read can be looked at without its content.
+    let found = if method == Method::HEAD { found.or_else(|| find("GET")) } else { found };
+    found.map(|(_, _, access)| *access)
 }
 
 /// The kind of thing that a route is about, as it stands in its path: `versions`, `users`.
@@ -408,7 +421,9 @@ pub(crate) async fn check(
     let Some(access) = access_of(&parts.method, route) else {
         return Err(ServerError::MethodNotAllowed);
     };
-    if parts.method.is_safe() {
+    let changes =
+        !parts.method.is_safe() || (parts.method == Method::GET && route == classic::CHANGING_GET);
+    if !changes {
         admit(&app, &mut parts, route, access, None).await?;
         return Ok(next.run(Request::from_parts(parts, body)).await);
     }
@@ -466,8 +481,11 @@ async fn admit(
         Access::Public | Access::Known => {}
         Access::Server(right) => caller.need_everywhere(right)?,
         Access::Project(right) => caller.need_in_project(right, &named("{project}")?)?,
-        Access::Environment(right) => {
-            let id = named("{environment}")?;
+        Access::Environment(right) | Access::Header(right) => {
+            let id = match access {
+                Access::Header(_) => in_header(parts)?,
+                _ => named("{environment}")?,
+            };
             let found =
                 app.with_store(move |store| store.records().environment(id.as_bytes())).await;
             let found = match found {
@@ -488,6 +506,15 @@ async fn admit(
     Ok(())
 }
 
+/// The environment that the header of the classic paths names.
+fn in_header(parts: &Parts) -> Result<Uuid, ServerError> {
+    let given = parts.headers.get(classic::ENVIRONMENT).and_then(|value| value.to_str().ok());
+    let text =
+        given.ok_or_else(|| ServerError::BadRequest("Field 'tid' is required.".to_owned()))?;
+    let wrong = |_| ServerError::BadRequest(format!("Field 'tid' must be a valid UUID: {text:?}"));
+    text.trim().parse().map_err(wrong)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -505,7 +532,7 @@ mod tests {
     #[test]
     fn no_route_stands_twice() {
         let mut seen = std::collections::BTreeSet::new();
-        for (method, path, _) in ROUTES {
+        for (method, path, _) in table() {
             assert!(seen.insert((method, path)), "{method} {path}");
         }
     }

@@ -30,8 +30,16 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Their answers have secrets in them, of which nothing but digests is kept.
-const SECRET_ROUTES: [&str; 4] =
-    ["/api/v1/login", "/api/v1/setup", "/api/v1/renew", "/api/v1/tokens"];
+const SECRET_ROUTES: [&str; 8] = [
+    "/api/v1/login",
+    "/api/v1/setup",
+    "/api/v1/renew",
+    "/api/v1/tokens",
+    "/api/v1/environment_auth",
+    "/api/v2/environment_auth",
+    "/api/v2/login",
+    "/api/v2/login/renew",
+];
 
 /// Which parameters each operation takes after the question mark, by method and path.
 #[derive(Clone, Debug)]

@@ -78,9 +78,7 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     if method != "get" {
         add("409", "Not possible in the current state");
     }
-    if method == "post" || has_body {
-        add("422", "A value is not valid, or an Idempotency-Key was used for another request");
-    }
+    add("422", "A value is not valid, or an Idempotency-Key was used for another request");
     if has_body {
         add("413", "The body is too large, as it was sent or when it is unpacked");
         add("415", "The body is no JSON, or packed in an unknown way");

@@ -65,7 +65,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a text of JSON has an escaped NUL, which databases do not keep. An unescaped one is no JSON anyway.
-fn has_nul(text: &[u8]) -> bool {
+pub(crate) fn has_nul(text: &[u8]) -> bool {
     let mut at = 0;
     while let Some(found) = text[at..].iter().position(|byte| *byte == b'\\') {
         let escape = &text[at + found + 1..];

@@ -22,6 +22,7 @@
 mod access;
 mod app;
 mod auth;
+mod classic;
 mod code;
 pub mod compiling;
 mod connection;
@@ -49,6 +50,7 @@ pub use auth::{
     AuthSettings, FirstStart, InvalidIssuer, InvalidNetwork, IssuerSettings, Network, RoleMapping,
     first_start,
 };
+pub use classic::is_classic;
 pub use document::document;
 pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};

@@ -187,7 +187,9 @@ impl IntoResponse for ServerError {
             tracing::error!(detail, "a defect");
         }
         let problem = self.problem();
-        let mut response = (self.status(), Json(problem)).into_response();
+        let mut response = (self.status(), Json(&problem)).into_response();
+        // For those who tell it in another form.
+        response.extensions_mut().insert(problem);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if matches!(self, ServerError::Unauthenticated(_)) {

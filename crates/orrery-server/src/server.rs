@@ -24,7 +24,7 @@ use crate::conventions::{self, Parameters};
 use crate::metrics;
 use crate::problem::ServerError;
 use crate::tls::Tls;
-use crate::{access, document, routes};
+use crate::{access, classic, document, routes};
 
 /// Bodies are not larger than this.
 const BODY_MAX: usize = 100 * 1024 * 1024;
@@ -42,6 +42,7 @@ pub(crate) fn router(app: &App) -> Router {
     routes
         .route("/api/v1/openapi.json", described)
         .route("/api/v1/docs", get(routes::docs::page))
+        .merge(classic::router())
         .method_not_allowed_fallback(async || ServerError::MethodNotAllowed)
         // Before the fallback is set: what is not routed needs no right. The last one runs first.
         .route_layer(middleware::from_fn_with_state(app.clone(), conventions::repeat))
@@ -58,6 +59,7 @@ pub(crate) fn router(app: &App) -> Router {
             axum::response::IntoResponse::into_response(ServerError::Internal("a panic".to_owned()))
         }))
         .layer(middleware::from_fn(conventions::frame))
+        .layer(middleware::from_fn(classic::errors))
         .with_state(app.clone())
 }
 

@@ -5,10 +5,15 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::cli_deploy::{Deploy, LimitOptions, Plan, Repair, Watch};
+use crate::cli_export::Export;
 use crate::cli_inspect;
 use crate::cli_modules::{Modules, Sdk};
 use crate::cli_server::Server;
-use crate::cli_server_side::Export;
+use crate::cli_session::{ContextGroup, Login, Logout};
+use crate::cli_things::{AgentGroup, CompileAction, EnvironmentGroup, ProjectGroup, VersionGroup};
+use crate::cli_values::{
+    AuditGroup, FactGroup, NotificationGroup, ParamGroup, SecretGroup, TokenGroup, UserGroup,
+};
 use crate::projects::MAIN_FILE;
 
 const EXIT_CODES: &str = "\
@@ -23,7 +28,10 @@ Start here:
   cd my-project
   orrery compile              see what follows from the model
   orrery plan                 see what deploying it would change
-  orrery deploy               make it real";
+  orrery deploy               make it real
+
+With a server:
+  orrery login URL            log in; then deploy, status, why and log work there, too";
 
 const GLOBAL: &str = "Global options";
 
@@ -78,6 +86,20 @@ pub(crate) enum Command {
     /// Carry out a job of a server's compile service
     #[command(hide = true)]
     CompileJob,
+    Login(Login),
+    Logout(Logout),
+    Context(ContextGroup),
+    Project(ProjectGroup),
+    Environment(EnvironmentGroup),
+    Version(VersionGroup),
+    Agent(AgentGroup),
+    Param(ParamGroup),
+    Fact(FactGroup),
+    Secret(SecretGroup),
+    Notification(NotificationGroup),
+    Token(TokenGroup),
+    User(UserGroup),
+    Audit(AuditGroup),
     Export(Export),
     Server(Server),
     Completion(Completion),
@@ -107,9 +129,13 @@ Examples:
   orrery compile --project examples/fabric  another one
   orrery compile --main test.cf             start from another file of the project
   orrery compile --json | jq .model.variables
+  orrery compile request --follow           let a server compile
 
 Exit codes: 0 done, 1 error.")]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Compile {
+    #[command(subcommand)]
+    pub(crate) on_server: Option<CompileAction>,
     #[command(flatten)]
     pub(crate) project: ProjectOptions,
     /// Make resources of the instances too; the JSON report has them

@@ -7,6 +7,7 @@ use orrery_compiler::project::Limits;
 use orrery_model::Pattern;
 
 use crate::cli::ProjectOptions;
+use crate::remote::WhereChoice;
 use crate::state::StateOptions;
 
 const SELECTION: &str = "Selection";
@@ -71,6 +72,8 @@ pub(crate) struct Wanted {
     pub(crate) run: RunOptions,
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
+    #[command(flatten)]
+    pub(crate) place: WhereChoice,
     /// Write the result as JSON to standard output
     #[arg(long)]
     pub(crate) json: bool,
@@ -80,12 +83,16 @@ pub(crate) struct Wanted {
 ///
 /// Compiles the project, keeps its resources as a version, and brings every resource into its desired state: those
 /// that changed in the model, and those that changed in the world. What is as wanted is left alone.
+///
+/// With an environment on a server, the version is pushed there and released, and the server does the rest; the command waits for
+/// it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   orrery deploy                      everything
   orrery deploy --dry-run            only say what would change, as `orrery plan` does
   orrery deploy --filter /etc/nginx  only what has this in its id
+  orrery deploy -e shop/live         in an environment on a server
   orrery deploy --json | jq .tally
 
 Ctrl-C ends running handlers, or waits for those that do not heed it; once more leaves them. What was done is
@@ -103,6 +110,9 @@ pub(crate) struct Deploy {
 /// Say what a deploy would change, and why
 ///
 /// Every resource is looked at, nothing is changed and nothing is kept.
+///
+/// With an environment on a server, the version is pushed there without releasing it, the server looks, and the version is deleted
+/// again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -115,6 +125,9 @@ be looked at.")]
 pub(crate) struct Plan {
     #[command(flatten)]
     pub(crate) wanted: Wanted,
+    /// On a server: keep the version, so that it can be released
+    #[arg(long)]
+    pub(crate) keep: bool,
 }
 
 /// Verify what was deployed, and mend it
@@ -138,6 +151,8 @@ pub(crate) struct Repair {
     pub(crate) selection: Selection,
     #[command(flatten)]
     pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) place: WhereChoice,
     /// Write the result as JSON to standard output
     #[arg(long)]
     pub(crate) json: bool,

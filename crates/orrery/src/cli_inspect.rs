@@ -6,6 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use orrery_model::Status;
 
+use crate::remote::WhereChoice;
 use crate::state::StateOptions;
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 error.";
@@ -18,6 +19,8 @@ pub(crate) struct LookOptions {
     pub(crate) project: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) state: StateOptions,
+    #[command(flatten)]
+    pub(crate) place: WhereChoice,
     /// Write JSON to standard output, and nothing else
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,19 +6,24 @@
 
 mod cli;
 mod cli_deploy;
+mod cli_export;
 mod cli_inspect;
 mod cli_modules;
 mod cli_server;
-mod cli_server_side;
+mod cli_session;
+mod cli_things;
+mod cli_values;
 mod code;
 mod commands;
 mod environment;
 mod excerpt;
 mod guard;
+mod help;
 mod known;
 mod making;
 mod output;
 mod projects;
+mod remote;
 mod render;
 mod signals;
 mod state;
@@ -26,7 +31,7 @@ mod style;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::cli::{Cli, Command};
 
@@ -40,7 +45,8 @@ enum Exit {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let read = help::grouped(Cli::command()).try_get_matches();
+    let cli = match read.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return answered_by_clap(&error),
     };

@@ -1,52 +1,85 @@
-//! What can go wrong with a server, and what to do about it.
+//! Why there is no answer, in words that say what to do.
 
 use std::path::PathBuf;
 
 use crate::Problem;
 
-/// Why a request to a server did not succeed.
+/// Why a request came to nothing.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum ClientError {
-    #[error("{0:?} is no address of a server: expected https://… (or http://… on this machine)")]
-    Address(String),
-    #[error("the certificates in {} cannot be used: {reason}", path.display())]
-    Certificates { path: PathBuf, reason: String },
-    #[error(
-        "the server {server} cannot be reached: {cause}; is it running, and is the address right?"
-    )]
-    Unreachable { server: String, cause: String },
-    #[error("{}", not_logged_in(server, *known))]
-    NotLoggedIn {
-        server: String,
-        /// A token was shown.
-        known: bool,
-    },
-    #[error("the server refuses: {0}")]
-    Refused(Box<Problem>),
-    #[error("what answers at {server} is no Orrery server: {path} has the status {status}")]
-    NoServer { server: String, path: String, status: u16 },
-    #[error(
-        "the server's answer to {path} is not understood ({reason}); is it of another version?"
-    )]
-    Unreadable { path: String, reason: String },
-    #[error("there is no environment {name:?}{}", among(known))]
-    NoEnvironment { name: String, known: String },
-    #[error("there are several environments {0:?}: say which as PROJECT/NAME or by its id")]
-    SeveralEnvironments(String),
+    #[error("{address:?} is no address of a server: {reason}")]
+    BadAddress { address: String, reason: String },
+    #[error("the certificates in {} cannot be used: {reason}", file.display())]
+    Certificates { file: PathBuf, reason: String },
+    #[error("{server} does not answer: {reason}")]
+    Unreachable { server: String, reason: String, untrusted: bool },
+    #[error("{problem}")]
+    Refused { server: String, problem: Box<Problem>, known: bool },
+    #[error("{server} answered with the status {status}, and not as an Orrery server does")]
+    NotOurs { server: String, status: u16 },
+    #[error("{server} answered what this program does not understand")]
+    Unexpected { server: String, source: serde_json::Error },
+    #[error("the request cannot be written as JSON")]
+    Unwritable { source: serde_json::Error },
 }
 
-fn not_logged_in(server: &str, known: bool) -> String {
-    let what = match known {
-        true => "does not know your token, or it has expired",
-        false => "wants to know who you are",
-    };
-    format!("{server} {what}: log in with `orrery login`, or set --token or ORRERY_TOKEN")
-}
+impl ClientError {
+    pub(super) fn unreachable(server: &str, error: &ureq::Error) -> Self {
+        let untrusted = super::is_about_trust(error);
+        let reason = match error {
+            ureq::Error::Io(error) => error.to_string(),
+            ureq::Error::HostNotFound => "there is no such host".to_owned(),
+            ureq::Error::Timeout(_) => "it took too long".to_owned(),
+            other => other.to_string(),
+        };
+        ClientError::Unreachable { server: server.to_owned(), reason, untrusted }
+    }
 
-fn among(known: &str) -> String {
-    match known {
-        "" => "; you can see none here".to_owned(),
-        known => format!("; there are {known}"),
+    pub(super) fn refused(server: &str, problem: Problem, known: bool) -> Self {
+        ClientError::Refused { server: server.to_owned(), problem: Box::new(problem), known }
+    }
+
+    pub(super) fn not_ours(server: &str, status: u16) -> Self {
+        ClientError::NotOurs { server: server.to_owned(), status }
+    }
+
+    /// What the server had to say.
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            ClientError::Refused { problem, .. } => Some(problem),
+            _ => None,
+        }
+    }
+
+    /// The HTTP status of a refusal.
+    pub fn status(&self) -> Option<u16> {
+        self.problem().map(|problem| problem.status)
+    }
+
+    pub fn is_not_found(&self) -> bool {
+        // A route that is not there is another thing than what it would name.
+        self.problem().is_some_and(|problem| problem.status == 404 && problem.code != "no-route")
+    }
+
+    /// What somebody at a command line can do about it.
+    pub fn help(&self) -> Option<String> {
+        Some(match self {
+            ClientError::BadAddress { .. } => "it looks like https://orrery.example.com:8888".to_owned(),
+            ClientError::Unreachable { untrusted: true, .. } => {
+                "name a file with the certificate to trust: --ca FILE".to_owned()
+            }
+            ClientError::Unreachable { .. } => {
+                "is the server running, and is this its address? `orrery context list` shows the ones you use".to_owned()
+            }
+            ClientError::Refused { problem, server, known } => match problem.status {
+                401 if *known => format!("the session has ended or the token is not valid: orrery login {server}"),
+                401 => format!("orrery login {server}"),
+                403 => "`orrery context show` says who you are there; an administrator can give you a role".to_owned(),
+                _ => return None,
+            },
+            ClientError::NotOurs { .. } => "does the address have the right port?".to_owned(),
+            ClientError::Unexpected { .. } => "it may be of another version; `orrery --version` tells which one this is".to_owned(),
+            ClientError::Certificates { .. } | ClientError::Unwritable { .. } => return None,
+        })
     }
 }

@@ -1,359 +1,316 @@
-//! A client for servers, for programs that may wait: the command line and tests.
+//! The client of the API: blocking, typed, and patient where that is safe. The command line and the language's tools use
+//! it; it knows how requests are made, not what they are about.
 //!
-//! [`Contexts`] and [`Choice`] say which server is meant, [`Client`] speaks to it, [`ClientError`] says what went wrong and what to
-//! do. Whatever was lost on the way is sent again, with a key by which the server knows it.
+//! What can be repeated without harm is repeated when the server is away for a moment: reading, putting and deleting by
+//! themselves, and posting with an `Idempotency-Key`, so that the server does it once.
 
-mod contexts;
 mod error;
+mod events;
+mod files;
+mod pages;
+mod path;
 
 use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_model::SecretText;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use ureq::http::{self, Method, header};
-use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
+use ureq::http::{self, Method, Response};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider, parse_pem};
 use uuid::Uuid;
 
-use crate::{Environment, FileHashes, Page, Problem};
-
-pub use contexts::{Choice, Context, Contexts, ContextsError, Target};
 pub use error::ClientError;
+pub use events::{Event, Events};
+pub use pages::Pages;
+pub use path::{path, query};
 
-/// How often something is tried, and how long is waited after the first time.
-const ATTEMPTS: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(200);
-const CONNECT_TIME: Duration = Duration::from_secs(10);
-const ANSWER_TIME: Duration = Duration::from_secs(120);
-/// A larger answer is not read.
-const ANSWER_MAX: u64 = 512 << 20;
+use crate::Problem;
+
+/// The server ends what takes longer than a minute; large answers take their time on the way.
+const ANSWER_WITHIN: Duration = Duration::from_secs(180);
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// An answer of JSON that is longer is none of ours.
+const ANSWER_MAX: u64 = 256 << 20;
 /// Larger bodies are sent compressed.
 const COMPRESSED_FROM: usize = 8 << 10;
-/// Hashes that are asked for at once.
-const HASHES_MAX: usize = 5_000;
+/// How often something is tried, and how long the first pause is; each is twice as long as the one before.
+const ATTEMPTS_MAX: u32 = 5;
+const FIRST_PAUSE: Duration = Duration::from_millis(150);
+/// The longest pause that a server may ask for.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Speaks to one server as somebody.
-#[derive(Clone, Debug)]
-pub struct Client {
-    base: String,
-    token: Option<SecretText>,
-    agent: ureq::Agent,
+/// Where a server is, and as whom it is asked.
+#[derive(Clone, Debug, Default)]
+pub struct Connection {
+    /// `https://orrery.example.com:8888`
+    pub server: String,
+    /// A session or a token.
+    pub token: Option<SecretText>,
+    /// Certificates that are trusted instead of those of the machine, as PEM.
+    pub ca: Option<PathBuf>,
 }
 
-/// An answer that was understood so far.
-struct Answer {
-    status: u16,
-    body: Vec<u8>,
+/// A server that can be asked.
+#[derive(Clone, Debug)]
+pub struct Client {
+    agent: ureq::Agent,
+    server: Arc<str>,
+    token: Option<SecretText>,
+}
+
+/// How often a request may be made.
+#[derive(Clone, Debug)]
+enum Repeating {
+    /// As often as needed.
+    Freely,
+    /// Under this name, so that it is carried out once.
+    Named(String),
+    /// Only if it never reached the server.
+    Never,
 }
 
 impl Client {
-    /// A client for a server that somebody chose. Nothing is sent yet.
-    ///
     /// # Errors
-    /// If the address or the certificates are not usable.
-    pub fn new(target: &Target) -> Result<Self, ClientError> {
-        let base = target.server.trim_end_matches('/').to_owned();
-        if !base.starts_with("https://") && !base.starts_with("http://") {
-            return Err(ClientError::Address(base));
-        }
+    /// If the address or the certificates are not usable. Nothing is sent yet.
+    pub fn new(connection: &Connection) -> Result<Self, ClientError> {
+        let server = path::server(&connection.server)?;
         // The first one installed stays, whoever asks.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let roots = match &target.ca_file {
+        let roots = match &connection.ca {
+            Some(file) => RootCerts::Specific(Arc::new(certificates(file)?)),
             None => RootCerts::PlatformVerifier,
-            Some(path) => {
-                let failed =
-                    |reason: String| ClientError::Certificates { path: path.clone(), reason };
-                let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
-                let all: Result<Vec<_>, _> = ureq::tls::parse_pem(&text)
-                    .filter_map(|item| match item {
-                        Ok(ureq::tls::PemItem::Certificate(one)) => Some(Ok(one)),
-                        Ok(_) => None,
-                        Err(error) => Some(Err(error)),
-                    })
-                    .collect();
-                let all: Vec<Certificate<'static>> =
-                    all.map_err(|error| failed(error.to_string()))?;
-                if all.is_empty() {
-                    return Err(failed("there is no certificate in it".to_owned()));
-                }
-                RootCerts::from(all)
-            }
         };
         let tls = TlsConfig::builder().provider(TlsProvider::Rustls).root_certs(roots).build();
         let agent = ureq::Agent::config_builder()
             .tls_config(tls)
             .http_status_as_error(false)
             .max_redirects(0)
-            .timeout_connect(Some(CONNECT_TIME))
-            .timeout_recv_response(Some(ANSWER_TIME))
+            .timeout_connect(Some(CONNECT_WITHIN))
+            .timeout_global(Some(ANSWER_WITHIN))
             .user_agent(concat!("orrery/", env!("CARGO_PKG_VERSION")))
-            .build();
-        Ok(Client { base, token: target.token.clone(), agent: agent.into() })
+            .build()
+            .into();
+        Ok(Client { agent, server: server.into(), token: connection.token.clone() })
     }
 
-    /// The address of the server.
+    /// Where the server is.
     pub fn server(&self) -> &str {
-        &self.base
+        &self.server
+    }
+
+    /// The same server, asked as somebody else.
+    #[must_use]
+    pub fn with_token(mut self, token: Option<SecretText>) -> Self {
+        self.token = token;
+        self
     }
 
     /// # Errors
-    /// If the server cannot be reached or refuses.
+    /// What the server answers instead, or why it does not; so for all that follow.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        self.read(path, self.send(&Method::GET, path, None)?)
+        self.read(self.send(&Method::GET, path, None, &Repeating::Freely)?)
     }
 
-    /// # Errors
-    /// If the server cannot be reached or refuses.
+    /// Like `get`, but that it is not there is an answer.
+    pub fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, ClientError> {
+        match self.get(path) {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All items of a list, page by page as they are asked for.
+    pub fn list<T: DeserializeOwned>(&self, path: &str) -> Pages<'_, T> {
+        Pages::new(self, path)
+    }
+
     pub fn post<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        self.with_body(&Method::POST, path, body)
+        let named = Repeating::Named(Uuid::new_v4().to_string());
+        self.read(self.send(&Method::POST, path, Some(&json(body)?), &named)?)
     }
 
-    /// # Errors
-    /// If the server cannot be reached or refuses.
+    /// Posts without a body.
+    pub fn act<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let named = Repeating::Named(Uuid::new_v4().to_string());
+        self.read(self.send(&Method::POST, path, None, &named)?)
+    }
+
+    /// Posts what is answered with a secret: the server must not keep that answer for repetitions.
+    pub fn post_once<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.read(self.send(&Method::POST, path, Some(&json(body)?), &Repeating::Never)?)
+    }
+
     pub fn put<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        self.with_body(&Method::PUT, path, body)
+        self.read(self.send(&Method::PUT, path, Some(&json(body)?), &Repeating::Freely)?)
     }
 
-    /// # Errors
-    /// If the server cannot be reached or refuses.
     pub fn patch<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
     ) -> Result<T, ClientError> {
-        self.with_body(&Method::PATCH, path, body)
+        self.read(self.send(&Method::PATCH, path, Some(&json(body)?), &Repeating::Freely)?)
     }
 
-    /// # Errors
-    /// If the server cannot be reached or refuses.
-    pub fn delete(&self, path: &str) -> Result<(), ClientError> {
-        self.send(&Method::DELETE, path, None).map(drop)
+    pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.read(self.send(&Method::DELETE, path, None, &Repeating::Freely)?)
     }
 
-    fn with_body<T: DeserializeOwned>(
-        &self,
-        method: &Method,
-        path: &str,
-        body: &impl Serialize,
-    ) -> Result<T, ClientError> {
-        let body = serde_json::to_vec(body).map_err(|error| ClientError::Unreadable {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
-        self.read(path, self.send(method, path, Some(("application/json", &body)))?)
+    /// Hints of changes, from now on or from the event that was seen last.
+    pub fn events(&self, path: &str, last: Option<String>) -> Result<Events, ClientError> {
+        Events::open(self, path, last)
     }
 
-    /// All items of a list that comes in pages.
-    ///
-    /// # Errors
-    /// If the server cannot be reached or refuses.
-    pub fn all<T: DeserializeOwned>(&self, path: &str) -> Result<Vec<T>, ClientError> {
-        let mut items = Vec::new();
-        let mut after: Option<String> = None;
-        loop {
-            let sign = if path.contains('?') { '&' } else { '?' };
-            let at = match &after {
-                None => format!("{path}{sign}limit=1000"),
-                Some(after) => format!("{path}{sign}limit=1000&after={}", segment(after)),
-            };
-            let page: Page<T> = self.get(&at)?;
-            items.extend(page.items);
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(items),
-            }
-        }
-    }
-
-    /// An environment by its id, its name, or `project/name`.
-    ///
-    /// # Errors
-    /// If there is none, or more than one of the name; or as `get`.
-    pub fn environment(&self, name: &str) -> Result<Environment, ClientError> {
-        if let Ok(id) = name.parse::<Uuid>() {
-            return self.get(&format!("/api/v1/environments/{id}"));
-        }
-        let all: Vec<Environment> = self.all("/api/v1/environments")?;
-        let (project, own) = match name.split_once('/') {
-            Some((project, own)) => (Some(project), own),
-            None => (None, name),
-        };
-        let is_meant = |one: &&Environment| {
-            one.name == own && project.is_none_or(|project| one.project_name == project)
-        };
-        let mut found = all.iter().filter(is_meant);
-        match (found.next(), found.next()) {
-            (Some(one), None) => Ok(one.clone()),
-            (Some(_), Some(_)) => Err(ClientError::SeveralEnvironments(name.to_owned())),
-            (None, _) => {
-                let names = all.iter().map(|one| format!("{}/{}", one.project_name, one.name));
-                let known = names.take(10).collect::<Vec<_>>().join(", ");
-                Err(ClientError::NoEnvironment { name: name.to_owned(), known })
-            }
-        }
-    }
-
-    /// Those of the hashes whose content the server does not have.
-    ///
-    /// # Errors
-    /// If the server cannot be reached or refuses.
-    pub fn missing_files(&self, hashes: &[String]) -> Result<Vec<String>, ClientError> {
-        let mut missing = Vec::new();
-        for some in hashes.chunks(HASHES_MAX) {
-            let asked = FileHashes { hashes: some.to_vec() };
-            let answer: FileHashes = self.post("/api/v1/files/missing", &asked)?;
-            missing.extend(answer.hashes);
-        }
-        Ok(missing)
-    }
-
-    /// Sends the content of a file.
-    ///
-    /// # Errors
-    /// If the server cannot be reached or refuses.
-    pub fn put_file(&self, sha1: &str, content: &[u8]) -> Result<(), ClientError> {
-        let path = format!("/api/v1/files/{sha1}");
-        self.send(&Method::PUT, &path, Some(("application/octet-stream", content))).map(drop)
-    }
-
-    fn read<T: DeserializeOwned>(&self, path: &str, answer: Answer) -> Result<T, ClientError> {
-        // An answer without a body is `null`.
-        let body = if answer.body.is_empty() { b"null".as_slice() } else { &answer.body };
-        serde_json::from_slice(body).map_err(|error| ClientError::Unreadable {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })
-    }
-
-    /// Sends a request, again if it may have got lost.
+    /// Sends until there is an answer that is worth one.
     fn send(
         &self,
         method: &Method,
         path: &str,
-        body: Option<(&str, &[u8])>,
-    ) -> Result<Answer, ClientError> {
-        let key = Uuid::new_v4().to_string();
-        let compressed = body.filter(|(_, body)| body.len() >= COMPRESSED_FROM);
-        let compressed = compressed.and_then(|(_, body)| compress(body).ok());
-        let mut attempt = 0;
+        body: Option<&(&'static str, Vec<u8>)>,
+        repeating: &Repeating,
+    ) -> Result<Response<ureq::Body>, ClientError> {
+        let compressed = body.filter(|(_, content)| content.len() >= COMPRESSED_FROM);
+        let compressed = compressed
+            .and_then(|(media_type, content)| Some((*media_type, compress(content).ok()?, true)));
+        let body = compressed
+            .or_else(|| body.map(|(media_type, content)| (*media_type, content.clone(), false)));
+        let mut pause = FIRST_PAUSE;
+        let mut attempt = 1;
         loop {
-            attempt += 1;
-            let answer = self.try_once(method, path, body, compressed.as_deref(), &key);
-            // What a server has done may be asked for again if it recognizes it.
-            let again = attempt < ATTEMPTS && *method != Method::PATCH;
-            match answer {
-                Ok(answer) if answer.status == 503 && again => {}
-                Ok(answer) if (200..300).contains(&answer.status) => return Ok(answer),
-                Ok(answer) => return Err(self.refused(path, &answer)),
-                Err(_) if again => {}
-                Err(cause) => {
-                    return Err(ClientError::Unreachable { server: self.base.clone(), cause });
+            let last = attempt == ATTEMPTS_MAX;
+            match self.send_once(method, path, body.as_ref(), repeating) {
+                Ok(answer) if answer.status() == http::StatusCode::SERVICE_UNAVAILABLE && !last => {
+                    pause = asked_pause(&answer).unwrap_or(pause).min(PAUSE_MAX);
+                    // Such an answer says that nothing was done.
                 }
+                Err(error) if !last && is_worth_repeating(&error, repeating) => {}
+                Ok(answer) => return Ok(answer),
+                Err(error) => return Err(ClientError::unreachable(&self.server, &error)),
             }
-            std::thread::sleep(PAUSE * 2_u32.pow(attempt - 1));
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+            attempt += 1;
         }
     }
 
-    fn try_once(
+    fn send_once(
         &self,
         method: &Method,
         path: &str,
-        body: Option<(&str, &[u8])>,
-        compressed: Option<&[u8]>,
-        key: &str,
-    ) -> Result<Answer, String> {
-        let mut builder =
-            http::Request::builder().method(method).uri(format!("{}{path}", self.base));
-        if let Some(token) = &self.token {
-            builder = builder.header(header::AUTHORIZATION, format!("Bearer {}", token.expose()));
+        body: Option<&(&'static str, Vec<u8>, bool)>,
+        repeating: &Repeating,
+    ) -> Result<Response<ureq::Body>, ureq::Error> {
+        let mut builder = self.request(method, path);
+        if let Repeating::Named(name) = repeating {
+            builder = builder.header("idempotency-key", name);
         }
-        if *method == Method::POST {
-            builder = builder.header("idempotency-key", key);
-        }
-        if let Some((media_type, _)) = body {
-            builder = builder.header(header::CONTENT_TYPE, media_type);
-        }
-        if compressed.is_some() {
-            builder = builder.header(header::CONTENT_ENCODING, "gzip");
-        }
-        let text = |error: &dyn std::fmt::Display| error.to_string();
-        let bytes = compressed.or(body.map(|(_, body)| body));
-        let answer = match bytes {
-            Some(bytes) => {
-                let request = builder.body(bytes).map_err(|error| text(&error))?;
-                self.agent.run(request)
+        match body {
+            Some((media_type, content, is_compressed)) => {
+                builder = builder.header(http::header::CONTENT_TYPE, *media_type);
+                if *is_compressed {
+                    builder = builder.header(http::header::CONTENT_ENCODING, "gzip");
+                }
+                self.agent.run(builder.body(content.as_slice())?)
             }
-            None => {
-                let request = builder.body(()).map_err(|error| text(&error))?;
-                self.agent.run(request)
-            }
-        };
-        let answer = answer.map_err(|error| text(&error))?;
-        let status = answer.status().as_u16();
-        let mut body = Vec::new();
-        let reader = answer.into_body().into_reader();
-        reader.take(ANSWER_MAX).read_to_end(&mut body).map_err(|error| text(&error))?;
-        Ok(Answer { status, body })
+            None => self.agent.run(builder.body(())?),
+        }
     }
 
-    fn refused(&self, path: &str, answer: &Answer) -> ClientError {
-        let problem = serde_json::from_slice::<Problem>(&answer.body).ok();
-        match (answer.status, problem) {
-            (401, _) => {
-                let known = self.token.is_some();
-                ClientError::NotLoggedIn { server: self.base.clone(), known }
+    fn request(&self, method: &Method, path: &str) -> http::request::Builder {
+        let builder = http::Request::builder().method(method.clone());
+        let builder = builder.uri(format!("{}{path}", self.server));
+        let builder =
+            builder.header(http::header::ACCEPT, "application/json, application/problem+json");
+        match &self.token {
+            Some(token) => {
+                builder.header(http::header::AUTHORIZATION, format!("Bearer {}", token.expose()))
             }
-            (_, Some(problem)) => ClientError::Refused(Box::new(problem)),
-            (status, None) => {
-                ClientError::NoServer { server: self.base.clone(), path: path.to_owned(), status }
-            }
+            None => builder,
         }
+    }
+
+    fn read<T: DeserializeOwned>(&self, answer: Response<ureq::Body>) -> Result<T, ClientError> {
+        let status = answer.status();
+        let mut text = Vec::new();
+        let mut reader = answer.into_body().into_reader().take(ANSWER_MAX);
+        reader
+            .read_to_end(&mut text)
+            .map_err(|error| ClientError::unreachable(&self.server, &ureq::Error::Io(error)))?;
+        if !status.is_success() {
+            return Err(match serde_json::from_slice::<Problem>(&text) {
+                Ok(problem) => ClientError::refused(&self.server, problem, self.token.is_some()),
+                Err(_) => ClientError::not_ours(&self.server, status.as_u16()),
+            });
+        }
+        // An answer without a content reads as nothing.
+        let text = if text.is_empty() { b"null".as_slice() } else { &text };
+        serde_json::from_slice(text)
+            .map_err(|source| ClientError::Unexpected { server: self.server.to_string(), source })
     }
 }
 
-fn compress(body: &[u8]) -> std::io::Result<Vec<u8>> {
+fn compress(content: &[u8]) -> std::io::Result<Vec<u8>> {
     let level = flate2::Compression::fast();
-    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(body.len() / 4), level);
-    encoder.write_all(body)?;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::with_capacity(content.len() / 4), level);
+    encoder.write_all(content)?;
     encoder.finish()
 }
 
-/// A text as one part of a path, or as a value after the question mark.
-pub fn segment(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            shown.push(byte.into());
-        } else {
-            shown.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    shown
+fn json(body: &impl Serialize) -> Result<(&'static str, Vec<u8>), ClientError> {
+    let body = serde_json::to_vec(body).map_err(|source| ClientError::Unwritable { source })?;
+    Ok(("application/json", body))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// How long the server wants to be left alone.
+fn asked_pause(answer: &Response<ureq::Body>) -> Option<Duration> {
+    let asked = answer.headers().get(http::header::RETRY_AFTER)?.to_str().ok()?;
+    asked.parse().ok().map(Duration::from_secs)
+}
 
-    #[test]
-    fn parts_of_paths_are_escaped() {
-        assert_eq!(segment("a/b c?é"), "a%2Fb%20c%3F%C3%A9");
-        assert_eq!(segment("x-1.2_~"), "x-1.2_~");
-    }
+fn is_worth_repeating(error: &ureq::Error, repeating: &Repeating) -> bool {
+    let never_sent = match error {
+        ureq::Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        ureq::Error::Timeout(ureq::Timeout::Connect) => true,
+        _ => false,
+    };
+    let cut_off = matches!(error, ureq::Error::Io(_) | ureq::Error::Protocol(_));
+    never_sent || cut_off && !matches!(repeating, Repeating::Never) && !is_about_trust(error)
+}
 
-    #[test]
-    fn an_address_is_one_of_the_web() {
-        let target = Target { server: "localhost:8888".to_owned(), ..Target::default() };
-        let error = Client::new(&target).unwrap_err().to_string();
-        assert!(error.contains("localhost:8888") && error.contains("https://"), "{error}");
+/// Whether the server's certificate is the trouble: that stays so.
+fn is_about_trust(error: &ureq::Error) -> bool {
+    let ureq::Error::Io(error) = error else { return false };
+    error.get_ref().is_some_and(|inner| inner.downcast_ref::<rustls::Error>().is_some())
+}
+
+fn certificates(file: &std::path::Path) -> Result<Vec<Certificate<'static>>, ClientError> {
+    let unusable = |reason: String| ClientError::Certificates { file: file.to_owned(), reason };
+    let pem = std::fs::read(file).map_err(|error| unusable(error.to_string()))?;
+    let mut found = Vec::new();
+    for item in parse_pem(&pem) {
+        let item = item.map_err(|error| unusable(error.to_string()))?;
+        if let PemItem::Certificate(certificate) = item {
+            found.push(certificate.to_owned());
+        }
     }
+    if found.is_empty() {
+        return Err(unusable("it holds no certificate in PEM form".to_owned()));
+    }
+    Ok(found)
 }

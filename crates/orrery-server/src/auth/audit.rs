@@ -181,9 +181,10 @@ impl Trail {
     pub(crate) fn begin(app: &App, parts: &Parts, route: &str, access: Access) -> Self {
         let strict = match access {
             Access::Public | Access::Known => true,
-            Access::Server(right) | Access::Project(right) | Access::Environment(right) => {
-                right == Right::Administer
-            }
+            Access::Server(right)
+            | Access::Project(right)
+            | Access::Environment(right)
+            | Access::Header(right) => right == Right::Administer,
         };
         let entry = AuditEntry {
             at: app.now(),

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use orrery_api::{
     Actions, Environment, EnvironmentUpdate, NewEnvironment, Operation, Page, Transitioning,
 };
-use orrery_store::{EnvironmentChange, EnvironmentRecord, SettingRecord};
+use orrery_store::{EnvironmentChange, EnvironmentRecord, SettingRecord, Store, StoreError};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::IntoParams;
@@ -67,7 +67,7 @@ fn shown(record: EnvironmentRecord, settings: &[SettingRecord]) -> Environment {
     }
 }
 
-fn check_text(
+pub(crate) fn check_text(
     name: &str,
     text: Option<&str>,
     (least, most): (usize, usize),
@@ -82,7 +82,7 @@ fn check_text(
 }
 
 /// A data URL of a picture that browsers know, or nothing.
-fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
+pub(crate) fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
     let Some(icon) = icon.filter(|icon| !icon.is_empty()) else { return Ok(()) };
     let refuse = |reason: &str| Err(ServerError::field("icon", reason));
     if icon.len() > ICON_MAX {
@@ -104,7 +104,7 @@ fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
     }
 }
 
-fn check_repository(
+pub(crate) fn check_repository(
     app: &App,
     repository: Option<&str>,
     branch: Option<&str>,
@@ -124,6 +124,17 @@ fn check_repository(
         }
         Err(error) => Err(ServerError::field("repository", error.to_string())),
     }
+}
+
+/// The repository that a change means: whoever sends back what was shown means what is kept.
+pub(crate) fn meant<'a>(
+    store: &dyn Store,
+    environment: Uuid,
+    given: Option<&'a str>,
+) -> Result<Option<&'a str>, StoreError> {
+    let Some(given) = given else { return Ok(None) };
+    let kept = store.records().environment(environment.as_bytes())?.repository;
+    Ok(Some(given).filter(|given| *given != compiling::without_password(&kept)))
 }
 
 async fn with_settings(
@@ -255,15 +266,13 @@ pub(super) async fn update(
     let now = app.now();
     let changed = app
         .change(move |store| {
-            // Whoever sends back what was shown means what is kept.
-            let kept = store.records().environment(environment.as_bytes())?.repository;
-            let is_new = |given: &&str| *given != compiling::without_password(&kept);
+            let repository = meant(store, environment, update.repository.as_deref())?;
             let change = EnvironmentChange {
                 project: update.project.as_ref().map(Uuid::as_bytes),
                 name: update.name.as_deref(),
                 description: update.description.as_deref(),
                 icon: update.icon.as_deref(),
-                repository: update.repository.as_deref().filter(is_new),
+                repository,
                 branch: update.branch.as_deref(),
             };
             store.records().update_environment(environment.as_bytes(), expected, &change, now)
@@ -304,7 +313,10 @@ async fn set_halted(
     with_settings(app, changed).await
 }
 
-async fn refuse_if_protected(app: &App, record: &EnvironmentRecord) -> Result<(), ServerError> {
+pub(crate) async fn refuse_if_protected(
+    app: &App,
+    record: &EnvironmentRecord,
+) -> Result<(), ServerError> {
     let key = record.key;
     let settings = app.with_store(move |store| store.records().settings(key)).await?;
     if EnvironmentSettings::from_records(&settings).protected_environment {

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use orrery_api::{MetricSeries, Metrics};
 use orrery_model::Timestamp;
-use orrery_store::MetricRecord;
+use orrery_store::{EnvironmentKey, MetricRecord, Store, StoreError};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -42,14 +42,15 @@ pub(super) struct Filter {
 }
 
 /// Equal spans of time.
-struct Spans {
+#[derive(Clone, Debug)]
+pub(crate) struct Spans {
     start: i64,
     length: i64,
     count: usize,
 }
 
 impl Spans {
-    fn of(start: i64, end: i64, count: u32, round: bool) -> Result<Self, ServerError> {
+    pub(crate) fn of(start: i64, end: i64, count: u32, round: bool) -> Result<Self, ServerError> {
         if end <= start {
             return Err(ServerError::rule("bad-filter", "end must be later than start"));
         }
@@ -65,8 +66,18 @@ impl Spans {
         Ok(Spans { start, length, count: count as usize })
     }
 
-    fn end(&self) -> i64 {
+    pub(crate) fn start(&self) -> i64 {
+        self.start
+    }
+
+    pub(crate) fn end(&self) -> i64 {
         self.start + self.length * i64::try_from(self.count).unwrap_or(i64::MAX)
+    }
+
+    /// Where each of them ends.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = i64> {
+        let count = i64::try_from(self.count).unwrap_or(i64::MAX);
+        (1..=count).map(|index| self.start + self.length * index)
     }
 
     fn place(&self, at: Timestamp) -> Option<usize> {
@@ -105,6 +116,30 @@ impl Spans {
     }
 }
 
+/// For each of some names, the values in each span, by what was counted.
+pub(crate) fn series(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    spans: &Spans,
+    names: &[String],
+) -> Result<Result<Vec<BTreeMap<String, Vec<Option<f64>>>>, ServerError>, StoreError> {
+    let (from, until) = (Timestamp(spans.start()), Timestamp(spans.end()));
+    let mut found = Vec::with_capacity(names.len());
+    for name in names {
+        if name != COMPILE_RATE && !NAMES.contains(&name.as_str()) {
+            let text = format!("metrics: there is no {name:?}");
+            return Ok(Err(ServerError::rule("bad-filter", text)));
+        }
+        let source = if name == COMPILE_RATE { COMPILE_TIME } else { name };
+        let records = store.records().metrics(environment, source, from, until)?;
+        found.push(match name.as_str() {
+            COMPILE_RATE => spans.rates(&records),
+            _ => spans.averages(&records),
+        });
+    }
+    Ok(Ok(found))
+}
+
 /// Measurements of an environment over time, in equal spans.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/metrics", tag = "metrics",
     params(("environment" = Uuid, Path), Filter),
@@ -114,19 +149,9 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Metrics>, ServerError> {
-    let known = NAMES.into_iter().chain([COMPILE_RATE]);
-    let names: Vec<&'static str> = match filter.metrics.as_deref() {
-        None => known.collect(),
-        Some(text) => {
-            let mut names = Vec::new();
-            for name in text.split(',') {
-                let found = known.clone().find(|known| *known == name.trim());
-                names.push(found.ok_or_else(|| {
-                    ServerError::rule("bad-filter", format!("metrics: there is no {name:?}"))
-                })?);
-            }
-            names
-        }
+    let names: Vec<String> = match filter.metrics.as_deref() {
+        None => NAMES.into_iter().chain([COMPILE_RATE]).map(str::to_owned).collect(),
+        Some(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
     };
     let end = match filter.end.as_deref() {
         Some(text) => parse_time("end", text)?,
@@ -141,26 +166,12 @@ pub(super) async fn get(
         return Err(ServerError::rule("bad-filter", format!("spans must be 1 to {SPANS_MAX}")));
     }
     let spans = Spans::of(start.0, end.0, count, filter.round.unwrap_or(false))?;
-    let timestamps = (1..=spans.count)
-        .map(|index| spans.start + spans.length * i64::try_from(index).unwrap_or(0))
-        .map(|at| time(Timestamp(at)))
-        .collect();
-    let metrics = app
-        .with_store(move |store| {
-            let (from, until) = (Timestamp(spans.start), Timestamp(spans.end()));
-            let mut series = Vec::new();
-            for name in names {
-                let source = if name == COMPILE_RATE { COMPILE_TIME } else { name };
-                let records = store.records().metrics(environment.key, source, from, until)?;
-                let values = match name {
-                    COMPILE_RATE => spans.rates(&records),
-                    _ => spans.averages(&records),
-                };
-                series.push(MetricSeries { name: name.to_owned(), values });
-            }
-            Ok(series)
-        })
-        .await?;
+    let timestamps = spans.ends().map(|at| time(Timestamp(at))).collect();
+    let wanted = names.clone();
+    let values =
+        app.with_store(move |store| series(store, environment.key, &spans, &wanted)).await??;
+    let named = names.into_iter().zip(values);
+    let metrics = named.map(|(name, values)| MetricSeries { name, values }).collect();
     Ok(Json(Metrics { timestamps, metrics }))
 }
 

@@ -25,7 +25,7 @@ use super::{active, time};
 /// How long a fact is believed that has to be told again.
 pub(crate) const FACT_EXPIRY: Duration = Duration::from_secs(3600);
 /// A resource is asked for its facts at most once in this time.
-const FACTS_PAUSE: Duration = Duration::from_secs(60);
+pub(crate) const FACTS_PAUSE: Duration = Duration::from_secs(60);
 const NAME_MAX: usize = 1024;
 
 fn shown(parameter: orrery_store::Parameter, now: Timestamp) -> Parameter {

@@ -72,6 +72,32 @@ fn opened(
     Ok((headers, Json(Session { token, expires: time(expires), user: me(caller) })))
 }
 
+/// Opens a session for somebody who knows a name and its password.
+pub(crate) async fn enter(
+    app: &App,
+    address: &str,
+    name: &str,
+    password: &SecretText,
+) -> Result<(Identity, Minted, Timestamp), ServerError> {
+    let wrong = || ServerError::Unauthenticated("the name or the password is wrong");
+    let now = app.now();
+    app.auth().throttle.begin(name, address, now)?;
+    let wanted = name.to_owned();
+    let found = app.with_store(move |store| store.records().identity_named(&wanted)).await?;
+    let usable = found.filter(|found| !found.account.disabled && found.account.issuer.is_none());
+    let kept = usable.as_ref().and_then(|found| found.account.password.clone());
+    let fits = app.auth().passwords.verify(kept, normalized(password)).await?;
+    let Some(identity) = usable.filter(|_| fits) else { return Err(wrong()) };
+    app.auth().throttle.succeed(name, address);
+
+    let minted = Minted::session()?;
+    let hash = minted.hash;
+    let (account, expires) = (identity.account.uuid, now + SESSION_LENGTH);
+    let session = SessionRecord { account, created: now, expires };
+    app.change(move |store| store.records().create_session(&hash, &session)).await?;
+    Ok((identity, minted, expires))
+}
+
 /// Opens a session. Whether the name or the password is wrong is not told.
 #[utoipa::path(post, path = "/api/v1/login", tag = "accounts", request_body = Login, security(()),
     responses((status = 200, body = Session), (status = "default", body = Problem, content_type = "application/problem+json")))]
@@ -81,21 +107,8 @@ pub(super) async fn login(
     Body(login): Body<Login>,
 ) -> Result<(Extension<AuditNote>, HeaderMap, Json<Session>), ServerError> {
     let Login { name, password, cookie } = login;
-    let wrong = || ServerError::Unauthenticated("the name or the password is wrong");
-    let now = app.now();
-    app.auth().throttle.begin(&name, &address, now)?;
-    let wanted = name.clone();
-    let found = app.with_store(move |store| store.records().identity_named(&wanted)).await?;
-    let usable = found.filter(|found| !found.account.disabled && found.account.issuer.is_none());
-    let kept = usable.as_ref().and_then(|found| found.account.password.clone());
-    let fits = app.auth().passwords.verify(kept, normalized(&password)).await?;
-    let Some(identity) = usable.filter(|_| fits) else { return Err(wrong()) };
-    app.auth().throttle.succeed(&name, &address);
-
-    let Minted { secret, hash } = Minted::session()?;
-    let (account, expires) = (identity.account.uuid, now + SESSION_LENGTH);
-    let session = SessionRecord { account, created: now, expires };
-    app.change(move |store| store.records().create_session(&hash, &session)).await?;
+    let (identity, Minted { secret, hash }, expires) =
+        enter(&app, &address, &name, &password).await?;
     let caller = known(&identity, How::Session { hash, expires, cookie });
     let note = acted_as(&identity.account.name);
     let (headers, session) = opened(&app, &caller, secret, expires, cookie)?;

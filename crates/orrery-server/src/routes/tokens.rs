@@ -10,7 +10,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-use crate::access::{ROUTES, Right, group_of};
+use crate::access::{Right, group_of, table};
 use crate::app::App;
 use crate::auth::{Caller, Minted, TokenGrants, granted, role_right, scope_of};
 use crate::extract::{Body, Path, Query};
@@ -113,7 +113,7 @@ fn check(new: &NewToken) -> Result<(), ServerError> {
         }
     }
     for group in new.groups.iter().flatten() {
-        if !ROUTES.iter().any(|(_, route, _)| group_of(route) == group) {
+        if !table().any(|(_, route, _)| group_of(route) == group) {
             let reason = format!("there are no routes of a group {group:?}");
             return Err(ServerError::field("groups", reason));
         }

@@ -24,7 +24,7 @@ pub(super) fn shown(record: AccountRecord) -> User {
     User { id: Uuid::from_bytes(uuid), name, admin, disabled, issuer, created: time(created) }
 }
 
-pub(super) fn check_name(name: &str) -> Result<(), ServerError> {
+pub(crate) fn check_name(name: &str) -> Result<(), ServerError> {
     let length = name.chars().count();
     if !(1..=255).contains(&length) {
         return Err(ServerError::field("name", "must have 1 to 255 characters"));
@@ -157,6 +157,18 @@ pub(super) async fn set_password(
     Path(user): Path<Uuid>,
     Body(change): Body<PasswordChange>,
 ) -> Result<StatusCode, ServerError> {
+    change_password(&app, &caller, &address, user, &change).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// As `set_password`, for whoever has read the request.
+pub(crate) async fn change_password(
+    app: &App,
+    caller: &Caller,
+    address: &str,
+    user: Uuid,
+    change: &PasswordChange,
+) -> Result<(), ServerError> {
     caller.need_person()?;
     let own = caller.account == Some(user);
     if !own {
@@ -168,11 +180,11 @@ pub(super) async fn set_password(
         let found = app.with_store(move |store| store.records().account(user.as_bytes())).await?;
         let current = change.current.as_ref().map(normalized).unwrap_or_default();
         let now = app.now();
-        app.auth().throttle.begin(&found.name, &address, now)?;
+        app.auth().throttle.begin(&found.name, address, now)?;
         if !app.auth().passwords.verify(found.password, current).await? {
             return Err(ServerError::field("current", "is not the current password"));
         }
-        app.auth().throttle.succeed(&found.name, &address);
+        app.auth().throttle.succeed(&found.name, address);
     }
     let kept = app.auth().passwords.hash(password).await?;
     let keep = match caller.how {
@@ -184,5 +196,5 @@ pub(super) async fn set_password(
         store.records().set_password(user.as_bytes(), &kept, keep.as_ref(), now)
     })
     .await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }

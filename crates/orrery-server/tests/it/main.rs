@@ -4,6 +4,7 @@ mod access;
 mod accounts;
 mod api;
 mod audit;
+mod classic;
 mod issuers;
 mod process;
 mod secrets;

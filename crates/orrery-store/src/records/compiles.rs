@@ -147,6 +147,14 @@ impl Records<'_> {
         Ok(found)
     }
 
+    /// A compile, whatever its environment.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn compile_anywhere(&self, id: &[u8; 16]) -> Result<CompileRecord> {
+        self.look(|sql| find(sql, id))
+    }
+
     /// Compiles of an environment, newest first, older than `before`.
     ///
     /// # Errors

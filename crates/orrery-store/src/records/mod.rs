@@ -4,6 +4,7 @@
 //! of [`crate::sql`]. Start from [`Records`], which every store gives out.
 
 mod accounts;
+mod actions;
 mod agents;
 mod audit;
 mod changes;

@@ -3,109 +3,155 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use orrery_api::client::{Client, ClientError, ContextsError};
-use orrery_api::{
-    CompileProblem, Environment, Parameter, UploadScope, VersionStored, VersionUpload,
-};
+use orrery_api::client::ClientError;
+use orrery_api::{CompileProblem, Parameter, UploadScope, VersionStored, VersionUpload};
 use orrery_compiler::project::Limits;
 use serde_json::{Map, Value, json};
 
-use crate::cli_server_side::Export;
+use crate::cli::ProjectOptions;
+use crate::cli_deploy::LimitOptions;
+use crate::cli_export::Export;
 use crate::code::ServerEnvironment;
 use crate::known::Known;
 use crate::making::{self, Made};
+use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
 
-use super::deploy::failed;
+use super::trouble::{Trouble, finish};
 
 /// Why nothing was stored.
-#[derive(Debug, thiserror::Error)]
-enum ExportError {
-    #[error(transparent)]
-    Contexts(#[from] ContextsError),
-    #[error(transparent)]
-    Client(#[from] ClientError),
-    #[error("{0}")]
-    Project(String),
-    #[error("a temporary directory cannot be used")]
-    Scratch(#[from] std::io::Error),
-    #[error("the model does not compile: nothing is stored")]
+#[derive(Debug)]
+pub(super) enum ExportError {
+    Trouble(Trouble),
+    /// They were told already.
     Model(Vec<CompileProblem>),
+}
+
+impl<E: Into<Trouble>> From<E> for ExportError {
+    fn from(error: E) -> Self {
+        ExportError::Trouble(error.into())
+    }
+}
+
+impl ExportError {
+    /// Tells of it, and how the command ends.
+    pub(super) fn tell(self, json: bool) -> Exit {
+        let (trouble, problems) = match self {
+            ExportError::Trouble(trouble) => (trouble, Vec::new()),
+            ExportError::Model(problems) => {
+                (Trouble::said("the model does not compile: nothing is stored"), problems)
+            }
+        };
+        if !json {
+            return finish(Err(trouble));
+        }
+        let message = trouble.to_string();
+        let report = json!({ "status": "error", "message": message, "errors": problems });
+        let _ = output::print(|out| writeln!(out, "{report:#}"));
+        Exit::Error
+    }
 }
 
 pub(crate) fn run(options: &Export, verbose: bool) -> Exit {
     let started = Instant::now();
     match export(options, verbose) {
-        Ok((environment, stored)) => tell(options, &environment, &stored, started),
-        Err(error) if options.json => {
-            let problems = match &error {
-                ExportError::Model(problems) => problems.clone(),
-                _ => Vec::new(),
-            };
-            let report = json!({
-                "status": "error", "message": error.to_string(), "errors": problems,
-            });
-            let _ = output::print(|out| writeln!(out, "{report:#}"));
-            Exit::Error
-        }
-        Err(error) => failed(&error),
+        Ok((of, stored)) => tell(options, &of, &stored, started),
+        Err(error) => error.tell(options.json),
     }
 }
 
-fn export(options: &Export, verbose: bool) -> Result<(Environment, VersionStored), ExportError> {
-    let target = options.connection.target(options.environment.environment.as_deref())?;
-    let client = Client::new(&target)?;
-    let environment = client.environment(target.environment()?)?;
-    let scratch = tempfile::tempdir()?;
-    let known = Arc::new(known(&client, &environment)?);
-    let mut project = projects::options(&options.project)
-        .map_err(|error| ExportError::Project(error.text.clone()))?;
-    project.limits = Limits {
-        instances: options.limits.max_instances,
-        creation_depth: options.limits.max_depth,
-        memory_bytes: options.limits.max_memory.saturating_mul(1 << 20),
-        text_bytes: options.limits.max_text.saturating_mul(1 << 20),
+fn export(
+    options: &Export,
+    verbose: bool,
+) -> Result<(RemoteEnvironment, VersionStored), ExportError> {
+    let of = options.server.open(Some(&options.environment))?.in_environment()?;
+    let push = Push {
+        project: &options.project,
+        limits: &options.limits,
+        exporters: &options.exporter,
+        verbose,
+        quiet: options.json,
     };
-    project.facts = Some(Arc::clone(&known) as _);
-    let place = ServerEnvironment {
-        id: environment.id.to_string(),
-        files: scratch.path().to_owned(),
-        known,
-    };
-    let made = making::make(&project, &place, &options.exporter, verbose, options.json);
-    let Made { upload, contents } = made.map_err(ExportError::Model)?;
-    let hashes: Vec<String> = contents.into_keys().collect();
-    for sha1 in client.missing_files(&hashes)? {
-        client.put_file(&sha1, &std::fs::read(scratch.path().join(&sha1))?)?;
-    }
-    let upload = VersionUpload {
+    let version = VersionUpload {
         scope: if options.partial { UploadScope::Partial } else { UploadScope::Full },
         removed_sets: options.delete_resource_set.clone(),
         allow_code_update: options.allow_code_update,
-        info: info(options.message.as_deref()),
+        info: info(options.message.as_deref().unwrap_or("pushed by orrery export")),
         release: match (options.release, options.no_release) {
             (true, _) => Some(true),
             (_, true) => Some(false),
             _ => None,
         },
-        ..upload
+        ..VersionUpload::default()
     };
-    let path = format!("/api/v1/environments/{}/versions", environment.id);
-    let stored = client.post(&path, &upload)?;
-    Ok((environment, stored))
+    let stored = push.push(&of, version)?;
+    Ok((of, stored))
+}
+
+/// How a project is compiled for a server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Push<'a> {
+    pub(super) project: &'a ProjectOptions,
+    pub(super) limits: &'a LimitOptions,
+    pub(super) exporters: &'a [String],
+    pub(super) verbose: bool,
+    /// What the model prints is not wanted.
+    pub(super) quiet: bool,
+}
+
+impl Push<'_> {
+    /// Compiles the project and stores it on a server as a version of which some things are said already.
+    pub(super) fn push(
+        &self,
+        of: &RemoteEnvironment,
+        version: VersionUpload,
+    ) -> Result<VersionStored, ExportError> {
+        let scratch = tempfile::tempdir().map_err(|error| scratch_trouble(&error))?;
+        let known = Arc::new(known(of)?);
+        let mut project = projects::options(self.project).map_err(Trouble::Project)?;
+        project.limits = Limits {
+            instances: self.limits.max_instances,
+            creation_depth: self.limits.max_depth,
+            memory_bytes: self.limits.max_memory.saturating_mul(1 << 20),
+            text_bytes: self.limits.max_text.saturating_mul(1 << 20),
+        };
+        project.facts = Some(Arc::clone(&known) as _);
+        let place = ServerEnvironment {
+            id: of.environment.id.to_string(),
+            files: scratch.path().to_owned(),
+            known,
+        };
+        let made = making::make(&project, &place, self.exporters, self.verbose, self.quiet);
+        let Made { upload, contents } = made.map_err(ExportError::Model)?;
+        let hashes: Vec<String> = contents.into_keys().collect();
+        for sha1 in of.client.missing_files(&hashes)? {
+            let content = std::fs::read(scratch.path().join(&sha1));
+            of.client.put_file(&sha1, content.map_err(|error| scratch_trouble(&error))?)?;
+        }
+        let VersionUpload { resources, unknowns, code, .. } = upload;
+        let upload = VersionUpload { resources, unknowns, code, ..version };
+        Ok(of.client.post(&of.path(&["versions"]), &upload)?)
+    }
+}
+
+fn scratch_trouble(error: &std::io::Error) -> Trouble {
+    Trouble::said(format!("a temporary directory cannot be used: {error}"))
 }
 
 /// What the server knows, for the model to ask for.
-fn known(client: &Client, environment: &Environment) -> Result<Known, ClientError> {
-    let path = format!("/api/v1/environments/{}", environment.id);
-    let parameters: Vec<Parameter> = client.all(&format!("{path}/parameters"))?;
-    let facts: Vec<Parameter> = client.all(&format!("{path}/facts"))?;
-    let all = parameters.into_iter().chain(facts);
-    Ok(Known::new(all.map(|one| (one.resource, one.name, one.value))))
+fn known(of: &RemoteEnvironment) -> Result<Known, ClientError> {
+    let mut known = Vec::new();
+    for kind in ["parameters", "facts"] {
+        for one in of.client.list::<Parameter>(&of.path(&[kind])).large() {
+            let one = one?;
+            known.push((one.resource, one.name, one.value));
+        }
+    }
+    Ok(Known::new(known))
 }
 
-fn info(message: Option<&str>) -> Map<String, Value> {
-    let message = message.unwrap_or("pushed by orrery export");
+/// What a version is about.
+pub(super) fn info(message: &str) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("type".to_owned(), "manual".into());
     metadata.insert("message".to_owned(), message.into());
@@ -120,14 +166,14 @@ fn info(message: Option<&str>) -> Map<String, Value> {
 
 fn tell(
     options: &Export,
-    environment: &Environment,
+    of: &RemoteEnvironment,
     stored: &VersionStored,
     started: Instant,
 ) -> Exit {
     if options.json {
         let report = json!({
             "status": "ok",
-            "environment": environment.id,
+            "environment": of.environment.id,
             "version": stored.version,
             "created": stored.created_now,
         });
@@ -139,7 +185,7 @@ fn tell(
         true => "released",
         false => "not released",
     };
-    let name = style::harmless(&format!("{}/{}", environment.project_name, environment.name));
+    let name = style::harmless(&of.name());
     output::say(&format!(
         "{} version {} of {name} with {} in {} ({} added, {} changed, {} removed), {released}",
         style::good("stored"),

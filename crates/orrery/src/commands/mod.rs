@@ -6,14 +6,16 @@ mod completion;
 mod deploy;
 mod export;
 mod fmt;
-mod inspect;
+pub(crate) mod inspect;
 mod modules;
 mod new;
 mod parse;
+mod remote;
 mod report;
 mod sdk;
 mod serve;
 mod server;
+pub(crate) mod trouble;
 
 use crate::Exit;
 use crate::cli::{Cli, Command};
@@ -21,7 +23,10 @@ use crate::cli::{Cli, Command};
 pub(crate) fn run(cli: Cli) -> Exit {
     match cli.command {
         Command::New(options) => new::run(&options),
-        Command::Compile(options) => compile::run(&options, cli.global.verbose > 0),
+        Command::Compile(mut options) => match options.on_server.take() {
+            Some(action) => remote::compile(action),
+            None => compile::run(&options, cli.global.verbose > 0),
+        },
         Command::Plan(options) => deploy::plan(&options),
         Command::Deploy(options) => deploy::deploy(options),
         Command::Repair(options) => deploy::repair(&options),
@@ -37,6 +42,20 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Versions(options) => inspect::versions(&options),
         Command::Diff(options) => inspect::diff(&options),
         Command::Facts(options) => inspect::facts(&options),
+        Command::Login(options) => remote::login(options),
+        Command::Logout(options) => remote::logout(&options),
+        Command::Context(options) => remote::context(options),
+        Command::Project(options) => remote::project(options),
+        Command::Environment(options) => remote::environment(options),
+        Command::Version(options) => remote::version(options),
+        Command::Agent(options) => remote::agent(options),
+        Command::Param(options) => remote::param(options),
+        Command::Fact(options) => remote::fact(options),
+        Command::Secret(options) => remote::secret(options),
+        Command::Notification(options) => remote::notification(options),
+        Command::Token(options) => remote::token(options),
+        Command::User(options) => remote::user(options),
+        Command::Audit(options) => remote::audit(options),
         Command::Export(options) => export::run(&options, cli.global.verbose > 0),
         Command::CompileJob => compile_job::run(),
         Command::Server(options) => server::run(options),

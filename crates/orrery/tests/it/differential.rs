@@ -31,6 +31,7 @@ mod own_outcomes;
 mod pages;
 mod playground;
 mod secrets;
+mod server_commands;
 mod server_kills;
 mod sessions;
 mod stores;
@@ -59,6 +60,7 @@ fn main() -> Result<ExitCode> {
     let mut trials = comparator_checks::trials();
     trials.extend(compile_service::trials());
     trials.extend(exports::trials());
+    trials.extend(server_commands::trials());
     trials.extend(pages::trials(&cases)?);
     trials.push(lists_name_existing_cases(&lists, &cases));
     for directory in std::env::var_os("ORRERY_CASES").iter().flat_map(std::env::split_paths) {

@@ -16,17 +16,17 @@ fn compiles(world: &World) -> usize {
     world.store().records().compiles(world.key(), filter, None, 100).unwrap().len()
 }
 
-/// Lets the server compile: without a model there is nothing to compile.
-fn with_model(world: &World) {
-    let change = json!({"repository": "https://git.example/model"});
-    world.admin().patch(&world.at(""), &change).good();
+/// Sets where the model comes from; without one there is nothing to compile.
+fn model_from(world: &World, repository: &str) {
+    world.admin().patch(&world.at(""), &json!({"repository": repository})).good();
 }
 
 fn parameters_are_set_and_compiled_for(world: World) {
+    model_from(&world, "");
     let pushed =
         world.put("/parameters/colour", &json!({"value": "green", "recompile": true})).good();
     assert_eq!((&pushed["changed"], compiles(&world)), (&json!(true), 0), "there is no model here");
-    with_model(&world);
+    model_from(&world, "https://git.example/model");
     let set = |body: Value| world.put("/parameters/colour", &body).good();
     let first = set(json!({"value": "red"}));
     assert_eq!(
@@ -121,7 +121,6 @@ fn a_missing_fact_is_asked_for_once_a_minute(world: World) {
 }
 
 fn what_becomes_known_is_compiled(world: World) {
-    with_model(&world);
     let upload = json!({
         "resources": [{"id": id_of("a"), "attributes": {}, "undefined": true}],
         "unknowns": [

@@ -13,7 +13,7 @@ const CONTEXT_LINES: usize = 2;
 const SHORT_MAX: usize = 80;
 
 /// The lines that show one changed attribute.
-pub(super) fn lines(change: &AttributeChange) -> Vec<String> {
+pub(in crate::commands) fn lines(change: &AttributeChange) -> Vec<String> {
     let AttributeChange { name, current, desired } = change;
     if let (Value::String(current), Value::String(desired)) = (current, desired)
         && (current.contains('\n')

@@ -1,8 +1,9 @@
 //! Commands that run handlers: deploy, plan, repair, watch. What they have in common is here: from a project
 //! to its resources, and from those to a running engine.
 
-mod changes;
+pub(super) mod changes;
 mod hosted;
+pub(super) mod on_server;
 mod pass;
 mod plan;
 mod progress;
@@ -18,7 +19,7 @@ use orrery_compiler::export::{Exported, Note};
 use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup, StoredContents};
 use orrery_handlers::{Contents, LocalTarget, Registry};
 use orrery_host::code::CodeSet;
-use orrery_model::{LogLevel, Resource};
+use orrery_model::{LogLevel, Resource, ResourceId};
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
     EnvironmentKey, Lease, LeaseRequest, NewVersion, Scope, SqliteStore, Store, Unknown,
@@ -33,6 +34,7 @@ use crate::cli::ProjectOptions;
 use crate::cli_deploy::{LimitOptions, RunOptions, Selection};
 use crate::code::Work;
 use crate::commands::report;
+use crate::commands::trouble::finish;
 use crate::render::Shown;
 use crate::state::{StateOptions, now};
 use crate::{Exit, output, projects, style};
@@ -243,7 +245,10 @@ impl Selection {
 
     /// Whether a resource is meant.
     pub(super) fn covers(&self, resource: &Resource) -> bool {
-        let id = &resource.id;
+        self.covers_id(&resource.id)
+    }
+
+    pub(super) fn covers_id(&self, id: &ResourceId) -> bool {
         let agent = self.agents.is_empty() || self.agents.iter().any(|agent| agent == id.agent());
         agent && self.filter.as_ref().is_none_or(|pattern| pattern.matches(id))
     }

@@ -12,14 +12,21 @@ use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
 use super::progress::{Display, follow};
-use super::{Handlers, Opened, Place, Prepared, failed, open, prepare_and_open, setup};
+use super::{
+    Handlers, Opened, Place, Prepared, failed, finish, on_server, open, prepare_and_open, setup,
+};
 
 pub(in crate::commands) fn run(options: Deploy) -> Exit {
     let Deploy { wanted, dry_run } = options;
     if dry_run {
-        return super::plan(&Plan { wanted });
+        return super::plan(&Plan { wanted, keep: false });
     }
-    let Wanted { project, state, selection, run, limits, json } = &wanted;
+    match on_server::chosen(&wanted.place, &wanted.state, wanted.project.project.as_deref()) {
+        Ok(Some(of)) => return on_server::deploy(&of, &wanted),
+        Ok(None) => {}
+        Err(trouble) => return finish(Err(trouble)),
+    }
+    let Wanted { project, state, selection, run, limits, json, .. } = &wanted;
     let (prepared, opened) = match prepare_and_open(project, limits, *json, state, "deploy") {
         Ok(found) => found,
         Err(exit) => return exit,
@@ -102,7 +109,6 @@ impl Pass<'_> {
         if let Err(error) = orrery_store::Store::release_lease(&*opened.store, &opened.lease) {
             return failed(&error);
         }
-        let bad = tally.failed + tally.skipped + tally.unavailable + tally.non_compliant;
         let end = End { tally, unknown, problems: self.problems, interrupted };
         if self.json {
             let report = report(version.0, &end, &finished);
@@ -112,11 +118,7 @@ impl Pass<'_> {
         } else {
             output::say(&end.summary(display.elapsed()));
         }
-        if interrupted {
-            return Exit::Error;
-        }
-        let pending = bad > 0 || self.problems > 0 || unknown > 0;
-        if pending { Exit::Pending } else { Exit::Done }
+        end.exit()
     }
 }
 
@@ -129,16 +131,43 @@ fn blocked(scheduler: &Scheduler) -> usize {
 }
 
 /// How a pass ended.
-struct End {
-    tally: Tally,
-    unknown: usize,
-    problems: usize,
-    interrupted: bool,
+pub(super) struct End {
+    pub(super) tally: Tally,
+    pub(super) unknown: usize,
+    pub(super) problems: usize,
+    pub(super) interrupted: bool,
 }
 
 impl End {
+    pub(super) fn exit(&self) -> Exit {
+        let End { tally, unknown, problems, interrupted } = self;
+        let bad = tally.failed + tally.skipped + tally.unavailable + tally.non_compliant;
+        match (interrupted, bad > 0 || *problems > 0 || *unknown > 0) {
+            (true, _) => Exit::Error,
+            (false, true) => Exit::Pending,
+            (false, false) => Exit::Done,
+        }
+    }
+
+    pub(super) fn tally_json(&self) -> serde_json::Value {
+        let End { tally, unknown, problems, .. } = self;
+        json!({
+            "deployed": tally.deployed,
+            "created": tally.created,
+            "updated": tally.updated,
+            "removed": tally.purged,
+            "failed": tally.failed,
+            "skipped": tally.skipped,
+            "unavailable": tally.unavailable,
+            "non_compliant": tally.non_compliant,
+            "stopped": tally.cancelled,
+            "unknown": unknown,
+            "left_out": problems,
+        })
+    }
+
     /// The closing line.
-    fn summary(&self, time: Duration) -> String {
+    pub(super) fn summary(&self, time: Duration) -> String {
         let End { tally, unknown, problems, interrupted } = *self;
         let number = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let time = style::duration(time);
@@ -178,7 +207,6 @@ impl End {
 }
 
 fn report(version: u32, end: &End, finished: &[Finished]) -> serde_json::Value {
-    let End { tally, unknown, problems, interrupted } = end;
     let resource = |one: &Finished| {
         json!({
             "id": one.id,
@@ -193,20 +221,8 @@ fn report(version: u32, end: &End, finished: &[Finished]) -> serde_json::Value {
     };
     json!({
         "version": version,
-        "interrupted": interrupted,
-        "tally": {
-            "deployed": tally.deployed,
-            "created": tally.created,
-            "updated": tally.updated,
-            "removed": tally.purged,
-            "failed": tally.failed,
-            "skipped": tally.skipped,
-            "unavailable": tally.unavailable,
-            "non_compliant": tally.non_compliant,
-            "stopped": tally.cancelled,
-            "unknown": unknown,
-            "left_out": problems,
-        },
+        "interrupted": end.interrupted,
+        "tally": end.tally_json(),
         "resources": finished.iter().map(resource).collect::<Vec<_>>(),
     })
 }

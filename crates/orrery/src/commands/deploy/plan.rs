@@ -16,7 +16,7 @@ use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
 use super::progress::Display;
-use super::{Handlers, Place, Prepared, changes, failed, prepare, setup};
+use super::{Handlers, Place, Prepared, changes, failed, finish, on_server, prepare, setup};
 
 /// Why something would be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +91,13 @@ fn cause(resource: &Resource, state: Option<&ResourceState>, change: &Change) ->
 }
 
 pub(in crate::commands) fn run(options: &Plan) -> Exit {
+    let keep = options.keep;
     let options = &options.wanted;
+    match on_server::chosen(&options.place, &options.state, options.project.project.as_deref()) {
+        Ok(Some(of)) => return on_server::plan(&of, options, keep),
+        Ok(None) => {}
+        Err(trouble) => return finish(Err(trouble)),
+    }
     let Prepared { project, resources, problems, code, .. } =
         match prepare(&options.project, &options.limits, options.json, &options.state) {
             Ok(prepared) => prepared,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use orrery_executor::{Engine, Finished, Progress, Tally};
-use orrery_model::{ChangeKind, OutcomeStatus};
+use orrery_model::{Change, ChangeKind, OutcomeStatus};
 use orrery_scheduler::{Event, Filter};
 
 use crate::signals::Interrupt;
@@ -106,7 +106,19 @@ impl Display {
 
 /// What is told of a run that changed something or did not end well.
 pub(super) fn lines(finished: &Finished) -> Vec<String> {
-    let word = match (finished.status, finished.change.kind) {
+    let Finished { id, status, change, message, hint, .. } = finished;
+    told(id.as_str(), *status, change, message.as_deref(), hint.as_deref())
+}
+
+/// The same for a run that is known from its record.
+pub(super) fn told(
+    id: &str,
+    status: OutcomeStatus,
+    change: &Change,
+    message: Option<&str>,
+    hint: Option<&str>,
+) -> Vec<String> {
+    let word = match (status, change.kind) {
         (OutcomeStatus::Deployed, ChangeKind::Created) => style::added("created"),
         (OutcomeStatus::Deployed, ChangeKind::Updated) => style::warning("updated"),
         (OutcomeStatus::Deployed, ChangeKind::Purged) => style::removed("removed"),
@@ -118,19 +130,18 @@ pub(super) fn lines(finished: &Finished) -> Vec<String> {
         (OutcomeStatus::Unavailable, _) => style::error("unavailable"),
         (OutcomeStatus::NonCompliant, _) => style::warning("differs"),
     };
-    let mut line = format!("{word} {}", style::harmless(finished.id.as_str()));
-    if !finished.change.attributes.is_empty() {
-        let names: Vec<&str> =
-            finished.change.attributes.iter().map(|change| &*change.name).collect();
+    let mut line = format!("{word} {}", style::harmless(id));
+    if !change.attributes.is_empty() {
+        let names: Vec<&str> = change.attributes.iter().map(|change| &*change.name).collect();
         line.push_str(&format!(" ({})", names.join(", ")));
     }
     let mut lines = vec![line];
-    if finished.status != OutcomeStatus::Deployed
-        && let Some(message) = &finished.message
+    if status != OutcomeStatus::Deployed
+        && let Some(message) = message
     {
         lines.push(format!("  {}", style::harmless(message).replace('\n', "\n  ")));
     }
-    if let Some(hint) = &finished.hint {
+    if let Some(hint) = hint {
         lines.push(format!("  {}: {}", style::help("help"), style::harmless(hint)));
     }
     lines

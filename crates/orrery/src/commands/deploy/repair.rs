@@ -9,9 +9,14 @@ use crate::cli_deploy::Repair;
 use crate::{Exit, output, projects, style};
 
 use super::pass::Pass;
-use super::{Handlers, Opened, Place, failed, open};
+use super::{Handlers, Opened, Place, failed, finish, on_server, open};
 
 pub(in crate::commands) fn run(options: &Repair) -> Exit {
+    match on_server::chosen(&options.place, &options.state, options.project.as_deref()) {
+        Ok(Some(of)) => return on_server::repair(&of, options),
+        Ok(None) => {}
+        Err(trouble) => return finish(Err(trouble)),
+    }
     let here = || projects::around_here().unwrap_or_else(|| PathBuf::from("."));
     let project = options.project.clone().unwrap_or_else(here);
     let file = options.state.file(&project);

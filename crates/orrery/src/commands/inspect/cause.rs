@@ -1,11 +1,11 @@
 //! Why a resource was last run, as far as what was kept tells: a new intent, drift, or another attempt.
 
-use orrery_model::{ChangeKind, OutcomeStatus, ResourceId, ResourceState, VersionNumber};
-use orrery_store::{Action, ActionKind, Store, StoreError};
+use orrery_model::{ChangeKind, OutcomeStatus, VersionNumber};
+use orrery_store::{Action, ActionKind};
 use serde_json::{Value, json};
 
-use super::changes::Differences;
-use super::{Look, Trouble, text};
+use super::source::{Deployment, Seen};
+use super::{Trouble, text};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cause {
@@ -24,20 +24,20 @@ pub(crate) enum Cause {
 impl Cause {
     /// The cause of the latest deploy; `actions` are the latest first.
     pub(crate) fn of_last(
-        look: &Look,
-        id: &ResourceId,
-        state: &ResourceState,
+        look: &dyn Deployment,
+        resource: &Seen,
         actions: &[Action],
     ) -> Result<Option<Self>, Trouble> {
         let mut deploys = actions.iter().filter(|action| action.kind == ActionKind::Deploy);
         let Some(last) = deploys.next() else { return Ok(None) };
         let Some(before) = deploys.next() else {
             // Older entries may have been forgotten.
-            let known = state.last_success.is_some_and(|success| success < last.started);
+            let known = resource.last_success.is_some_and(|success| success < last.started);
             return Ok(Some(if known { Cause::without_intent(last, None) } else { Cause::First }));
         };
         if before.version != last.version
-            && let Some(attributes) = changed_attributes(look, id, before.version, last.version)?
+            && let Some(attributes) =
+                look.changed_attributes(&resource.id, before.version, last.version)?
         {
             return Ok(Some(Cause::Intent { from: before.version, to: last.version, attributes }));
         }
@@ -95,31 +95,5 @@ impl Cause {
         };
         form["text"] = self.as_text().into();
         form
-    }
-}
-
-/// Names of what differs between what two versions want of a resource, if the intent does; what it requires is no part of that.
-pub(crate) fn changed_attributes(
-    look: &Look,
-    id: &ResourceId,
-    from: VersionNumber,
-    to: VersionNumber,
-) -> Result<Option<Vec<String>>, Trouble> {
-    let mut found = None;
-    let read = look.store.diff_versions(look.environment, from, to, &mut |difference| {
-        if difference.id != *id {
-            return;
-        }
-        let (before, after) = (difference.before.as_ref(), difference.after.as_ref());
-        let hash = |side: Option<&orrery_model::Resource>| side.map(|side| side.hash);
-        if hash(before) != hash(after) {
-            let differences = Differences::between(before, after);
-            found = Some(differences.attributes.into_iter().map(|one| one.name).collect());
-        }
-    });
-    match read {
-        // A version of long ago may be gone; then nobody knows.
-        Ok(()) | Err(StoreError::NoVersion(_)) => Ok(found),
-        Err(error) => Err(error.into()),
     }
 }

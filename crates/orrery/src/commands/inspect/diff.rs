@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use orrery_model::VersionNumber;
-use orrery_store::{ResourceDifference, Store};
 use serde_json::{Value, json};
 
-use super::changes::{Difference, Differences};
+use super::changes::Difference;
+use super::source::{ChangeOf, Changed};
 use super::{Look, Trouble, json, paper};
 use crate::cli_inspect::Diff;
 use crate::{Exit, output, style};
@@ -20,7 +20,7 @@ pub(crate) fn run(look: &Look, options: &Diff) -> Result<Exit, Trouble> {
     if options.look.json {
         write!(out, "{{\"from\": {from}, \"to\": {to}, \"resources\": [")?;
     }
-    look.store.diff_versions(look.environment, from, to, &mut |difference| {
+    look.differences(from, to, &mut |difference| {
         counts.add(&difference);
         if written.is_ok() {
             let text = if options.look.json {
@@ -53,11 +53,11 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, difference: &ResourceDifference) {
-        match (&difference.before, &difference.after) {
-            (None, _) => self.added += 1,
-            (_, None) => self.removed += 1,
-            _ => self.changed += 1,
+    fn add(&mut self, difference: &Changed) {
+        match difference.change {
+            ChangeOf::Added => self.added += 1,
+            ChangeOf::Removed => self.removed += 1,
+            ChangeOf::Changed => self.changed += 1,
         }
     }
 
@@ -89,29 +89,28 @@ fn choose(look: &Look, options: &Diff) -> Result<(VersionNumber, VersionNumber),
     }
 }
 
-fn as_text(look: &Look, difference: &ResourceDifference, short: bool) -> String {
-    let ResourceDifference { id, before, after, .. } = difference;
+fn as_text(look: &Look, difference: &Changed, short: bool) -> String {
+    let Changed { id, change, differences, source } = difference;
     let id = style::harmless(id.as_str());
-    let mut text = match (before, after) {
-        (None, _) => style::added(&format!("+ {id}")),
-        (_, None) => style::removed(&format!("- {id}")),
-        _ => style::warning(&format!("~ {id}")),
+    let mut text = match change {
+        ChangeOf::Added => style::added(&format!("+ {id}")),
+        ChangeOf::Removed => style::removed(&format!("- {id}")),
+        ChangeOf::Changed => style::warning(&format!("~ {id}")),
     };
-    let source = after.as_ref().and_then(|after| after.source.as_ref());
-    if let Some(source) = source.filter(|_| !short) {
+    // What is removed is known by its name.
+    let more = !short && *change != ChangeOf::Removed;
+    if let Some(source) = source.as_ref().filter(|_| more) {
         text += &format!("  ({})", look.place(source));
     }
     text.push('\n');
-    // What is removed is known by its name.
-    if !short && after.is_some() {
-        Differences::between(before.as_ref(), after.as_ref()).write(&mut text, 4);
+    if more {
+        differences.write(&mut text, 4);
     }
     text
 }
 
-fn as_json(difference: &ResourceDifference) -> Value {
-    let ResourceDifference { id, before, after, .. } = difference;
-    let differences = Differences::between(before.as_ref(), after.as_ref());
+fn as_json(difference: &Changed) -> Value {
+    let Changed { id, change, differences, source } = difference;
     let attribute = |one: &Difference| {
         let mut form = json!({ "name": one.name });
         for (key, value) in [("before", &one.before), ("after", &one.after)] {
@@ -121,18 +120,17 @@ fn as_json(difference: &ResourceDifference) -> Value {
         }
         form
     };
-    let source = after.as_ref().or(before.as_ref()).and_then(|side| side.source.as_ref());
     json!({
         "id": id.as_str(),
-        "change": match (before, after) {
-            (None, _) => "added",
-            (_, None) => "removed",
-            _ => "changed",
+        "change": match change {
+            ChangeOf::Added => "added",
+            ChangeOf::Removed => "removed",
+            ChangeOf::Changed => "changed",
         },
         "attributes": differences.attributes.iter().map(attribute).collect::<Vec<_>>(),
         "requires_added": differences.requires_added,
         "requires_removed": differences.requires_removed,
-        "source": json::source(source),
+        "source": json::source(source.as_ref()),
     })
 }
 

@@ -1,7 +1,7 @@
 //! `orrery facts`: what handlers learned about resources.
 
 use orrery_model::Pattern;
-use orrery_store::{Parameter, Store};
+use orrery_store::Parameter;
 use serde_json::{Value, json};
 
 use super::{Look, Trouble, find, json, print_json, text};
@@ -40,25 +40,21 @@ pub(crate) fn run(look: &Look, options: &Facts) -> Result<Exit, Trouble> {
 }
 
 fn read(look: &Look, asked: Option<&str>) -> Result<Vec<Parameter>, Trouble> {
-    let of = |id: &str| look.store.facts(look.environment, id);
-    if let Some(asked) = asked
-        && look.store.find_resource(look.environment, asked)?.is_some()
-    {
-        return Ok(of(asked)?);
+    let Some(asked) = asked else { return look.facts(None) };
+    if look.find(asked)?.is_some() {
+        return look.facts(Some(asked));
     }
-    let pattern = asked.map(Pattern::new);
-    let mut facts = Vec::new();
-    let mut matching = 0;
-    find::each(look, &find::everything(), None, |resource| {
-        if pattern.as_ref().is_none_or(|pattern| pattern.matches(&resource.id)) {
-            matching += 1;
-            facts.extend(of(resource.id.as_str())?);
-        }
-        Ok(true)
-    })?;
-    if matching == 0
-        && let Some(asked) = asked
-    {
+    let pattern = Pattern::new(asked);
+    let mut facts = look.facts(None)?;
+    facts.retain(|fact| fact.resource.as_ref().is_some_and(|id| pattern.matches(id)));
+    let mut is_meant = !facts.is_empty();
+    if !is_meant {
+        find::each(look, &find::everything(), None, |resource| {
+            is_meant = pattern.matches(&resource.id);
+            Ok(!is_meant)
+        })?;
+    }
+    if !is_meant {
         // It says what there is instead.
         find::one(look, asked)?;
     }

@@ -1,12 +1,13 @@
 //! From what people type to resources: a whole id, a part that only one has, or a pattern.
 
 use orrery_model::{Pattern, ResourceId, Status, VersionedId};
-use orrery_store::{ResourceFilter, ResourceSummary, Store};
+use orrery_store::ResourceFilter;
 
+use super::source::Seen;
 use super::{Look, Trouble};
 
 /// Resources that are read at once.
-const PAGE: usize = 5000;
+pub(crate) const PAGE: usize = 5000;
 
 /// How many of several candidates are named.
 const CANDIDATES_MAX: usize = 10;
@@ -23,28 +24,16 @@ pub(crate) fn each(
     look: &Look,
     filter: &ResourceFilter,
     after: Option<&str>,
-    mut visit: impl FnMut(ResourceSummary) -> Result<bool, Trouble>,
+    mut visit: impl FnMut(Seen) -> Result<bool, Trouble>,
 ) -> Result<(), Trouble> {
-    let mut after = after.map(str::to_owned);
-    loop {
-        let page = look.store.list_resources(look.environment, filter, after.as_deref(), PAGE)?;
-        for resource in page.resources {
-            if !visit(resource)? {
-                return Ok(());
-            }
-        }
-        after = page.next;
-        if after.is_none() {
-            return Ok(());
-        }
-    }
+    look.each(filter, after, PAGE, &mut visit)
 }
 
 /// The one resource that is meant.
-pub(crate) fn one(look: &Look, asked: &str) -> Result<ResourceSummary, Trouble> {
+pub(crate) fn one(look: &Look, asked: &str) -> Result<Seen, Trouble> {
     let versioned = asked.parse::<VersionedId>().ok();
     let id = versioned.as_ref().map_or(asked, |versioned| versioned.id.as_str());
-    if let Some(found) = look.store.find_resource(look.environment, id)? {
+    if let Some(found) = look.find(id)? {
         return Ok(found);
     }
     let mut found = Candidates::default();
@@ -74,15 +63,15 @@ pub(crate) fn everything() -> ResourceFilter {
 /// What might be meant: the first few of it.
 #[derive(Default)]
 struct Candidates {
-    all: Vec<ResourceSummary>,
+    all: Vec<Seen>,
     count: usize,
     /// Those whose value is the text itself: `/etc/motd` is meant, not `/etc/motd.d`.
-    exact: Vec<ResourceSummary>,
+    exact: Vec<Seen>,
     exact_count: usize,
 }
 
 impl Candidates {
-    fn add(&mut self, resource: ResourceSummary, asked: &str) {
+    fn add(&mut self, resource: Seen, asked: &str) {
         self.count += 1;
         if resource.id.value() == asked {
             self.exact_count += 1;
@@ -143,7 +132,7 @@ fn unknown(asked: &str, similar: &[ResourceId]) -> Trouble {
     }
 }
 
-fn ambiguous(asked: &str, count: usize, matching: &[ResourceSummary]) -> Trouble {
+fn ambiguous(asked: &str, count: usize, matching: &[Seen]) -> Trouble {
     let mut text = format!("{asked} can mean {count} resources:");
     for resource in matching {
         text += &format!("\n  {}", resource.id);

@@ -1,9 +1,10 @@
 //! The JSON forms that several commands share.
 
 use orrery_model::{Source, Timestamp};
-use orrery_store::{Action, Parameter, ParameterSource, ResourceSummary, VersionInfo};
+use orrery_store::{Action, Parameter, ParameterSource, VersionInfo};
 use serde_json::{Value, json};
 
+use super::source::Seen;
 use super::text;
 
 pub(crate) fn time(at: Option<Timestamp>) -> Value {
@@ -17,17 +18,16 @@ pub(crate) fn source(source: Option<&Source>) -> Value {
     )
 }
 
-pub(crate) fn resource(resource: &ResourceSummary) -> Value {
-    let state = &resource.state;
+pub(crate) fn resource(resource: &Seen) -> Value {
     json!({
         "id": resource.id.as_str(),
         "type": resource.id.entity(),
         "agent": resource.id.agent(),
         "status": resource.status.as_str(),
-        "last_run": time(state.last_run_at),
-        "last_outcome": state.last_outcome.map(|outcome| outcome.as_str()),
-        "attempts": state.attempts,
-        "parked": state.parked,
+        "last_run": time(resource.last_run_at),
+        "last_outcome": resource.last_outcome.map(|outcome| outcome.as_str()),
+        "attempts": resource.attempts,
+        "parked": resource.parked,
         "source": source(resource.source.as_ref()),
     })
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use orrery_model::{ChangeKind, LogLevel, LogLine};
-use orrery_store::{Action, Store};
+use orrery_store::Action;
 use serde_json::{Value, json};
 
 use super::changes::Difference;
@@ -14,7 +14,7 @@ use crate::{Exit, output, style};
 pub(crate) fn run(look: &Look, options: &Log, verbose: bool) -> Result<Exit, Trouble> {
     let resource = find::one(look, &options.resource)?;
     let id = resource.id.as_str();
-    let mut actions = look.store.actions(look.environment, id, None, options.limit + 1)?;
+    let mut actions = look.actions(id, options.limit + 1)?;
     let more = actions.len() > options.limit;
     actions.truncate(options.limit);
     if options.look.json {

@@ -1,7 +1,7 @@
-//! Commands that look at a deployment and change nothing: they open the state for reading, also while
-//! another command writes to it.
+//! Commands that look at a deployment and change nothing: at the state of a local project, also while another
+//! command writes to it, or at an environment on a server.
 //!
-//! One module for each command; `find` turns what people type into a resource, `text`, `changes` and
+//! `source` says what can be asked, `local` and `on_server` answer. One module for each command; `find` turns what people type into a resource, `text`, `changes` and
 //! `json` are the words and forms that they share. JSON forms are documented in
 //! `docs/guide/looking.md`: keys are added there, never renamed.
 
@@ -9,29 +9,31 @@ mod cause;
 mod changes;
 mod diff;
 mod facts;
-mod find;
+pub(super) mod find;
 mod json;
+mod local;
 mod log;
+pub(super) mod on_server;
 mod resources;
+pub(in crate::commands) mod source;
 mod status;
-mod text;
+pub(in crate::commands) mod text;
 mod versions;
 mod why;
 
-use std::error::Error as _;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use orrery_compiler::diagnostic::Diagnostic;
-use orrery_compiler::error::CompileError;
-use orrery_compiler::source::Sources;
 use orrery_model::Source;
-use orrery_store::{EnvironmentKey, SqliteStore, Store, StoreError, VersionInfo};
+use orrery_store::VersionInfo;
 
 use crate::cli_inspect::{self as cli, LookOptions};
-use crate::projects::{self, MAIN_FILE};
-use crate::render::Shown;
-use crate::{Exit, output, style};
+use crate::{Exit, projects, style};
+
+use super::trouble::{Trouble, finish};
+use local::Local;
+use on_server::OnServer;
+use source::Deployment;
 
 pub(crate) fn status(options: &cli::ShowStatus) -> Exit {
     finish(Look::open(&options.look).and_then(|look| status::run(&look, options)))
@@ -61,37 +63,32 @@ pub(crate) fn facts(options: &cli::Facts) -> Exit {
     finish(Look::open(&options.look).and_then(|look| facts::run(&look, options)))
 }
 
-/// The state of one project, open for reading.
-struct Look {
+/// What is looked at.
+pub(crate) struct Look {
+    /// The project's directory, for the names of files.
     project: PathBuf,
-    file: PathBuf,
-    store: SqliteStore,
-    environment: EnvironmentKey,
+    source: Box<dyn Deployment>,
+}
+
+impl std::ops::Deref for Look {
+    type Target = dyn Deployment;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.source
+    }
 }
 
 impl Look {
     fn open(options: &LookOptions) -> Result<Self, Trouble> {
-        let project = match projects::directory(options.project.as_deref(), MAIN_FILE) {
-            Ok(project) => project,
-            // Whoever names the state needs no project.
-            Err(_) if options.project.is_none() && options.state.data.is_some() => {
-                PathBuf::from(".")
-            }
-            Err(error) => return Err(Trouble::Project(error)),
-        };
-        let file = options.state.file(&project);
-        let store = options.state.look(&project)?;
-        let environment = store.default_environment().map_err(|error| match error {
-            // There is none, and to make one is not for those who look.
-            StoreError::ReadOnly { .. } => nothing_deployed(&file),
-            error => error.into(),
-        })?;
-        Ok(Look { project, file, store, environment })
-    }
-
-    /// By ascending number.
-    fn versions(&self) -> Result<Vec<VersionInfo>, Trouble> {
-        Ok(self.store.versions(self.environment)?)
+        if options.state.data.is_none()
+            && let Some(remote) = options.place.remote(options.project.as_deref())?
+        {
+            let given = options.project.clone().or_else(projects::around_here);
+            let project = given.unwrap_or_else(|| PathBuf::from("."));
+            return Ok(Look { project, source: Box::new(OnServer::new(remote)) });
+        }
+        let (project, local) = Local::open(options)?;
+        Ok(Look { project, source: Box::new(local) })
     }
 
     /// The version that is wanted, if there is one.
@@ -104,81 +101,6 @@ impl Look {
         let file = projects::path_from_here(&self.project, &source.file);
         let file = file.strip_prefix("./").unwrap_or(&file);
         style::harmless(&format!("{file}:{}:{}", source.line, source.column))
-    }
-}
-
-fn nothing_deployed(file: &Path) -> Trouble {
-    let file = file.display();
-    Trouble::said(format!("{file} holds no version: nothing was deployed here yet"))
-}
-
-/// Why there is no answer.
-enum Trouble {
-    Said {
-        message: String,
-        help: Option<String>,
-    },
-    Project(Box<CompileError>),
-    /// What was found could not be written.
-    Output(io::Error),
-}
-
-impl Trouble {
-    fn said(message: impl Into<String>) -> Self {
-        Trouble::Said { message: message.into(), help: None }
-    }
-
-    fn help(self, text: impl Into<String>) -> Self {
-        match self {
-            Trouble::Said { message, .. } => Trouble::Said { message, help: Some(text.into()) },
-            other => other,
-        }
-    }
-}
-
-impl From<StoreError> for Trouble {
-    fn from(error: StoreError) -> Self {
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            message += &format!(": {cause}");
-            source = cause.source();
-        }
-        Trouble::said(message)
-    }
-}
-
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Self {
-        Trouble::Output(error)
-    }
-}
-
-fn finish(answer: Result<Exit, Trouble>) -> Exit {
-    match answer {
-        Ok(exit) => exit,
-        // A reader that has seen enough is no error.
-        Err(Trouble::Output(error)) => {
-            if output::is_written(Err(error)) {
-                Exit::Done
-            } else {
-                Exit::Error
-            }
-        }
-        Err(Trouble::Project(error)) => {
-            let sources = Sources::default();
-            let path = |name: &str| name.to_owned();
-            let shown = Shown { sources: &sources, path: &path, width: output::width() };
-            output::say(&shown.long(&Diagnostic::from(&*error)));
-            Exit::Error
-        }
-        Err(Trouble::Said { message, help }) => {
-            output::say(&format!("{}: {}", style::error("error"), style::harmless(&message)));
-            if let Some(help) = help {
-                output::say(&format!("{}: {}", style::help("help"), style::harmless(&help)));
-            }
-            Exit::Error
-        }
     }
 }
 

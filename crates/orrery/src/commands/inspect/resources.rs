@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 
 use orrery_model::{Pattern, Status};
-use orrery_store::{ResourceFilter, ResourceSummary};
+use orrery_store::ResourceFilter;
 use serde_json::Value;
 
+use super::source::Seen;
 use super::{Look, Paper, Trouble, find, json, paper, text};
 use crate::cli_inspect::Resources;
 use crate::{Exit, output, style};
@@ -80,7 +81,7 @@ enum Form {
 }
 
 impl List {
-    fn show(&mut self, resource: &ResourceSummary) -> Result<(), Trouble> {
+    fn show(&mut self, resource: &Seen) -> Result<(), Trouble> {
         *self.counts.entry(resource.status).or_default() += 1;
         self.shown += 1;
         match &mut self.form {
@@ -89,7 +90,7 @@ impl List {
                 write!(out, "{comma}\n  {}", json::resource(resource))?;
             }
             Form::Table { lines, width, .. } => {
-                let run = resource.state.last_run_at.map_or_else(|| "-".to_owned(), text::moment);
+                let run = resource.last_run_at.map_or_else(|| "-".to_owned(), text::moment);
                 let id = style::harmless(resource.id.as_str());
                 *width = (*width).max(resource.status.as_str().len());
                 lines.push((resource.status, format!("{run:<20}  {id}")));

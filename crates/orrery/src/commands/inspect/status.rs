@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use orrery_model::{Status, VersionNumber};
-use orrery_store::{
-    ActionKind, Agent, Holder, ResourceFilter, ResourceSummary, Store, VersionInfo, current_writer,
-};
+use orrery_store::{ActionKind, Agent, ResourceFilter, VersionInfo};
 use serde_json::{Value, json};
 
-use super::{Look, Trouble, json, nothing_deployed, print_json, text};
+use super::source::{AtWork, Deployment, Seen};
+use super::{Look, Trouble, json, print_json, text};
 use crate::cli_inspect::ShowStatus;
 use crate::{Exit, output, style};
 
@@ -35,8 +34,8 @@ struct Overview {
     processed: Option<VersionNumber>,
     counts: BTreeMap<Status, u64>,
     agents: Vec<Agent>,
-    writer: Option<Holder>,
-    problems: Vec<(ResourceSummary, Option<String>)>,
+    writer: Option<AtWork>,
+    problems: Vec<(Seen, Option<String>)>,
     problem_count: u64,
 }
 
@@ -55,11 +54,11 @@ pub(crate) fn run(look: &Look, options: &ShowStatus) -> Result<Exit, Trouble> {
 
 impl Overview {
     fn read(look: &Look) -> Result<Self, Trouble> {
-        let version = look.released()?.ok_or_else(|| nothing_deployed(&look.file))?;
-        let processed = look.store.processed_version(look.environment)?;
-        let counts = look.store.count_statuses(look.environment)?;
-        let agents = look.store.agents(look.environment)?;
-        let writer = current_writer(&look.file)?;
+        let version = look.released()?.ok_or_else(|| look.nothing_deployed())?;
+        let processed = look.processed()?;
+        let counts = look.counts()?;
+        let agents = look.agents()?;
+        let writer = look.at_work()?;
         let count = |status: &Status| counts.get(status).copied().unwrap_or(0);
         let problem_count = PROBLEMS.iter().map(count).sum();
         let mut problems = Vec::new();
@@ -69,11 +68,11 @@ impl Overview {
                 break;
             }
             let filter = ResourceFilter { statuses: vec![status], ..ResourceFilter::default() };
-            let page = look.store.list_resources(look.environment, &filter, None, room)?;
-            for resource in page.resources {
-                let message = message(look, &resource)?;
+            look.each(&filter, None, room, &mut |resource| {
+                let message = message(&**look, &resource)?;
                 problems.push((resource, message));
-            }
+                Ok(problems.len() < PROBLEMS_MAX)
+            })?;
         }
         Ok(Overview { version, processed, counts, agents, writer, problems, problem_count })
     }
@@ -106,7 +105,7 @@ impl Overview {
             let _ = write!(out, " ({})", style::warning(&waiting));
         }
         let now = match &self.writer {
-            Some(holder) => style::help(&style::harmless(&format!("{holder} is at work"))),
+            Some(at_work) => style::help(&style::harmless(&at_work.text)),
             None if self.counts.get(&Status::Deploying).is_some_and(|count| *count > 0) => {
                 style::warning("nothing is being deployed; the last deploy was cut off")
             }
@@ -209,14 +208,7 @@ impl Overview {
             .collect();
         let agents =
             self.agents.iter().map(|agent| json!({ "name": agent.name, "paused": agent.paused }));
-        let writer = self.writer.as_ref().map(|holder| {
-            json!({
-                "command": holder.command,
-                "pid": holder.pid,
-                "host": holder.host,
-                "since": json::time(Some(holder.since)),
-            })
-        });
+        let writer = self.writer.as_ref().map(|at_work| at_work.json.clone());
         json!({
             "done": self.is_done(),
             "version": json::version(&self.version),
@@ -231,7 +223,7 @@ impl Overview {
 }
 
 /// What is wrong with a resource that is not as wanted, in a line.
-pub(crate) fn message(look: &Look, resource: &ResourceSummary) -> Result<Option<String>, Trouble> {
+pub(crate) fn message(look: &dyn Deployment, resource: &Seen) -> Result<Option<String>, Trouble> {
     match resource.status {
         Status::Undefined => return Ok(Some("an attribute is not known yet".to_owned())),
         Status::SkippedForUndefined => {
@@ -240,7 +232,7 @@ pub(crate) fn message(look: &Look, resource: &ResourceSummary) -> Result<Option<
         _ => {}
     }
     let id = resource.id.as_str();
-    let actions = look.store.actions(look.environment, id, None, ACTIONS_MAX)?;
+    let actions = look.actions(id, ACTIONS_MAX)?;
     let last = actions.iter().find(|action| action.kind == ActionKind::Deploy);
     Ok(last.and_then(text::complaint))
 }

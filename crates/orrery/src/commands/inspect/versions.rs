@@ -1,7 +1,7 @@
 //! `orrery versions`: the history of the desired state.
 
 use orrery_model::VersionNumber;
-use orrery_store::{Store, VersionInfo};
+use orrery_store::VersionInfo;
 use serde_json::{Value, json};
 
 use super::{Look, Trouble, json, print_json, text};
@@ -16,7 +16,7 @@ pub(crate) fn run(look: &Look, options: &Versions) -> Result<Exit, Trouble> {
     let total = versions.len();
     versions.reverse();
     versions.truncate(options.limit.unwrap_or(usize::MAX));
-    let processed = look.store.processed_version(look.environment)?;
+    let processed = look.processed()?;
     if options.look.json {
         let list = versions.iter().map(|version| {
             let mut form = json::version(version);

@@ -1,0 +1,151 @@
+//! Server-sent events: hints that something changed. They are read line by line; a connection that breaks is opened again,
+//! from the event that was seen last.
+
+use std::io::{BufRead, BufReader};
+use std::time::Duration;
+
+use ureq::BodyReader;
+use ureq::http::{Method, header};
+
+use super::{Client, ClientError, PAUSE_MAX};
+use crate::{ChangeEvent, Problem};
+
+/// The server says something at least twice in this time, and be it only that it is there.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// A line that is longer is none of ours.
+const LINE_MAX: u64 = 1 << 20;
+
+/// Something changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Given as `last`, this continues behind it.
+    pub id: Option<String>,
+    /// What happened; `None` if so much did that all has to be read again.
+    pub change: Option<ChangeEvent>,
+}
+
+/// Events without end.
+pub struct Events {
+    client: Client,
+    path: String,
+    last: Option<String>,
+    reader: BufReader<BodyReader<'static>>,
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Events {
+    pub(super) fn open(
+        client: &Client,
+        path: &str,
+        last: Option<String>,
+    ) -> Result<Self, ClientError> {
+        let reader = connect(client, path, last.as_deref())?;
+        Ok(Events { client: client.clone(), path: path.to_owned(), last, reader })
+    }
+
+    /// Waits for the next one. Connections that break are opened again, as long as the server takes them.
+    ///
+    /// # Errors
+    /// Why the server takes no connection any more.
+    pub fn wait(&mut self) -> Result<Event, ClientError> {
+        let mut pause = Duration::from_millis(100);
+        loop {
+            if let Some(event) = read_event(&mut self.reader) {
+                if event.id.is_some() {
+                    self.last.clone_from(&event.id);
+                }
+                return Ok(event);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+            self.reader = connect(&self.client, &self.path, self.last.as_deref())?;
+        }
+    }
+}
+
+fn connect(
+    client: &Client,
+    path: &str,
+    last: Option<&str>,
+) -> Result<BufReader<BodyReader<'static>>, ClientError> {
+    let mut request = client.request(&Method::GET, path);
+    if let Some(last) = last {
+        request = request.header("last-event-id", last);
+    }
+    let request = request.header(header::CACHE_CONTROL, "no-store").body(());
+    let failed = |error: &ureq::Error| ClientError::unreachable(&client.server, error);
+    let request = request.map_err(|error| failed(&error.into()))?;
+    let request = client
+        .agent
+        .configure_request(request)
+        .timeout_global(None)
+        .timeout_per_read(Some(SILENCE_MAX))
+        .build();
+    let answer = client.agent.run(request).map_err(|error| failed(&error))?;
+    let status = answer.status();
+    let mut body = answer.into_body();
+    if status.is_success() {
+        return Ok(BufReader::new(body.into_reader()));
+    }
+    let problem =
+        body.read_to_vec().ok().and_then(|text| serde_json::from_slice::<Problem>(&text).ok());
+    Err(match problem {
+        Some(problem) => ClientError::refused(&client.server, problem, client.token.is_some()),
+        None => ClientError::not_ours(&client.server, status.as_u16()),
+    })
+}
+
+/// The next event; `None` if the connection has ended.
+fn read_event(reader: &mut impl BufRead) -> Option<Event> {
+    use std::io::Read as _;
+    let (mut id, mut data) = (None, String::new());
+    loop {
+        let mut line = String::new();
+        let read = reader.by_ref().take(LINE_MAX).read_line(&mut line).ok()?;
+        if read == 0 {
+            return None;
+        }
+        let line = line.trim_end_matches(['\r', '\n']);
+        if line.is_empty() {
+            if data.is_empty() && id.is_none() {
+                continue;
+            }
+            return Some(Event { id, change: serde_json::from_str(&data).ok() });
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "id" => id = Some(value.to_owned()),
+            "data" => {
+                if !data.is_empty() {
+                    data.push('\n');
+                }
+                data.push_str(value);
+            }
+            // Comments keep the connection open; the kind of an event is in its data too.
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_between_comments() {
+        let text = ": hello\n\nid: 7\nevent: change\ndata: {\"kind\": \"agent\",\ndata: \"subject\": \"a\", \"at\": \"t\"}\n\n: still here\n\nid: 8\ndata: gap\n\n";
+        let mut reader = text.as_bytes();
+        let first = read_event(&mut reader).unwrap();
+        assert_eq!(first.id.as_deref(), Some("7"));
+        assert_eq!(first.change.unwrap().kind, "agent");
+        let second = read_event(&mut reader).unwrap();
+        assert_eq!((second.id.as_deref(), second.change), (Some("8"), None));
+        assert_eq!(read_event(&mut reader), None);
+    }
+}

@@ -1,0 +1,35 @@
+//! Contents that versions refer to by their hashes: only what the server does not have is sent.
+
+use ureq::http::Method;
+
+use super::{Client, ClientError, Repeating, path};
+use crate::FileHashes;
+
+/// Hashes that are asked for at once.
+const HASHES_MAX: usize = 5_000;
+
+impl Client {
+    /// Those of the hashes whose content the server does not have.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or refuses.
+    pub fn missing_files(&self, hashes: &[String]) -> Result<Vec<String>, ClientError> {
+        let mut missing = Vec::new();
+        for some in hashes.chunks(HASHES_MAX) {
+            let asked = FileHashes { hashes: some.to_vec() };
+            let answer: FileHashes = self.post(&path(&["files", "missing"]), &asked)?;
+            missing.extend(answer.hashes);
+        }
+        Ok(missing)
+    }
+
+    /// Sends the content of a file.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or refuses.
+    pub fn put_file(&self, sha1: &str, content: Vec<u8>) -> Result<(), ClientError> {
+        let body = ("application/octet-stream", content);
+        let path = path(&["files", sha1]);
+        self.read(self.send(&Method::PUT, &path, Some(&body), &Repeating::Freely)?)
+    }
+}

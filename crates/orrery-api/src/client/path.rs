@@ -1,0 +1,87 @@
+//! Addresses: of servers, and of what is in them.
+
+use ureq::http::Uri;
+
+use super::ClientError;
+
+/// The path of something: `path(&["environments", id, "versions", "7"])`. Each part is encoded, so that it can hold anything.
+pub fn path(parts: &[&str]) -> String {
+    let mut path = "/api/v1".to_owned();
+    for part in parts {
+        path.push('/');
+        encode(part, &mut path);
+    }
+    path
+}
+
+/// A path with parameters; those without a value are left out.
+pub fn query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
+    let mut path = path.to_owned();
+    for (name, value) in parameters {
+        let Some(value) = value else { continue };
+        path.push(if path.contains('?') { '&' } else { '?' });
+        encode(name, &mut path);
+        path.push('=');
+        encode(value, &mut path);
+    }
+    path
+}
+
+fn encode(text: &str, out: &mut String) {
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(byte));
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+}
+
+/// The address of a server without what is too much.
+pub(super) fn server(given: &str) -> Result<String, ClientError> {
+    let bad = |reason: &str| ClientError::BadAddress {
+        address: given.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let text = given.trim().trim_end_matches('/');
+    let uri: Uri =
+        text.parse().map_err(|error: ureq::http::uri::InvalidUri| bad(&error.to_string()))?;
+    match uri.scheme_str() {
+        Some("http" | "https") => {}
+        Some(other) => return Err(bad(&format!("{other} is neither http nor https"))),
+        None => return Err(bad("it does not begin with https:// or http://")),
+    }
+    let authority = uri.authority().ok_or_else(|| bad("it names no host"))?;
+    if authority.as_str().contains('@') {
+        return Err(bad("a name or a password does not belong there"));
+    }
+    if uri.query().is_some() {
+        return Err(bad("it has parameters"));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_can_hold_anything() {
+        assert_eq!(
+            path(&["a", "std::File[web1,path=/etc/x y]"]),
+            "/api/v1/a/std%3A%3AFile%5Bweb1%2Cpath%3D%2Fetc%2Fx%20y%5D"
+        );
+        let with = query("/p", &[("a", Some("1&2")), ("b", None), ("c", Some("ü"))]);
+        assert_eq!(with, "/p?a=1%262&c=%C3%BC");
+    }
+
+    #[test]
+    fn addresses_are_checked() {
+        assert_eq!(server("https://a.example:1/ ").unwrap(), "https://a.example:1");
+        assert_eq!(server("http://127.0.0.1:8888").unwrap(), "http://127.0.0.1:8888");
+        for bad in ["", "a.example", "ftp://a", "https://", "https://u:p@a", "https://a?b=c"] {
+            assert!(server(bad).is_err(), "{bad}");
+        }
+    }
+}

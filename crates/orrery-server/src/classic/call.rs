@@ -1,0 +1,281 @@
+//! A call of a classic endpoint: who calls, for which environment, and the arguments, wherever they stand in the request.
+
+use std::collections::BTreeMap;
+
+use axum::extract::{FromRequest, FromRequestParts as _, Query, RawPathParams, Request};
+use axum::http::Method;
+use orrery_model::{Timestamp, VersionNumber};
+use orrery_store::{EnvironmentKey, EnvironmentRecord, Store, StoreError};
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::auth::Caller;
+use crate::problem::ServerError;
+
+/// One call. Arguments of GET and DELETE stand behind the question mark, those of other methods in the body; some clients repeat
+/// those of the path there.
+pub(super) struct Call {
+    pub(super) app: App,
+    pub(super) caller: Caller,
+    /// The path as it was asked for.
+    pub(super) path: String,
+    environment: Option<EnvironmentRecord>,
+    in_path: BTreeMap<String, String>,
+    arguments: Map<String, Value>,
+}
+
+impl FromRequest<App> for Call {
+    type Rejection = ServerError;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, ServerError> {
+        let (mut parts, body) = request.into_parts();
+        let caller = Caller::from_request_parts(&mut parts, app).await?;
+        let environment = parts.extensions.get::<EnvironmentRecord>().cloned();
+        let raw = RawPathParams::from_request_parts(&mut parts, app).await;
+        let raw = raw.map_err(|error| ServerError::BadRequest(error.body_text()))?;
+        let in_path = raw.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let path = parts.uri.path().to_owned();
+        let arguments = if [Method::GET, Method::DELETE, Method::HEAD].contains(&parts.method) {
+            let pairs = Query::<Vec<(String, String)>>::from_request_parts(&mut parts, app).await;
+            let pairs = pairs.map_err(|error| ServerError::BadRequest(error.body_text()))?;
+            from_query(pairs.0)
+        } else {
+            from_body(Request::from_parts(parts, body), app).await?
+        };
+        Ok(Call { app: app.clone(), caller, path, environment, in_path, arguments })
+    }
+}
+
+/// What stands more than once is a list.
+fn from_query(pairs: Vec<(String, String)>) -> Map<String, Value> {
+    let mut found: Map<String, Value> = Map::new();
+    for (name, value) in pairs {
+        let value = Value::String(value);
+        match found.get_mut(&name) {
+            None => drop(found.insert(name, value)),
+            Some(Value::Array(values)) => values.push(value),
+            Some(first) => *first = Value::Array(vec![first.take(), value]),
+        }
+    }
+    found
+}
+
+/// An object of JSON, whatever the client calls its type; nothing at all is an empty one.
+async fn from_body(request: Request, app: &App) -> Result<Map<String, Value>, ServerError> {
+    let bytes = crate::extract::read_bytes(request, app).await?;
+    if bytes.is_empty() {
+        return Ok(Map::new());
+    }
+    if crate::extract::has_nul(&bytes) {
+        return Err(bad("no text may have a NUL character in it"));
+    }
+    match serde_json::from_slice(&bytes) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err(bad("the body must be a JSON object")),
+        Err(error) => Err(bad(format!("the body is no JSON: {error}"))),
+    }
+}
+
+/// The request is not acceptable.
+pub(super) fn bad(reason: impl Into<String>) -> ServerError {
+    ServerError::BadRequest(reason.into())
+}
+
+/// A time with or without a zone; without one it is UTC.
+pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
+    let text = text.trim();
+    let moment = text.parse::<jiff::Timestamp>().ok().or_else(|| {
+        // In a URL a plus sign that was not escaped has become a space.
+        let repaired = text.rsplit_once(' ').map(|(left, right)| format!("{left}+{right}"));
+        repaired.and_then(|text| text.parse().ok())
+    });
+    let moment = moment.or_else(|| {
+        let civil = text.parse::<jiff::civil::DateTime>().ok()?;
+        civil.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp())
+    });
+    moment.map(|moment| Timestamp(moment.as_microsecond()))
+}
+
+impl Call {
+    /// Fails if there are arguments beside these and those of the path.
+    pub(super) fn only(&self, names: &[&str]) -> Result<(), ServerError> {
+        let known = |name: &String| {
+            names.contains(&name.as_str()) || self.in_path.contains_key(name) || name == "id"
+        };
+        let strange: Vec<&str> =
+            self.arguments.keys().filter(|name| !known(name)).map(String::as_str).collect();
+        match &strange[..] {
+            [] => Ok(()),
+            names => Err(bad(format!(
+                "request contains fields {{'{}'}} that are not declared in method",
+                names.join("', '")
+            ))),
+        }
+    }
+
+    /// An argument that was given and is not null.
+    pub(super) fn value(&self, name: &str) -> Option<&Value> {
+        self.arguments.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Names and values that begin with a prefix, without it.
+    pub(super) fn prefixed<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        self.arguments
+            .iter()
+            .filter_map(move |(name, value)| Some((name.strip_prefix(prefix)?, value)))
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.arguments.keys().map(String::as_str)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, ServerError> {
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(_) => Err(bad(format!("Field '{name}' must be a string."))),
+        }
+    }
+
+    pub(super) fn need_text(&self, name: &str) -> Result<&str, ServerError> {
+        self.text(name)?.ok_or_else(|| bad(format!("Field '{name}' is required.")))
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ServerError> {
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(Value::String(text)) if text.eq_ignore_ascii_case("true") || text == "1" => {
+                Ok(Some(true))
+            }
+            Some(Value::String(text)) if text.eq_ignore_ascii_case("false") || text == "0" => {
+                Ok(Some(false))
+            }
+            Some(_) => Err(bad(format!("Field '{name}' must be true or false."))),
+        }
+    }
+
+    pub(super) fn number(&self, name: &str) -> Result<Option<i64>, ServerError> {
+        let read = |value: &Value| value.as_i64().or_else(|| value.as_str()?.trim().parse().ok());
+        match self.value(name) {
+            None => Ok(None),
+            Some(value) => read(value)
+                .map(Some)
+                .ok_or_else(|| bad(format!("Field '{name}' must be a whole number."))),
+        }
+    }
+
+    pub(super) fn uuid(&self, name: &str) -> Result<Option<Uuid>, ServerError> {
+        let text = self.text(name)?;
+        text.map(|text| parse_uuid(name, text)).transpose()
+    }
+
+    pub(super) fn time(&self, name: &str) -> Result<Option<Timestamp>, ServerError> {
+        let text = self.text(name)?;
+        let read = |text: &str| {
+            parse_time(text).ok_or_else(|| bad(format!("Field '{name}' is no time: {text:?}")))
+        };
+        text.map(read).transpose()
+    }
+
+    /// A list of strings; a single one counts as a list of one.
+    pub(super) fn texts(&self, name: &str) -> Result<Option<Vec<String>>, ServerError> {
+        let wrong = || bad(format!("Field '{name}' must be a list of strings."));
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(vec![text.clone()])),
+            Some(Value::Array(items)) => {
+                let read = |item: &Value| item.as_str().map(str::to_owned).ok_or_else(wrong);
+                items.iter().map(read).collect::<Result<_, _>>().map(Some)
+            }
+            Some(_) => Err(wrong()),
+        }
+    }
+
+    pub(super) fn object(&self, name: &str) -> Result<Option<&Map<String, Value>>, ServerError> {
+        match self.value(name) {
+            None => Ok(None),
+            Some(Value::Object(object)) => Ok(Some(object)),
+            Some(_) => Err(bad(format!("Field '{name}' must be an object."))),
+        }
+    }
+
+    pub(super) fn path_text(&self, name: &str) -> &str {
+        self.in_path.get(name).map(String::as_str).unwrap_or_default()
+    }
+
+    pub(super) fn path_uuid(&self, name: &str) -> Result<Uuid, ServerError> {
+        parse_uuid(name, self.path_text(name))
+    }
+
+    pub(super) fn path_version(&self, name: &str) -> Result<VersionNumber, ServerError> {
+        let text = self.path_text(name);
+        let number = text.parse().map(VersionNumber);
+        number.map_err(|_| bad(format!("Field '{name}' is no version: {text:?}")))
+    }
+
+    /// The environment that the header or the path names.
+    pub(super) fn environment(&self) -> Result<&EnvironmentRecord, ServerError> {
+        let missing = || ServerError::Internal("a route without an environment".to_owned());
+        self.environment.as_ref().ok_or_else(missing)
+    }
+
+    pub(super) fn key(&self) -> Result<EnvironmentKey, ServerError> {
+        self.environment().map(|environment| environment.key)
+    }
+
+    /// As `App::with_store`, with the key of the environment.
+    pub(super) async fn look<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Store, EnvironmentKey) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, ServerError> {
+        let key = self.key()?;
+        self.app.with_store(move |store| work(store, key)).await
+    }
+
+    /// As `App::change`, with the key of the environment and the time.
+    pub(super) async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Store, EnvironmentKey, Timestamp) -> Result<T, StoreError>
+        + Send
+        + 'static,
+    ) -> Result<T, ServerError> {
+        let (key, now) = (self.key()?, self.app.now());
+        self.app.change(move |store| work(store, key, now)).await
+    }
+}
+
+fn parse_uuid(name: &str, text: &str) -> Result<Uuid, ServerError> {
+    text.parse().map_err(|_| bad(format!("Field '{name}' must be a valid UUID: {text:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_and_without_a_zone() {
+        let noon = parse_time("2026-11-16T12:00:00+00:00").unwrap();
+        for text in [
+            "2026-11-16T12:00:00Z",
+            "2026-11-16T13:00:00.000000+01:00",
+            "2026-11-16T12:00:00",
+            "2026-11-16 12:00:00",
+            "2026-11-16T12:00:00 00:00",
+        ] {
+            assert_eq!(parse_time(text), Some(noon), "{text}");
+        }
+        assert_eq!(parse_time("yesterday"), None);
+    }
+
+    #[test]
+    fn what_is_repeated_in_a_query_is_a_list() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let read = from_query(vec![pair("a", "1"), pair("b", "x"), pair("a", "2")]);
+        assert_eq!(Value::Object(read), serde_json::json!({"a": ["1", "2"], "b": "x"}));
+    }
+}

@@ -1,0 +1,252 @@
+//! The code that comes with classic versions: source files of modules, turned into a bundle that the process role can run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+use orrery_api::{UploadScope, VersionUpload};
+use orrery_handlers::Registry;
+use orrery_host::bundle::{Bundle, sha1_hex};
+use orrery_host::code::CodeSet;
+use orrery_host::session::ModuleCode;
+use orrery_store::{ContentHash, EnvironmentKey, Store};
+use serde::Deserialize;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::call::bad;
+use crate::problem::ServerError;
+use crate::versions::{content_hash, version_info};
+
+/// Where the code of modules lies in a source tree; what lies elsewhere is for building packages.
+const ROOT: &str = "inmanta_plugins";
+/// What the SDK stands for itself.
+const OWN: [&str; 2] = ["inmanta-core", "inmanta-module-"];
+
+/// One file of a module.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct ModuleFile {
+    path: String,
+    hash_value: String,
+}
+
+/// A module as a client sends it. One without files is a package that was installed where the model was compiled.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Module {
+    version: String,
+    #[serde(default)]
+    files_in_module: Option<Vec<ModuleFile>>,
+    #[serde(default)]
+    requirements: Option<Vec<String>>,
+}
+
+/// Modules by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Modules(BTreeMap<String, Module>);
+
+impl Modules {
+    pub(super) fn read(given: Option<&Value>) -> Result<Self, ServerError> {
+        let Some(given) = given else { return Ok(Modules::default()) };
+        let read = BTreeMap::<String, Module>::deserialize(given);
+        let modules = read.map_err(|error| bad(format!("Field 'module_version_info': {error}")))?;
+        for (name, module) in &modules {
+            let is_plain = |text: &str| {
+                let mut parts = Path::new(text).components();
+                !text.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
+            };
+            let files = module.files_in_module.iter().flatten();
+            if !is_plain(name)
+                || name.contains('/')
+                || files.clone().any(|file| !is_plain(&file.path))
+            {
+                return Err(bad(format!("the module {name:?} has a file outside of it")));
+            }
+        }
+        Ok(Modules(modules))
+    }
+
+    /// Stores the bundle for a version, if handlers of it are in code. For a change of some sets, the code of the version before
+    /// counts as well; it may not change unless the upload allows it.
+    pub(super) fn bundle(
+        &self,
+        store: &dyn Store,
+        environment: EnvironmentKey,
+        upload: &mut VersionUpload,
+    ) -> Result<Option<String>, ServerError> {
+        let (mut modules, mut handlers) = (self.clone(), BTreeSet::new());
+        if upload.scope == UploadScope::Partial {
+            handlers = modules.add_base(store, environment, upload.allow_code_update)?;
+            // It was judged here, module by module.
+            upload.allow_code_update = true;
+            if let Some(kept) = upload.info.get_mut(super::versions::KEPT) {
+                kept["modules"] = modules.told();
+            }
+        }
+        let with_code: Vec<(&String, &Module)> =
+            modules.0.iter().filter(|(_, module)| module.files_in_module.is_some()).collect();
+        if with_code.is_empty() {
+            return Ok(None);
+        }
+        let native = Registry::native();
+        for resource in &upload.resources {
+            let Some((entity, _)) = resource.id.split_once('[') else { continue };
+            let module = entity.split("::").next().unwrap_or(entity);
+            let has_code = with_code.iter().any(|(name, _)| name.as_str() == module);
+            if has_code || native.declaration(entity).is_none() {
+                handlers.insert(entity.to_owned());
+            }
+        }
+        if handlers.is_empty() {
+            return Ok(None);
+        }
+        let bundle = bundle_of(&with_code, handlers)?;
+        refuse_missing(store, &bundle)?;
+        let text = bundle.to_json();
+        let text = text.map_err(|error| ServerError::Internal(format!("a bundle: {error}")))?;
+        let sha1 = sha1_hex(&text);
+        let hash = content_hash(&sha1);
+        let hash = hash.ok_or_else(|| ServerError::Internal("a hash is none".to_owned()))?;
+        store.put_files(&[(hash, &text)])?;
+        Ok(Some(sha1))
+    }
+
+    /// Adds the modules of the newest version; gives the entities that it has handlers for.
+    fn add_base(
+        &mut self,
+        store: &dyn Store,
+        environment: EnvironmentKey,
+        may_change: bool,
+    ) -> Result<BTreeSet<String>, ServerError> {
+        let Some(number) = store.records().newest_version(environment)? else {
+            return Ok(BTreeSet::new());
+        };
+        let base = version_info(store, environment, number)?;
+        let before = Modules::read(
+            Some(&super::versions::kept(&base, "modules")).filter(|kept| kept.is_object()),
+        )?;
+        for (name, module) in before.0 {
+            match self.0.get(&name) {
+                Some(given) if given.version != module.version && !may_change => {
+                    return Err(bad(format!(
+                        "The handler code of the module {name} differs from that of the version before: \
+                         it has version {}, and had {}. Store a full version, or use allow_handler_code_update.",
+                        given.version, module.version
+                    )));
+                }
+                Some(_) => {}
+                None => drop(self.0.insert(name, module)),
+            }
+        }
+        let code = base.info.get("code").and_then(Value::as_str).and_then(content_hash);
+        let Some(text) = code.map(|hash| store.file(&hash)).transpose()?.flatten() else {
+            return Ok(BTreeSet::new());
+        };
+        let bundle: Bundle = serde_json::from_slice(&text)
+            .map_err(|error| ServerError::Internal(format!("a bundle: {error}")))?;
+        Ok(bundle.set.handlers.into_iter().collect())
+    }
+
+    /// As a client would send them.
+    fn told(&self) -> Value {
+        let one = |module: &Module| {
+            let files = module.files_in_module.as_ref().map(|files| {
+                let file = |file: &ModuleFile| serde_json::json!({"path": file.path, "hash_value": file.hash_value});
+                files.iter().map(file).collect::<Vec<_>>()
+            });
+            serde_json::json!({
+                "version": module.version,
+                "files_in_module": files,
+                "requirements": module.requirements,
+            })
+        };
+        Value::Object(self.0.iter().map(|(name, module)| (name.clone(), one(module))).collect())
+    }
+}
+
+fn bundle_of(
+    modules: &[(&String, &Module)],
+    handlers: BTreeSet<String>,
+) -> Result<Bundle, ServerError> {
+    let mut files = BTreeMap::new();
+    let mut requirements = BTreeSet::new();
+    let mut code = Vec::new();
+    for (name, module) in modules {
+        for file in module.files_in_module.iter().flatten() {
+            if Path::new(&file.path).starts_with(ROOT) {
+                files.insert(file.path.clone(), file.hash_value.clone());
+            }
+        }
+        let wanted = module.requirements.iter().flatten().filter(|line| {
+            let name = line.to_ascii_lowercase().replace('_', "-");
+            !OWN.iter().any(|own| name.starts_with(own))
+        });
+        requirements.extend(wanted.cloned());
+        code.push(ModuleCode {
+            name: (*name).clone(),
+            package: format!("{ROOT}.{name}"),
+            code: PathBuf::new(),
+            root: PathBuf::from(name.as_str()),
+            version: module.version.clone(),
+        });
+    }
+    let set = CodeSet {
+        modules: code,
+        handlers: handlers.into_iter().collect(),
+        // None of ours: one that has the requirements is looked for, or made.
+        program: PathBuf::new(),
+        path: Vec::new(),
+        requirements: requirements.into_iter().collect(),
+    };
+    let text = serde_json::to_vec(&(&set, &files));
+    let text = text.map_err(|error| ServerError::Internal(format!("a bundle: {error}")))?;
+    let hash = Sha256::digest(&text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    Ok(Bundle { hash, set, files })
+}
+
+fn refuse_missing(store: &dyn Store, bundle: &Bundle) -> Result<(), ServerError> {
+    let mut hashes: Vec<ContentHash> = Vec::with_capacity(bundle.files.len());
+    for (path, sha1) in &bundle.files {
+        let hash = content_hash(sha1);
+        hashes.push(hash.ok_or_else(|| bad(format!("the hash of {path} is no SHA-1: {sha1:?}")))?);
+    }
+    let missing = store.missing_files(&hashes)?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(bad(format!("{} files of the code were not uploaded", missing.len())))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_the_code_of_modules_goes_into_a_bundle() {
+        let given = json!({
+            "mymod": {"name": "mymod", "version": "src-1", "files_in_module": [
+                {"path": "inmanta_plugins/mymod/__init__.py", "hash_value": "aa"},
+                {"path": "setup.cfg", "hash_value": "bb"},
+            ], "requirements": ["PyYAML>=6", "inmanta_module_std"], "load_module_on_agents": ["a"]},
+            "std": {"name": "std", "version": "8", "files_in_module": null, "requirements": null},
+        });
+        let modules = Modules::read(Some(&given)).unwrap();
+        let with_code: Vec<_> =
+            modules.0.iter().filter(|(_, module)| module.files_in_module.is_some()).collect();
+        let handlers = BTreeSet::from(["mymod::Note".to_owned()]);
+        let bundle = bundle_of(&with_code, handlers.clone()).unwrap();
+        assert_eq!(bundle.files.keys().collect::<Vec<_>>(), ["inmanta_plugins/mymod/__init__.py"]);
+        assert_eq!(bundle.set.requirements, ["PyYAML>=6"]);
+        assert_eq!(bundle.set.modules[0].package, "inmanta_plugins.mymod");
+        assert_eq!(bundle.hash, bundle_of(&with_code, handlers).unwrap().hash);
+        assert_ne!(bundle.hash, bundle_of(&with_code, BTreeSet::new()).unwrap().hash);
+    }
+
+    #[test]
+    fn files_outside_of_a_module_are_refused() {
+        for path in ["../x.py", "/etc/passwd", "inmanta_plugins/../../x.py", ""] {
+            let given = json!({"m": {"version": "1", "files_in_module": [{"path": path, "hash_value": "a"}]}});
+            assert!(Modules::read(Some(&given)).is_err(), "{path}");
+        }
+    }
+}

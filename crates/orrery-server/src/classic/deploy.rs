@@ -1,0 +1,486 @@
+//! Deploys, repairs and dry runs.
+
+use orrery_model::ResourceState;
+use orrery_store::{
+    DryRunRecord, DryRunResult, EnvironmentKey, ResourceLine, ResourceQuery, Store, StoreError,
+};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use axum::http::StatusCode;
+
+use super::answer::{Answer, data, plain, time, told};
+use super::call::{Call, bad};
+use super::resources::{all_lines, newest_released};
+use crate::problem::ServerError;
+
+/// Dry runs of a version that are listed.
+const DRY_RUNS_MAX: usize = 1_000;
+const RESULTS_AT_ONCE: usize = 10_000;
+
+/// What is asked of the engine: everything, unless the client wants only what is not as it should be.
+fn kind(call: &Call) -> Result<&'static str, ServerError> {
+    match call.text("agent_trigger_method")? {
+        None | Some("push_full_deploy") => Ok("repair"),
+        Some("push_incremental_deploy") => Ok("deploy"),
+        Some(other) => Err(bad(format!(
+            "agent_trigger_method: {other:?} is none of push_incremental_deploy, push_full_deploy"
+        ))),
+    }
+}
+
+async fn ask(call: &Call, kind: &'static str, payload: Value) -> Result<(), ServerError> {
+    let id = Uuid::new_v4().into_bytes();
+    call.change(move |store, key, now| store.records().add_request(key, id, kind, &payload, now))
+        .await
+        .map(drop)
+}
+
+/// Deploys or repairs everything, or what belongs to some agents.
+pub(super) async fn deploy(call: Call) -> Answer {
+    call.only(&["agent_trigger_method", "agents"])?;
+    let kind = kind(&call)?;
+    let named = call.texts("agents")?;
+    let (number, known) = call
+        .look(|store, key| {
+            let Some(released) = newest_released(store, key)? else {
+                return Ok((None, Vec::new()));
+            };
+            Ok((Some(released.number), store.agents(key)?))
+        })
+        .await?;
+    let missing = |what: &str| ServerError::NotFound { kind: "version", name: what.to_owned() };
+    let number = number.ok_or_else(|| missing("that is released"))?;
+    let known: Vec<String> = known.into_iter().map(|agent| agent.name).collect();
+    let (agents, strange): (Vec<String>, Vec<String>) = match named {
+        None => (known, Vec::new()),
+        Some(named) => named.into_iter().partition(|name| known.contains(name)),
+    };
+    let warning = (!strange.is_empty()).then(|| {
+        format!("Model version {number} does not contain agents named [{}]", strange.join(", "))
+    });
+    if agents.is_empty() {
+        let mut content = json!({"message": "No agent could be reached"});
+        if let Some(warning) = warning {
+            content["metadata"] = json!({"warnings": [warning]});
+        }
+        return told(StatusCode::NOT_FOUND, content);
+    }
+    ask(&call, kind, json!({ "agents": agents })).await?;
+    let mut content = json!({ "agents": agents });
+    if let Some(warning) = warning {
+        content["metadata"] = json!({"warnings": [warning]});
+    }
+    plain(content)
+}
+
+/// A filter of texts: all that is given must hold.
+#[derive(Debug, Default)]
+struct TextFilter {
+    equal: Option<Vec<String>>,
+    unequal: Vec<String>,
+    like: Vec<String>,
+    unlike: Vec<String>,
+}
+
+impl TextFilter {
+    fn read(name: &str, given: Option<&Value>) -> Result<Self, ServerError> {
+        let Some(given) = given.filter(|given| !given.is_null()) else {
+            return Ok(Self::default());
+        };
+        let wrong =
+            || bad(format!("filter: {name} must be an object of eq, neq, contains, notContains"));
+        let object = given.as_object().ok_or_else(wrong)?;
+        let mut filter = TextFilter::default();
+        for (relation, values) in object {
+            let texts: Vec<String> = match values {
+                Value::Null => continue,
+                Value::String(text) => vec![text.clone()],
+                Value::Array(items) => {
+                    let text = |item: &Value| item.as_str().map(str::to_owned).ok_or_else(wrong);
+                    items.iter().map(text).collect::<Result<_, _>>()?
+                }
+                _ => return Err(wrong()),
+            };
+            match relation.as_str() {
+                "eq" => filter.equal = Some(texts),
+                "neq" => filter.unequal = texts,
+                "contains" => filter.like = texts,
+                "notContains" => filter.unlike = texts,
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(filter)
+    }
+
+    fn fits(&self, text: &str) -> bool {
+        self.equal.as_ref().is_none_or(|values| values.iter().any(|value| value == text))
+            && !self.unequal.iter().any(|value| value == text)
+            && self.like.iter().all(|pattern| is_like(pattern, text))
+            && !self.unlike.iter().any(|pattern| is_like(pattern, text))
+    }
+}
+
+/// Whether a text fits a pattern in which `%` is any text and `_` any character, in any case of letters.
+fn is_like(pattern: &str, text: &str) -> bool {
+    let pattern: Vec<char> = pattern.to_lowercase().chars().collect();
+    let text: Vec<char> = text.to_lowercase().chars().collect();
+    let (mut at, mut place) = (0, 0);
+    let mut retry: Option<(usize, usize)> = None;
+    while place < text.len() {
+        match pattern.get(at) {
+            Some('%') => {
+                retry = Some((at + 1, place));
+                at += 1;
+            }
+            Some(c) if *c == '_' || *c == text[place] => (at, place) = (at + 1, place + 1),
+            _ => match retry {
+                Some((after, from)) => {
+                    (at, place) = (after, from + 1);
+                    retry = Some((after, from + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at..].iter().all(|c| *c == '%')
+}
+
+/// Which resources a deploy is for.
+#[derive(Debug, Default)]
+struct Selection {
+    entity: TextFilter,
+    value: TextFilter,
+    agent: TextFilter,
+    blocked: TextFilter,
+    compliance: TextFilter,
+    last_run: TextFilter,
+    deploying: Option<bool>,
+    purged: Option<bool>,
+}
+
+impl Selection {
+    fn read(filter: &Map<String, Value>) -> Result<Self, ServerError> {
+        for name in filter.keys() {
+            match name.as_str() {
+                "modelVersion" => {
+                    return Err(bad(
+                        "Cannot deploy a specific model version: 'modelVersion' is not allowed for deploy.",
+                    ));
+                }
+                "isOrphan" => {
+                    return Err(bad(
+                        "Cannot deploy orphans: 'isOrphan' is not allowed for deploy.",
+                    ));
+                }
+                "environment" | "resourceType" | "resourceIdValue" | "agent" | "blocked"
+                | "compliance" | "lastHandlerRun" | "isDeploying" | "purged" => {}
+                other => return Err(bad(format!("filter: there is no {other:?}"))),
+            }
+        }
+        let flag = |name: &str| match filter.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Bool(flag)) => Ok(Some(*flag)),
+            Some(_) => Err(bad(format!("filter: {name} must be true or false"))),
+        };
+        let text = |name: &str| TextFilter::read(name, filter.get(name));
+        Ok(Selection {
+            entity: text("resourceType")?,
+            value: text("resourceIdValue")?,
+            agent: text("agent")?,
+            blocked: lower(text("blocked")?),
+            compliance: lower(text("compliance")?),
+            last_run: lower(text("lastHandlerRun")?),
+            deploying: flag("isDeploying")?,
+            purged: flag("purged")?,
+        })
+    }
+
+    fn fits(&self, line: &ResourceLine) -> bool {
+        let (id, state) = (&line.summary.id, &line.summary.state);
+        self.entity.fits(id.entity())
+            && self.value.fits(id.value())
+            && self.agent.fits(id.agent())
+            && self.fits_state(state)
+    }
+
+    fn fits_state(&self, state: &ResourceState) -> bool {
+        let word = |value: Value| value.as_str().unwrap_or_default().to_owned();
+        self.blocked.fits(&word(json!(state.blocked)))
+            && self.compliance.fits(&word(json!(state.compliance())))
+            && self.last_run.fits(&word(json!(state.last_run)))
+            && self.deploying.is_none_or(|deploying| deploying == state.deploying)
+    }
+}
+
+/// Words of states are written in either case.
+fn lower(filter: TextFilter) -> TextFilter {
+    let all = |texts: Vec<String>| texts.iter().map(|text| text.to_lowercase()).collect();
+    TextFilter {
+        equal: filter.equal.map(all),
+        unequal: all(filter.unequal),
+        like: filter.like,
+        unlike: filter.unlike,
+    }
+}
+
+/// Ids of the resources that the released version wants gone.
+fn purged(
+    store: &dyn Store,
+    key: EnvironmentKey,
+) -> Result<std::collections::BTreeSet<String>, StoreError> {
+    let mut found = std::collections::BTreeSet::new();
+    if let Some(released) = newest_released(store, key)? {
+        store.read_version(key, released.number, &mut |row| {
+            let attributes: Value = serde_json::from_str(row.attributes).unwrap_or_default();
+            if attributes["purged"] == json!(true) {
+                found.insert(row.id.to_owned());
+            }
+        })?;
+    }
+    Ok(found)
+}
+
+/// Deploys or repairs what fits a filter; answers which resources that are.
+pub(super) async fn deploy_filtered(call: Call) -> Answer {
+    call.only(&["filter", "agent_trigger_method"])?;
+    let kind = kind(&call)?;
+    let none = Map::new();
+    let selection = Selection::read(call.object("filter")?.unwrap_or(&none))?;
+    if call.environment()?.halted {
+        return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
+    }
+    let ids = call
+        .look(move |store, key| {
+            // All but orphans.
+            let lines = all_lines(store, key, &ResourceQuery::default())?;
+            let gone =
+                if selection.purged.is_some() { purged(store, key)? } else { Default::default() };
+            let fits = |line: &&ResourceLine| {
+                let is_purged = || gone.contains(line.summary.id.as_str());
+                selection.fits(line) && selection.purged.is_none_or(|purged| purged == is_purged())
+            };
+            Ok(lines
+                .iter()
+                .filter(fits)
+                .map(|line| line.summary.id.to_string())
+                .collect::<Vec<_>>())
+        })
+        .await?;
+    if !ids.is_empty() {
+        ask(&call, kind, json!({ "ids": ids })).await?;
+    }
+    data(json!(ids))
+}
+
+fn shown(environment: &[u8; 16], run: &DryRunRecord) -> Value {
+    json!({
+        "id": Uuid::from_bytes(run.uuid),
+        "model": run.version.0,
+        "environment": Uuid::from_bytes(*environment).to_string(),
+        "date": time(run.created),
+        "total": run.total,
+        "todo": run.todo,
+        "resource_filter": null,
+        "context": null,
+    })
+}
+
+async fn begin(call: &Call) -> Result<DryRunRecord, ServerError> {
+    call.only(&[])?;
+    let environment = call.environment()?;
+    if environment.halted {
+        let text = format!("The environment {} is halted", environment.name);
+        return Err(ServerError::Conflict(text));
+    }
+    let number = call.path_version("version")?;
+    let ids = (Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes());
+    let (run, _) = call
+        .change(move |store, key, now| store.records().create_dry_run(key, ids, number, now))
+        .await?;
+    Ok(run)
+}
+
+pub(super) async fn begin_dry_run(call: Call) -> Answer {
+    data(json!(Uuid::from_bytes(begin(&call).await?.uuid)))
+}
+
+pub(super) async fn begin_dry_run_v1(call: Call) -> Answer {
+    let run = begin(&call).await?;
+    let mut content = shown(&call.environment()?.uuid, &run);
+    content["resources"] = json!({});
+    plain(json!({ "dryrun": content }))
+}
+
+pub(super) async fn dry_runs(call: Call) -> Answer {
+    call.only(&[])?;
+    let number = call.path_version("version")?;
+    let environment = call.environment()?.uuid;
+    let found = call
+        .look(move |store, key| {
+            crate::versions::version_info(store, key, number)?;
+            store.records().dry_runs(key, number, DRY_RUNS_MAX)
+        })
+        .await?;
+    data(found.iter().map(|run| shown(&environment, run)).collect())
+}
+
+pub(super) async fn dry_runs_v1(call: Call) -> Answer {
+    call.only(&["version"])?;
+    let only = call.number("version")?;
+    let found = call
+        .look(move |store, key| {
+            let mut found = Vec::new();
+            for version in store.versions(key)?.iter().rev() {
+                if only.is_none_or(|only| i64::from(version.number.0) == only) {
+                    found.extend(store.records().dry_runs(key, version.number, DRY_RUNS_MAX)?);
+                }
+            }
+            Ok(found)
+        })
+        .await?;
+    let shown = found.iter().map(|run| {
+        json!({
+            "id": Uuid::from_bytes(run.uuid), "version": run.version.0, "date": time(run.created),
+            "total": run.total, "todo": run.todo,
+        })
+    });
+    plain(json!({"dryruns": shown.collect::<Vec<_>>()}))
+}
+
+/// A dry run with all that it found.
+async fn found_by(call: &Call, id: Uuid) -> Result<(DryRunRecord, Vec<DryRunResult>), ServerError> {
+    call.look(move |store, key| {
+        let run = store.records().dry_run(key, id.as_bytes())?;
+        let mut results: Vec<DryRunResult> = Vec::new();
+        loop {
+            let after = results.last().map(|result| result.resource.clone()).unwrap_or_default();
+            let part =
+                store.records().dry_run_results(id.as_bytes(), None, &after, RESULTS_AT_ONCE)?;
+            let is_last = part.len() < RESULTS_AT_ONCE;
+            results.extend(part);
+            if is_last {
+                return Ok((run, results));
+            }
+        }
+    })
+    .await
+}
+
+/// Attributes by name, each with what it is and what it should be.
+fn pairs(result: &DryRunResult) -> Map<String, Value> {
+    if result.status == "failed" {
+        let reason = match &result.changes {
+            Value::String(text) => text.clone(),
+            other => other
+                .get("error")
+                .and_then(Value::as_str)
+                .map_or_else(|| other.to_string(), str::to_owned),
+        };
+        return Map::from_iter([(
+            "handler".to_owned(),
+            json!({"current": "FAILED", "desired": reason}),
+        )]);
+    }
+    match &result.changes {
+        Value::Object(object) => object.clone(),
+        Value::Array(list) => list
+            .iter()
+            .filter_map(|one| {
+                let name = one["name"].as_str()?.to_owned();
+                Some((name, json!({"current": one["current"], "desired": one["desired"]})))
+            })
+            .collect(),
+        _ => Map::new(),
+    }
+}
+
+/// A value as a text that can be compared line by line.
+pub(super) fn comparable(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => serde_json::to_string_pretty(other).unwrap_or_default(),
+    }
+}
+
+pub(super) fn attribute_diff(from: &Value, to: &Value) -> Value {
+    json!({
+        "from_value": from,
+        "to_value": to,
+        "from_value_compare": comparable(from),
+        "to_value_compare": comparable(to),
+    })
+}
+
+pub(super) async fn dry_run(call: Call) -> Answer {
+    call.only(&[])?;
+    let (number, id) = (call.path_version("version")?, call.path_uuid("report_id")?);
+    let environment = call.environment()?.uuid;
+    let (run, results) = found_by(&call, id).await?;
+    if run.version != number {
+        return Err(ServerError::NotFound { kind: "dry run", name: id.to_string() });
+    }
+    let diff: Vec<Value> = results
+        .iter()
+        .map(|result| {
+            let attributes: Map<String, Value> = pairs(result)
+                .into_iter()
+                .map(|(name, pair)| (name, attribute_diff(&pair["current"], &pair["desired"])))
+                .collect();
+            let status =
+                if result.status == "failed" { "modified" } else { result.status.as_str() };
+            json!({"resource_id": result.resource, "attributes": attributes, "status": status})
+        })
+        .collect();
+    data(json!({"summary": shown(&environment, &run), "diff": diff}))
+}
+
+pub(super) async fn dry_run_v1(call: Call) -> Answer {
+    call.only(&[])?;
+    let id = call.path_uuid("version")?;
+    let environment = call.environment()?.uuid;
+    let (run, results) = found_by(&call, id).await?;
+    let mut resources = Map::new();
+    for result in &results {
+        let versioned = format!("{},v={}", result.resource, run.version);
+        let Ok(parts) = result.resource.parse::<orrery_model::ResourceId>() else { continue };
+        let fields = json!({
+            "version": run.version.0, "attribute": parts.attribute(), "agent_name": parts.agent(),
+            "entity_type": parts.entity(), "attribute_value": parts.value(),
+        });
+        let one = json!({"id": versioned, "changes": pairs(result), "id_fields": fields});
+        resources.insert(versioned, one);
+    }
+    let mut content = shown(&environment, &run);
+    content["resources"] = Value::Object(resources);
+    plain(json!({ "dryrun": content }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_have_wildcards_and_ignore_the_case() {
+        assert!(is_like("%file%", "std::File"));
+        assert!(is_like("std::_ile", "std::File"));
+        assert!(!is_like("file", "std::File"));
+        assert!(is_like("%", ""));
+        assert!(!is_like("_", ""));
+        assert!(is_like("a%b%c", "aXbbYc"));
+    }
+
+    #[test]
+    fn filters_of_other_things_are_refused() {
+        let read = |filter: Value| Selection::read(filter.as_object().unwrap());
+        assert!(read(json!({"modelVersion": 1})).is_err());
+        assert!(read(json!({"isOrphan": false})).is_err());
+        assert!(read(json!({"color": {"eq": ["red"]}})).is_err());
+        let filter =
+            read(json!({"agent": {"eq": ["a"], "neq": null}, "compliance": {"eq": ["COMPLIANT"]}}));
+        let filter = filter.unwrap();
+        assert!(filter.agent.fits("a") && !filter.agent.fits("b"));
+        assert!(filter.compliance.fits("compliant"));
+    }
+}

@@ -1,0 +1,187 @@
+//! Versions and their resources as lists in pages, and the difference between two of them.
+
+use orrery_model::{Resource, VersionNumber};
+use orrery_store::{ResourceDifference, ResourceFilter, VersionInfo, VersionResource};
+use serde_json::{Map, Value, json};
+
+use super::answer::{Answer, data, time};
+use super::call::{Call, bad};
+use super::deploy::attribute_diff;
+use super::paging::{Form, Item, Key, Offer, Wanted};
+use super::resources::id_details;
+use crate::problem::ServerError;
+use crate::versions::version_info;
+
+const AT_ONCE: usize = 10_000;
+
+fn status(version: &VersionInfo, processed: Option<VersionNumber>) -> &'static str {
+    match processed {
+        Some(processed) if processed == version.number => "active",
+        Some(processed) if processed > version.number => {
+            if version.released {
+                "retired"
+            } else {
+                "skipped_candidate"
+            }
+        }
+        _ => "candidate",
+    }
+}
+
+/// What people are told of where a version comes from.
+fn labels(version: &VersionInfo) -> Value {
+    let metadata = version.info.get("export_metadata").unwrap_or(&version.info);
+    let text = |name: &str| metadata.get(name).and_then(Value::as_str);
+    match (text("type"), text("message")) {
+        (Some(kind), Some(message)) => json!([{"name": kind, "message": message}]),
+        _ => json!([]),
+    }
+}
+
+const VERSIONS: Offer = Offer {
+    columns: &[("version", Form::Number)],
+    descending: true,
+    filters: &["version", "date", "status", "released"],
+    with_ids: false,
+    others: &[],
+};
+
+pub(super) async fn list(call: Call) -> Answer {
+    let wanted = Wanted::read(&call, &VERSIONS)?;
+    let released = wanted.flag("released")?;
+    let (versions, processed) =
+        call.look(|store, key| Ok((store.versions(key)?, store.processed_version(key)?))).await?;
+    let mut items = Vec::new();
+    for version in &versions {
+        let number = Key::Number(i64::from(version.number.0));
+        let fits = wanted.in_ranges("version", Form::Number, &number)?
+            && wanted.in_ranges("date", Form::Time, &Key::Time(version.made_at))?
+            && wanted.is_one("status", status(version, processed))
+            && released.is_none_or(|released| released == version.released);
+        if !fits {
+            continue;
+        }
+        let shown = json!({
+            "version": version.number.0,
+            "date": time(version.made_at),
+            "total": version.total,
+            "labels": labels(version),
+            "status": status(version, processed),
+            "released": version.released,
+        });
+        items.push(Item { key: number, id: String::new(), shown });
+    }
+    wanted.page(items)
+}
+
+const RESOURCES: Offer = Offer {
+    columns: &[
+        ("resource_type", Form::Text),
+        ("agent", Form::Text),
+        ("resource_id_value", Form::Text),
+    ],
+    descending: true,
+    filters: &["agent", "resource_type", "resource_id_value"],
+    with_ids: true,
+    others: &[],
+};
+
+/// The resources of a version.
+pub(super) async fn resources(call: Call) -> Answer {
+    let wanted = Wanted::read(&call, &RESOURCES)?;
+    let number = call.path_version("version")?;
+    let found = call
+        .look(move |store, key| {
+            let mut found: Vec<VersionResource> = Vec::new();
+            let mut after: Option<String> = None;
+            loop {
+                let (part, next) = store.records().version_resources(
+                    key,
+                    number,
+                    &ResourceFilter::default(),
+                    after.as_deref(),
+                    AT_ONCE,
+                )?;
+                found.extend(part);
+                match next {
+                    Some(next) => after = Some(next),
+                    None => return Ok(found),
+                }
+            }
+        })
+        .await?;
+    let mut items = Vec::new();
+    for resource in found {
+        let Ok(id) = resource.id.parse::<orrery_model::ResourceId>() else { continue };
+        let fits = wanted.contains("agent", id.agent())
+            && wanted.contains("resource_type", id.entity())
+            && wanted.contains("resource_id_value", id.value());
+        if !fits {
+            continue;
+        }
+        let key = match wanted.column {
+            "agent" => id.agent(),
+            "resource_id_value" => id.value(),
+            _ => id.entity(),
+        };
+        let shown = json!({
+            "resource_id": resource.id,
+            "resource_version_id": format!("{},v={number}", resource.id),
+            "id_details": id_details(&id),
+            "requires": resource.requires,
+        });
+        items.push(Item { key: Key::Text(key.to_owned()), id: resource.id, shown });
+    }
+    wanted.page(items)
+}
+
+fn shown(difference: &ResourceDifference) -> Value {
+    let of = |side: Option<&Resource>| {
+        side.map(|resource| {
+            let mut attributes = resource.attributes.to_object();
+            let requires: Vec<&str> = resource.requires.iter().map(|id| id.as_str()).collect();
+            attributes.insert("requires".to_owned(), json!(requires));
+            attributes
+        })
+        .unwrap_or_default()
+    };
+    let (before, after) = (of(difference.before.as_ref()), of(difference.after.as_ref()));
+    let status = match (&difference.before, &difference.after) {
+        (None, _) => "added",
+        (_, None) => "deleted",
+        _ => "modified",
+    };
+    let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let side =
+        |side: &Map<String, Value>, name: &str| side.get(name).cloned().unwrap_or(Value::Null);
+    let attributes: Map<String, Value> = names
+        .into_iter()
+        .filter(|name| before.get(*name) != after.get(*name))
+        .map(|name| (name.clone(), attribute_diff(&side(&before, name), &side(&after, name))))
+        .collect();
+    json!({"resource_id": difference.id.as_str(), "attributes": attributes, "status": status})
+}
+
+/// What differs between two versions.
+pub(super) async fn diff(call: Call) -> Answer {
+    call.only(&[])?;
+    let (from, to) = (call.path_version("from_version")?, call.path_version("to_version")?);
+    if from >= to {
+        return Err(bad(format!(
+            "Invalid version range specified: the source version {from} must be lower than the target version {to}"
+        )));
+    }
+    let found = call
+        .look(move |store, key| {
+            for number in [from, to] {
+                version_info(store, key, number)?;
+            }
+            let mut found = Vec::new();
+            store.diff_versions(key, from, to, &mut |difference| found.push(shown(&difference)))?;
+            Ok(found)
+        })
+        .await?;
+    Ok::<_, ServerError>(data(Value::Array(found))?)
+}

@@ -1,0 +1,507 @@
+//! An environment on a server, asked through the API.
+
+use std::collections::BTreeMap;
+
+use orrery_api::client::query;
+use orrery_api::{
+    Operation, ResourceAction, ResourceCounts, ResourceDetails, ResourceDifference,
+    ResourceHistoryEntry, ResourceLogLine, ResourceSummary, Setting, Transitioning, VersionSummary,
+};
+use orrery_model::{
+    AttributeChange, Change, ChangeKind, LogLevel, LogLine, OutcomeStatus, ResourceId, Source,
+    Status, Timestamp, VersionNumber,
+};
+use orrery_scheduler::Because;
+use orrery_store::{
+    Action, ActionKey, ActionKind, Agent, Parameter, ParameterSource, ResourceFilter, VersionInfo,
+};
+use serde_json::json;
+
+use super::changes::{Difference, Differences};
+use super::source::{
+    AtWork, ChangeOf, Changed, Deployment, Next, Outlook, Seen, Step, Visit, rank,
+};
+use super::{Trouble, local, status, text};
+use crate::remote::RemoteEnvironment;
+
+/// How often resources that are not as wanted are tried again, as the server calls it.
+const DEPLOY_INTERVAL: &str = "autostart_agent_deploy_interval";
+
+pub(crate) struct OnServer {
+    of: RemoteEnvironment,
+}
+
+impl OnServer {
+    pub(crate) fn new(of: RemoteEnvironment) -> Self {
+        OnServer { of }
+    }
+
+    fn resource(&self, id: &str, rest: &[&str]) -> String {
+        let mut parts = vec!["resources", id];
+        parts.extend(rest);
+        self.of.path(&parts)
+    }
+
+    fn details(&self, id: &str) -> Result<Option<ResourceDetails>, Trouble> {
+        Ok(self.of.client.find(&self.resource(id, &[]))?)
+    }
+
+    /// Lines of the log by action, oldest first, down to the action of this number.
+    fn lines(&self, id: &str, oldest: i64) -> Result<BTreeMap<i64, Vec<LogLine>>, Trouble> {
+        let mut lines: BTreeMap<i64, Vec<LogLine>> = BTreeMap::new();
+        for line in self.of.client.list::<ResourceLogLine>(&self.resource(id, &["logs"])).large() {
+            let line = line?;
+            if line.action_id < oldest {
+                break;
+            }
+            lines.entry(line.action_id).or_default().push(LogLine {
+                at: time(&line.at)?,
+                level: word("level", &line.level, &LEVELS, LogLevel::as_str)?,
+                message: line.message,
+                values: line.values,
+            });
+        }
+        // They come the latest first.
+        lines.values_mut().for_each(|lines| lines.reverse());
+        Ok(lines)
+    }
+
+    /// The chain of requirements that are not as wanted, down to the one that is to blame.
+    fn requirements(&self, from: &ResourceDetails) -> Result<Vec<Step>, Trouble> {
+        let mut steps: Vec<Step> = Vec::new();
+        let mut requires = from.requires.clone();
+        while steps.len() < local::PATH_MAX {
+            let mut bad = Vec::new();
+            for one in &requires {
+                let status = state(&one.status)?;
+                bad.extend(rank(status).map(|rank| (rank, one.id.clone(), status)));
+            }
+            bad.sort_unstable();
+            let others = bad.len().saturating_sub(1);
+            let Some((_, id, status)) = bad.into_iter().next() else { break };
+            let Some(details) = self.details(&id)? else { break };
+            let waits = matches!(status, Status::Skipped | Status::SkippedForUndefined);
+            let mut leads_on = false;
+            for one in &details.requires {
+                leads_on |= rank(state(&one.status)?).is_some();
+            }
+            let seen = seen_in(&details)?;
+            let message = status::message(self, &seen)?;
+            steps.push(Step {
+                id,
+                status,
+                message: message.filter(|_| !(waits && leads_on)),
+                source: seen.source,
+                others,
+            });
+            requires = details.requires;
+            if !matches!(status, Status::Skipped | Status::SkippedForUndefined | Status::Available)
+            {
+                break;
+            }
+        }
+        Ok(steps)
+    }
+
+    /// What comes next for a resource that nothing holds back.
+    fn next(&self, details: &ResourceDetails, seen: &Seen, path: &[Step]) -> Result<Next, Trouble> {
+        let said = |because: &Because| {
+            local::next(because).unwrap_or_else(|| Next::new("halted", because.to_string()))
+        };
+        Ok(match seen.status {
+            Status::Orphaned => Next::new("not_wanted", "nothing: no version wants it any more"),
+            Status::Deploying => Next::new("running", "its handler runs now"),
+            Status::Available => match path.first() {
+                Some(step) => Next::new("queued", format!("it is deployed after {}", step.id)),
+                None => Next::new("queued", "it is deployed as soon as its turn comes"),
+            },
+            Status::Undefined | Status::SkippedForUndefined => match path.last() {
+                Some(step) => {
+                    Next::new("undefined", format!("it is deployed when {} is known", step.id))
+                }
+                None => said(&Because::Undefined { path: Vec::new() }),
+            },
+            Status::Deployed => {
+                Next::new("settled", "it is as wanted; it is verified from time to time")
+            }
+            _ if details.state.parked => said(&Because::Parked { attempts: seen.attempts }),
+            Status::Skipped if !path.is_empty() => {
+                let names: Vec<&str> = path.iter().take(1).map(|step| step.id.as_str()).collect();
+                let text = format!("it is tried as soon as {} is deployed", text::some_of(&names));
+                Next::new("waiting_for_recovery", text)
+            }
+            _ => {
+                let setting: Setting =
+                    self.of.client.get(&self.of.path(&["settings", DEPLOY_INTERVAL]))?;
+                match setting.value.as_str().unwrap_or_default() {
+                    "" | "0" => said(&Because::NothingPlanned),
+                    interval => {
+                        let when = match interval.parse::<u64>() {
+                            Ok(seconds) => format!("{seconds} s after its last run"),
+                            Err(_) => format!("at {interval} (UTC)"),
+                        };
+                        Next::new("timer", format!("it is tried again {when}"))
+                    }
+                }
+            }
+        })
+    }
+}
+
+const LEVELS: [LogLevel; 5] =
+    [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Error, LogLevel::Critical];
+const OUTCOMES: [OutcomeStatus; 6] = [
+    OutcomeStatus::Deployed,
+    OutcomeStatus::Failed,
+    OutcomeStatus::Skipped,
+    OutcomeStatus::SkippedForDependency,
+    OutcomeStatus::Unavailable,
+    OutcomeStatus::NonCompliant,
+];
+const CHANGES: [ChangeKind; 4] =
+    [ChangeKind::NoChange, ChangeKind::Created, ChangeKind::Updated, ChangeKind::Purged];
+const KINDS: [ActionKind; 4] =
+    [ActionKind::Deploy, ActionKind::DryRun, ActionKind::GetFacts, ActionKind::Other];
+
+/// What a word of the API stands for.
+fn word<T: Copy>(
+    what: &str,
+    word: &str,
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+) -> Result<T, Trouble> {
+    all.iter()
+        .copied()
+        .find(|one| name(*one) == word)
+        .ok_or_else(|| newer(&format!("the {what} {word}")))
+}
+
+/// What a newer server says, and this program does not know.
+fn newer(what: &str) -> Trouble {
+    let trouble =
+        Trouble::said(format!("the server tells of {what}, which this program does not know"));
+    trouble.help("the server may be newer than this program")
+}
+
+fn state(name: &str) -> Result<Status, Trouble> {
+    word("status", name, &Status::ALL, Status::as_str)
+}
+
+fn time(text: &str) -> Result<Timestamp, Trouble> {
+    text.parse().map_err(|_| newer(&format!("the time {text}")))
+}
+
+fn maybe_time(text: Option<&String>) -> Result<Option<Timestamp>, Trouble> {
+    text.map(|text| time(text)).transpose()
+}
+
+fn id_of(text: &str) -> Result<ResourceId, Trouble> {
+    text.parse().map_err(|_| newer(&format!("the resource {text}")))
+}
+
+fn seen(summary: &ResourceSummary) -> Result<Seen, Trouble> {
+    Ok(Seen {
+        id: id_of(&summary.id)?,
+        status: state(&summary.status)?,
+        last_run_at: maybe_time(summary.last_run_at.as_ref())?,
+        last_outcome: None,
+        last_success: None,
+        attempts: 0,
+        parked: false,
+        source: summary.source.as_ref().map(|place| Source {
+            file: place.file.as_str().into(),
+            line: place.line,
+            column: place.column,
+        }),
+    })
+}
+
+fn seen_in(details: &ResourceDetails) -> Result<Seen, Trouble> {
+    let axes = &details.state;
+    Ok(Seen {
+        last_success: maybe_time(axes.last_success.as_ref())?,
+        attempts: axes.attempts,
+        parked: axes.parked,
+        ..seen(&details.summary)?
+    })
+}
+
+fn version(summary: VersionSummary) -> Result<VersionInfo, Trouble> {
+    Ok(VersionInfo {
+        number: VersionNumber(summary.number),
+        made_at: time(&summary.created)?,
+        released: summary.released,
+        info: summary.info,
+        total: summary.total,
+        added: summary.added,
+        changed: summary.changed,
+        removed: summary.removed,
+    })
+}
+
+fn parameter(one: orrery_api::Parameter) -> Result<Parameter, Trouble> {
+    Ok(Parameter {
+        resource: one.resource.as_deref().map(id_of).transpose()?,
+        source: match one.source.as_str() {
+            "fact" => ParameterSource::Fact,
+            "plugin" => ParameterSource::Plugin,
+            "report" => ParameterSource::Report,
+            _ => ParameterSource::User,
+        },
+        updated: time(&one.updated)?,
+        name: one.name,
+        value: one.value,
+        expires: one.expires,
+    })
+}
+
+fn changed(found: ResourceDifference) -> Result<Changed, Trouble> {
+    let change = match found.status.as_str() {
+        "added" => ChangeOf::Added,
+        "deleted" => ChangeOf::Removed,
+        _ => ChangeOf::Changed,
+    };
+    let attributes = found.changes.into_iter().map(|one| Difference {
+        name: one.name,
+        before: Some(one.current).filter(|_| change != ChangeOf::Added),
+        after: Some(one.desired).filter(|_| change != ChangeOf::Removed),
+    });
+    Ok(Changed {
+        id: id_of(&found.id)?,
+        change,
+        differences: Differences {
+            attributes: attributes.collect(),
+            requires_added: found.requires_added,
+            requires_removed: found.requires_removed,
+        },
+        source: None,
+    })
+}
+
+impl Deployment for OnServer {
+    fn nothing_deployed(&self) -> Trouble {
+        let trouble = Trouble::said(format!("{} has no released version yet", self.of.place()));
+        trouble.help("`orrery deploy` in a project makes one")
+    }
+
+    fn versions(&self) -> Result<Vec<VersionInfo>, Trouble> {
+        let pages = self.of.client.list::<VersionSummary>(&self.of.path(&["versions"])).large();
+        let mut found = Vec::new();
+        for one in pages {
+            found.push(version(one?)?);
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    fn processed(&self) -> Result<Option<VersionNumber>, Trouble> {
+        let active = query(&self.of.path(&["versions"]), &[("status", Some("active"))]);
+        let first = self.of.client.list::<VersionSummary>(&active).next().transpose()?;
+        Ok(first.map(|version| VersionNumber(version.number)))
+    }
+
+    fn counts(&self) -> Result<BTreeMap<Status, u64>, Trouble> {
+        let counts: ResourceCounts = self.of.client.get(&self.of.path(&["resource-counts"]))?;
+        counts.by_status.iter().map(|(name, count)| Ok((state(name)?, *count))).collect()
+    }
+
+    fn agents(&self) -> Result<Vec<Agent>, Trouble> {
+        let pages = self.of.client.list::<orrery_api::Agent>(&self.of.path(&["agents"])).large();
+        let agent = |one: orrery_api::Agent| Agent { name: one.name, paused: one.paused };
+        Ok(pages.map(|one| one.map(agent)).collect::<Result<_, _>>()?)
+    }
+
+    fn at_work(&self) -> Result<Option<AtWork>, Trouble> {
+        if self.of.environment.halted {
+            let text = format!("{} is halted: nothing is deployed", self.of.name());
+            return Ok(Some(AtWork { text, json: json!({ "halted": true }) }));
+        }
+        let latest = query(&self.of.path(&["operations"]), &[("limit", Some("20"))]);
+        for operation in self.of.client.list::<Operation>(&latest).take(20) {
+            let operation = operation?;
+            if operation.transitioning == Transitioning::Yes {
+                let since = text::moment(time(&operation.created)?);
+                let kind = operation.kind.replace('_', " ");
+                let text = format!("the server is at work: {kind} since {since}");
+                let json = json!({
+                    "operation": operation.id, "kind": operation.kind, "since": operation.created,
+                });
+                return Ok(Some(AtWork { text, json }));
+            }
+        }
+        let at_work = || AtWork { text: "the server is at work".to_owned(), json: json!({}) };
+        let deploying = self.counts()?.get(&Status::Deploying).copied().unwrap_or(0);
+        Ok((deploying > 0).then(at_work))
+    }
+
+    fn each(
+        &self,
+        filter: &ResourceFilter,
+        after: Option<&str>,
+        batch: usize,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Trouble> {
+        let statuses: Vec<&str> = filter.statuses.iter().map(|status| status.as_str()).collect();
+        let statuses = statuses.join(",");
+        let limit = batch.clamp(1, 1000).to_string();
+        let path = query(
+            &self.of.path(&["resources"]),
+            &[
+                ("agent", filter.agent.as_deref()),
+                ("type", filter.entity.as_deref()),
+                ("value", filter.value.as_deref()),
+                ("status", Some(statuses.as_str()).filter(|text| !text.is_empty())),
+                ("limit", Some(&limit)),
+            ],
+        );
+        for summary in self.of.client.list::<ResourceSummary>(&path) {
+            let summary = summary?;
+            // Where a page continues is known to the server only; an id is not it.
+            if after.is_some_and(|after| summary.id.as_str() <= after) {
+                continue;
+            }
+            if !visit(seen(&summary)?)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn find(&self, id: &str) -> Result<Option<Seen>, Trouble> {
+        // What is no id is a part of one, and not to be found like this.
+        if id.parse::<ResourceId>().is_err() {
+            return Ok(None);
+        }
+        let Some(details) = self.details(id)? else { return Ok(None) };
+        let mut seen = seen_in(&details)?;
+        let last = query(&self.resource(id, &["actions"]), &[("limit", Some("10"))]);
+        for action in self.of.client.list::<ResourceAction>(&last).take(10) {
+            let action = action?;
+            if action.action == "deploy" {
+                let outcome = action.outcome.as_deref();
+                seen.last_outcome = outcome
+                    .map(|name| word("outcome", name, &OUTCOMES, OutcomeStatus::as_str))
+                    .transpose()?;
+                break;
+            }
+        }
+        Ok(Some(seen))
+    }
+
+    fn actions(&self, id: &str, limit: usize) -> Result<Vec<Action>, Trouble> {
+        let path = self.resource(id, &["actions"]);
+        let page = query(&path, &[("limit", Some(&limit.clamp(1, 1000).to_string()))]);
+        let found = self.of.client.list::<ResourceAction>(&page).take(limit);
+        let found: Vec<ResourceAction> = found.collect::<Result<_, _>>()?;
+        let Some(oldest) = found.iter().map(|action| action.id).min() else {
+            return Ok(Vec::new());
+        };
+        let mut lines = match found.iter().any(|action| action.log_lines > 0) {
+            true => self.lines(id, oldest)?,
+            false => BTreeMap::new(),
+        };
+        let action = |one: ResourceAction| {
+            let outcome = one.outcome.as_deref();
+            let attributes = one.changes.into_iter().map(|change| AttributeChange {
+                name: change.name,
+                current: change.current,
+                desired: change.desired,
+            });
+            Ok(Action {
+                key: ActionKey(one.id),
+                kind: word("action", &one.action, &KINDS, text::action_kind)?,
+                version: VersionNumber(one.version),
+                started: time(&one.started)?,
+                finished: maybe_time(one.finished.as_ref())?,
+                outcome: outcome
+                    .map(|name| word("outcome", name, &OUTCOMES, OutcomeStatus::as_str))
+                    .transpose()?,
+                change: Change {
+                    kind: word("change", &one.change, &CHANGES, ChangeKind::as_str)?,
+                    attributes: attributes.collect(),
+                },
+                log: lines.remove(&one.id).unwrap_or_default(),
+            })
+        };
+        found.into_iter().map(action).collect()
+    }
+
+    fn facts(&self, of: Option<&str>) -> Result<Vec<Parameter>, Trouble> {
+        let path = query(&self.of.path(&["facts"]), &[("resource", of)]);
+        let pages = self.of.client.list::<orrery_api::Parameter>(&path).large();
+        pages.map(|one| parameter(one?)).collect()
+    }
+
+    fn differences(
+        &self,
+        from: VersionNumber,
+        to: VersionNumber,
+        visit: &mut dyn FnMut(Changed),
+    ) -> Result<(), Trouble> {
+        let (from, to) = (from.to_string(), to.to_string());
+        let path = self.of.path(&["versions", &from, "compare", &to]);
+        for one in self.of.client.list::<ResourceDifference>(&path).large() {
+            visit(changed(one?)?);
+        }
+        Ok(())
+    }
+
+    fn changed_attributes(
+        &self,
+        id: &ResourceId,
+        from: VersionNumber,
+        to: VersionNumber,
+    ) -> Result<Option<Vec<String>>, Trouble> {
+        // The latest first: each entry holds from its version on.
+        let path = self.resource(id.as_str(), &["history"]);
+        let (mut before, mut after): (Option<ResourceHistoryEntry>, Option<ResourceHistoryEntry>) =
+            (None, None);
+        for entry in self.of.client.list::<ResourceHistoryEntry>(&path) {
+            let entry = entry?;
+            if after.is_none() && entry.version <= to.0 {
+                after = Some(entry.clone());
+            }
+            if entry.version <= from.0 {
+                before = Some(entry);
+                break;
+            }
+        }
+        let (Some(before), Some(after)) = (before, after) else { return Ok(None) };
+        if before.hash == after.hash {
+            return Ok(None);
+        }
+        let mut names: Vec<&String> =
+            before.attributes.keys().chain(after.attributes.keys()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let differ = |name: &&String| before.attributes.get(*name) != after.attributes.get(*name);
+        Ok(Some(names.into_iter().filter(differ).cloned().collect()))
+    }
+
+    fn outlook(&self, resource: &Seen, _version: &VersionInfo) -> Result<Outlook, Trouble> {
+        let Some(details) = self.details(resource.id.as_str())? else {
+            let next = Next::new("not_wanted", "nothing: it is not known any more");
+            return Ok(Outlook { next: vec![next], ..Outlook::default() });
+        };
+        let seen = seen_in(&details)?;
+        let path = match seen.status {
+            Status::Skipped | Status::SkippedForUndefined | Status::Available => {
+                self.requirements(&details)?
+            }
+            _ => Vec::new(),
+        };
+        let mut next = Vec::new();
+        if self.of.environment.halted {
+            next.push(Next::new("halted", format!("nothing: {} is halted", self.of.name())));
+        } else {
+            next.push(self.next(&details, &seen, &path)?);
+        }
+        let agent = resource.id.agent();
+        let known: Option<orrery_api::Agent> =
+            self.of.client.find(&self.of.path(&["agents", agent]))?;
+        if known.is_some_and(|agent| agent.paused) {
+            next.extend(local::next(&Because::AgentPaused { agent: agent.into() }));
+        }
+        Ok(Outlook { status: Some(seen.status), path, next })
+    }
+}

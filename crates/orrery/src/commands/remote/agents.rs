@@ -1,0 +1,74 @@
+//! `orrery agent`.
+
+use orrery_api::Agent;
+use serde_json::{Value, json};
+
+use super::table::Table;
+use super::{print_json, read_list, show_list};
+use crate::cli_things::{AgentAction, AgentGroup, AgentNames};
+use crate::commands::trouble::{Trouble, finish};
+use crate::remote::RemoteEnvironment;
+use crate::{Exit, output, style};
+
+pub(crate) fn agent(options: AgentGroup) -> Exit {
+    finish(run(options))
+}
+
+fn run(options: AgentGroup) -> Result<Exit, Trouble> {
+    let AgentGroup { ask, action } = options;
+    let of = ask.in_environment()?;
+    match action {
+        AgentAction::List => {
+            let found = read_list(of.client.list::<Agent>(&of.path(&["agents"])).large(), None)?;
+            let table = Table::new("agent", &["NAME", "STATUS", "RESOURCES", "STATES"]);
+            show_list(ask.json, &found, table, |agent| {
+                let states: Vec<String> =
+                    agent.by_status.iter().map(|(word, count)| format!("{count} {word}")).collect();
+                let status = match agent.unpause_on_resume {
+                    Some(true) => format!("{}, until it resumes", agent.status),
+                    _ => agent.status.clone(),
+                };
+                vec![agent.name.clone(), status, agent.resources.to_string(), states.join(", ")]
+            })
+        }
+        AgentAction::Pause(names) => {
+            let action = if names.on_resume { "keep-paused-on-resume" } else { "pause" };
+            act(&of, &names, action, ask.json)
+        }
+        AgentAction::Unpause(names) => {
+            let action = if names.on_resume { "unpause-on-resume" } else { "unpause" };
+            act(&of, &names, action, ask.json)
+        }
+    }
+}
+
+fn act(
+    of: &RemoteEnvironment,
+    names: &AgentNames,
+    action: &str,
+    json: bool,
+) -> Result<Exit, Trouble> {
+    let word = match action {
+        "pause" => "paused",
+        "unpause" => "goes on",
+        "keep-paused-on-resume" => "stays paused when the environment resumes",
+        _ => "goes on when the environment resumes",
+    };
+    if names.all {
+        of.client.act::<Value>(&of.path(&["all-agents", action]))?;
+        if json {
+            return print_json(&json!({}));
+        }
+        output::say(&format!("every agent: {word}"));
+        return Ok(Exit::Done);
+    }
+    let mut now = Vec::new();
+    for name in &names.names {
+        let agent: Agent = of.client.act(&of.path(&["agents", name, action]))?;
+        if !json {
+            output::say(&format!("{}: {word}", style::harmless(&agent.name)));
+        }
+        now.push(agent);
+    }
+    if json { print_json(&json!({ "items": now })) } else { Ok(Exit::Done) }
+}

@@ -1,0 +1,219 @@
+//! `orrery compile request`, `list`, `show`, `queue`, `cancel`: compiles on a server.
+
+use std::time::Duration;
+
+use orrery_api::client::query;
+use orrery_api::{Compile, CompileDetails, CompileProblem, CompileState, NewCompile, OutputStream};
+use uuid::Uuid;
+
+use super::table::{Table, moment, moment_or, properties};
+use super::{print_json, read_list, show_done, show_list};
+use crate::cli_things::{CompileAction, CompileRequest};
+use crate::commands::trouble::{Trouble, finish};
+use crate::remote::RemoteEnvironment;
+use crate::{Exit, output, style};
+
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+
+pub(crate) fn compile(action: CompileAction) -> Exit {
+    finish(run(action))
+}
+
+fn run(action: CompileAction) -> Result<Exit, Trouble> {
+    match action {
+        CompileAction::Request(options) => request(options),
+        CompileAction::List { limit, ask } => {
+            let of = ask.in_environment()?;
+            let pages = of.client.list::<Compile>(&of.path(&["compiles"]));
+            list(&read_list(pages, Some(limit))?, ask.json)
+        }
+        CompileAction::Queue { ask } => {
+            let of = ask.in_environment()?;
+            let pages = of.client.list::<Compile>(&of.path(&["compiles", "queue"]));
+            list(&read_list(pages, None)?, ask.json)
+        }
+        CompileAction::Show { id, follow, ask } => {
+            let of = ask.in_environment()?;
+            if follow && !ask.json {
+                return self::follow(&of, id);
+            }
+            let mut found: CompileDetails = of.client.get(&at(&of, id, None))?;
+            while found.more {
+                let more: CompileDetails = of.client.get(&at(&of, id, Some(found.next)))?;
+                found.output.extend(more.output);
+                (found.next, found.more) = (more.next, more.more);
+            }
+            show(&found, ask.json)
+        }
+        CompileAction::Cancel { id, ask } => {
+            let of = ask.in_environment()?;
+            let now: Compile = of.client.act(&of.path(&["compiles", &id.to_string(), "cancel"]))?;
+            show_done(ask.json, &now, &format!("the compile {id} is taken back"))
+        }
+    }
+}
+
+fn at(of: &RemoteEnvironment, id: Uuid, after: Option<i64>) -> String {
+    let after = after.map(|place| place.to_string());
+    query(&of.path(&["compiles", &id.to_string()]), &[("after", after.as_deref())])
+}
+
+fn request(options: CompileRequest) -> Result<Exit, Trouble> {
+    let CompileRequest { update, reinstall, check, message, follow, ask } = options;
+    let of = ask.in_environment()?;
+    let new = NewCompile { update, reinstall, export: !check, message, ..NewCompile::default() };
+    let asked: Compile = of.client.post(&of.path(&["compiles"]), &new)?;
+    if !follow {
+        return show_done(
+            ask.json,
+            &asked,
+            &format!("the compile {} waits for its turn", asked.id),
+        );
+    }
+    if !ask.json {
+        return self::follow(&of, asked.id);
+    }
+    let details = wait(&of, asked.id, &mut |_| {})?;
+    print_json(&details.compile)?;
+    Ok(exit(&details))
+}
+
+fn word(compile: &Compile) -> &'static str {
+    match compile.state {
+        CompileState::Queued => "queued",
+        CompileState::Running => "running",
+        CompileState::Succeeded => "succeeded",
+        CompileState::Failed => "failed",
+    }
+}
+
+fn list(found: &[Compile], json: bool) -> Result<Exit, Trouble> {
+    let headings = ["ID", "STATE", "REQUESTED", "ENDED", "VERSION", "MESSAGE"];
+    show_list(json, found, Table::new("compile", &headings), |compile| {
+        let message = compile.metadata.get("message").and_then(|text| text.as_str());
+        vec![
+            compile.id.to_string(),
+            word(compile).to_owned(),
+            moment(&compile.requested),
+            moment_or(compile.completed.as_ref(), "-"),
+            compile.version.map_or_else(|| "-".to_owned(), |version| version.to_string()),
+            message.unwrap_or_default().to_owned(),
+        ]
+    })
+}
+
+fn exit(details: &CompileDetails) -> Exit {
+    match details.compile.state {
+        CompileState::Failed => Exit::Pending,
+        _ => Exit::Done,
+    }
+}
+
+fn show(found: &CompileDetails, json: bool) -> Result<Exit, Trouble> {
+    if json {
+        return print_json(found);
+    }
+    let compile = &found.compile;
+    properties(&[
+        ("compile", compile.id.to_string()),
+        ("state", word(compile).to_owned()),
+        ("requested", moment(&compile.requested)),
+        ("started", moment_or(compile.started.as_ref(), "")),
+        ("ended", moment_or(compile.completed.as_ref(), "")),
+        ("version", compile.version.map(|version| version.to_string()).unwrap_or_default()),
+        ("served by", compile.substitute.map(|id| id.to_string()).unwrap_or_default()),
+    ])?;
+    let mut text = String::new();
+    for stage in &found.stages {
+        let name = style::heading(&style::harmless(&stage.name));
+        let end = match (stage.returncode, &stage.completed) {
+            (Some(0), _) => style::good("done"),
+            (Some(code), _) => style::error(&format!("ended with {code}")),
+            (None, Some(_)) => "ended".to_owned(),
+            (None, None) => style::help("running"),
+        };
+        text += &format!("\n{name}  {end}\n");
+        for piece in found.output.iter().filter(|piece| piece.stage == stage.position) {
+            for line in piece.text.lines() {
+                text += &format!("  {}\n", style::harmless(line));
+            }
+        }
+    }
+    if !output::print_styled(&text) {
+        return Ok(Exit::Error);
+    }
+    tell_problems(&found.errors);
+    Ok(Exit::Done)
+}
+
+fn tell_problems(problems: &[CompileProblem]) {
+    for problem in problems {
+        let message = style::harmless(&problem.message);
+        output::say(&format!("{}: {message}", style::error("error")));
+        if let Some(location) = &problem.location {
+            let place = format!("{}:{}", location.uri, location.range.start.line + 1);
+            output::say(&format!("  --> {}", style::harmless(&place)));
+        }
+        if let Some(source) = &problem.source {
+            output::say(&format!("   | {}", style::harmless(source)));
+        }
+        if let Some(help) = &problem.help {
+            output::say(&format!("{}: {}", style::help("help"), style::harmless(help)));
+        }
+    }
+}
+
+/// Waits for the end of a compile; what it writes is handed on as it comes.
+fn wait(
+    of: &RemoteEnvironment,
+    id: Uuid,
+    heard: &mut dyn FnMut(&CompileDetails),
+) -> Result<CompileDetails, Trouble> {
+    let mut after = None;
+    loop {
+        let found: CompileDetails = of.client.get(&at(of, id, after))?;
+        heard(&found);
+        after = Some(found.next);
+        let over = matches!(found.compile.state, CompileState::Succeeded | CompileState::Failed);
+        match (found.more, over) {
+            (true, _) => {}
+            (false, true) => return Ok(found),
+            (false, false) => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+}
+
+fn follow(of: &RemoteEnvironment, id: Uuid) -> Result<Exit, Trouble> {
+    let mut stage = None;
+    let mut waiting = false;
+    let details = wait(of, id, &mut |found| {
+        if found.compile.state == CompileState::Queued && !waiting {
+            waiting = true;
+            output::say(&format!("the compile {id} waits for its turn"));
+        }
+        for piece in &found.output {
+            if stage != Some(piece.stage) {
+                stage = Some(piece.stage);
+                let name = found.stages.iter().find(|stage| stage.position == piece.stage);
+                if let Some(name) = name {
+                    output::say(&style::heading(&style::harmless(&name.name)));
+                }
+            }
+            for line in piece.text.lines() {
+                let line = style::harmless(line);
+                match piece.stream {
+                    OutputStream::Out => output::say(&format!("  {line}")),
+                    OutputStream::Err => output::say(&format!("  {line}")),
+                }
+            }
+        }
+    })?;
+    tell_problems(&details.errors);
+    let end = match (details.compile.state, details.compile.version) {
+        (CompileState::Failed, _) => style::error("the compile failed"),
+        (_, Some(version)) => format!("{}: version {version}", style::good("compiled")),
+        (_, None) => style::good("compiled"),
+    };
+    output::say(&end);
+    Ok(exit(&details))
+}

@@ -1,0 +1,88 @@
+//! `orrery project`.
+
+use orrery_api::client::{path, query};
+use orrery_api::{Environment, NewProject, Project, ProjectUpdate};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::table::{Table, moment, properties};
+use super::{print_json, read_list, show_done, show_list, terminal};
+use crate::cli_things::{ProjectAction, ProjectGroup};
+use crate::commands::trouble::{Trouble, finish};
+use crate::remote::Remote;
+use crate::{Exit, style};
+
+pub(crate) fn project(options: ProjectGroup) -> Exit {
+    finish(run(options))
+}
+
+/// The project of this name or id.
+pub(super) fn find(remote: &Remote, name: &str) -> Result<Project, Trouble> {
+    let id: Option<Uuid> = name.parse().ok();
+    for project in remote.client.list::<Project>(&path(&["projects"])) {
+        let project = project?;
+        if project.name == name || Some(project.id) == id {
+            return Ok(project);
+        }
+    }
+    let trouble = Trouble::said(format!("there is no project {name}"));
+    Err(trouble.help("`orrery project list` shows those that there are"))
+}
+
+fn run(options: ProjectGroup) -> Result<Exit, Trouble> {
+    let ProjectGroup { ask, action } = options;
+    let json = ask.json;
+    let remote = ask.open()?;
+    let at = |project: &Project| path(&["projects", &project.id.to_string()]);
+    match action {
+        ProjectAction::List => {
+            let found = read_list(remote.client.list::<Project>(&path(&["projects"])), None)?;
+            let table = Table::new("project", &["NAME", "MADE", "ID", "DESCRIPTION"]);
+            show_list(json, &found, table, |project| {
+                let Project { id, name, description, created } = project;
+                vec![name.clone(), moment(created), id.to_string(), description.clone()]
+            })
+        }
+        ProjectAction::Show { project } => show(&remote, &find(&remote, &project)?, json),
+        ProjectAction::Create { name, description } => {
+            let new = NewProject { id: None, name, description };
+            let made: Project = remote.client.post(&path(&["projects"]), &new)?;
+            let text = format!("the project {} was made", style::harmless(&made.name));
+            show_done(json, &made, &text)
+        }
+        ProjectAction::Rename { project, name, description } => {
+            let project = find(&remote, &project)?;
+            let update = ProjectUpdate { name: Some(name), description };
+            let now: Project = remote.client.patch(&at(&project), &update)?;
+            let (before, after) = (style::harmless(&project.name), style::harmless(&now.name));
+            show_done(json, &now, &format!("the project {before} is called {after}"))
+        }
+        ProjectAction::Delete { project, confirmation } => {
+            let project = find(&remote, &project)?;
+            let name = style::harmless(&project.name);
+            terminal::confirm(confirmation.yes, &format!("delete the project {name}"))?;
+            remote.client.delete::<Value>(&at(&project))?;
+            show_done(json, &json!({}), &format!("the project {name} was deleted"))
+        }
+    }
+}
+
+fn show(remote: &Remote, project: &Project, json: bool) -> Result<Exit, Trouble> {
+    let id = project.id.to_string();
+    let of = query(&path(&["environments"]), &[("project", Some(&id))]);
+    let environments = read_list(remote.client.list::<Environment>(&of), None)?;
+    if json {
+        let mut form = serde_json::to_value(project).map_err(|error| Trouble::of(&error))?;
+        form["environments"] =
+            serde_json::to_value(&environments).map_err(|error| Trouble::of(&error))?;
+        return print_json(&form);
+    }
+    let names: Vec<String> = environments.into_iter().map(|environment| environment.name).collect();
+    properties(&[
+        ("name", project.name.clone()),
+        ("description", project.description.clone()),
+        ("id", id),
+        ("made", moment(&project.created)),
+        ("environments", if names.is_empty() { "none".to_owned() } else { names.join("\n") }),
+    ])
+}

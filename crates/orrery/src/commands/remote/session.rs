@@ -1,0 +1,294 @@
+//! `orrery login`, `orrery logout`, `orrery context`: which servers there are, and as whom they are used.
+
+use std::path::PathBuf;
+
+use orrery_api::client::{Client, Connection, path};
+use orrery_api::{Me, Session, Setup, User};
+use orrery_model::SecretText;
+use serde_json::{Value, json};
+
+use super::table::{Table, moment_or, properties};
+use super::{print_json, terminal};
+use crate::cli_session::{ContextAction, ContextGroup, Login, Logout};
+use crate::commands::trouble::{Trouble, finish};
+use crate::remote::contexts::{self, Context, Contexts};
+use crate::{Exit, output, style};
+
+pub(crate) fn login(options: Login) -> Exit {
+    finish(log_in(options))
+}
+
+pub(crate) fn logout(options: &Logout) -> Exit {
+    finish(log_out(options))
+}
+
+pub(crate) fn context(options: ContextGroup) -> Exit {
+    finish(change(options))
+}
+
+fn log_in(options: Login) -> Result<Exit, Trouble> {
+    let Login { server, name, token, setup, context, ca } = options;
+    let mut contexts = Contexts::read()?;
+    let current = || contexts.current().map(|(_, known)| known.server.clone());
+    let Some(server) = server.or_else(current) else {
+        let trouble = Trouble::said("no server is named");
+        return Err(trouble.help("orrery login https://orrery.example.com:8888"));
+    };
+    // A link is what people have in the clipboard.
+    let (server, setup) = match server.split_once("/setup#") {
+        Some((address, ticket)) => (address.to_owned(), setup.or_else(|| Some(ticket.to_owned()))),
+        None => (server, setup),
+    };
+    let known = contexts.of_server(&server).map(|(name, known)| (name.to_owned(), known.clone()));
+    let of_known = known.as_ref().and_then(|(_, known)| known.ca.clone());
+    let ca = absolute(ca)?.or(of_known);
+    let client = Client::new(&Connection { server, token: None, ca: ca.clone() })?;
+    let (secret, me, expires) = if token {
+        let secret = terminal::secret("token")?;
+        let me: Me = client.clone().with_token(Some(secret.clone())).get(&path(&["me"]))?;
+        (secret, me, None)
+    } else {
+        let session = open_session(&client, name, setup.map(SecretText::new))?;
+        let Some(secret) = session.token else {
+            return Err(Trouble::said(format!("{} told no session", client.server())));
+        };
+        (secret, session.user, Some(session.expires))
+    };
+    let name = context
+        .or_else(|| known.as_ref().map(|(name, _)| name.clone()))
+        .unwrap_or_else(|| free_name(&contexts, client.server()));
+    let before = contexts.contexts.get(&name).filter(|before| before.server == client.server());
+    let (environment, environment_name) = before
+        .map(|before| (before.environment.clone(), before.environment_name.clone()))
+        .unwrap_or_default();
+    let entry = Context {
+        server: client.server().to_owned(),
+        token: Some(secret),
+        expires,
+        user: Some(me.name.clone()),
+        ca,
+        environment,
+        environment_name,
+    };
+    contexts.contexts.insert(name.clone(), entry);
+    contexts.current = Some(name.clone());
+    contexts.write()?;
+    let who = style::harmless(&me.name);
+    let server = style::harmless(client.server());
+    let name = style::harmless(&name);
+    let done = style::good("logged in");
+    output::say(&format!("{done}: {who} on {server}; the context is called {name}"));
+    Ok(Exit::Done)
+}
+
+fn open_session(
+    client: &Client,
+    name: Option<String>,
+    setup: Option<SecretText>,
+) -> Result<Session, Trouble> {
+    let asked = if setup.is_some() { "name for the first account" } else { "name" };
+    let name = match name {
+        Some(name) => name,
+        None if terminal::is_interactive() => terminal::ask(asked)?,
+        None => {
+            let trouble = Trouble::said("no name is given");
+            return Err(trouble.help("--name NAME, with the password on standard input"));
+        }
+    };
+    let password = match &setup {
+        Some(_) => terminal::new_secret("password")?,
+        None => terminal::secret("password")?,
+    };
+    if let Some(token) = setup {
+        let account = Setup { token, name: name.clone(), password: password.clone() };
+        let made: User = client.post_once(&path(&["setup"]), &account)?;
+        output::say(&format!("the account {} was made", style::harmless(&made.name)));
+    }
+    let login = orrery_api::Login { name, password, cookie: false };
+    client.post_once(&path(&["login"]), &login).map_err(|error| match error.status() {
+        // The usual advice, to log in, is what was just tried.
+        Some(401) => Trouble::of(&error),
+        _ => error.into(),
+    })
+}
+
+/// The host of a server, and a number if another context is called so.
+fn free_name(contexts: &Contexts, server: &str) -> String {
+    let host = server.split("://").last().unwrap_or(server);
+    let host = host.split('/').next().unwrap_or(host);
+    let mut names = (1..).map(|number| match number {
+        1 => host.to_owned(),
+        number => format!("{host}-{number}"),
+    });
+    let free = names.find(|name| !contexts.contexts.contains_key(name));
+    free.unwrap_or_else(|| host.to_owned())
+}
+
+fn absolute(ca: Option<PathBuf>) -> Result<Option<PathBuf>, Trouble> {
+    // Later commands are run from elsewhere.
+    let absolute = ca.map(std::path::absolute).transpose();
+    absolute.map_err(|error| Trouble::said(format!("--ca: {error}")))
+}
+
+fn log_out(options: &Logout) -> Result<Exit, Trouble> {
+    let mut contexts = Contexts::read()?;
+    let name = chosen(&contexts, options.context.as_deref())?;
+    let Some(context) = contexts.contexts.get_mut(&name) else { return Err(unknown(&name)) };
+    // A token stays good for others who have it; a session ends.
+    if let Some(token) = context.token.take().filter(|_| context.expires.is_some()) {
+        let connection = Connection {
+            server: context.server.clone(),
+            token: Some(token),
+            ca: context.ca.clone(),
+        };
+        let ended = Client::new(&connection)
+            .and_then(|client| client.post_once::<Value>(&path(&["logout"]), &json!({})));
+        if let Err(error) = ended
+            && error.status() != Some(401)
+        {
+            let text =
+                format!("the session is forgotten here, but the server was not told: {error}");
+            output::say(&format!("{}: {}", style::warning("warning"), style::harmless(&text)));
+        }
+    }
+    context.expires = None;
+    context.user = None;
+    let server = style::harmless(&context.server);
+    contexts.write()?;
+    output::say(&format!("{} of {server}", style::good("logged out")));
+    Ok(Exit::Done)
+}
+
+fn chosen(contexts: &Contexts, named: Option<&str>) -> Result<String, Trouble> {
+    match named.map(str::to_owned).or_else(|| contexts.current.clone()) {
+        Some(name) if contexts.contexts.contains_key(&name) => Ok(name),
+        Some(name) => Err(unknown(&name)),
+        None => Err(Trouble::said("there is no current context")
+            .help("orrery login URL, or orrery context use NAME")),
+    }
+}
+
+fn unknown(name: &str) -> Trouble {
+    Trouble::said(format!("there is no context {name}"))
+        .help("`orrery context list` shows those that there are")
+}
+
+fn change(options: ContextGroup) -> Result<Exit, Trouble> {
+    let mut contexts = Contexts::read()?;
+    let json = options.json;
+    match options.action {
+        ContextAction::List => return list(&contexts, json),
+        ContextAction::Show { name } => return show(&contexts, name.as_deref(), json),
+        ContextAction::Use { name } => {
+            let name = chosen(&contexts, Some(&name))?;
+            contexts.current = Some(name);
+        }
+        ContextAction::Leave => contexts.current = None,
+        ContextAction::Add { name, server, ca } => {
+            if contexts.contexts.contains_key(&name) {
+                let trouble = Trouble::said(format!("there is a context {name} already"));
+                return Err(trouble.help(format!("orrery context remove {name}, or another name")));
+            }
+            let ca = absolute(ca)?;
+            let token = terminal::secret("token")?;
+            let connection = Connection { server, token: Some(token.clone()), ca: ca.clone() };
+            let client = Client::new(&connection)?;
+            let me: Me = client.get(&path(&["me"]))?;
+            let context = Context {
+                server: client.server().to_owned(),
+                token: Some(token),
+                user: Some(me.name),
+                ca,
+                ..Context::default()
+            };
+            contexts.contexts.insert(name.clone(), context);
+            contexts.current.get_or_insert(name);
+        }
+        ContextAction::Remove { name } => {
+            if contexts.contexts.remove(&name).is_none() {
+                return Err(unknown(&name));
+            }
+            contexts.current = contexts.current.filter(|current| *current != name);
+        }
+    }
+    contexts.write()?;
+    list(&contexts, json)
+}
+
+/// All but what is secret.
+fn as_json(name: &str, context: &Context, is_current: bool) -> Value {
+    json!({
+        "name": name,
+        "current": is_current,
+        "server": context.server,
+        "user": context.user,
+        "logged_in": context.token.is_some(),
+        "expires": context.expires,
+        "ca": context.ca,
+        "environment": context.environment,
+        "environment_name": context.environment_name,
+    })
+}
+
+fn list(contexts: &Contexts, json: bool) -> Result<Exit, Trouble> {
+    let is_current = |name: &String| contexts.current.as_ref() == Some(name);
+    if json {
+        let items: Vec<Value> = contexts
+            .contexts
+            .iter()
+            .map(|(name, context)| as_json(name, context, is_current(name)))
+            .collect();
+        print_json(&json!({ "items": items }))?;
+        return Ok(Exit::Done);
+    }
+    let mut table = Table::new("context", &["", "NAME", "SERVER", "USER", "ENVIRONMENT"]);
+    for (name, context) in &contexts.contexts {
+        let user = match (&context.token, &context.user) {
+            (None, _) => "-",
+            (Some(_), user) => user.as_deref().unwrap_or("?"),
+        };
+        let environment = context.environment_name.as_deref().unwrap_or("-");
+        let mark = if is_current(name) { "*" } else { "" };
+        table.row([mark, name, &context.server, user, environment]);
+    }
+    table.print()
+}
+
+fn show(contexts: &Contexts, name: Option<&str>, json: bool) -> Result<Exit, Trouble> {
+    let name = chosen(contexts, name)?;
+    let Some(context) = contexts.contexts.get(&name) else { return Err(unknown(&name)) };
+    let connection = Connection {
+        server: context.server.clone(),
+        token: context.token.clone(),
+        ca: context.ca.clone(),
+    };
+    let me: Option<Me> = match &context.token {
+        Some(_) => Some(Client::new(&connection)?.get(&path(&["me"]))?),
+        None => None,
+    };
+    if json {
+        let mut form = as_json(&name, context, contexts.current.as_deref() == Some(&*name));
+        form["me"] = serde_json::to_value(&me).map_err(|error| Trouble::of(&error))?;
+        print_json(&form)?;
+        return Ok(Exit::Done);
+    }
+    let roles = me.iter().flat_map(|me| &me.roles).map(|granted| {
+        match (granted.environment, granted.project) {
+            (Some(id), _) => format!("{} in the environment {id}", granted.role),
+            (None, Some(id)) => format!("{} in the project {id}", granted.role),
+            (None, None) => format!("{} everywhere", granted.role),
+        }
+    });
+    let roles: Vec<String> = roles.collect();
+    let ca = context.ca.as_ref().map(|ca| ca.display().to_string());
+    properties(&[
+        ("name", name),
+        ("server", context.server.clone()),
+        ("user", me.as_ref().map_or_else(|| "not logged in".to_owned(), |me| me.name.clone())),
+        ("roles", roles.join("\n")),
+        ("until", moment_or(context.expires.as_ref(), "")),
+        ("environment", context.environment_name.clone().unwrap_or_default()),
+        ("certificate", ca.unwrap_or_default()),
+        ("kept in", contexts::file()?.display().to_string()),
+    ])
+}

@@ -1,0 +1,129 @@
+//! Tables that fit the terminal, and lists of properties.
+
+use std::io::IsTerminal as _;
+
+use crate::commands::inspect::text;
+use crate::commands::trouble::Trouble;
+use crate::{Exit, output, style};
+
+/// A column that is cut keeps at least this much.
+const CUT_LEAST: usize = 12;
+
+/// Rows under headings.
+pub(super) struct Table {
+    rows: Vec<Vec<String>>,
+    noun: &'static str,
+}
+
+impl Table {
+    /// `noun` is what a row is.
+    pub(super) fn new(noun: &'static str, headings: &[&str]) -> Self {
+        Table { rows: vec![headings.iter().map(|&text| text.to_owned()).collect()], noun }
+    }
+
+    /// Texts come as they are; what would control the terminal is made harmless here.
+    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
+        let one_line = |text: String| style::harmless(&text).replace('\n', " ");
+        self.rows.push(cells.into_iter().map(|text| one_line(text.into())).collect());
+    }
+
+    /// Shows the table, and how many rows it has.
+    pub(super) fn print(mut self) -> Result<Exit, Trouble> {
+        let count = self.rows.len() - 1;
+        if count > 0 {
+            if let Some(width) = terminal_width() {
+                fit(&mut self.rows, width);
+            }
+            let mut out = String::new();
+            for (number, line) in text::table(&self.rows).iter().enumerate() {
+                out += &if number == 0 { style::heading(line) } else { line.clone() };
+                out.push('\n');
+            }
+            if !output::print_styled(&out) {
+                return Ok(Exit::Error);
+            }
+        }
+        output::say(&style::count(count, self.noun));
+        Ok(Exit::Done)
+    }
+}
+
+/// The width of the terminal, if standard output is one.
+fn terminal_width() -> Option<usize> {
+    if !std::io::stdout().is_terminal() {
+        return None;
+    }
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+/// Cuts the widest columns until a line fits.
+fn fit(rows: &mut [Vec<String>], width: usize) {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let length =
+        |row: &Vec<String>, column: usize| row.get(column).map_or(0, |text| text.chars().count());
+    loop {
+        let widths: Vec<usize> = (0..columns)
+            .map(|column| rows.iter().map(|row| length(row, column)).max().unwrap_or(0))
+            .collect();
+        let total = widths.iter().sum::<usize>() + 2 * columns.saturating_sub(1);
+        let Some((widest, most)) = widths.iter().copied().enumerate().max_by_key(|(_, most)| *most)
+        else {
+            return;
+        };
+        if total <= width || most <= CUT_LEAST {
+            return;
+        }
+        let keep = most.saturating_sub(total - width).max(CUT_LEAST);
+        for text in rows.iter_mut().filter_map(|row| row.get_mut(widest)) {
+            if text.chars().count() > keep {
+                *text = text.chars().take(keep - 1).chain(['…']).collect();
+            }
+        }
+    }
+}
+
+/// Names with values, one on a line. What has no value is left out.
+pub(super) fn properties(lines: &[(&str, String)]) -> Result<Exit, Trouble> {
+    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut out = String::new();
+    for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+        let indent = format!("\n{:indent$}", "", indent = width + 2);
+        let value = style::harmless(value).replace('\n', &indent);
+        out += &format!("{name:<width$}  {value}\n");
+    }
+    Ok(if output::print_styled(&out) { Exit::Done } else { Exit::Error })
+}
+
+/// A time of the API as people read it: `2026-11-16 09:30:00Z`.
+pub(super) fn moment(at: &str) -> String {
+    at.parse().map_or_else(|_| at.to_owned(), text::moment)
+}
+
+/// The same for what may not have happened yet.
+pub(super) fn moment_or(at: Option<&String>, otherwise: &str) -> String {
+    at.map_or_else(|| otherwise.to_owned(), |at| moment(at))
+}
+
+pub(super) fn yes(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_widest_columns_are_cut() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let long = "x".repeat(60);
+        let mut rows = vec![row(["A", "B", "C"]), row(["short", &long, "also short"])];
+        fit(&mut rows, 40);
+        let lines = text::table(&rows);
+        assert_eq!(lines[1].chars().count(), 40, "{lines:?}");
+        assert!(lines[1].ends_with("…  also short"), "{lines:?}");
+        let mut rows = vec![row(["A", "B", "C"])];
+        fit(&mut rows, 2);
+        assert_eq!(rows[0], ["A", "B", "C"]);
+    }
+}

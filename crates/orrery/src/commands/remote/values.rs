@@ -1,0 +1,173 @@
+//! `orrery param`, `orrery fact`, `orrery secret`, `orrery notification`.
+
+use orrery_api::client::query;
+use orrery_api::{
+    Notification, NotificationUpdate, Parameter, ParameterSet, ParameterUpdate, Secret, SecretValue,
+};
+use serde_json::{Value, json};
+
+use super::table::{Table, moment};
+use super::{print_json, read_list, show_done, show_list, terminal};
+use crate::cli_values::{
+    FactAction, FactGroup, NotificationAction, NotificationGroup, ParamAction, ParamGroup,
+    SecretAction, SecretGroup,
+};
+use crate::commands::trouble::{Trouble, finish};
+use crate::remote::RemoteEnvironment;
+use crate::{Exit, output, style};
+
+pub(crate) fn param(options: ParamGroup) -> Exit {
+    finish(run_param(options))
+}
+
+pub(crate) fn fact(options: FactGroup) -> Exit {
+    finish(run_fact(options))
+}
+
+pub(crate) fn secret(options: SecretGroup) -> Exit {
+    finish(run_secret(options))
+}
+
+pub(crate) fn notification(options: NotificationGroup) -> Exit {
+    finish(run_notification(options))
+}
+
+/// Only the value, so that it can be used in a script; the rest is in the JSON.
+fn show_value(found: &Parameter, json: bool) -> Result<Exit, Trouble> {
+    if json {
+        return print_json(found);
+    }
+    let written = output::print(|out| writeln!(out, "{}", found.value));
+    Ok(if written { Exit::Done } else { Exit::Error })
+}
+
+fn show_set(set: &ParameterSet, json: bool) -> Result<Exit, Trouble> {
+    let name = style::harmless(&set.parameter.name);
+    let mut text =
+        if set.changed { format!("{name} is set") } else { format!("{name} was so before") };
+    if let Some(compile) = set.compile {
+        text += &format!("; the compile {compile} was asked for");
+    }
+    show_done(json, set, &text)
+}
+
+fn run_param(options: ParamGroup) -> Result<Exit, Trouble> {
+    let ParamGroup { ask, action } = options;
+    let of = ask.in_environment()?;
+    let at = |name: &str| of.path(&["parameters", name]);
+    match action {
+        ParamAction::List => {
+            let pages = of.client.list::<Parameter>(&of.path(&["parameters"])).large();
+            let found = read_list(pages, None)?;
+            let table = Table::new("parameter", &["NAME", "VALUE", "SOURCE", "UPDATED"]);
+            show_list(ask.json, &found, table, |one| {
+                vec![one.name.clone(), one.value.clone(), one.source.clone(), moment(&one.updated)]
+            })
+        }
+        ParamAction::Get { name } => show_value(&of.client.get(&at(&name))?, ask.json),
+        ParamAction::Set { name, value, recompile } => {
+            let update = ParameterUpdate { value, source: None, recompile, expires: None };
+            show_set(&of.client.put(&at(&name), &update)?, ask.json)
+        }
+        ParamAction::Delete { name } => {
+            of.client.delete::<Value>(&at(&name))?;
+            let text = format!("the parameter {} was deleted", style::harmless(&name));
+            show_done(ask.json, &json!({}), &text)
+        }
+    }
+}
+
+fn run_fact(options: FactGroup) -> Result<Exit, Trouble> {
+    let FactGroup { ask, action } = options;
+    let of = ask.in_environment()?;
+    let at = |resource: &str, name: &str| of.path(&["resources", resource, "facts", name]);
+    match action {
+        FactAction::List { resource } => {
+            let path = query(&of.path(&["facts"]), &[("resource", resource.as_deref())]);
+            let found = read_list(of.client.list::<Parameter>(&path).large(), None)?;
+            let table = Table::new("fact", &["NAME", "VALUE", "UPDATED", "RESOURCE"]);
+            show_list(ask.json, &found, table, |one| {
+                let resource = one.resource.clone().unwrap_or_default();
+                let expired = if one.expired { " (too old)" } else { "" };
+                let updated = moment(&one.updated) + expired;
+                vec![one.name.clone(), one.value.clone(), updated, resource]
+            })
+        }
+        FactAction::Get { resource, name } => {
+            show_value(&of.client.get(&at(&resource, &name))?, ask.json)
+        }
+        FactAction::Set { resource, name, value, permanent } => {
+            let expires = permanent.then_some(false);
+            let update = ParameterUpdate { value, source: None, recompile: false, expires };
+            show_set(&of.client.put(&at(&resource, &name), &update)?, ask.json)
+        }
+        FactAction::Delete { resource, name } => {
+            of.client.delete::<Value>(&at(&resource, &name))?;
+            let text = format!("the fact {} was forgotten", style::harmless(&name));
+            show_done(ask.json, &json!({}), &text)
+        }
+    }
+}
+
+fn run_secret(options: SecretGroup) -> Result<Exit, Trouble> {
+    let SecretGroup { ask, action } = options;
+    let of = ask.in_environment()?;
+    let at = |name: &str| of.path(&["secrets", name]);
+    match action {
+        SecretAction::List => {
+            let found = read_list(of.client.list::<Secret>(&of.path(&["secrets"])), None)?;
+            let table = Table::new("secret", &["NAME", "UPDATED"]);
+            show_list(ask.json, &found, table, |one| vec![one.name.clone(), moment(&one.updated)])
+        }
+        SecretAction::Set { name } => {
+            let value = terminal::new_secret("secret")?;
+            let now: Value = of.client.put(&at(&name), &SecretValue { value })?;
+            show_done(ask.json, &now, &format!("the secret {} is set", style::harmless(&name)))
+        }
+        SecretAction::Delete { name } => {
+            of.client.delete::<Value>(&at(&name))?;
+            let text = format!("the secret {} was deleted", style::harmless(&name));
+            show_done(ask.json, &json!({}), &text)
+        }
+    }
+}
+
+fn run_notification(options: NotificationGroup) -> Result<Exit, Trouble> {
+    let NotificationGroup { ask, action } = options;
+    let of = ask.in_environment()?;
+    match action {
+        NotificationAction::List { all } => {
+            let found = notifications(&of, all)?;
+            let headings = ["ID", "WHEN", "SEVERITY", "TITLE", "MESSAGE"];
+            show_list(ask.json, &found, Table::new("notification", &headings), |one| {
+                vec![
+                    one.id.to_string(),
+                    moment(&one.created),
+                    one.severity.clone(),
+                    one.title.clone(),
+                    one.message.clone(),
+                ]
+            })
+        }
+        NotificationAction::Read { ids, all } => {
+            let ids = match all {
+                true => notifications(&of, false)?.into_iter().map(|one| one.id).collect(),
+                false => ids,
+            };
+            let update = NotificationUpdate { read: Some(true), cleared: None };
+            let mut now = Vec::new();
+            for id in ids {
+                let at = of.path(&["notifications", &id.to_string()]);
+                now.push(of.client.patch::<Notification>(&at, &update)?);
+            }
+            let text = format!("{} read", style::count(now.len(), "notification"));
+            show_done(ask.json, &json!({ "items": now }), &text)
+        }
+    }
+}
+
+fn notifications(of: &RemoteEnvironment, all: bool) -> Result<Vec<Notification>, Trouble> {
+    let read = if all { None } else { Some("false") };
+    let path = query(&of.path(&["notifications"]), &[("read", read)]);
+    Ok(read_list(of.client.list::<Notification>(&path).large(), None)?)
+}

@@ -1,0 +1,170 @@
+//! `orrery version`.
+
+use orrery_api::{ResourceDifference, VersionStored, VersionSummary};
+use serde_json::{Value, json};
+
+use super::table::{Table, moment, properties, yes};
+use super::{dry_run, print_json, read_list, show_done, show_list};
+use crate::cli_things::{VersionAction, VersionGroup};
+use crate::commands::deploy::{changes, on_server};
+use crate::commands::inspect::text;
+use crate::commands::trouble::{Trouble, finish};
+use crate::remote::RemoteEnvironment;
+use crate::{Exit, output, style};
+
+pub(crate) fn version(options: VersionGroup) -> Exit {
+    finish(run(options))
+}
+
+fn run(options: VersionGroup) -> Result<Exit, Trouble> {
+    let VersionGroup { ask, action } = options;
+    let json = ask.json;
+    let of = ask.in_environment()?;
+    let at = |version: u32, rest: &[&str]| {
+        let number = version.to_string();
+        let mut parts = vec!["versions", number.as_str()];
+        parts.extend(rest);
+        of.path(&parts)
+    };
+    match action {
+        VersionAction::List { limit } => list(&of, limit, json),
+        VersionAction::Show { version } => show(&of.client.get(&at(version, &[]))?, json),
+        VersionAction::Release { version, follow } => {
+            let release = || -> Result<VersionSummary, Trouble> {
+                Ok(of.client.act(&at(version, &["release"]))?)
+            };
+            let text = format!("version {version} is released");
+            if !follow {
+                return show_done(json, &release()?, &text);
+            }
+            on_server::release(&of, json, || {
+                let now = release()?;
+                if !json {
+                    output::say(&text);
+                }
+                Ok(now.number)
+            })
+        }
+        VersionAction::RollBack { version, follow } => {
+            let roll_back = || -> Result<VersionStored, Trouble> {
+                Ok(of.client.act(&at(version, &["roll-back"]))?)
+            };
+            let text = |made: &VersionStored| {
+                let number = made.version.number;
+                format!("version {number} wants what version {version} wanted, and is released")
+            };
+            if !follow {
+                let made = roll_back()?;
+                return show_done(json, &made, &text(&made));
+            }
+            on_server::release(&of, json, || {
+                let made = roll_back()?;
+                if !json {
+                    output::say(&text(&made));
+                }
+                Ok(made.version.number)
+            })
+        }
+        VersionAction::Compare { from, to, short } => compare(&of, from, to, short, json),
+        VersionAction::Delete { version } => {
+            of.client.delete::<Value>(&at(version, &[]))?;
+            show_done(json, &json!({}), &format!("version {version} was deleted"))
+        }
+        VersionAction::DryRun { version } => {
+            let found = dry_run::follow(&of, version, json)?;
+            dry_run::show(&found, json)
+        }
+    }
+}
+
+fn message(version: &VersionSummary) -> String {
+    let text = text::message(&version.info).unwrap_or_default();
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+fn list(of: &RemoteEnvironment, limit: usize, json: bool) -> Result<Exit, Trouble> {
+    let pages = of.client.list::<VersionSummary>(&of.path(&["versions"]));
+    let found = read_list(pages, Some(limit))?;
+    let headings =
+        ["VERSION", "MADE", "STATE", "RESOURCES", "ADDED", "CHANGED", "REMOVED", "MESSAGE"];
+    show_list(json, &found, Table::new("version", &headings), |version| {
+        vec![
+            version.number.to_string(),
+            moment(&version.created),
+            version.status.clone(),
+            version.total.to_string(),
+            version.added.to_string(),
+            version.changed.to_string(),
+            version.removed.to_string(),
+            message(version),
+        ]
+    })
+}
+
+fn show(version: &VersionSummary, json: bool) -> Result<Exit, Trouble> {
+    if json {
+        return print_json(version);
+    }
+    let actions: Vec<&str> = version.actions.keys().map(String::as_str).collect();
+    properties(&[
+        ("version", version.number.to_string()),
+        ("state", version.status.clone()),
+        ("released", yes(version.released).to_owned()),
+        ("now", version.transitioning_message.clone()),
+        ("made", moment(&version.created)),
+        ("message", message(version)),
+        ("resources", version.total.to_string()),
+        ("added", version.added.to_string()),
+        ("changed", version.changed.to_string()),
+        ("removed", version.removed.to_string()),
+        ("possible", actions.join(", ")),
+    ])
+}
+
+fn compare(
+    of: &RemoteEnvironment,
+    from: u32,
+    to: u32,
+    short: bool,
+    json: bool,
+) -> Result<Exit, Trouble> {
+    let at = of.path(&["versions", &from.to_string(), "compare", &to.to_string()]);
+    let found = read_list(of.client.list::<ResourceDifference>(&at).large(), None)?;
+    let exit = if found.is_empty() { Exit::Done } else { Exit::Pending };
+    if json {
+        print_json(&json!({ "items": found }))?;
+        return Ok(exit);
+    }
+    let mut text = String::new();
+    for difference in &found {
+        let id = style::harmless(&difference.id);
+        text += &match difference.status.as_str() {
+            "added" => style::added(&format!("+ {id}")),
+            "deleted" => style::removed(&format!("- {id}")),
+            _ => style::warning(&format!("~ {id}")),
+        };
+        text.push('\n');
+        if short || difference.status == "deleted" {
+            continue;
+        }
+        for change in &difference.changes {
+            for line in changes::lines(&dry_run::attribute(change)) {
+                text += &format!("    {line}\n");
+            }
+        }
+        for id in &difference.requires_added {
+            let line = style::added(&format!("+ requires {}", style::harmless(id)));
+            text += &format!("    {line}\n");
+        }
+        for id in &difference.requires_removed {
+            let line = style::removed(&format!("- requires {}", style::harmless(id)));
+            text += &format!("    {line}\n");
+        }
+    }
+    if !output::print_styled(&text) {
+        return Ok(Exit::Error);
+    }
+    let count = style::count(found.len(), "resource");
+    output::say(&format!("version {from} to {to}: {count} differ"));
+    Ok(exit)
+}

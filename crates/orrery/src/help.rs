@@ -1,0 +1,84 @@
+//! The list of commands that `orrery --help` shows, in groups: there are too many of them for one list.
+
+use anstyle::{Effects, Style};
+use clap::Command;
+
+const HEADING: Style = Style::new().effects(Effects::BOLD.insert(Effects::UNDERLINE));
+const NAME: Style = Style::new().effects(Effects::BOLD);
+
+/// Every command that is shown, by what somebody wants to do.
+const GROUPS: [(&str, &[&str]); 4] = [
+    (
+        "Work on a project",
+        &["new", "compile", "plan", "deploy", "repair", "watch", "fmt", "parse", "modules", "sdk"],
+    ),
+    ("Look at a deployment", &["status", "resources", "why", "log", "versions", "diff", "facts"]),
+    (
+        "Work with a server",
+        &[
+            "login",
+            "logout",
+            "context",
+            "export",
+            "project",
+            "environment",
+            "version",
+            "agent",
+            "param",
+            "fact",
+            "secret",
+            "notification",
+            "token",
+            "user",
+            "audit",
+        ],
+    ),
+    ("And", &["server", "completion", "help"]),
+];
+
+const TEMPLATE: &str =
+    "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}{options}{after-help}";
+
+/// The command line with its commands in groups.
+pub(crate) fn grouped(command: Command) -> Command {
+    let mut command = command;
+    // Only then does it know the command `help`.
+    command.build();
+    let width = command.get_subcommands().map(|one| one.get_name().len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (heading, names) in GROUPS {
+        text += &format!("{HEADING}{heading}:{HEADING:#}\n");
+        for name in names {
+            let found = command.find_subcommand(name);
+            let about = found.and_then(Command::get_about).map(ToString::to_string);
+            let about = about.unwrap_or_default();
+            text += &format!("  {NAME}{name:<width$}{NAME:#}  {about}\n");
+        }
+        text.push('\n');
+    }
+    command.before_help(text.trim_end().to_owned()).help_template(TEMPLATE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn every_command_stands_in_one_group() {
+        let mut command = crate::cli::Cli::command();
+        command.build();
+        let shown: BTreeSet<&str> = command
+            .get_subcommands()
+            .filter(|one| !one.is_hide_set())
+            .map(clap::Command::get_name)
+            .collect();
+        let listed: Vec<&str> =
+            GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        assert_eq!(listed.iter().copied().collect::<BTreeSet<_>>(), shown);
+        assert_eq!(listed.len(), shown.len());
+    }
+}

@@ -1,0 +1,334 @@
+//! The command line against a real server: the walk-through of `docs/guide/server.md`, command by command with what it prints, on both
+//! databases; and what goes wrong.
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use libtest_mimic::Trial;
+use orrery_testing::{Database, Postgres};
+use regex::Regex;
+use similar::TextDiff;
+
+use crate::BINARY;
+
+const PASSWORD: &str = "correct horse battery staple 1";
+const PAGE: &str = "docs/guide/server.md";
+/// What the page says instead of what differs from run to run.
+const ADDRESS: &str = "http://127.0.0.1:8888";
+const TICKET: &str = "TOKEN";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name: &str, run: fn() -> Result<()>| {
+        Trial::test(format!("server_commands/{name}"), move || {
+            Ok(run().map_err(|error| format!("{error:#}"))?)
+        })
+    };
+    vec![
+        trial("walk_through_sqlite", || walk_through(false)),
+        trial("walk_through_postgres", || walk_through(true)),
+        trial("mistakes", mistakes),
+        trial("completion", completion),
+    ]
+}
+
+/// A server process, which dies with this value.
+struct Server {
+    child: Child,
+    url: String,
+    /// Of the link that a new server prints.
+    ticket: Option<String>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct World {
+    directory: tempfile::TempDir,
+    database: Option<Database>,
+    here: PathBuf,
+    server: Option<Server>,
+}
+
+impl World {
+    fn new(postgres: bool) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let here = directory.path().canonicalize()?;
+        let database = postgres.then(|| Postgres::shared().database());
+        std::os::unix::fs::symlink(BINARY, here.join("orrery"))?;
+        Ok(World { directory, database, here, server: None })
+    }
+
+    fn start(&mut self, with_account: bool) -> Result<()> {
+        let data = self.directory.path().join("server");
+        let mut command = Command::new(BINARY);
+        command.args(["server", "--listen", "127.0.0.1:0", "--log", "warn", "--data"]).arg(data);
+        command.arg("--allow-local-repositories");
+        if let Some(database) = &self.database {
+            command.arg("--database").arg(database.url());
+        }
+        if with_account {
+            command.env("ORRERY_ADMIN_PASSWORD", PASSWORD);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let mut errors = BufReader::new(child.stderr.take().context("no standard error")?);
+        let mut ticket = None;
+        if !with_account {
+            let mut line = String::new();
+            while ticket.is_none() && errors.read_line(&mut line)? > 0 {
+                ticket = line.split_once("/setup#").map(|(_, ticket)| ticket.trim().to_owned());
+                line.clear();
+            }
+        }
+        // A pipe that nobody reads would stop the server.
+        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("no output")?).read_line(&mut line)?;
+        let url = line.split_whitespace().last().context("the server did not start")?.to_owned();
+        self.server = Some(Server { child, url, ticket });
+        Ok(())
+    }
+
+    fn server(&self) -> Result<&Server> {
+        self.server.as_ref().context("no server was started yet")
+    }
+
+    /// Runs a line of the shell; answers what it wrote, and how it ended.
+    fn run(&self, line: &str) -> Result<(String, i32)> {
+        let path = format!("{}:{}", self.directory.path().display(), std::env::var("PATH")?);
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("exec 2>&1; {line}")).current_dir(&self.here);
+        command.env("HOME", self.directory.path()).env("PATH", path).env("USER", "ada");
+        for name in ["XDG_CONFIG_HOME", "ORRERY_SERVER", "ORRERY_TOKEN", "ORRERY_CONTEXT"] {
+            command.env_remove(name);
+        }
+        for name in ["ORRERY_ENVIRONMENT", "ORRERY_CONTEXTS", "ORRERY_CA", "ORRERY_DATA"] {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        // Not every command reads it.
+        let _ = writeln!(child.stdin.take().context("no input")?, "{PASSWORD}");
+        let mut text = String::new();
+        child.stdout.take().context("no output")?.read_to_string(&mut text)?;
+        Ok((text, child.wait()?.code().unwrap_or(-1)))
+    }
+
+    fn done(&self, line: &str) -> Result<String> {
+        let (text, code) = self.run(line)?;
+        ensure!(code == 0, "{line}: {code}\n{text}");
+        Ok(text)
+    }
+}
+
+/// A text without what differs from run to run. What is aligned with it loses its blanks.
+fn same(text: &str) -> String {
+    static CHANGING: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
+        let regex = |pattern: &str| Regex::new(pattern).expect("a valid pattern");
+        [
+            (regex(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"), "TIME"),
+            (regex(r"\d\d:\d\d:\d\d\.\d{3}"), "CLOCK"),
+            (regex(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "ID"),
+            (regex(r"[0-9.]+ (ms|s)\b"), "SPAN"),
+            (regex(r"orr_[A-Za-z0-9_-]+"), "SECRET"),
+            (regex(r" +"), " "),
+        ]
+    });
+    let text = text.replace("127.0.0.1:8888", "ADDRESS");
+    CHANGING.iter().fold(text, |text, (regex, word)| regex.replace_all(&text, *word).into_owned())
+}
+
+/// Commands of a page with what they print.
+fn commands(page: &str) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    let mut within = false;
+    for line in page.lines() {
+        let Some(line) = line.strip_prefix("    ").or((line.is_empty() && within).then_some(""))
+        else {
+            within = false;
+            continue;
+        };
+        if let Some(command) = line.strip_prefix("$ ") {
+            found.push((command.to_owned(), String::new()));
+            within = true;
+        } else if within && let Some((_, output)) = found.last_mut() {
+            let _ = writeln!(output, "{line}");
+        }
+    }
+    found
+}
+
+fn walk_through(postgres: bool) -> Result<()> {
+    let path = xtask::repository_root().join(PAGE);
+    let page = std::fs::read_to_string(&path)?;
+    let mut world = World::new(postgres)?;
+    let steps = commands(&page);
+    ensure!(steps.len() > 15, "the page has only {} commands", steps.len());
+    let mut happened = Vec::new();
+    for (command, output) in &steps {
+        let text = match command.strip_prefix("cd ") {
+            Some(directory) => {
+                world.here = world.here.join(directory);
+                write_model(&world, &page)?;
+                String::new()
+            }
+            None if command == "orrery server" => {
+                world.start(false)?;
+                output.clone()
+            }
+            None => world.step(command)?,
+        };
+        happened.push(text.trim_end().to_owned());
+    }
+    if std::env::var_os("ORRERY_BLESS").is_some() && !postgres {
+        return Ok(std::fs::write(&path, rewritten(&page, &happened))?);
+    }
+    let (mut expected, mut actual) = (String::new(), String::new());
+    for ((command, output), text) in steps.iter().zip(&happened) {
+        let _ = writeln!(expected, "$ {command}\n{}", same(output.trim_end()));
+        let _ = writeln!(actual, "$ {command}\n{}", same(text));
+    }
+    if expected != actual {
+        let diff = TextDiff::from_lines(&expected, &actual);
+        bail!("(- the page, + what happens)\n{}", diff.unified_diff().context_radius(3));
+    }
+    Ok(())
+}
+
+impl World {
+    /// Runs a command of the page; answers what it prints as the page has it.
+    fn step(&self, command: &str) -> Result<String> {
+        let server = self.server()?;
+        let ticket = server.ticket.clone().context("the server printed no link")?;
+        let line = command.replace(ADDRESS, &server.url).replace(TICKET, &ticket);
+        let (text, code) = self.run(&line)?;
+        ensure!(code == 0 || code == 2, "{command}: {code}\n{text}");
+        let home = self.directory.path().canonicalize()?;
+        let text = text.replace(server.url.trim_start_matches("http://"), "127.0.0.1:8888");
+        Ok(text.replace(&*home.to_string_lossy(), "/tmp"))
+    }
+}
+
+/// Writes the page's model, with files that a test may make.
+fn write_model(world: &World, page: &str) -> Result<()> {
+    let (_, model) = page.split_once("```inmanta\n").context("the page has a model")?;
+    let (model, _) = model.split_once("```").context("the model has an end")?;
+    let id = |kind: &str| -> Result<String> {
+        let said = Command::new("id").arg(kind).output()?;
+        Ok(String::from_utf8(said.stdout)?.trim().to_owned())
+    };
+    let home = world.directory.path().canonicalize()?;
+    let model = model
+        .replace("/tmp/", &format!("{}/", home.display()))
+        .replace("owner=\"root\"", &format!("owner=\"{}\"", id("-un")?))
+        .replace("group=\"root\"", &format!("group=\"{}\"", id("-gn")?));
+    Ok(std::fs::write(world.here.join("main.cf"), model)?)
+}
+
+/// The page with what its commands print now.
+fn rewritten(page: &str, happened: &[String]) -> String {
+    let mut outputs = happened.iter();
+    let (mut text, mut within) = (String::new(), false);
+    for line in page.lines() {
+        let is_output = within && line.starts_with("    ") && !line.starts_with("    $ ");
+        if is_output {
+            continue;
+        }
+        within = line.starts_with("    $ ") || within && line.is_empty();
+        let _ = writeln!(text, "{line}");
+        if line.starts_with("    $ ") {
+            for line in outputs.next().iter().flat_map(|output| output.lines()) {
+                let line = format!("    {line}");
+                let _ = writeln!(text, "{}", line.trim_end());
+            }
+        }
+    }
+    // A line between two parts of an output was one of the page, too.
+    static EMPTY: LazyLock<Regex> = LazyLock::new(|| Regex::new("\n{3,}").expect("a pattern"));
+    EMPTY.replace_all(&text, "\n\n").into_owned()
+}
+
+fn mistakes() -> Result<()> {
+    let mut world = World::new(false)?;
+    let fails = |world: &World, line: &str, words: &[&str]| -> Result<()> {
+        let (text, code) = world.run(line)?;
+        ensure!(code == 1, "{line}: {code}\n{text}");
+        for word in words {
+            ensure!(text.contains(word), "{line}: {word:?} is missing:\n{text}");
+        }
+        Ok(())
+    };
+    fails(&world, "orrery project list", &["no server is chosen", "orrery login"])?;
+    fails(&world, "orrery login nonsense --name a", &["no address of a server"])?;
+    fails(&world, "orrery login http://127.0.0.1:1 --name a", &["does not answer"])?;
+    fails(&world, "orrery context use nowhere", &["there is no context nowhere"])?;
+    world.start(true)?;
+    let url = world.server()?.url.clone();
+    fails(&world, &format!("echo wrong | orrery login {url} --name admin"), &["wrong"])?;
+    let (text, code) = world.run(&format!("orrery login {url} --name admin --as work"))?;
+    ensure!(code == 0, "{text}");
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(world.directory.path().join(".config/orrery/contexts.toml"))?
+            .permissions(),
+    );
+    ensure!(mode & 0o777 == 0o600, "{mode:o}");
+    fails(&world, "orrery status -e live", &["there is no environment live"])?;
+    fails(
+        &world,
+        "orrery environment create live",
+        &["there is no project", "orrery project create"],
+    )?;
+    world.done("orrery project create shop")?;
+    world.done("orrery project create spare")?;
+    fails(&world, "orrery environment create live", &["several projects", "--project"])?;
+    world.done("orrery environment create shop/live --use")?;
+    world.done("orrery environment create spare/live")?;
+    fails(&world, "orrery status -e live", &["several environments", "shop/live", "spare/live"])?;
+    fails(&world, "orrery status", &["no released version"])?;
+    fails(&world, "orrery version show 7", &["7"])?;
+    fails(&world, "orrery environment setting set auto_deploy maybe", &["auto_deploy"])?;
+    fails(&world, "orrery project delete shop < /dev/null", &["--yes"])?;
+    fails(&world, "orrery project delete shop --yes", &["environment"])?;
+    // A token that may look, and no more.
+    let token = world.done("orrery token create eyes --role viewer 2>/dev/null")?;
+    let token = token.trim();
+    let with = |line: &str| format!("ORRERY_TOKEN={token} {line}");
+    world.done(&with("orrery environment show"))?;
+    fails(&world, &with("orrery environment halt"), &["orrery context show"])?;
+    fails(&world, "ORRERY_TOKEN=orr_nonsense orrery environment show", &["orrery login"])?;
+    world.done("orrery token revoke eyes")?;
+    fails(&world, &with("orrery environment show"), &["orrery login"])?;
+    // A file in a project cannot send a session to another server.
+    let project = world.directory.path().join("project");
+    std::fs::create_dir(&project)?;
+    std::fs::write(project.join("project.yml"), "name: x\n")?;
+    let foreign = "server = \"http://127.0.0.1:1\"\nenvironment = \"a\"\n";
+    std::fs::write(project.join(".orrery.toml"), foreign)?;
+    fails(&world, "cd project && orrery status", &[".orrery.toml", "not logged in", "--local"])?;
+    world.done("orrery logout")?;
+    fails(&world, "orrery environment show", &["orrery login"])?;
+    Ok(())
+}
+
+fn completion() -> Result<()> {
+    let world = World::new(false)?;
+    for shell in ["bash", "zsh", "fish"] {
+        let script = world.done(&format!("orrery completion {shell}"))?;
+        for word in ["login", "environment", "roll-back", "--on-resume"] {
+            ensure!(script.contains(word.trim_start_matches('-')), "{shell}: {word}");
+        }
+    }
+    let file = world.directory.path().join("orrery.bash");
+    std::fs::write(&file, world.done("orrery completion bash")?)?;
+    ensure!(Path::new(&file).is_file());
+    world.done("bash -n orrery.bash")?;
+    Ok(())
+}
