@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use orrery_store::{
-    EnvironmentChange, EnvironmentRecord, NewEnvironment, ProjectRecord, SettingRecord, StoreError,
+    EnvironmentChange, EnvironmentRecord, NewEnvironment, ProjectRecord, SettingRecord, Store,
+    StoreError,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -15,10 +16,10 @@ use crate::access::Right;
 use crate::app::App;
 use crate::problem::ServerError;
 use crate::routes::environments::{check_icon, check_repository, check_text, refuse_if_protected};
-use crate::upkeep;
+use crate::routes::operations::begin;
 
-/// How long an engine may take to let go of an environment.
-const ENGINE_STOPS_WITHIN: Duration = Duration::from_secs(30);
+/// Somewhat less than a request may take.
+const DONE_WITHIN: Duration = Duration::from_secs(50);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Which generation of the paths is answered.
@@ -344,31 +345,30 @@ pub(super) async fn modify_environment(call: Call) -> Answer {
     data(as_it_is(&call, Generation::Second).await?)
 }
 
-/// Waits until no engine works for a halted environment.
-async fn wait_for_engine(call: &Call, environment: &EnvironmentRecord) -> Result<(), ServerError> {
-    let key = environment.key;
-    let until = tokio::time::Instant::now() + ENGINE_STOPS_WITHIN;
+/// Waits until the process role has done something. Clients of these paths expect it to be done when they are answered.
+async fn wait_until(
+    call: &Call,
+    is_done: impl Fn(&dyn Store) -> Result<bool, StoreError> + Copy + Send + 'static,
+) -> Result<(), ServerError> {
+    let until = tokio::time::Instant::now() + DONE_WITHIN;
     while tokio::time::Instant::now() < until {
-        if call.app.with_store(move |store| store.lease_holder(key)).await?.is_none() {
+        if call.app.with_store(is_done).await? {
             return Ok(());
         }
-        call.app.nudge();
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    Err(ServerError::Unavailable("the environment is still being worked on; try again".to_owned()))
+    Err(ServerError::Unavailable("this takes longer, and goes on; look again later".to_owned()))
 }
 
 async fn erase(call: &Call, environment: EnvironmentRecord) -> Result<(), ServerError> {
-    let now = call.app.now();
-    let id = environment.uuid;
-    let marked = call.app.change(move |store| store.records().begin_deletion(&id, now)).await?;
-    wait_for_engine(call, &marked).await?;
-    let erased = call.app.change(move |store| upkeep::erase(store, &marked, now)).await;
-    match erased {
-        // Somebody else was faster.
-        Err(ServerError::Store(StoreError::NotFound { .. })) => Ok(()),
-        erased => erased,
-    }
+    let (id, now) = (environment.uuid, call.app.now());
+    call.app.change(move |store| store.records().begin_deletion(&id, now)).await?;
+    drop(begin(&call.app, &environment, "delete", json!({})).await?);
+    let is_gone = move |store: &dyn Store| match store.records().environment(&id) {
+        Err(StoreError::NotFound { .. }) => Ok(true),
+        found => found.map(|_| false),
+    };
+    wait_until(call, is_gone).await
 }
 
 pub(super) async fn delete_environment(call: Call) -> Answer {
@@ -382,19 +382,15 @@ pub(super) async fn delete_environment(call: Call) -> Answer {
 pub(super) async fn clear_environment(call: Call) -> Answer {
     let environment = call.environment()?.clone();
     refuse_if_protected(&call.app, &environment).await?;
-    let now = call.app.now();
-    let (id, was_halted) = (environment.uuid, environment.halted);
-    let halted = call.app.change(move |store| store.records().set_halted(&id, true, now)).await?;
-    wait_for_engine(&call, &halted).await?;
-    call.app
-        .change(move |store| {
-            upkeep::erase(store, &halted, now)?;
-            if !was_halted {
-                store.records().set_halted(&id, false, now)?;
-            }
-            Ok(())
-        })
-        .await?;
+    let payload = json!({"resume": !environment.halted});
+    let (_, _, operation) = begin(&call.app, &environment, "clear", payload).await?;
+    let id = operation.0.id.into_bytes();
+    let is_done = move |store: &dyn Store| match store.records().request(&id) {
+        // It goes with all that it asked to go.
+        Err(StoreError::NotFound { .. }) => Ok(true),
+        found => found.map(|request| request.finished.is_some()),
+    };
+    wait_until(&call, is_done).await?;
     done()
 }
 

@@ -24,7 +24,6 @@ use crate::settings::EnvironmentSettings;
 use super::dry_run::DryRun;
 use super::handlers::{Handlers, Place};
 use super::life::clearing;
-
 use super::secrets::EnvironmentSecrets;
 use super::supervisor::micros;
 use super::work::Work;
