@@ -292,7 +292,11 @@ pub(super) async fn list(call: Call) -> Answer {
     }
     let shown: Vec<Value> =
         found.iter().map(|(id, action)| shown(&environment, id.as_str(), action)).collect();
-    plain(json!({"data": shown, "links": links}))
+    let mut content = json!({ "data": shown });
+    if !links.is_empty() {
+        content["links"] = Value::Object(links);
+    }
+    plain(content)
 }
 
 #[cfg(test)]

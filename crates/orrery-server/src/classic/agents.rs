@@ -1,6 +1,6 @@
 //! Agents: lists, pausing, and what the engine of an environment knows.
 
-use orrery_model::{AttributeHash, Status};
+use orrery_model::{AttributeHash, ResourceId, Status};
 use orrery_store::{AgentRecord, EnvironmentKey, ResourceQuery, Store, StoreError};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -233,13 +233,23 @@ pub(super) async fn scheduler_status(call: Call) -> Answer {
             let mut hashes: std::collections::BTreeMap<String, AttributeHash> = Default::default();
             store.read_version(key, released.number, &mut |row| {
                 let attributes: Value = serde_json::from_str(row.attributes).unwrap_or_default();
+                let id = row.id.parse::<ResourceId>().map(|id| {
+                    json!({
+                        "entity_type": id.entity(), "agent_name": id.agent(),
+                        "attribute": id.attribute(), "attribute_value": id.value(), "version": 0,
+                    })
+                });
                 let shown = json!({
-                    "resource_id": row.id, "attribute_hash": row.hash.to_string(), "attributes": attributes,
+                    "resource_id": row.id,
+                    "attribute_hash": row.hash.to_string(),
+                    "attributes": attributes,
+                    "id": id.unwrap_or_default(),
                 });
                 wanted.insert(row.id.to_owned(), shown);
                 hashes.insert(row.id.to_owned(), row.hash);
             })?;
-            let query = ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() };
+            let query =
+                ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() };
             let (mut states, mut statuses, mut differing) = (Map::new(), Map::new(), Map::new());
             let is_taken_in = store.processed_version(key)? == Some(released.number);
             for line in all_lines(store, key, &query)? {
@@ -249,7 +259,9 @@ pub(super) async fn scheduler_status(call: Call) -> Answer {
                 }
                 let expected = hashes.get(&id);
                 if is_taken_in && state.intent.as_ref() != expected {
-                    let text = |hash: Option<&AttributeHash>| hash.map_or_else(|| "none".to_owned(), ToString::to_string);
+                    let text = |hash: Option<&AttributeHash>| {
+                        hash.map_or_else(|| "none".to_owned(), ToString::to_string)
+                    };
                     let found = json!([{
                         "rid": id, "field": "attribute_hash",
                         "expected": text(expected), "actual": text(state.intent.as_ref()),

@@ -25,6 +25,7 @@ const PIECES_MAX: usize = 100_000;
 /// Asks for a compile.
 pub(super) async fn notify(call: Call) -> Answer {
     call.only(&["update", "metadata", "reinstall"])?;
+    crate::routes::active(call.environment()?)?;
     let metadata = call.object("metadata")?.cloned().unwrap_or_else(|| {
         let (kind, message) = (json!("api"), json!("Recompile trigger through API call"));
         Map::from_iter([("type".to_owned(), kind), ("message".to_owned(), message)])

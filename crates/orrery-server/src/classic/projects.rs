@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use orrery_store::{
-    EnvironmentChange, EnvironmentRecord, NewEnvironment, ProjectRecord, SettingRecord, StoreError,
+    EnvironmentChange, EnvironmentRecord, NewEnvironment, ProjectRecord, SettingRecord, Store,
+    StoreError,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -12,12 +13,16 @@ use super::answer::{Answer, data, done, plain};
 use super::call::{Call, bad};
 use super::settings;
 use crate::access::Right;
+use crate::app::App;
+use crate::compiling;
 use crate::problem::ServerError;
-use crate::routes::environments::{check_icon, check_repository, check_text, refuse_if_protected};
-use crate::upkeep;
+use crate::routes::environments::{
+    check_icon, check_repository, check_text, meant, refuse_if_protected,
+};
+use crate::routes::operations::begin;
 
-/// How long an engine may take to let go of an environment.
-const ENGINE_STOPS_WITHIN: Duration = Duration::from_secs(30);
+/// Somewhat less than a request may take.
+const DONE_WITHIN: Duration = Duration::from_secs(50);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Which generation of the paths is answered.
@@ -35,7 +40,7 @@ fn shown(generation: Generation, record: &EnvironmentRecord, set: &[SettingRecor
     let mut shown = json!({
         "id": uuid_of(&record.uuid),
         "name": record.name,
-        "repo_url": record.repository,
+        "repo_url": compiling::without_password(&record.repository),
         "repo_branch": record.branch,
         "settings": settings::values(set),
         "halted": record.halted,
@@ -188,6 +193,7 @@ pub(super) async fn delete_project(call: Call) -> Answer {
 
 /// The rules for what people say about an environment.
 fn check(
+    app: &App,
     name: Option<&str>,
     description: Option<&str>,
     icon: Option<&str>,
@@ -197,7 +203,7 @@ fn check(
     check_text("name", name, (1, 255))?;
     check_text("description", description, (0, 255))?;
     check_icon(icon)?;
-    check_repository(repository, branch)
+    check_repository(app, repository, branch)
 }
 
 async fn make_environment(call: &Call) -> Result<EnvironmentRecord, ServerError> {
@@ -214,7 +220,8 @@ async fn make_environment(call: &Call) -> Result<EnvironmentRecord, ServerError>
     let text = |name: &str| Ok::<_, ServerError>(call.text(name)?.unwrap_or_default().to_owned());
     let (repository, branch) = (text("repository")?, text("branch")?);
     let (description, icon) = (text("description")?, text("icon")?);
-    check(Some(&name), Some(&description), Some(&icon), Some(&repository), Some(&branch))?;
+    let place = (Some(&*repository), Some(&*branch));
+    check(&call.app, Some(&name), Some(&description), Some(&icon), place.0, place.1)?;
     let now = call.app.now();
     call.app
         .change(move |store| {
@@ -299,6 +306,7 @@ async fn change_environment(call: &Call) -> Result<(), ServerError> {
     let (repository, branch) = (text("repository")?, text("branch")?);
     let (description, icon) = (text("description")?, text("icon")?);
     check(
+        &call.app,
         name.as_deref(),
         description.as_deref(),
         icon.as_deref(),
@@ -313,7 +321,7 @@ async fn change_environment(call: &Call) -> Result<(), ServerError> {
                 name: name.as_deref(),
                 description: description.as_deref(),
                 icon: icon.as_deref(),
-                repository: repository.as_deref(),
+                repository: meant(store, id, repository.as_deref())?,
                 branch: branch.as_deref(),
             };
             store.records().update_environment(id.as_bytes(), None, &change, now)
@@ -334,31 +342,30 @@ pub(super) async fn modify_environment(call: Call) -> Answer {
     data(as_it_is(&call, Generation::Second).await?)
 }
 
-/// Waits until no engine works for a halted environment.
-async fn wait_for_engine(call: &Call, environment: &EnvironmentRecord) -> Result<(), ServerError> {
-    let key = environment.key;
-    let until = tokio::time::Instant::now() + ENGINE_STOPS_WITHIN;
+/// Waits until the process role has done something. Clients of these paths expect it to be done when they are answered.
+async fn wait_until(
+    call: &Call,
+    is_done: impl Fn(&dyn Store) -> Result<bool, StoreError> + Copy + Send + 'static,
+) -> Result<(), ServerError> {
+    let until = tokio::time::Instant::now() + DONE_WITHIN;
     while tokio::time::Instant::now() < until {
-        if call.app.with_store(move |store| store.lease_holder(key)).await?.is_none() {
+        if call.app.with_store(is_done).await? {
             return Ok(());
         }
-        call.app.nudge();
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    Err(ServerError::Unavailable("the environment is still being worked on; try again".to_owned()))
+    Err(ServerError::Unavailable("this takes longer, and goes on; look again later".to_owned()))
 }
 
 async fn erase(call: &Call, environment: EnvironmentRecord) -> Result<(), ServerError> {
-    let now = call.app.now();
-    let id = environment.uuid;
-    let marked = call.app.change(move |store| store.records().begin_deletion(&id, now)).await?;
-    wait_for_engine(call, &marked).await?;
-    let erased = call.app.change(move |store| upkeep::erase(store, &marked, now)).await;
-    match erased {
-        // Somebody else was faster.
-        Err(ServerError::Store(StoreError::NotFound { .. })) => Ok(()),
-        erased => erased,
-    }
+    let (id, now) = (environment.uuid, call.app.now());
+    call.app.change(move |store| store.records().begin_deletion(&id, now)).await?;
+    drop(begin(&call.app, &environment, "delete", json!({})).await?);
+    let is_gone = move |store: &dyn Store| match store.records().environment(&id) {
+        Err(StoreError::NotFound { .. }) => Ok(true),
+        found => found.map(|_| false),
+    };
+    wait_until(call, is_gone).await
 }
 
 pub(super) async fn delete_environment(call: Call) -> Answer {
@@ -372,19 +379,15 @@ pub(super) async fn delete_environment(call: Call) -> Answer {
 pub(super) async fn clear_environment(call: Call) -> Answer {
     let environment = call.environment()?.clone();
     refuse_if_protected(&call.app, &environment).await?;
-    let now = call.app.now();
-    let (id, was_halted) = (environment.uuid, environment.halted);
-    let halted = call.app.change(move |store| store.records().set_halted(&id, true, now)).await?;
-    wait_for_engine(&call, &halted).await?;
-    call.app
-        .change(move |store| {
-            upkeep::erase(store, &halted, now)?;
-            if !was_halted {
-                store.records().set_halted(&id, false, now)?;
-            }
-            Ok(())
-        })
-        .await?;
+    let payload = json!({"resume": !environment.halted});
+    let (_, _, operation) = begin(&call.app, &environment, "clear", payload).await?;
+    let id = operation.0.id.into_bytes();
+    let is_done = move |store: &dyn Store| match store.records().request(&id) {
+        // It goes with all that it asked to go.
+        Err(StoreError::NotFound { .. }) => Ok(true),
+        found => found.map(|request| request.finished.is_some()),
+    };
+    wait_until(&call, is_done).await?;
     done()
 }
 

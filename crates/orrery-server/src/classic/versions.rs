@@ -136,6 +136,7 @@ fn upload(
 
 /// Stores an upload, with the code that came with it.
 async fn store(call: &Call, mut upload: VersionUpload) -> Result<PutVersion, ServerError> {
+    crate::routes::active(call.environment()?)?;
     let modules = code::Modules::read(call.value("module_version_info"))?;
     let answer = call
         .change(move |store, key, now| {

@@ -63,7 +63,7 @@ fn segment(text: &str) -> String {
 }
 
 /// Refuses to begin anything in an environment that is on its way out.
-fn active(environment: &EnvironmentRecord) -> Result<(), ServerError> {
+pub(crate) fn active(environment: &EnvironmentRecord) -> Result<(), ServerError> {
     if environment.deleting {
         return Err(StoreError::Deleting(environment.name.clone()).into());
     }

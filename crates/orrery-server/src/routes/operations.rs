@@ -60,7 +60,7 @@ pub(super) fn accepted(
 }
 
 /// Asks the engine of an environment for something.
-pub(super) async fn begin(
+pub(crate) async fn begin(
     app: &App,
     environment: &EnvironmentRecord,
     kind: &'static str,
