@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use orrery_store::{
-    EnvironmentChange, EnvironmentRecord, NewEnvironment, ProjectRecord, SettingRecord, Store, StoreError,
+    EnvironmentChange, EnvironmentRecord, NewEnvironment, ProjectRecord, SettingRecord, Store,
+    StoreError,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
