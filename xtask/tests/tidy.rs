@@ -40,3 +40,25 @@ fn the_book_lists_every_page() {
 fn diagnostics_have_pages() {
     assert_none(&documents::check_diagnostics(&files()));
 }
+
+/// The page of guarantees names tests; each must be a function of some crate.
+#[test]
+fn guarantees_name_tests_that_exist() {
+    let files = files();
+    let page = files.iter().find(|file| file.path == "docs/reference/guarantees.md");
+    let page = page.expect("the page of guarantees");
+    let named = page.text.split('`').skip(1).step_by(2).filter(|name| {
+        name.len() > 12 && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    });
+    let sources: Vec<&TextFile> = files
+        .iter()
+        .filter(|file| file.path.starts_with("crates/") && file.path.ends_with(".rs"))
+        .collect();
+    let missing: Vec<&str> = named
+        .filter(|name| {
+            let definition = format!("fn {name}(");
+            !sources.iter().any(|file| file.text.contains(&definition))
+        })
+        .collect();
+    assert!(missing.is_empty(), "no test has these names: {missing:?}");
+}

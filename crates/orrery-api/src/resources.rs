@@ -27,6 +27,13 @@ pub struct ResourceSummary {
     /// When its handler last ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_at: Option<String>,
+    /// The verdict of its handler's last run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_outcome: Option<String>,
+    /// Failed runs since the last good one.
+    pub attempts: u32,
+    /// Whether it was given up after too many attempts.
+    pub parked: bool,
     /// Where the model defines it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourcePlace>,

@@ -173,4 +173,7 @@ pub struct ResourceDifference {
     pub requires_added: Vec<String>,
     /// Requirements that only the first version has.
     pub requires_removed: Vec<String>,
+    /// Where the model of the later version that has it defines it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourcePlace>,
 }

@@ -29,6 +29,7 @@ pub mod plugins;
 mod policy;
 pub mod program;
 pub mod project;
+pub mod reference;
 pub mod render;
 pub mod report;
 mod similar_names;

@@ -13,6 +13,7 @@ use orrery_python::{Int, Number};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use crate::ids::ids;
+use crate::reference::WrittenReference;
 
 ids! {
     /// An interned string value.
@@ -61,6 +62,8 @@ pub struct Other {
     pub reference: Option<Box<str>>,
     /// The host owns it.
     pub owned: Option<Owned>,
+    /// How it stands in a resource, if it is a reference that needs no code to be resolved.
+    pub written: Option<Box<WrittenReference>>,
 }
 
 impl Other {
@@ -321,6 +324,17 @@ impl Heap {
 
     pub fn get_other(&self, id: OtherId) -> &Other {
         &self.others[id.index()]
+    }
+
+    /// How a value stands in a resource, if it is a reference that needs no code to be resolved.
+    pub(crate) fn written(&self, value: Value) -> Option<&WrittenReference> {
+        let Value::Other(id) = value else { return None };
+        self.get_other(id).written.as_deref()
+    }
+
+    /// Whether there may be references in resources.
+    pub(crate) fn has_others(&self) -> bool {
+        !self.others.is_empty()
     }
 
     /// A new unknown; `source` is the instance whose fact it waits for, if any.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use orrery_handlers::{Contents, Registry};
+use orrery_handlers::{Contents, Registry, Secrets};
 use orrery_model::LogLevel;
 use orrery_scheduler::{Event, Scheduler, Settings};
 use orrery_store::{Lease, Store, StoreError};
@@ -26,6 +26,8 @@ pub struct Setup {
     pub registry: Arc<Registry>,
     pub targets: Arc<dyn Targets>,
     pub contents: Arc<dyn Contents>,
+    /// Where the values of references come from.
+    pub secrets: Arc<dyn Secrets>,
     pub settings: Settings,
     /// How many handlers may run at once.
     pub workers: usize,
@@ -169,6 +171,7 @@ impl Engine {
             registry,
             targets,
             contents,
+            secrets,
             mut settings,
             workers,
             log_level,
@@ -182,7 +185,13 @@ impl Engine {
             Core::new(Scheduler::new(settings), desired, Arc::clone(&targets), keeper.is_none());
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
-            workshop: Workshop { registry: RwLock::new(registry), contents, log_level, keeper },
+            workshop: Workshop {
+                registry: RwLock::new(registry),
+                contents,
+                secrets,
+                log_level,
+                keeper,
+            },
             workers_max,
             work: Condvar::new(),
             written: Condvar::new(),

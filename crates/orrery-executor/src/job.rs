@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orrery_handlers::{
-    Announcement, Contents, Context, Handler, HandlerError, Mode, Registry, Run, Session, Standing,
-    Stop, Surroundings,
+    Announcement, Contents, Context, Handler, HandlerError, Mode, Registry, Run, Secrets, Session,
+    Standing, Stop, Surroundings,
 };
 use orrery_model::{
-    Change, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, ResourceId, Timestamp,
+    Attributes, Change, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, ResourceId, Timestamp,
     VersionNumber,
 };
 use orrery_scheduler::{AgentIndex, Reason, SkipCause, TaskNumber};
@@ -17,6 +17,7 @@ use orrery_store::{ActionKind, ResourceKey, Started};
 use serde_json::Value;
 
 use crate::engine::Keeper;
+use crate::resolving;
 use crate::targets::NoTarget;
 
 /// What a worker is to do.
@@ -61,6 +62,7 @@ pub(crate) struct Workshop {
     /// A version may bring other handlers than the one before it.
     pub(crate) registry: RwLock<Arc<Registry>>,
     pub(crate) contents: Arc<dyn Contents>,
+    pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) log_level: LogLevel,
     /// `None` for dry runs.
     pub(crate) keeper: Option<Keeper>,
@@ -111,6 +113,19 @@ pub(crate) fn perform(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Perfo
             return ended(OutcomeStatus::Unavailable, LogLevel::Error, text, Vec::new()).into();
         }
     };
+    let resolved = if handler.resolves_references() {
+        Ok(None)
+    } else {
+        resolving::resolve(&resource.attributes, &*workshop.secrets)
+    };
+    let resolved = match resolved {
+        Ok(resolved) => resolved,
+        Err(error) => {
+            let text = error.to_string();
+            return ended(OutcomeStatus::Failed, LogLevel::Error, text, Vec::new()).into();
+        }
+    };
+    let attributes = resolved.as_ref().map_or(&resource.attributes, |with| &with.attributes);
     let surroundings = Surroundings {
         target: &**target,
         session: &room.session,
@@ -144,7 +159,7 @@ pub(crate) fn perform(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Perfo
         context = context.announcing(Announcement(&announce));
     }
     let caught =
-        catch_unwind(AssertUnwindSafe(|| run_handler(&**handler, job, resource, &mut context)));
+        catch_unwind(AssertUnwindSafe(|| run_handler(&**handler, job, attributes, &mut context)));
     let outcome = match caught {
         Ok(outcome) => outcome,
         Err(panic) => {
@@ -157,6 +172,10 @@ pub(crate) fn perform(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Perfo
             context.log(LogLevel::Critical, format!("the handler crashed: {text}"), values);
             context.finish(OutcomeStatus::Failed, Change::default())
         }
+    };
+    let outcome = match resolved {
+        Some(resolved) => resolved.hidden.hide(outcome),
+        None => outcome,
     };
     Performed { outcome, announced: announced.get(), repeated: context.was_repeated() }
 }
@@ -176,13 +195,13 @@ fn announce(job: &Job, workshop: &Workshop, announced: &Cell<bool>) -> Result<()
 fn run_handler(
     handler: &dyn Handler,
     job: &Job,
-    resource: &Resource,
+    attributes: &Attributes,
     context: &mut Context<'_>,
 ) -> Outcome {
     if job.kind != JobKind::Facts {
-        return handler.run(&resource.attributes, context);
+        return handler.run(attributes, context);
     }
-    match handler.facts(&resource.attributes, context) {
+    match handler.facts(attributes, context) {
         Ok(facts) => {
             for fact in facts {
                 context.set_fact(fact.name, fact.value, fact.expires);

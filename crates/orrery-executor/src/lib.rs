@@ -24,6 +24,7 @@ mod live;
 mod load;
 mod plan;
 mod progress;
+mod resolving;
 mod targets;
 mod writer;
 

@@ -23,6 +23,11 @@ pub trait Handler: Send + Sync {
         context: &mut Context<'_>,
     ) -> Result<Vec<Fact>, HandlerError>;
 
+    /// Whether it finds the values of references itself; otherwise it only ever sees values.
+    fn resolves_references(&self) -> bool {
+        false
+    }
+
     /// The path whose changes mean that the resource may no longer be as wanted, if there is one.
     fn watched_path<'i>(&self, id: &'i ResourceId) -> Option<&'i str>;
 }

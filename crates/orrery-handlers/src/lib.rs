@@ -18,6 +18,7 @@ mod null;
 mod ownership;
 mod package;
 mod registry;
+mod secrets;
 mod service;
 mod session;
 mod symlink;
@@ -32,6 +33,7 @@ pub use context::{
 pub use error::{Cause, HandlerError, Operation, TargetError};
 pub use handler::{Crud, Handler};
 pub use registry::Registry;
+pub use secrets::{LocalSecrets, Reference, SecretError, Secrets};
 pub use session::Session;
 pub use target::{Durability, FaultyTarget, LocalTarget, MemoryTarget, Stop, StopReason, Target};
 

@@ -62,7 +62,6 @@ fn main() -> ExitCode {
         Command::Plan(options) => options.wanted.json,
         Command::Repair(options) => options.json,
         Command::Export(options) => options.json,
-        Command::Export(options) => options.json,
         _ => false,
     };
     let exit = guard::run(move || commands::run(cli)).unwrap_or_else(|crash| {

@@ -7,6 +7,7 @@ use orrery_model::{Attributes, Resource, ResourceFlags, ResourceId, Source};
 use orrery_syntax::ast::Loc;
 
 use crate::ir::ExprId;
+use crate::reference::Collected;
 use crate::report::Model;
 use crate::source::Sources;
 use crate::value::{InstanceId, UnknownId, Value};
@@ -113,7 +114,7 @@ impl<'m> Drafter<'m> {
             Err(NoId::Problem(problem)) => return Drafted::Broken(problem, None),
         };
         let mut flags = ResourceFlags::default();
-        match self.write_fields(instance, plan, &computed, &mut flags) {
+        match self.write_fields(instance, plan, &id, &computed, &mut flags) {
             Ok(()) => {}
             Err((path, cause)) => {
                 let resource = self.subject(instance, plan, Some(id.clone()));
@@ -262,18 +263,23 @@ impl<'m> Drafter<'m> {
         &mut self,
         instance: InstanceId,
         plan: &Plan<'_>,
+        id: &ResourceId,
         computed: &Computed,
         flags: &mut ResourceFlags,
     ) -> Result<(), (String, Unserializable)> {
         self.out.clear();
         self.out.push(b'{');
-        for (at, field) in plan.fields.iter().enumerate() {
-            if at > 0 {
-                self.out.push(b',');
+        let references = self.references(instance, plan);
+        let more = references.map(|references| references.fields(id.as_str()));
+        let mut more = more.into_iter().flatten().peekable();
+        for field in &plan.fields {
+            while let Some((name, text)) = more.next_if(|(name, _)| *name < &*field.name) {
+                self.write_more(name, &text);
             }
+            self.begin_field();
             self.out.extend_from_slice(&field.key);
             let start = self.out.len();
-            match self.write_field(instance, field, computed, flags) {
+            match self.write_field(instance, field, plan.class.is_some(), computed, flags) {
                 Ok(()) => {}
                 Err(Stop::Unknown(unknown)) => {
                     self.out.truncate(start);
@@ -286,14 +292,46 @@ impl<'m> Drafter<'m> {
                 }
             }
         }
+        for (name, text) in more {
+            self.write_more(name, &text);
+        }
         self.out.push(b'}');
         Ok(())
+    }
+
+    fn begin_field(&mut self) {
+        if self.out.len() > 1 {
+            self.out.push(b',');
+        }
+    }
+
+    fn write_more(&mut self, name: &str, text: &str) {
+        self.begin_field();
+        self.out.extend_from_slice(&super::json::key(name));
+        self.out.extend_from_slice(text.as_bytes());
+    }
+
+    /// The references in the fields of a resource that no code exports; `None` if there are none.
+    fn references(&self, instance: InstanceId, plan: &Plan<'_>) -> Option<Collected<'m>> {
+        if plan.class.is_some() || !self.model.graph.heap.has_others() {
+            return None;
+        }
+        let mut collected = Collected::default();
+        for field in &plan.fields {
+            if let FieldValue::Slot(slot) = field.value
+                && let Some(value) = self.model.graph.slot_value(instance, slot)
+            {
+                self.model.collect_references(value, &field.name, &mut collected);
+            }
+        }
+        (!collected.is_empty()).then_some(collected)
     }
 
     fn write_field(
         &mut self,
         instance: InstanceId,
         field: &Field,
+        is_coded: bool,
         computed: &Computed,
         flags: &mut ResourceFlags,
     ) -> Result<(), Stop> {
@@ -316,7 +354,9 @@ impl<'m> Drafter<'m> {
                 Ok(())
             }
             FieldValue::Slot(slot) => match value(*slot) {
-                Some(value) => model.write_json(value, &mut self.out),
+                // Code takes its references out itself.
+                Some(value) if is_coded => model.write_json(value, &mut self.out),
+                Some(value) => model.write_around_references(value, &mut self.out),
                 None => Err(Stop::Refused { path: String::new(), cause: Unserializable::Empty }),
             },
             FieldValue::Flag(flag, slot) => {

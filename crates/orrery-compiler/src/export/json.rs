@@ -1,6 +1,7 @@
 //! Values of the model as canonical JSON: keys sorted, no spaces. It is written straight into a buffer;
 //! there may be a million resources, and a tree for each would be the larger part of the work.
 
+use crate::reference::Collected;
 use crate::report::Model;
 use crate::value::{InstanceId, StrId, UnknownId, Value};
 
@@ -8,6 +9,9 @@ use super::problem::Unserializable;
 
 /// Readers refuse what is nested more deeply.
 pub(super) const DEPTH_MAX: usize = 100;
+
+/// Paths to references are not longer.
+const PATH_MAX: usize = 4096;
 
 /// Why a value was not written to its end.
 pub(super) enum Stop {
@@ -53,10 +57,56 @@ pub(super) fn key(name: &str) -> Vec<u8> {
 
 impl Model {
     pub(super) fn write_json(&self, value: Value, out: &mut Vec<u8>) -> Result<(), Stop> {
-        self.write_at(value, 0, out)
+        self.write_at(value, 0, false, out)
     }
 
-    fn write_at(&self, value: Value, depth: usize, out: &mut Vec<u8>) -> Result<(), Stop> {
+    /// The same, with null in the places of references that were collected.
+    pub(super) fn write_around_references(
+        &self,
+        value: Value,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        self.write_at(value, 0, true, out)
+    }
+
+    /// Collects the references in a value, by their paths.
+    pub(super) fn collect_references<'m>(
+        &'m self,
+        value: Value,
+        path: &str,
+        collected: &mut Collected<'m>,
+    ) {
+        let heap = &self.graph.heap;
+        match value {
+            Value::Other(_) => {
+                if let Some(written) = heap.written(value) {
+                    collected.add(path.to_owned(), written);
+                }
+            }
+            // What is nested too deeply is refused when it is written.
+            Value::List(_) | Value::Dict(_) if path.len() > PATH_MAX => {}
+            Value::List(id) => {
+                for (at, &item) in heap.items(id).iter().enumerate() {
+                    self.collect_references(item, &format!("{path}[{at}]"), collected);
+                }
+            }
+            Value::Dict(id) => {
+                for (&key, &item) in heap.entries(id) {
+                    let key = heap.text(key).replace('\\', "\\\\").replace('\'', "\\'");
+                    self.collect_references(item, &format!("{path}.'{key}'"), collected);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn write_at(
+        &self,
+        value: Value,
+        depth: usize,
+        around_references: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
         let heap = &self.graph.heap;
         match value {
             Value::Null => out.extend_from_slice(b"null"),
@@ -75,6 +125,9 @@ impl Model {
                 let name = self.entity_name(id).to_owned();
                 return Err(Stop::refused(Unserializable::Instance(name)));
             }
+            Value::Other(_) if around_references && heap.written(value).is_some() => {
+                out.extend_from_slice(b"null");
+            }
             Value::Other(_) => {
                 let class = heap.class_name(value).to_owned();
                 return Err(Stop::refused(Unserializable::Foreign(class)));
@@ -88,7 +141,7 @@ impl Model {
                     if at > 0 {
                         out.push(b',');
                     }
-                    let written = self.write_at(item, depth + 1, out);
+                    let written = self.write_at(item, depth + 1, around_references, out);
                     written.map_err(|stop| stop.inside(|| format!("[{at}]")))?;
                 }
                 out.push(b']');
@@ -104,7 +157,7 @@ impl Model {
                     }
                     write_text(key, out);
                     out.push(b':');
-                    let written = self.write_at(item, depth + 1, out);
+                    let written = self.write_at(item, depth + 1, around_references, out);
                     written.map_err(|stop| stop.inside(|| format!(".{key}")))?;
                 }
                 out.push(b'}');

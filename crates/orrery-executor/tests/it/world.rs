@@ -51,6 +51,7 @@ impl World {
             registry: Arc::new(self.registry.clone()),
             targets: Arc::new(LocalTargets::new(LocalTarget::new(Durability::None))),
             contents: Arc::new(NoContents),
+            secrets: Arc::new(orrery_handlers::LocalSecrets),
             settings: self.settings.clone(),
             workers: 8,
             log_level: LogLevel::Debug,

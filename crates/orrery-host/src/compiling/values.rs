@@ -330,6 +330,7 @@ fn decode_owned(
         repr: text("repr")?.to_owned(),
         reference: text("ref").map(Box::from),
         owned: Some(Owned { handle, equality }),
+        written: None,
     });
     shared.owned.insert(handle, value);
     Some(value)

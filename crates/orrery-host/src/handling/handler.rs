@@ -35,6 +35,10 @@ impl HostedHandler {
 }
 
 impl Handler for HostedHandler {
+    fn resolves_references(&self) -> bool {
+        true
+    }
+
     fn run(&self, attributes: &Attributes, context: &mut Context<'_>) -> Outcome {
         if let Err(error) = context.check_stop() {
             return context.finish_with_error(&error);

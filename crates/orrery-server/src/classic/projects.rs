@@ -13,8 +13,12 @@ use super::answer::{Answer, data, done, plain};
 use super::call::{Call, bad};
 use super::settings;
 use crate::access::Right;
+use crate::app::App;
+use crate::compiling;
 use crate::problem::ServerError;
-use crate::routes::environments::{check_icon, check_repository, check_text, refuse_if_protected};
+use crate::routes::environments::{
+    check_icon, check_repository, check_text, meant, refuse_if_protected,
+};
 use crate::routes::operations::begin;
 
 /// Somewhat less than a request may take.
@@ -36,7 +40,7 @@ fn shown(generation: Generation, record: &EnvironmentRecord, set: &[SettingRecor
     let mut shown = json!({
         "id": uuid_of(&record.uuid),
         "name": record.name,
-        "repo_url": record.repository,
+        "repo_url": compiling::without_password(&record.repository),
         "repo_branch": record.branch,
         "settings": settings::values(set),
         "halted": record.halted,
@@ -189,6 +193,7 @@ pub(super) async fn delete_project(call: Call) -> Answer {
 
 /// The rules for what people say about an environment.
 fn check(
+    app: &App,
     name: Option<&str>,
     description: Option<&str>,
     icon: Option<&str>,
@@ -198,7 +203,7 @@ fn check(
     check_text("name", name, (1, 255))?;
     check_text("description", description, (0, 255))?;
     check_icon(icon)?;
-    check_repository(repository, branch)
+    check_repository(app, repository, branch)
 }
 
 async fn make_environment(call: &Call) -> Result<EnvironmentRecord, ServerError> {
@@ -215,7 +220,8 @@ async fn make_environment(call: &Call) -> Result<EnvironmentRecord, ServerError>
     let text = |name: &str| Ok::<_, ServerError>(call.text(name)?.unwrap_or_default().to_owned());
     let (repository, branch) = (text("repository")?, text("branch")?);
     let (description, icon) = (text("description")?, text("icon")?);
-    check(Some(&name), Some(&description), Some(&icon), Some(&repository), Some(&branch))?;
+    let place = (Some(&*repository), Some(&*branch));
+    check(&call.app, Some(&name), Some(&description), Some(&icon), place.0, place.1)?;
     let now = call.app.now();
     call.app
         .change(move |store| {
@@ -300,6 +306,7 @@ async fn change_environment(call: &Call) -> Result<(), ServerError> {
     let (repository, branch) = (text("repository")?, text("branch")?);
     let (description, icon) = (text("description")?, text("icon")?);
     check(
+        &call.app,
         name.as_deref(),
         description.as_deref(),
         icon.as_deref(),
@@ -314,7 +321,7 @@ async fn change_environment(call: &Call) -> Result<(), ServerError> {
                 name: name.as_deref(),
                 description: description.as_deref(),
                 icon: icon.as_deref(),
-                repository: repository.as_deref(),
+                repository: meant(store, id, repository.as_deref())?,
                 branch: branch.as_deref(),
             };
             store.records().update_environment(id.as_bytes(), None, &change, now)

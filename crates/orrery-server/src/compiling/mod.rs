@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use job::{JOB_COMMAND, Job, JobParameter, JobResult, Task};
+pub(crate) use repository::without_password;
 pub use repository::{RepositoryError, check_repository};
 pub use requests::{Trigger, facts_became_known, request_for_values};
 pub use service::CompileService;

@@ -46,8 +46,22 @@ pub fn check_repository(url: &str, branch: &str, local: bool) -> Result<(), Repo
     Repository::new(url, branch, local).map(drop)
 }
 
+/// An address as it may be shown: without what is secret in it. A name alone is no secret, but where it stands for a password.
+pub(crate) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let Some((user, host)) = authority.rsplit_once('@') else { return url.to_owned() };
+    match user.split_once(':') {
+        None if scheme.contains("ssh") => url.to_owned(),
+        None => format!("{scheme}://***@{host}{path}"),
+        Some((name, _)) => format!("{scheme}://{name}:***@{host}{path}"),
+    }
+}
+
 impl Repository {
     pub(crate) fn new(url: &str, branch: &str, local: bool) -> Result<Self, RepositoryError> {
+        check_branch(branch)?;
         let url = url.trim();
         if url.is_empty() {
             return Err(RepositoryError::None);
@@ -72,7 +86,6 @@ impl Repository {
             None if Path::new(url).is_absolute() => local_only(local, shown)?,
             None => return Err(RepositoryError::Address(shown())),
         };
-        check_branch(branch)?;
         Ok(Repository { url: url.to_owned(), branch: branch.to_owned(), protocols })
     }
 
@@ -236,6 +249,20 @@ mod tests {
         assert!(["", "main", "feature/x-1", "v1.2.3"].into_iter().all(is));
         for branch in ["-b", "a..b", "a b", "a~1", "@{u}", "x:y", "/a", "a/", "a.lock", "a\n"] {
             assert!(!is(branch), "{branch}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_shown_without_their_secrets() {
+        for (url, shown) in [
+            ("https://h/x@y", "https://h/x@y"),
+            ("https://ada:word@h:8/x", "https://ada:***@h:8/x"),
+            ("https://token@h", "https://***@h"),
+            ("ssh://git@h/x", "ssh://git@h/x"),
+            ("ssh://git:word@h/x", "ssh://git:***@h/x"),
+            ("git@h:x", "git@h:x"),
+        ] {
+            assert_eq!(without_password(url), shown);
         }
     }
 

@@ -17,6 +17,7 @@ use crate::app::App;
 use super::ProcessOptions;
 use super::handlers::{Handlers, Place};
 use super::runner::{RunnerError, read_desired};
+use super::secrets::EnvironmentSecrets;
 
 /// Results that are kept at once.
 const BATCH: usize = 1_000;
@@ -107,6 +108,7 @@ impl DryRun {
             registry: handlers.registry(),
             targets: Arc::new(LocalTargets::new(LocalTarget::default())),
             contents: Arc::new(StoredContents(Arc::clone(self.app.store()))),
+            secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.environment.key)),
             settings: Settings {
                 deploy_interval: Interval::Off,
                 repair_interval: Interval::Off,

@@ -16,6 +16,7 @@ mod handlers;
 mod life;
 mod requests;
 mod runner;
+mod secrets;
 mod supervisor;
 mod work;
 

@@ -24,6 +24,7 @@ use crate::settings::EnvironmentSettings;
 use super::dry_run::DryRun;
 use super::handlers::{Handlers, Place};
 use super::life::clearing;
+use super::secrets::EnvironmentSecrets;
 use super::supervisor::micros;
 use super::work::Work;
 use super::{Message, ProcessOptions};
@@ -273,6 +274,7 @@ impl Runner {
             registry: handlers.registry(),
             targets: Arc::new(LocalTargets::new(LocalTarget::default())),
             contents: Arc::new(StoredContents(Arc::clone(self.app.store()))),
+            secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.key)),
             settings: settings.clone(),
             workers: self.options.workers,
             log_level: LogLevel::Debug,

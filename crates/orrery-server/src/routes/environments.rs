@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use orrery_api::{
     Actions, Environment, EnvironmentUpdate, NewEnvironment, Operation, Page, Transitioning,
 };
-use orrery_store::{EnvironmentChange, EnvironmentRecord, SettingRecord};
+use orrery_store::{EnvironmentChange, EnvironmentRecord, SettingRecord, Store, StoreError};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::IntoParams;
@@ -17,6 +17,7 @@ use uuid::Uuid;
 use crate::access::Right;
 use crate::app::App;
 use crate::auth::Caller;
+use crate::compiling::{self, RepositoryError};
 use crate::extract::{Body, IfMatch, InEnvironment, Path, Query, cursor, etag, limit_of, place};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
@@ -55,7 +56,7 @@ fn shown(record: EnvironmentRecord, settings: &[SettingRecord]) -> Environment {
         name: record.name,
         description: record.description,
         icon: record.icon,
-        repository: record.repository,
+        repository: compiling::without_password(&record.repository),
         branch: record.branch,
         created: time(record.created),
         halted: record.halted,
@@ -104,19 +105,36 @@ pub(crate) fn check_icon(icon: Option<&str>) -> Result<(), ServerError> {
 }
 
 pub(crate) fn check_repository(
+    app: &App,
     repository: Option<&str>,
     branch: Option<&str>,
 ) -> Result<(), ServerError> {
     check_text("repository", repository, (0, 2048))?;
     check_text("branch", branch, (0, 255))?;
-    let starts_like_an_option = |text: Option<&str>| text.is_some_and(|text| text.starts_with('-'));
-    if starts_like_an_option(repository) {
-        return Err(ServerError::field("repository", "must not begin with a dash"));
+    let local = app.settings().local_repositories;
+    match compiling::check_repository(
+        repository.unwrap_or_default(),
+        branch.unwrap_or_default(),
+        local,
+    ) {
+        // Versions may be pushed.
+        Ok(()) | Err(RepositoryError::None) => Ok(()),
+        Err(error @ RepositoryError::Branch(_)) => {
+            Err(ServerError::field("branch", error.to_string()))
+        }
+        Err(error) => Err(ServerError::field("repository", error.to_string())),
     }
-    if starts_like_an_option(branch) {
-        return Err(ServerError::field("branch", "must not begin with a dash"));
-    }
-    Ok(())
+}
+
+/// The repository that a change means: whoever sends back what was shown means what is kept.
+pub(crate) fn meant<'a>(
+    store: &dyn Store,
+    environment: Uuid,
+    given: Option<&'a str>,
+) -> Result<Option<&'a str>, StoreError> {
+    let Some(given) = given else { return Ok(None) };
+    let kept = store.records().environment(environment.as_bytes())?.repository;
+    Ok(Some(given).filter(|given| *given != compiling::without_password(&kept)))
 }
 
 async fn with_settings(
@@ -193,7 +211,7 @@ pub(super) async fn create(
     check_text("name", Some(&new.name), (1, 255))?;
     check_text("description", Some(&new.description), (0, 255))?;
     check_icon(Some(&new.icon))?;
-    check_repository(Some(&new.repository), Some(&new.branch))?;
+    check_repository(&app, Some(&new.repository), Some(&new.branch))?;
     let id = new.id.unwrap_or_else(Uuid::new_v4);
     let now = app.now();
     let made = app
@@ -244,16 +262,17 @@ pub(super) async fn update(
     check_text("name", update.name.as_deref(), (1, 255))?;
     check_text("description", update.description.as_deref(), (0, 255))?;
     check_icon(update.icon.as_deref())?;
-    check_repository(update.repository.as_deref(), update.branch.as_deref())?;
+    check_repository(&app, update.repository.as_deref(), update.branch.as_deref())?;
     let now = app.now();
     let changed = app
         .change(move |store| {
+            let repository = meant(store, environment, update.repository.as_deref())?;
             let change = EnvironmentChange {
                 project: update.project.as_ref().map(Uuid::as_bytes),
                 name: update.name.as_deref(),
                 description: update.description.as_deref(),
                 icon: update.icon.as_deref(),
-                repository: update.repository.as_deref(),
+                repository,
                 branch: update.branch.as_deref(),
             };
             store.records().update_environment(environment.as_bytes(), expected, &change, now)

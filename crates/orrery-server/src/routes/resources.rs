@@ -67,6 +67,9 @@ pub(super) fn summary(line: ResourceLine) -> ResourceSummary {
         status: summary.status.as_str().to_owned(),
         set,
         last_run_at: summary.state.last_run_at.map(time),
+        last_outcome: summary.state.last_outcome.map(|outcome| outcome.as_str().to_owned()),
+        attempts: summary.state.attempts,
+        parked: summary.state.parked,
         source: summary.source.map(|source| SourcePlace {
             file: source.file.to_string(),
             line: source.line,

@@ -4,8 +4,8 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use orrery_api::{
-    Actions, AttributeChange, Page, ReservedVersion, ResourceDifference, Transitioning, Unknown,
-    VersionResource, VersionStored, VersionSummary, VersionUpload,
+    Actions, AttributeChange, Page, ReservedVersion, ResourceDifference, SourcePlace,
+    Transitioning, Unknown, VersionResource, VersionStored, VersionSummary, VersionUpload,
 };
 use orrery_model::{Resource, VersionNumber};
 use orrery_store::{EnvironmentRecord, PutVersion, ResourceFilter, Store, StoreError, VersionInfo};
@@ -347,6 +347,11 @@ fn difference(found: orrery_store::ResourceDifference) -> ResourceDifference {
         changes: differences(before, after),
         requires_added: only(after, before),
         requires_removed: only(before, after),
+        source: after.or(before).and_then(|side| side.source.as_ref()).map(|source| SourcePlace {
+            file: source.file.to_string(),
+            line: source.line,
+            column: source.column,
+        }),
     }
 }
 

@@ -13,6 +13,7 @@ on_both!(
     a_compile_can_be_cancelled,
     compiles_come_in_pages,
     environments_that_are_not_compiled_for,
+    repositories_are_checked_and_shown_without_passwords,
 );
 
 fn claim(world: &World) -> ClaimedCompile {
@@ -146,4 +147,21 @@ fn environments_that_are_not_compiled_for(world: World) {
     assert_eq!(set["compile"], Value::Null);
     world.put("/settings/server_compile", &json!({"value": true})).good();
     world.act("/compiles").good();
+}
+
+fn repositories_are_checked_and_shown_without_passwords(world: World) {
+    let set = |body: &Value| world.admin().send("PATCH", &world.at(""), &[], Some(body));
+    for url in ["ext::sh -c id", "/srv/model.git", "file:///srv/x", "-x", "ftp://h/x"] {
+        refused(&set(&json!({ "repository": url })), 422, "invalid");
+    }
+    refused(&set(&json!({"branch": "--upload-pack=id"})), 422, "invalid");
+    let secret = "https://ada:s3cret@git.example.org/model.git";
+    let shown = set(&json!({ "repository": secret })).good();
+    assert_eq!(shown["repository"], "https://ada:***@git.example.org/model.git");
+    // What was shown and comes back changes nothing.
+    set(&json!({"repository": shown["repository"], "branch": "main"})).good();
+    let id: uuid::Uuid = world.id.parse().unwrap();
+    let kept = world.store().records().environment(id.as_bytes()).unwrap();
+    assert_eq!((&*kept.repository, &*kept.branch), (secret, "main"));
+    assert!(!world.get("").text.contains("s3cret"));
 }

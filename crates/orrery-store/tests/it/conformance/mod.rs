@@ -3,6 +3,7 @@
 mod accounts;
 mod compiles;
 mod engine;
+mod kept;
 mod queries;
 mod records;
 mod small;
@@ -18,6 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
         accounts::CASES,
         compiles::CASES,
         engine::CASES,
+        kept::CASES,
         queries::CASES,
         records::CASES,
         small::CASES,

@@ -220,6 +220,7 @@ fn setup(handlers: &Handlers, run: &RunOptions, opened: Option<&Opened>) -> Setu
         registry: Arc::clone(&handlers.registry),
         targets: Arc::new(LocalTargets::new(LocalTarget::default())),
         contents,
+        secrets: Arc::new(orrery_handlers::LocalSecrets),
         settings: settings(run),
         workers: run.jobs.unwrap_or_else(|| handlers.workers()).max(1).into(),
         log_level: LogLevel::Debug,

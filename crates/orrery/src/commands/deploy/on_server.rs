@@ -66,10 +66,11 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted) -> Result<Exit, ExportErr
     }
     let stored = push(of, wanted, Some(true), "orrery deploy")?;
     let version = stored.version.number;
-    if stored.created_now && !wanted.json {
+    if !wanted.json {
         let count = style::count(number(stored.version.total), "resource");
         let place = style::harmless(&of.place());
-        output::say(&format!("version {version} of {place}: {count}"));
+        let as_before = if stored.created_now { "" } else { ", as before" };
+        output::say(&format!("version {version} of {place}: {count}{as_before}"));
     }
     if !stored.version.released {
         // The newest version has the same resources, and was not released when it was stored.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use orrery_api::client::query;
 use orrery_api::{
     Operation, ResourceAction, ResourceCounts, ResourceDetails, ResourceDifference,
-    ResourceHistoryEntry, ResourceLogLine, ResourceSummary, Setting, Transitioning, VersionSummary,
+    ResourceHistoryEntry, ResourceLogLine, ResourceSummary, Setting, SourcePlace, Transitioning,
+    VersionSummary,
 };
 use orrery_model::{
     AttributeChange, Change, ChangeKind, LogLevel, LogLine, OutcomeStatus, ResourceId, Source,
@@ -195,6 +196,14 @@ fn maybe_time(text: Option<&String>) -> Result<Option<Timestamp>, Trouble> {
     text.map(|text| time(text)).transpose()
 }
 
+fn outcome(name: Option<&String>) -> Result<Option<OutcomeStatus>, Trouble> {
+    name.map(|name| word("outcome", name, &OUTCOMES, OutcomeStatus::as_str)).transpose()
+}
+
+fn place(place: &SourcePlace) -> Source {
+    Source { file: place.file.as_str().into(), line: place.line, column: place.column }
+}
+
 fn id_of(text: &str) -> Result<ResourceId, Trouble> {
     text.parse().map_err(|_| newer(&format!("the resource {text}")))
 }
@@ -204,26 +213,17 @@ fn seen(summary: &ResourceSummary) -> Result<Seen, Trouble> {
         id: id_of(&summary.id)?,
         status: state(&summary.status)?,
         last_run_at: maybe_time(summary.last_run_at.as_ref())?,
-        last_outcome: None,
+        last_outcome: outcome(summary.last_outcome.as_ref())?,
         last_success: None,
-        attempts: 0,
-        parked: false,
-        source: summary.source.as_ref().map(|place| Source {
-            file: place.file.as_str().into(),
-            line: place.line,
-            column: place.column,
-        }),
+        attempts: summary.attempts,
+        parked: summary.parked,
+        source: summary.source.as_ref().map(place),
     })
 }
 
 fn seen_in(details: &ResourceDetails) -> Result<Seen, Trouble> {
     let axes = &details.state;
-    Ok(Seen {
-        last_success: maybe_time(axes.last_success.as_ref())?,
-        attempts: axes.attempts,
-        parked: axes.parked,
-        ..seen(&details.summary)?
-    })
+    Ok(Seen { last_success: maybe_time(axes.last_success.as_ref())?, ..seen(&details.summary)? })
 }
 
 fn version(summary: VersionSummary) -> Result<VersionInfo, Trouble> {
@@ -274,7 +274,7 @@ fn changed(found: ResourceDifference) -> Result<Changed, Trouble> {
             requires_added: found.requires_added,
             requires_removed: found.requires_removed,
         },
-        source: None,
+        source: found.source.as_ref().map(place),
     })
 }
 
@@ -372,20 +372,7 @@ impl Deployment for OnServer {
         if id.parse::<ResourceId>().is_err() {
             return Ok(None);
         }
-        let Some(details) = self.details(id)? else { return Ok(None) };
-        let mut seen = seen_in(&details)?;
-        let last = query(&self.resource(id, &["actions"]), &[("limit", Some("10"))]);
-        for action in self.of.client.list::<ResourceAction>(&last).take(10) {
-            let action = action?;
-            if action.action == "deploy" {
-                let outcome = action.outcome.as_deref();
-                seen.last_outcome = outcome
-                    .map(|name| word("outcome", name, &OUTCOMES, OutcomeStatus::as_str))
-                    .transpose()?;
-                break;
-            }
-        }
-        Ok(Some(seen))
+        self.details(id)?.map(|details| seen_in(&details)).transpose()
     }
 
     fn actions(&self, id: &str, limit: usize) -> Result<Vec<Action>, Trouble> {
@@ -401,7 +388,6 @@ impl Deployment for OnServer {
             false => BTreeMap::new(),
         };
         let action = |one: ResourceAction| {
-            let outcome = one.outcome.as_deref();
             let attributes = one.changes.into_iter().map(|change| AttributeChange {
                 name: change.name,
                 current: change.current,
@@ -413,9 +399,7 @@ impl Deployment for OnServer {
                 version: VersionNumber(one.version),
                 started: time(&one.started)?,
                 finished: maybe_time(one.finished.as_ref())?,
-                outcome: outcome
-                    .map(|name| word("outcome", name, &OUTCOMES, OutcomeStatus::as_str))
-                    .transpose()?,
+                outcome: outcome(one.outcome.as_ref())?,
                 change: Change {
                     kind: word("change", &one.change, &CHANGES, ChangeKind::as_str)?,
                     attributes: attributes.collect(),
