@@ -14,8 +14,11 @@ use super::call::{Call, bad};
 use super::settings;
 use crate::access::Right;
 use crate::app::App;
+use crate::compiling;
 use crate::problem::ServerError;
-use crate::routes::environments::{check_icon, check_repository, check_text, refuse_if_protected};
+use crate::routes::environments::{
+    check_icon, check_repository, check_text, meant, refuse_if_protected,
+};
 use crate::routes::operations::begin;
 
 /// Somewhat less than a request may take.
@@ -37,7 +40,7 @@ fn shown(generation: Generation, record: &EnvironmentRecord, set: &[SettingRecor
     let mut shown = json!({
         "id": uuid_of(&record.uuid),
         "name": record.name,
-        "repo_url": record.repository,
+        "repo_url": compiling::without_password(&record.repository),
         "repo_branch": record.branch,
         "settings": settings::values(set),
         "halted": record.halted,
@@ -217,14 +220,8 @@ async fn make_environment(call: &Call) -> Result<EnvironmentRecord, ServerError>
     let text = |name: &str| Ok::<_, ServerError>(call.text(name)?.unwrap_or_default().to_owned());
     let (repository, branch) = (text("repository")?, text("branch")?);
     let (description, icon) = (text("description")?, text("icon")?);
-    check(
-        &call.app,
-        Some(&name),
-        Some(&description),
-        Some(&icon),
-        Some(&repository),
-        Some(&branch),
-    )?;
+    let place = (Some(&*repository), Some(&*branch));
+    check(&call.app, Some(&name), Some(&description), Some(&icon), place.0, place.1)?;
     let now = call.app.now();
     call.app
         .change(move |store| {
@@ -324,7 +321,7 @@ async fn change_environment(call: &Call) -> Result<(), ServerError> {
                 name: name.as_deref(),
                 description: description.as_deref(),
                 icon: icon.as_deref(),
-                repository: repository.as_deref(),
+                repository: meant(store, id, repository.as_deref())?,
                 branch: branch.as_deref(),
             };
             store.records().update_environment(id.as_bytes(), None, &change, now)

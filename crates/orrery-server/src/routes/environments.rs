@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use orrery_api::{
     Actions, Environment, EnvironmentUpdate, NewEnvironment, Operation, Page, Transitioning,
 };
-use orrery_store::{EnvironmentChange, EnvironmentRecord, SettingRecord};
+use orrery_store::{EnvironmentChange, EnvironmentRecord, SettingRecord, Store, StoreError};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::IntoParams;
@@ -124,6 +124,17 @@ pub(crate) fn check_repository(
         }
         Err(error) => Err(ServerError::field("repository", error.to_string())),
     }
+}
+
+/// The repository that a change means: whoever sends back what was shown means what is kept.
+pub(crate) fn meant<'a>(
+    store: &dyn Store,
+    environment: Uuid,
+    given: Option<&'a str>,
+) -> Result<Option<&'a str>, StoreError> {
+    let Some(given) = given else { return Ok(None) };
+    let kept = store.records().environment(environment.as_bytes())?.repository;
+    Ok(Some(given).filter(|given| *given != compiling::without_password(&kept)))
 }
 
 async fn with_settings(
@@ -255,15 +266,13 @@ pub(super) async fn update(
     let now = app.now();
     let changed = app
         .change(move |store| {
-            // Whoever sends back what was shown means what is kept.
-            let kept = store.records().environment(environment.as_bytes())?.repository;
-            let is_new = |given: &&str| *given != compiling::without_password(&kept);
+            let repository = meant(store, environment, update.repository.as_deref())?;
             let change = EnvironmentChange {
                 project: update.project.as_ref().map(Uuid::as_bytes),
                 name: update.name.as_deref(),
                 description: update.description.as_deref(),
                 icon: update.icon.as_deref(),
-                repository: update.repository.as_deref().filter(is_new),
+                repository,
                 branch: update.branch.as_deref(),
             };
             store.records().update_environment(environment.as_bytes(), expected, &change, now)
