@@ -119,9 +119,6 @@ impl Spans {
     }
 }
 
-/// Values in each span, by what was counted.
-pub(crate) type Values = BTreeMap<String, Vec<Option<f64>>>;
-
 /// For each of some names, the values in each span.
 pub(crate) fn series(
     store: &dyn Store,
