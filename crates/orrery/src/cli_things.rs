@@ -119,7 +119,7 @@ pub(crate) enum EnvironmentAction {
         project: Option<String>,
     },
     /// Show an environment
-    Show,
+    Show(Named),
     /// Make an environment
     Create {
         name: String,
@@ -143,17 +143,21 @@ pub(crate) enum EnvironmentAction {
     /// Delete an environment with all its history
     Delete {
         #[command(flatten)]
+        named: Named,
+        #[command(flatten)]
         confirmation: Confirmation,
     },
     /// Forget all versions, states, parameters and facts of an environment
     Clear {
         #[command(flatten)]
+        named: Named,
+        #[command(flatten)]
         confirmation: Confirmation,
     },
     /// Stop everything in an environment
-    Halt,
+    Halt(Named),
     /// Let a halted environment go on
-    Resume,
+    Resume(Named),
     /// Choose the environment that commands are about if nobody says otherwise
     Use {
         /// project/name, a name that no other one has, or its id; none to choose no environment
@@ -174,6 +178,14 @@ pub(crate) enum EnvironmentAction {
         #[command(subcommand)]
         action: SettingAction,
     },
+}
+
+/// An environment that is named without --environment.
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// The environment [default: the one that is chosen]
+    #[arg(value_name = "NAME", conflicts_with = "environment")]
+    pub(crate) named: Option<String>,
 }
 
 /// What an environment is for, and where its model comes from.

@@ -36,9 +36,6 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("And", &["server", "completion", "help"]),
 ];
 
-const TEMPLATE: &str =
-    "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}{options}{after-help}";
-
 /// The command line with its commands in groups.
 pub(crate) fn grouped(command: Command) -> Command {
     let mut command = command;
@@ -56,7 +53,10 @@ pub(crate) fn grouped(command: Command) -> Command {
         }
         text.push('\n');
     }
-    command.before_help(text.trim_end().to_owned()).help_template(TEMPLATE)
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{{before-help}}{HEADING}Options:{HEADING:#}\n{{options}}{{after-help}}"
+    );
+    command.before_help(text.trim_end().to_owned()).help_template(template)
 }
 
 #[cfg(test)]

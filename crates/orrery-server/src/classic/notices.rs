@@ -9,7 +9,7 @@ use super::answer::{Answer, data, done, escaped, time};
 use super::call::{Call, bad};
 use super::paging::{Form, Item, Key, Offer, Wanted};
 use crate::problem::ServerError;
-use crate::routes::metrics::{Spans, series};
+use crate::routes::metrics::{Spans, Values, series};
 use crate::upkeep::RESOURCE_COUNT;
 
 const AT_ONCE: usize = 1_000;
@@ -274,8 +274,6 @@ pub(super) async fn metrics(call: Call) -> Answer {
         "timestamps": timestamps, "metrics": shown,
     }))
 }
-
-type Values = std::collections::BTreeMap<String, Vec<Option<f64>>>;
 
 /// One value for each span: a number, or numbers by what was counted.
 fn by_span(name: &str, values: &Values, count: usize) -> Value {

@@ -51,7 +51,7 @@ pub(super) fn newest_released(
     store: &dyn Store,
     key: EnvironmentKey,
 ) -> Result<Option<VersionInfo>, StoreError> {
-    Ok(store.versions(key)?.into_iter().filter(|version| version.released).next_back())
+    Ok(store.versions(key)?.into_iter().rfind(|version| version.released))
 }
 
 /// One resource as a version wants it.

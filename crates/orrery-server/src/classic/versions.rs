@@ -138,18 +138,16 @@ fn upload(
 async fn store(call: &Call, mut upload: VersionUpload) -> Result<PutVersion, ServerError> {
     crate::routes::active(call.environment()?)?;
     let modules = code::Modules::read(call.value("module_version_info"))?;
-    let answer = call
-        .change(move |store, key, now| {
-            let work = || {
-                upload.code = modules.bundle(store, key, &mut upload)?;
-                let settings = store.records().settings(key)?;
-                let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
-                store_upload(store, key, upload, auto, now)
-            };
-            Ok(work())
-        })
-        .await?;
-    answer
+    call.change(move |store, key, now| {
+        let work = || {
+            upload.code = modules.bundle(store, key, &mut upload)?;
+            let settings = store.records().settings(key)?;
+            let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
+            store_upload(store, key, upload, auto, now)
+        };
+        Ok(work())
+    })
+    .await?
 }
 
 /// Stores a full version under a number that was reserved.

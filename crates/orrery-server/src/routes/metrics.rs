@@ -23,6 +23,9 @@ const SPANS_DEFAULT: u32 = 60;
 /// Derived from how often something was timed.
 const COMPILE_RATE: &str = "orchestrator.compile_rate";
 
+/// Values of the spans, by what was counted.
+pub(crate) type Values = BTreeMap<String, Vec<Option<f64>>>;
+
 /// Which measurements to show.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -86,7 +89,7 @@ impl Spans {
     }
 
     /// Averages in each span: of gauges over their measurements, of timers over what was timed.
-    fn averages(&self, records: &[MetricRecord]) -> BTreeMap<String, Vec<Option<f64>>> {
+    fn averages(&self, records: &[MetricRecord]) -> Values {
         let mut sums: BTreeMap<String, Vec<(i64, i64)>> = BTreeMap::new();
         for record in records {
             let Some(place) = self.place(record.at) else { continue };
@@ -103,7 +106,7 @@ impl Spans {
     }
 
     /// How often something was timed, for each hour.
-    fn rates(&self, records: &[MetricRecord]) -> BTreeMap<String, Vec<Option<f64>>> {
+    fn rates(&self, records: &[MetricRecord]) -> Values {
         let mut counts = vec![0_i64; self.count];
         for record in records {
             if let Some(place) = self.place(record.at) {
@@ -116,13 +119,13 @@ impl Spans {
     }
 }
 
-/// For each of some names, the values in each span, by what was counted.
+/// For each of some names, the values in each span.
 pub(crate) fn series(
     store: &dyn Store,
     environment: EnvironmentKey,
     spans: &Spans,
     names: &[String],
-) -> Result<Result<Vec<BTreeMap<String, Vec<Option<f64>>>>, ServerError>, StoreError> {
+) -> Result<Result<Vec<Values>, ServerError>, StoreError> {
     let (from, until) = (Timestamp(spans.start()), Timestamp(spans.end()));
     let mut found = Vec::with_capacity(names.len());
     for name in names {

@@ -212,32 +212,25 @@ impl PostgresStore {
     /// The same for work that may be run again, and most often is a single statement.
     pub(super) fn look_at<T>(&self, mut work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
         let claims = BTreeSet::new();
-        loop {
-            let (mut answer, mut has_to_begin_again) = (None, false);
-            let done = self.pool().take(&mut |connection| {
-                connection.has_failed = false;
-                let look = Some(Look {
-                    first: None,
-                    followed: self.followed(),
-                    has_to_begin_again: false,
-                });
-                let mut tx =
-                    Tx { connection, notes: Vec::new(), claims: &claims, wanted: None, look };
-                let outcome = work(&mut tx);
-                has_to_begin_again = tx.look.is_some_and(|look| look.has_to_begin_again);
-                if connection.in_transaction && connection.batch("ROLLBACK").is_ok() {
-                    connection.in_transaction = false;
-                }
-                answer = Some(outcome?);
-                Ok(())
-            });
-            if has_to_begin_again {
-                continue;
+        let (mut answer, mut has_to_begin_again) = (None, false);
+        let done = self.pool().take(&mut |connection| {
+            connection.has_failed = false;
+            let look =
+                Some(Look { first: None, followed: self.followed(), has_to_begin_again: false });
+            let mut tx = Tx { connection, notes: Vec::new(), claims: &claims, wanted: None, look };
+            let outcome = work(&mut tx);
+            has_to_begin_again = tx.look.is_some_and(|look| look.has_to_begin_again);
+            if connection.in_transaction && connection.batch("ROLLBACK").is_ok() {
+                connection.in_transaction = false;
             }
-            done?;
-            return answer
-                .ok_or_else(|| StoreError::Unreadable("a statement was not run".to_owned()));
+            answer = Some(outcome?);
+            Ok(())
+        });
+        if has_to_begin_again {
+            return self.read(work);
         }
+        done?;
+        answer.ok_or_else(|| StoreError::Unreadable("a statement was not run".to_owned()))
     }
 
     /// Runs work that is a single statement, and so needs no transaction to see one state.

@@ -26,6 +26,7 @@ pub(crate) fn cases() -> Vec<(&'static str, fn())> {
         ("a_wrong_address_is_explained", a_wrong_address_is_explained),
         ("lost_connections_are_replaced", lost_connections_are_replaced),
         ("a_connection_lost_in_the_middle_is_an_error", a_connection_lost_in_the_middle),
+        ("a_look_sees_one_state", a_look_sees_one_state),
         ("connections_are_bounded", connections_are_bounded),
         ("what_cannot_be_kept_is_refused", what_cannot_be_kept_is_refused),
         ("encryption_checks_certificates", encryption_checks_certificates),
@@ -169,6 +170,34 @@ fn a_connection_lost_in_the_middle() {
         })
         .unwrap();
     assert_eq!(rows, 0);
+}
+
+fn a_look_sees_one_state() {
+    let database = postgres_database();
+    let store = open(&database);
+    let mut writer = database.connect();
+    let mut next = 0;
+    // The first time it is not known that there is a second statement; later it is.
+    for _ in 0..3 {
+        let mut counts = Vec::new();
+        store
+            .look(&mut |sql| {
+                counts.clear();
+                for statement in ["SELECT count(*) FROM meta", "SELECT count(name) FROM meta"] {
+                    sql.visit(statement, &[], &mut |row| {
+                        counts.push(row.integer(0)?);
+                        Ok(())
+                    })?;
+                    next += 1;
+                    let insert = format!("INSERT INTO meta (name, value) VALUES ('{next}', '')");
+                    writer.batch_execute(&insert).unwrap();
+                }
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(counts.len(), 2);
+        assert_eq!(counts[0], counts[1], "somebody wrote in between");
+    }
 }
 
 fn connections_are_bounded() {

@@ -32,7 +32,7 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
     let json = ask.json;
     match action {
         EnvironmentAction::List { project } => list(&ask.open()?, project.as_deref(), json),
-        EnvironmentAction::Show => show(&ask.in_environment()?, json),
+        EnvironmentAction::Show(named) => show(&ask.named(named)?, json),
         EnvironmentAction::Create { name, project, properties, then_use } => {
             create(&ask, name, project, properties, then_use)
         }
@@ -49,8 +49,8 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
             let now: Environment = of.client.patch(&of.path(&[]), &update)?;
             show_done(json, &now, &format!("the environment {} was changed", called(&now)))
         }
-        EnvironmentAction::Delete { confirmation } => {
-            let of = ask.in_environment()?;
+        EnvironmentAction::Delete { named, confirmation } => {
+            let of = ask.named(named)?;
             let name = style::harmless(&of.name());
             let what = format!("delete the environment {name} with all its history");
             terminal::confirm(confirmation.yes, &what)?;
@@ -58,8 +58,8 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
             wait_until_gone(&of)?;
             show_done(json, &begun, &format!("the environment {name} was deleted"))
         }
-        EnvironmentAction::Clear { confirmation } => {
-            let of = ask.in_environment()?;
+        EnvironmentAction::Clear { named, confirmation } => {
+            let of = ask.named(named)?;
             let name = style::harmless(&of.name());
             let what = format!("forget everything of the environment {name}");
             terminal::confirm(confirmation.yes, &what)?;
@@ -67,14 +67,14 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
             let ended = wait(&of, begun)?;
             show_done(json, &ended, &format!("the environment {name} was cleared"))
         }
-        EnvironmentAction::Halt => {
-            let of = ask.in_environment()?;
+        EnvironmentAction::Halt(named) => {
+            let of = ask.named(named)?;
             let now: Environment = of.client.act(&of.path(&["halt"]))?;
             let text = format!("the environment {} is {}", called(&now), style::warning("halted"));
             show_done(json, &now, &text)
         }
-        EnvironmentAction::Resume => {
-            let of = ask.in_environment()?;
+        EnvironmentAction::Resume(named) => {
+            let of = ask.named(named)?;
             let now: Environment = of.client.act(&of.path(&["resume"]))?;
             show_done(json, &now, &format!("the environment {} goes on", called(&now)))
         }

@@ -21,9 +21,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::cli_things::{AskEnvironment, AskServer};
+use crate::cli_things::{AskEnvironment, AskServer, Named};
 use crate::commands::trouble::Trouble;
-use crate::remote::{Remote, RemoteEnvironment};
+use crate::remote::{EnvironmentChoice, Remote, RemoteEnvironment};
 use crate::{Exit, output};
 
 pub(super) use accounts::user;
@@ -52,6 +52,12 @@ impl AskEnvironment {
 
     fn in_environment(&self) -> Result<RemoteEnvironment, Trouble> {
         self.open()?.in_environment()
+    }
+
+    /// The environment of this name, or the one that is chosen.
+    fn named(&self, named: Named) -> Result<RemoteEnvironment, Trouble> {
+        let environment = named.named.or_else(|| self.environment.environment.clone());
+        self.server.open(Some(&EnvironmentChoice { environment }))?.in_environment()
     }
 }
 
