@@ -16,7 +16,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 ORRERY := $(TARGET_DIR)/release/orrery
 EXAMPLE := examples/hello
 
-.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests quick-module-tests test-modules bench bench-scheduler bench-converge bench-deploy bench-host fmt docs audit clean
+.PHONY: help setup run build test check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests quick-module-tests test-modules bench bench-scheduler bench-converge bench-deploy bench-host bench-api fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ build: setup ## the release binary
 test: ## every check: format, lints, tests, documentation
 	@.ci/setup tests
 	@started=$$SECONDS; failed=; timings=; \
-	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests quick-module-tests; do \
+	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests quick-module-tests; do \
 		step_started=$$SECONDS; \
 		printf '\n== %s\n' "$$step"; \
 		$(MAKE) "$$step" || failed+=" $$step"; \
@@ -79,6 +79,11 @@ classic-tests:
 	cargo build -p orrery --quiet
 	python3 tests/classic/run.py --orrery $(TARGET_DIR)/debug/orrery --dir $(TARGET_DIR)/classic
 
+# Generated requests for every operation of the server's API.
+api-tests:
+	cargo build -p orrery --quiet
+	python3 tests/api/run.py --orrery $(TARGET_DIR)/debug/orrery --dir $(TARGET_DIR)/api
+
 # Some published modules, downloaded: see tests/compatibility.
 quick-module-tests:
 	cargo build -p orrery --quiet
@@ -98,6 +103,9 @@ bench-converge: ## compare deploys of many files with peers, installing those (u
 
 bench-host: ## measure handlers in Python (a minute)
 	python3 bench/host/handlers.py $(BENCH_FLAGS)
+
+bench-api: build ## measure the API of a server (minutes; wrk, PostgreSQL and optionally the reference: see bench/api)
+	python3 bench/api/run.py --orrery $(ORRERY) $(BENCH_FLAGS)
 
 bench-deploy: ## measure deploys of 100,000 resources that do nothing (a minute)
 	python3 bench/deploy/run.py $(BENCH_FLAGS)

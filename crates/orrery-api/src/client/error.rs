@@ -57,8 +57,7 @@ impl ClientError {
     }
 
     pub fn is_not_found(&self) -> bool {
-        // A route that is not there is another thing than what it would name.
-        self.problem().is_some_and(|problem| problem.status == 404 && problem.code != "no-route")
+        self.status() == Some(404)
     }
 
     /// What somebody at a command line can do about it.

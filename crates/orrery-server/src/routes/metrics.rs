@@ -23,6 +23,9 @@ const SPANS_DEFAULT: u32 = 60;
 /// Derived from how often something was timed.
 const COMPILE_RATE: &str = "orchestrator.compile_rate";
 
+/// Values of the spans, by what was counted.
+pub(crate) type Values = BTreeMap<String, Vec<Option<f64>>>;
+
 /// Which measurements to show.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -115,9 +118,6 @@ impl Spans {
         BTreeMap::from([(String::new(), rates)])
     }
 }
-
-/// Values in each span, by what was counted.
-pub(crate) type Values = BTreeMap<String, Vec<Option<f64>>>;
 
 /// For each of some names, the values in each span.
 pub(crate) fn series(

@@ -4,6 +4,7 @@ mod access;
 mod accounts;
 mod api;
 mod audit;
+mod canary;
 mod classic;
 mod issuers;
 mod process;

@@ -108,11 +108,7 @@ pub(in crate::commands) fn show(found: &Found, json: bool) -> Result<Exit, Troub
     Ok(exit)
 }
 
-fn show_change<'c>(
-    change: &DryRunChange,
-    text: &mut String,
-    counts: &mut BTreeMap<&'c str, usize>,
-) {
+fn show_change(change: &DryRunChange, text: &mut String, counts: &mut BTreeMap<&str, usize>) {
     let id = style::harmless(&change.resource);
     let (sign, word) = match change.status.as_str() {
         "added" => (style::added("+"), "to create"),
