@@ -217,3 +217,37 @@ fn a_field_that_the_entity_lacks_is_noted_once() {
         exported.find("m::Odd[d,name=ok]").attributes.as_str().starts_with(r#"{"devices":[],"#)
     );
 }
+
+#[test]
+fn references_leave_their_fields_and_say_where_values_go() {
+    let exported = exported(
+        r#"
+d = m::Device(name="d")
+port = std::create_int_reference(std::create_environment_reference("PORT"))
+m::Base(name="b", device=d, options={"it's": ["x", std::create_secret_reference("db")]}, items=[port])
+m::Base(name="plain", device=d)
+"#,
+    );
+    assert!(exported.problems.is_empty(), "{:?}", exported.problem_texts());
+    let text = exported.find("m::Base[d,name=b]").attributes.as_str();
+    // Keys stay sorted: both fields stand where their names belong.
+    assert!(text.starts_with(r#"{"items":[null],"mutators":[{"args":[{"id":"m::Base[d,name=b]","#));
+    assert!(text.contains(r#","options":{"it's":["x",null]},"#), "{text}");
+    let object: serde_json::Value = serde_json::from_str(text).expect("attributes are JSON");
+    let references = object["references"].as_array().expect("a list");
+    let kinds: std::collections::BTreeSet<&str> =
+        references.iter().filter_map(|reference| reference["type"].as_str()).collect();
+    assert_eq!(
+        kinds.into_iter().collect::<Vec<_>>(),
+        ["std::Environment", "std::IntReference", "std::Secret"]
+    );
+    let places: Vec<&str> = object["mutators"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|mutator| mutator["args"][2]["value"].as_str())
+        .collect();
+    assert_eq!(places, ["items[0]", r"options.'it\'s'[1]"]);
+    let plain = exported.find("m::Base[d,name=plain]").attributes.as_str();
+    assert!(!plain.contains("references"), "{plain}");
+}

@@ -5,6 +5,10 @@ use serde_json::{Value as Json, json};
 
 const RECORDED: &str = include_str!("../recorded/signatures.json");
 
+/// Plugins that only this program has.
+const OWN: [&str; 3] =
+    ["std::create_command_reference", "std::create_file_reference", "std::create_secret_reference"];
+
 fn described(plugin: &NativePlugin) -> Json {
     let params: Vec<Json> = plugin
         .params
@@ -44,7 +48,9 @@ fn described(plugin: &NativePlugin) -> Json {
 fn every_plugin_has_the_signature_of_the_reference() {
     let recorded: Vec<Json> = serde_json::from_str(RECORDED).expect("recorded signatures are JSON");
     // The module `exec` is no part of what was recorded.
-    let recordable = native_plugins().iter().filter(|plugin| !plugin.name.starts_with("exec::"));
+    let recordable = native_plugins()
+        .iter()
+        .filter(|plugin| !plugin.name.starts_with("exec::") && !OWN.contains(&plugin.name));
     let ours: Vec<Json> = recordable.map(described).collect();
     let missing: Vec<&Json> = recorded.iter().filter(|row| !ours.contains(row)).collect();
     assert!(missing.is_empty(), "missing or different: {missing:#?}");
