@@ -83,7 +83,7 @@ pub(crate) struct ServerOptions {
     /// The file with the key that seals secrets, mode 0600 [default: the credential `orrery-secret-key` of systemd, else secret.key in the data directory, made when it is needed]
     #[arg(long, value_name = "FILE", env = "ORRERY_SECRET_KEY_FILE", value_hint = ValueHint::FilePath)]
     pub(crate) secret_key_file: Option<PathBuf>,
-    /// Who else may vouch for callers, by JSON Web Tokens; only in the configuration file, as [[issuers]]
+    /// Who else may vouch for callers, by JSON Web Tokens; only in the configuration file, as `[[issuers]]`
     #[arg(skip)]
     pub(crate) issuers: Option<Vec<IssuerSettings>>,
     /// Where the state is: a path of a file, or postgres://user:password@host/database [default: server.db in the data directory]

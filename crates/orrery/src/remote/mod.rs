@@ -28,7 +28,10 @@ const NAMES_MAX: usize = 10;
 /// Which server.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServerChoice {
-    /// The address of a server, such as https://orrery.example.com:8888 [env: ORRERY_SERVER]
+    /// The address of a server.
+    #[arg(
+        help = "The address of a server, such as https://orrery.example.com:8888 [env: ORRERY_SERVER]"
+    )]
     #[arg(long, global = true, value_name = "URL", help_heading = HEADING)]
     #[arg(value_hint = ValueHint::Url)]
     pub(crate) server: Option<String>,
