@@ -14,6 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use tracing::Instrument as _;
 
 use crate::app::App;
 use crate::problem::ServerError;
@@ -77,13 +78,22 @@ impl Metrics {
     }
 }
 
-/// Counts requests and measures how long they take.
+/// Counts requests and measures how long they take; each is a span of traces.
 pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let method = request.method().as_str().to_owned();
     let matched = request.extensions().get::<MatchedPath>();
     let route = matched.map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
-    let response = next.run(request).await;
+    let span = tracing::info_span!(
+        "request",
+        otel.name = format!("{method} {route}"),
+        otel.kind = "server",
+        http.request.method = method,
+        http.route = route,
+        http.response.status_code = tracing::field::Empty,
+    );
+    let response = next.run(request).instrument(span.clone()).await;
+    span.record("http.response.status_code", response.status().as_u16());
     let metrics: &Arc<Metrics> = app.metrics();
     let status = response.status().as_u16();
     metrics

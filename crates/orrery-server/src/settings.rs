@@ -107,7 +107,7 @@ pub(crate) const DEFINITIONS: [Definition; 13] = [
         Form::Bool,
         "true",
         "agent",
-        "The environment is worked on as soon as a server starts, and not only when something happens in it.",
+        "Kept for existing clients: environments are always worked on as soon as a server starts.",
     ),
     define(
         "available_versions_to_keep",

@@ -123,6 +123,7 @@ impl Runner {
     }
 
     fn try_attend(&mut self, look: bool) -> Result<Next, RunnerError> {
+        let _span = tracing::info_span!("attend", environment = ?self.key, look).entered();
         if self.work.as_ref().is_some_and(|work| work.engine.has_failed()) {
             // What could not be kept is not known to anybody: begin again from what the store knows.
             tracing::warn!(environment = ?self.key, "results could not be kept; starting over");
