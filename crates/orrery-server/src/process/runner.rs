@@ -1,6 +1,7 @@
 //! One environment in the hands of this process: its lease, its engine, and what it was last told.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -56,6 +57,9 @@ pub(super) enum RunnerError {
     Engine(#[from] EngineError),
     #[error("the handlers of version {version} cannot be run")]
     Handlers { version: VersionNumber, source: HostingError },
+    /// The environment is begun anew, and all others go on: nobody would answer for it otherwise.
+    #[error("this is a fault in Orrery; the message of the panic is in the log")]
+    Panicked,
 }
 
 pub(super) struct Runner {
@@ -97,7 +101,8 @@ impl Runner {
 
     /// Does what there is to do. With `look`, the store is read first.
     pub(super) fn attend(&mut self, look: bool) -> Next {
-        let done = self.try_attend(look);
+        let attend = AssertUnwindSafe(|| self.try_attend(look));
+        let done = std::panic::catch_unwind(attend).unwrap_or(Err(RunnerError::Panicked));
         match done {
             Ok(next) => next,
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
@@ -154,8 +154,8 @@ impl Supervisor {
             let need = std::mem::take(&mut place.need);
             let (runner, messages) = (Arc::clone(&place.runner), self.messages.clone());
             let attend = move || {
-                let mut runner = runner.lock().unwrap_or_else(PoisonError::into_inner);
-                let next = runner.attend(need.look);
+                // Let go of before the answer: who gets it may want the runner at once.
+                let next = own(&runner).attend(need.look);
                 // A supervisor that is gone needs no answer.
                 let _ = messages.send(Message::Attended(key, next));
             };
@@ -206,8 +206,9 @@ impl Supervisor {
             self.timers.pop_first();
             if let Some(place) = self.places.get_mut(&key) {
                 place.due = None;
-                // Whoever is not at work may be waiting for its turn, a lease or a database: it looks again.
-                let look = place.runner.try_lock().is_ok_and(|runner| !runner.is_at_work());
+                // Whoever is not at work may be waiting for its turn, a lease or a database: it looks again. One that is being
+                // attended to gets its next time after that.
+                let look = !place.busy && !own(&place.runner).is_at_work();
                 self.need(key, Need { look, tick: true });
             }
         }
@@ -278,7 +279,7 @@ impl Supervisor {
         self.waiting.clear();
         while self.busy > 0 {
             match inbox.recv_timeout(Duration::from_secs(30)) {
-                Ok(Message::Attended(..)) => self.busy -= 1,
+                Ok(Message::Attended(key, next)) => self.attended(key, next),
                 Ok(_) => {}
                 Err(_) => {
                     tracing::warn!("an environment is still being worked on; it is left behind");
@@ -286,12 +287,14 @@ impl Supervisor {
                 }
             }
         }
-        for place in self.places.values() {
-            if let Ok(mut runner) = place.runner.try_lock() {
-                runner.stop();
-            }
+        for place in self.places.values().filter(|place| !place.busy) {
+            own(&place.runner).stop();
         }
     }
+}
+
+fn own(runner: &Mutex<Runner>) -> MutexGuard<'_, Runner> {
+    runner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn micros(duration: Duration) -> i64 {

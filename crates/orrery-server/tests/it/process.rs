@@ -12,6 +12,10 @@ use orrery_store::{
 use orrery_testing::{Database, Postgres};
 use serde_json::{Value, json};
 
+/// How long something may take on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+const STOPS: u32 = 64;
+
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Sqlite,
@@ -115,7 +119,7 @@ impl World {
     }
 
     fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + PATIENCE;
         while !holds(self) {
             assert!(Instant::now() < until, "this never came: {what}");
             std::thread::sleep(Duration::from_millis(5));
@@ -168,6 +172,26 @@ fn a_restart_goes_on_where_it_was_and_runs_nothing_twice(kind: Kind) {
     world.start();
     world.until_deployed(key, &[a.clone(), b]);
     assert_eq!(world.runs(key, &a), 1);
+}
+
+/// Whatever a process is doing when it is told to stop: others can go on at once.
+fn a_stop_gives_the_lease_back_at_any_moment(kind: Kind) {
+    let mut world = World::new(kind);
+    let key = world.environment("one").key;
+    world.put(key, &[scripted("x", "a", "{}")]);
+    let holder = |world: &World| world.app.store().lease_holder(key).unwrap();
+    for round in 0..STOPS {
+        world.start();
+        let until = Instant::now() + PATIENCE;
+        while holder(&world).is_none() {
+            assert!(Instant::now() < until, "nobody took the environment in round {round}");
+            std::thread::yield_now();
+        }
+        // At different moments after that.
+        std::thread::sleep(Duration::from_micros(u64::from(round % 16) * 250));
+        world.stop();
+        assert_eq!(holder(&world), None, "round {round}");
+    }
 }
 
 fn what_somebody_asks_for_is_done_once_and_said_to_be_done(kind: Kind) {
@@ -325,7 +349,7 @@ fn a_thousand_environments_at_rest_have_no_threads() {
         .collect();
     world.start();
     let resource = scripted("x", "a", "{}");
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + PATIENCE;
     while !keys.iter().all(|key| world.status(*key, &resource) == Some(Status::Deployed)) {
         assert!(Instant::now() < until, "some are never deployed");
         std::thread::sleep(Duration::from_millis(100));
@@ -372,6 +396,11 @@ macro_rules! on {
             #[test]
             fn a_restart_goes_on_where_it_was_and_runs_nothing_twice() {
                 super::a_restart_goes_on_where_it_was_and_runs_nothing_twice($kind);
+            }
+
+            #[test]
+            fn a_stop_gives_the_lease_back_at_any_moment() {
+                super::a_stop_gives_the_lease_back_at_any_moment($kind);
             }
 
             #[test]
