@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
-use orrery_store::{ChangeSeq, EnvironmentKey, StoreError};
+use orrery_store::{ChangeSeq, EnvironmentKey, Lease, Renewal, StoreError};
 
 use crate::app::App;
 
+use super::held::HeldLease;
 use super::runner::{Next, Runner};
 use super::{Message, ProcessOptions};
 
@@ -33,6 +34,7 @@ struct Need {
 
 struct Place {
     runner: Arc<Mutex<Runner>>,
+    held: Arc<HeldLease>,
     need: Need,
     /// Somebody of the pool is at it.
     busy: bool,
@@ -51,7 +53,7 @@ pub(super) struct Supervisor {
     seen: ChangeSeq,
     /// The feed could not be read; everything is looked at once it can be.
     lost: bool,
-    renewed: Instant,
+    renew_at: Instant,
 }
 
 impl Supervisor {
@@ -66,7 +68,7 @@ impl Supervisor {
             timers: BTreeSet::new(),
             seen: ChangeSeq::default(),
             lost: true,
-            renewed: Instant::now(),
+            renew_at: Instant::now(),
         }
     }
 
@@ -108,7 +110,10 @@ impl Supervisor {
     fn pause(&self, poll_at: Instant) -> Duration {
         let poll = poll_at.saturating_duration_since(Instant::now());
         let due = self.timers.first().map(|(at, _)| at.since(self.app.now()));
-        due.map_or(poll, |due| due.min(poll)).max(Duration::from_millis(1))
+        let next = due.map_or(poll, |due| due.min(poll));
+        let renewal = self.renew_at.saturating_duration_since(Instant::now());
+        let next = if self.options.lease.is_some() { next.min(renewal) } else { next };
+        next.max(Duration::from_millis(1))
     }
 
     /// Takes a message in; whether it says that the store is worth reading.
@@ -131,6 +136,7 @@ impl Supervisor {
                 key,
             );
             Place {
+                held: runner.held(),
                 runner: Arc::new(Mutex::new(runner)),
                 need: Need::default(),
                 busy: false,
@@ -256,21 +262,40 @@ impl Supervisor {
         }
     }
 
+    /// One step for all of them, also for those that are being attended to, which may take longer than a lease lasts.
     fn renew_leases(&mut self) {
-        let Some(lease) = self.options.lease else { return };
-        if self.renewed.elapsed() < lease / RENEWALS {
+        let Some(lasts) = self.options.lease else { return };
+        if Instant::now() < self.renew_at {
             return;
         }
-        self.renewed = Instant::now();
-        let expires = Timestamp(self.app.now().0.saturating_add(micros(lease)));
-        for (key, place) in &self.places {
-            // One that is being attended to is renewed a little later; leases last longer than that.
-            let Ok(runner) = place.runner.try_lock() else { continue };
-            let Some(lease) = runner.lease() else { continue };
-            if let Err(error) = self.app.store().renew_lease(&lease, Some(expires)) {
-                tracing::warn!(environment = ?key, %error, "the lease of an environment is lost");
-                let _ = self.messages.send(Message::Attention(*key));
+        self.renew_at = Instant::now() + lasts / RENEWALS;
+        let leases: Vec<Lease> =
+            self.places.values().filter_map(|place| place.held.held()).collect();
+        if leases.is_empty() {
+            return;
+        }
+        let expires = Timestamp(self.app.now().0.saturating_add(micros(lasts)));
+        match self.app.store().renew_leases(&leases, expires) {
+            Ok(Renewal { lost, busy }) => {
+                if !busy.is_empty() {
+                    self.renew_at = Instant::now() + lasts / RENEWALS / 5;
+                }
+                lost.into_iter().for_each(|lease| self.lose(lease));
             }
+            // Whether they are lost, the store will say when it answers again.
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, count = leases.len(), "leases cannot be renewed now");
+                self.renew_at = Instant::now() + lasts / RENEWALS / 5;
+            }
+        }
+    }
+
+    fn lose(&mut self, lease: Lease) {
+        let key = lease.environment();
+        if self.places.get(&key).is_some_and(|place| place.held.lose(lease)) {
+            tracing::warn!(environment = ?key, "the lease of an environment is lost");
+            self.need(key, Need { look: false, tick: true });
         }
     }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use orrery_model::{Attributes, Resource, ResourceId, Status, Timestamp};
 use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
 use orrery_store::{
-    EnvironmentKey, EnvironmentRecord, Holder, NewEnvironment, NewVersion, PostgresStore, Scope,
-    SqliteStore, Store,
+    EnvironmentKey, EnvironmentRecord, Holder, LeaseRequest, NewEnvironment, NewVersion,
+    PostgresStore, Scope, SqliteStore, Store,
 };
 use orrery_testing::{Database, Postgres};
 use serde_json::{Value, json};
@@ -381,6 +381,48 @@ fn one_process_works_and_another_takes_over() {
     second.put(key, &[a.clone(), b.clone(), c.clone()]);
     second.until_deployed(key, std::slice::from_ref(&c));
     assert_eq!((second.runs(key, &a), second.runs(key, &b), second.runs(key, &c)), (1, 1, 1));
+}
+
+/// An engine at rest writes nothing that could be refused: that it is not the owner any more has to be noticed all the same.
+#[test]
+fn a_lost_lease_is_noticed_by_who_does_nothing() {
+    let mut world = World::new(Kind::Postgres);
+    let [lost, kept] = ["lost", "kept"].map(|name| world.environment(name).key);
+    let a = scripted("x", "a", "{}");
+    world.put(lost, std::slice::from_ref(&a));
+    world.put(kept, std::slice::from_ref(&a));
+    world.start();
+    for key in [lost, kept] {
+        world.until_deployed(key, std::slice::from_ref(&a));
+    }
+    let store = Arc::clone(world.app.store());
+    let holder = |key| store.lease_holder(key).unwrap().unwrap();
+    let before = holder(kept).since;
+    let mut client = world.database.as_ref().unwrap().connect();
+    let thief = LeaseRequest {
+        holder: Holder::this_process("thief", Timestamp(1)),
+        now: Timestamp(0),
+        expires: Some(Timestamp(60_000_000)),
+    };
+    // As if this process had not been able to renew it for a while.
+    let stolen = loop {
+        let expire = "UPDATE lease SET expires = 0 WHERE environment = \
+             (SELECT id FROM environment WHERE name = 'lost')";
+        client.batch_execute(expire).unwrap();
+        if let Ok(stolen) = store.acquire_lease(lost, &thief) {
+            break stolen;
+        }
+    };
+    assert_eq!(holder(lost).command, "thief");
+    // It does not take it back from who has it, and tries again until it is free.
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(holder(lost).command, "thief");
+    store.release_lease(&stolen).unwrap();
+    world.until("the lease again", |_| {
+        store.lease_holder(lost).unwrap().is_some_and(|holder| holder.command == "orrery server")
+    });
+    assert_eq!(holder(kept).since, before, "the other one was never given up");
+    assert_eq!((world.runs(lost, &a), world.runs(kept, &a)), (1, 1));
 }
 
 macro_rules! on {
