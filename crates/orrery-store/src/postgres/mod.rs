@@ -39,7 +39,7 @@ mod transaction;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use orrery_model::{Status, Timestamp, VersionNumber};
+use orrery_model::{Timestamp, VersionNumber};
 use rustc_hash::FxHashSet;
 
 use self::pool::Pool;
@@ -304,10 +304,6 @@ impl Store for PostgresStore {
         id: &str,
     ) -> Result<Option<orrery_model::Resource>> {
         self.read(|tx| read::read_resource(tx, environment, id))
-    }
-
-    fn count_statuses(&self, environment: EnvironmentKey) -> Result<BTreeMap<Status, u64>> {
-        self.read_once(|tx| query::count_statuses(tx, environment))
     }
 
     fn actions(

@@ -22,6 +22,7 @@ mod notifications;
 mod parameters;
 mod projects;
 mod requests;
+mod resource_counts;
 mod resource_list;
 mod resources;
 mod secrets;
@@ -54,8 +55,9 @@ pub use notifications::{NewNotification, NotificationFilter, NotificationRecord}
 pub use parameters::{NewParameter, ParameterFilter};
 pub use projects::ProjectRecord;
 pub use requests::{RequestKey, RequestRecord};
+pub use resource_counts::StatusCount;
 pub use resource_list::{ResourceLine, ResourceLines, ResourceQuery};
-pub use resources::{HistoryEntry, StatusCount};
+pub use resources::{HistoryEntry, ResourceDetails};
 pub use secrets::SecretRecord;
 pub use settings::SettingRecord;
 pub use tokens::TokenRecord;
