@@ -246,7 +246,7 @@ pub(super) async fn get(
     };
     Ok(Json(ResourceDetails {
         summary,
-        attributes: attributes.to_object(),
+        attributes,
         requires,
         state,
         transitioning_message,
