@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::LazyLock;
 
+use orrery_model::ResourceType;
 use regex::Regex;
 
 use crate::error::Result;
 use crate::files::Files;
 use crate::metadata::{self, Checks};
 use crate::modules::join_plainly;
-use crate::plugins::Facts;
+use crate::plugins::{Facts, ServerSide};
 use crate::value::WRITTEN_BYTES_MAX;
 use crate::yaml::Yaml;
 
@@ -28,6 +29,10 @@ pub struct Options {
     pub now: f64,
     /// What is known about deployed resources; `None` if nothing is ever deployed.
     pub facts: Option<Arc<dyn Facts>>,
+    /// What becomes a resource without code of a module.
+    pub resources: Vec<ResourceType>,
+    /// The environment of a server that the model is compiled for.
+    pub server: Option<ServerSide>,
     pub limits: Limits,
 }
 
@@ -63,6 +68,8 @@ impl Options {
             python_environment: None,
             now: 0.0,
             facts: None,
+            resources: Vec::new(),
+            server: None,
             limits: Limits::default(),
         }
     }
