@@ -6,8 +6,11 @@ use crate::migrations::{MIGRATIONS, SCHEMA};
 use crate::{Result, StoreError};
 
 /// What a migration needs in PostgreSQL beside its translation, by the same numbers.
-const EXTRAS: [&str; MIGRATIONS.len()] =
-    [include_str!("extras/0001_start.sql"), include_str!("extras/0002_server.sql")];
+const EXTRAS: [&str; MIGRATIONS.len()] = [
+    include_str!("extras/0001_start.sql"),
+    include_str!("extras/0002_server.sql"),
+    include_str!("extras/0003_metadata.sql"),
+];
 
 /// Functions that this program relies on.
 const OLDEST_SERVER: i64 = 130_000;

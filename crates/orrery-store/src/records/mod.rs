@@ -22,6 +22,7 @@ mod notifications;
 mod parameters;
 mod projects;
 mod requests;
+mod resource_count;
 mod resource_list;
 mod resources;
 mod secrets;
@@ -53,6 +54,7 @@ pub use notifications::{NewNotification, NotificationFilter, NotificationRecord}
 pub use parameters::{NewParameter, ParameterFilter};
 pub use projects::ProjectRecord;
 pub use requests::{RequestKey, RequestRecord};
+pub use resource_count::IdRange;
 pub use resource_list::{ResourceLine, ResourceLines, ResourceQuery};
 pub use resources::{HistoryEntry, StatusCount};
 pub use secrets::SecretRecord;

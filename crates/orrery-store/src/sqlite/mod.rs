@@ -261,8 +261,13 @@ impl Store for SqliteStore {
         self.write(|tx| put::put_version(tx, environment, version))
     }
 
-    fn release_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {
-        self.write(|tx| prune::release_version(tx, environment, number))
+    fn release_version(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.write(|tx| prune::release_version(tx, environment, number, now))
     }
 
     fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
