@@ -8,7 +8,7 @@ use std::sync::Arc;
 use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{Contents, Handler, HandlerError, Registry};
 use orrery_host::code::CodeSet;
-use orrery_host::environments::Environments;
+use orrery_host::environments::{Environments, Needs, installed_code};
 use orrery_host::handling::{HandlerHosts, HostedHandler, Limits, Parameter, Parameters, Services};
 use orrery_host::python::{self, Interpreter};
 use orrery_host::session::{Init, Role};
@@ -70,12 +70,15 @@ impl Hosting {
     /// If there is no Python that could run them.
     pub fn of(self, set: &CodeSet, resources: &[Resource]) -> Result<Hosted, HostingError> {
         let Hosting { project, environment, files, environments, memory_max, parameters } = self;
+        let mut modules = set.modules.clone();
         let program = if set.program.exists() {
             set.program.clone()
         } else {
             // The environment of the project is gone, or elsewhere: one with the same requirements does as well.
             let base = Interpreter::find(None)?;
-            environments.interpreter(&base, &set.requirements)?.program
+            let interpreter = environments.interpreter(&base, &Needs::from(set))?;
+            modules.extend(installed_code(&interpreter, &set.installed));
+            interpreter.program
         };
         let environment = Some(environment);
         let services =
@@ -89,7 +92,7 @@ impl Hosting {
             tests: false,
             path: set.path.clone(),
             config: serde_json::Map::new(),
-            modules: set.modules.clone(),
+            modules,
         };
         let limits = Limits { memory_max, ..Limits::default() };
         let command = python::host_command(&program, "python")?;

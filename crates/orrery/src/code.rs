@@ -9,7 +9,7 @@ use orrery_compiler::files::Disk;
 use orrery_compiler::host::{Layered, NativeHost};
 use orrery_compiler::load::Origin as ModuleOrigin;
 use orrery_compiler::plugins::{Facts, ServerSide};
-use orrery_compiler::project::Options;
+use orrery_compiler::project::{Options, Project};
 use orrery_handlers::Registry;
 use orrery_host::code::CodeSet;
 use orrery_host::compiling::{CompileHost, Origin, Setting};
@@ -77,12 +77,16 @@ impl Work {
     pub(crate) fn code(&self) -> Option<CodeSet> {
         let python = self.python.get()?;
         let (modules, handlers) = (self.host.modules(), self.host.handlers());
+        // It was read when the project was compiled.
+        let project = Project::load(&Disk, &self.project);
         (!handlers.is_empty()).then(|| CodeSet {
             modules: modules.to_vec(),
             handlers: handlers.to_vec(),
             program: python.program.clone(),
             path: Vec::new(),
             requirements: orrery_host::environments::requirements(modules),
+            installed: Vec::new(),
+            pip: project.map(|project| project.pip).unwrap_or_default(),
         })
     }
 
