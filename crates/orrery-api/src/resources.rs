@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use orrery_model::Attributes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -74,7 +75,8 @@ pub struct ResourceDetails {
     #[serde(flatten)]
     pub summary: ResourceSummary,
     /// What the newest version that has it wants.
-    pub attributes: Map<String, Value>,
+    #[schema(value_type = Map<String, Value>)]
+    pub attributes: Attributes,
     /// What has to be handled before it, with their states.
     pub requires: Vec<RelatedResource>,
     pub state: ResourceAxes,

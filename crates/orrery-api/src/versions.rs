@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use orrery_model::Attributes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -58,7 +59,8 @@ pub enum UploadScope {
 pub struct ResourceUpload {
     /// `std::File[web1,path=/etc/motd]`
     pub id: String,
-    pub attributes: Map<String, Value>,
+    #[schema(value_type = Map<String, Value>)]
+    pub attributes: Attributes,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requires: Vec<String>,
     /// Absent for the shared set.

@@ -4,6 +4,7 @@
 //! It does no I/O and knows nothing of models, databases or handlers. Start from `ResourceId`,
 //! `Resource` and `ResourceState`. Tests are at the end of each file.
 
+mod canonical;
 mod change;
 mod declaration;
 mod id;

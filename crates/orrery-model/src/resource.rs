@@ -4,8 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use md5::{Digest, Md5};
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 
+use crate::canonical::Append;
 use crate::{ResourceId, SetName};
 
 /// Digest of a resource's intent: its id and all attributes. Two equal hashes mean that nothing has to be done.
@@ -49,7 +52,8 @@ impl Attributes {
             object.retain(|name, _| !NOT_INTENT.contains(&name.as_str()));
         }
         value.sort_all_objects();
-        Attributes(value.to_string().into())
+        // Writing JSON to memory cannot fail.
+        Attributes(serde_json::to_string(&value).unwrap_or_default().into())
     }
 
     pub fn parse(text: &str) -> Result<Self, InvalidAttributes> {
@@ -83,6 +87,38 @@ impl Attributes {
         digest.update(id.as_str().as_bytes());
         digest.update(self.0.as_bytes());
         AttributeHash(digest.finalize().into())
+    }
+}
+
+/// Brings an object into the canonical form as it is read.
+impl<'de> Deserialize<'de> for Attributes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Vec<u8>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with attributes")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Vec<u8>, A::Error> {
+                let mut out = Vec::new();
+                Append { out: &mut out, without: &NOT_INTENT }.visit_map(entries)?;
+                Ok(out)
+            }
+        }
+
+        let text = String::from_utf8(deserializer.deserialize_map(Object)?);
+        text.map(|text| Attributes(text.into())).map_err(serde::de::Error::custom)
+    }
+}
+
+/// As the object that it is, not as a text.
+impl Serialize for Attributes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
     }
 }
 
@@ -163,6 +199,8 @@ impl Resource {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -173,6 +211,60 @@ mod tests {
         );
         assert_eq!(first, second.unwrap());
         assert_eq!(first.as_str(), r#"{"a":null,"b":[1,{"x":"é","y":1.0}]}"#);
+    }
+
+    #[test]
+    fn attributes_are_read_and_written_as_objects() {
+        let text = r#"{"b":1,"a":{"z":[],"y":[{},-1,"\u0041\n"]},"id":2,"b":[1.50,1e3,null],"c":{"id":3}}"#;
+        let read: Attributes = serde_json::from_str(text).unwrap();
+        assert_eq!(
+            read.as_str(),
+            r#"{"a":{"y":[{},-1,"A\n"],"z":[]},"b":[1.5,1000.0,null],"c":{"id":3}}"#
+        );
+        assert_eq!(read, Attributes::parse(text).unwrap());
+        let wrapped = serde_json::to_string(&[&read]).unwrap();
+        assert_eq!(wrapped, format!("[{}]", read.as_str()));
+        assert_eq!(serde_json::to_value(&read).unwrap()["c"]["id"], 3);
+        for wrong in ["[]", "1", "{", r#"{"a":}"#, "null"] {
+            assert!(serde_json::from_str::<Attributes>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    fn any_json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<i64>().prop_map(Into::into),
+            any::<u64>().prop_map(Into::into),
+            any::<f64>().prop_map(Into::into),
+            ".{0,6}".prop_map(Into::into),
+        ];
+        leaf.prop_recursive(4, 64, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
+                prop::collection::vec(("[a-dé\"]{0,2}|id", inner), 0..6).prop_map(|entries| {
+                    entries.into_iter().collect::<serde_json::Map<_, _>>().into()
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        /// The short way and the long way lead to the same text.
+        #[test]
+        fn reading_makes_the_same_text_as_sorting(
+            object in prop::collection::vec(("[a-d]{0,2}|version", any_json()), 0..6),
+            spaced: bool,
+        ) {
+            let object: serde_json::Map<_, _> = object.into_iter().collect();
+            let text = if spaced {
+                serde_json::to_string_pretty(&object).unwrap()
+            } else {
+                serde_json::to_string(&object).unwrap()
+            };
+            let read: Attributes = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(read, Attributes::from_object(object));
+        }
     }
 
     #[test]

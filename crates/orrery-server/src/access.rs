@@ -3,7 +3,7 @@
 mod table;
 
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, MatchedPath, Request, State};
@@ -13,6 +13,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
+use orrery_store::EnvironmentRecord;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -173,6 +174,7 @@ pub(crate) async fn check(
         let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
         let failed = || ServerError::Internal("a handler panicked".to_owned()).into_response();
         let mut response = answered.unwrap_or_else(|_| failed());
+        app.auth().remembered.forget();
         trail.end(&app, &mut response).await;
         response
     };
@@ -218,9 +220,7 @@ async fn admit(
                 Access::Header(_) => in_header(parts)?,
                 _ => named("{environment}")?,
             };
-            let found =
-                app.with_store(move |store| store.records().environment(id.as_bytes())).await;
-            let found = match found {
+            let found = match find_environment(app, parts, id).await {
                 // Who sees nothing elsewhere learns nothing of what is there.
                 Err(_) if !caller.may_everywhere(Right::View) => {
                     return Err(caller.forbidden(right, "in this environment"));
@@ -236,6 +236,24 @@ async fn admit(
     }
     parts.extensions.insert(caller);
     Ok(())
+}
+
+/// The environment with an id: for what only reads, as it was a moment ago.
+async fn find_environment(
+    app: &App,
+    parts: &Parts,
+    id: Uuid,
+) -> Result<EnvironmentRecord, ServerError> {
+    let remembered = &app.auth().remembered;
+    if parts.method.is_safe()
+        && let Some(found) = remembered.environment(id.as_bytes())
+    {
+        return Ok(found);
+    }
+    let asked = (Instant::now(), remembered.generation());
+    let found = app.with_store(move |store| store.records().environment(id.as_bytes())).await?;
+    remembered.keep_environment(found.clone(), asked);
+    Ok(found)
 }
 
 /// The environment that the header of the classic paths names.

@@ -165,6 +165,7 @@ impl App {
 
     /// Says that the store is worth reading again.
     pub fn nudge(&self) {
+        self.inner.auth.remembered.forget();
         // Without listeners there is nobody to tell.
         let _ = self.inner.nudges.send(Nudge);
         let listeners = self.inner.listeners.lock();

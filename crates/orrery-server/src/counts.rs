@@ -11,10 +11,12 @@ use orrery_store::{EnvironmentKey, StatusCount};
 use crate::app::App;
 use crate::problem::ServerError;
 
-/// Counting takes at most this share of the time.
-const PAUSE_FACTOR: u32 = 20;
+/// For so many times as long as counting took, its answer is good enough.
+const PAUSE_FACTOR: u32 = 4;
 /// What takes less is counted each time.
 const CHEAP: Duration = Duration::from_millis(20);
+/// No answer is older than this, however long counting takes.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// What was counted in one environment.
 #[derive(Debug)]
@@ -52,7 +54,8 @@ impl Counts {
         let counts =
             app.with_store(move |store| store.records().count_resources(environment)).await?;
         let cost = begun.elapsed();
-        let pause = if cost < CHEAP { Duration::ZERO } else { cost * PAUSE_FACTOR };
+        let pause =
+            if cost < CHEAP { Duration::ZERO } else { (cost * PAUSE_FACTOR).min(PAUSE_MAX) };
         let counted = Arc::new(Counted { at, counts, until: Instant::now() + pause });
         *kept = Some(Arc::clone(&counted));
         Ok(counted)

@@ -15,7 +15,10 @@ use crate::problem::ServerError;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Body<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+/// A body that takes longer to read than others should wait is read on a thread that may block.
+const LONG_BODY: usize = 256 * 1024;
+
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = ServerError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ServerError> {
@@ -23,17 +26,25 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
             return Err(ServerError::UnsupportedMediaType);
         }
         let bytes = read_bytes(request, state).await?;
-        if has_nul(&bytes) {
-            return Err(ServerError::field("body", "no text may have a NUL character in it"));
+        if bytes.len() < LONG_BODY {
+            return parse(&bytes);
         }
-        serde_json::from_slice(&bytes).map(Body).map_err(|error| match error.classify() {
-            serde_json::error::Category::Data => ServerError::field("body", error.to_string()),
-            _ => ServerError::BadRequest(format!("the body is no JSON: {error}")),
-        })
+        let parsed = tokio::task::spawn_blocking(move || parse(&bytes)).await;
+        parsed.map_err(|_| ServerError::Stopping)?
     }
 }
 
-impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Body<T> {
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<Body<T>, ServerError> {
+    if has_nul(bytes) {
+        return Err(ServerError::field("body", "no text may have a NUL character in it"));
+    }
+    serde_json::from_slice(bytes).map(Body).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => ServerError::field("body", error.to_string()),
+        _ => ServerError::BadRequest(format!("the body is no JSON: {error}")),
+    })
+}
+
+impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> OptionalFromRequest<S> for Body<T> {
     type Rejection = ServerError;
 
     async fn from_request(request: Request, state: &S) -> Result<Option<Self>, ServerError> {
@@ -67,7 +78,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// Whether a text of JSON has an escaped NUL, which databases do not keep. An unescaped one is no JSON anyway.
 pub(crate) fn has_nul(text: &[u8]) -> bool {
     let mut at = 0;
-    while let Some(found) = text[at..].iter().position(|byte| *byte == b'\\') {
+    while let Some(found) = memchr::memchr(b'\\', &text[at..]) {
         let escape = &text[at + found + 1..];
         if escape.starts_with(b"u0000") {
             return true;

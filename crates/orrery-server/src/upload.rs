@@ -1,9 +1,10 @@
 //! Versions as they arrive, turned into what is stored.
 
-use orrery_api::{FieldProblem, ResourceUpload, UnknownUpload, VersionUpload};
-use orrery_model::{Attributes, Resource, ResourceId, Source};
+use orrery_api::{FieldProblem, ResourceUpload, UnknownUpload};
+use orrery_model::{Resource, ResourceFlags, ResourceId, Source};
 use orrery_store::Unknown;
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::Value;
 
 /// So many problems are told; more say nothing new.
 const PROBLEMS_MAX: usize = 20;
@@ -13,11 +14,12 @@ const PROBLEMS_MAX: usize = 20;
 /// # Errors
 /// What is wrong with it, place by place.
 pub(crate) fn read_upload(
-    upload: &VersionUpload,
+    given: Vec<ResourceUpload>,
+    given_unknowns: &[UnknownUpload],
 ) -> Result<(Vec<Resource>, Vec<Unknown>), Vec<FieldProblem>> {
     let mut problems = Vec::new();
-    let mut resources = Vec::with_capacity(upload.resources.len());
-    for (at, given) in upload.resources.iter().enumerate() {
+    let mut resources = Vec::with_capacity(given.len());
+    for (at, given) in given.into_iter().enumerate() {
         match resource(given) {
             Ok(resource) => resources.push(resource),
             Err((field, reason)) => {
@@ -29,8 +31,8 @@ pub(crate) fn read_upload(
             return Err(problems);
         }
     }
-    let mut unknowns = Vec::with_capacity(upload.unknowns.len());
-    for (at, given) in upload.unknowns.iter().enumerate() {
+    let mut unknowns = Vec::with_capacity(given_unknowns.len());
+    for (at, given) in given_unknowns.iter().enumerate() {
         match unknown(given) {
             Ok(unknown) => unknowns.push(unknown),
             Err(reason) => {
@@ -49,17 +51,22 @@ fn id(text: &str) -> Result<ResourceId, String> {
     text.parse().map_err(|error: orrery_model::InvalidId| format!("{text:?}: {error}"))
 }
 
-fn resource(given: &ResourceUpload) -> Result<Resource, (&'static str, String)> {
+fn resource(given: ResourceUpload) -> Result<Resource, (&'static str, String)> {
     let own = id(&given.id).map_err(|reason| ("id", reason))?;
     let requires: Result<Vec<_>, String> = given.requires.iter().map(|text| id(text)).collect();
     let requires = requires.map_err(|reason| ("requires", reason))?;
-    let attributes = Attributes::from_object(given.attributes.clone());
-    let mut resource = Resource::new(own, attributes, requires);
-    let flags = &mut resource.flags;
-    flags.undefined = given.undefined;
-    flags.send_event = is_set(&given.attributes, "send_event", flags.send_event);
-    flags.receive_events = is_set(&given.attributes, "receive_events", flags.receive_events);
-    flags.report_only = is_set(&given.attributes, "report_only", flags.report_only);
+    let asked: AskedFlags = given
+        .attributes
+        .read()
+        .map_err(|error| ("attributes", format!("they cannot be read again: {error}")))?;
+    let mut resource = Resource::new(own, given.attributes, requires);
+    let usual = ResourceFlags::default();
+    resource.flags = ResourceFlags {
+        undefined: given.undefined,
+        send_event: asked.send_event.as_bool().unwrap_or(usual.send_event),
+        receive_events: asked.receive_events.as_bool().unwrap_or(usual.receive_events),
+        report_only: asked.report_only.as_bool().unwrap_or(usual.report_only),
+    };
     resource.set = given.set.as_deref().map(Into::into);
     resource.source = given.source.as_ref().map(|place| Source {
         file: place.file.as_str().into(),
@@ -69,8 +76,13 @@ fn resource(given: &ResourceUpload) -> Result<Resource, (&'static str, String)> 
     Ok(resource)
 }
 
-fn is_set(attributes: &Map<String, Value>, name: &str, otherwise: bool) -> bool {
-    attributes.get(name).and_then(Value::as_bool).unwrap_or(otherwise)
+/// Attributes that are flags as well, if they are what flags are.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AskedFlags {
+    send_event: Value,
+    receive_events: Value,
+    report_only: Value,
 }
 
 fn unknown(given: &UnknownUpload) -> Result<Unknown, String> {
@@ -80,6 +92,7 @@ fn unknown(given: &UnknownUpload) -> Result<Unknown, String> {
 
 #[cfg(test)]
 mod tests {
+    use orrery_api::VersionUpload;
     use serde_json::json;
 
     use super::*;
@@ -95,7 +108,7 @@ mod tests {
             "unknowns": [{"name": "ip", "resource": "t::R[b,name=z]", "source": "fact"}],
         }))
         .unwrap();
-        let (resources, unknowns) = read_upload(&upload).unwrap();
+        let (resources, unknowns) = read_upload(upload.resources, &upload.unknowns).unwrap();
         assert_eq!(resources[0].id.as_str(), "t::R[a,name=z]");
         assert!(resources[0].flags.undefined && !resources[0].flags.send_event);
         assert!(resources[1].flags.send_event && resources[1].flags.receive_events);
@@ -113,7 +126,7 @@ mod tests {
             ],
         }))
         .unwrap();
-        let problems = read_upload(&upload).unwrap_err();
+        let problems = read_upload(upload.resources, &upload.unknowns).unwrap_err();
         let places: Vec<&str> = problems.iter().map(|one| &*one.name).collect();
         assert_eq!(places, ["resources[1].id", "resources[2].requires"]);
     }

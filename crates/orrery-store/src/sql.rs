@@ -35,6 +35,8 @@ pub trait Sql {
         values: &[Value<'_>],
         each: &mut dyn FnMut(&dyn Row) -> Result<()>,
     ) -> Result<()>;
+    /// The name of the function that tells where a text begins within another one, counted from 1.
+    fn position(&self) -> &'static str;
     /// Makes this transaction wait for, or keep away, others that claim the same name, until it ends. With one writer
     /// there is nothing to do.
     fn claim(&mut self, name: &str) -> Result<()>;

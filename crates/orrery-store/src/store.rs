@@ -143,7 +143,13 @@ pub trait Store: Send + Sync {
         environment: EnvironmentKey,
         id: &str,
     ) -> Result<Option<orrery_model::Resource>>;
-    fn count_statuses(&self, environment: EnvironmentKey) -> Result<BTreeMap<Status, u64>>;
+    fn count_statuses(&self, environment: EnvironmentKey) -> Result<BTreeMap<Status, u64>> {
+        let mut counts = BTreeMap::new();
+        for count in self.records().count_resources(environment)? {
+            *counts.entry(count.status).or_default() += count.count;
+        }
+        Ok(counts)
+    }
     /// The latest actions on a resource, latest first, before `before`.
     fn actions(
         &self,

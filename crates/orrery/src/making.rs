@@ -143,7 +143,7 @@ fn as_sent(resource: Resource) -> ResourceUpload {
     };
     ResourceUpload {
         id: resource.id.to_string(),
-        attributes: resource.attributes.to_object(),
+        attributes: resource.attributes,
         requires: resource.requires.iter().map(ToString::to_string).collect(),
         set: resource.set.as_deref().map(str::to_owned),
         undefined: resource.flags.undefined,

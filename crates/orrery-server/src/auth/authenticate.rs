@@ -1,14 +1,17 @@
 //! From what a request shows to a caller.
 
+use std::time::Instant;
+
 use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
-use orrery_model::Duration;
+use orrery_model::{Duration, Timestamp};
 use orrery_store::{Identity, TokenRecord};
 
 use crate::app::App;
 use crate::auth::caller::TokenGrants;
 use crate::auth::issuers::by_issuer;
+use crate::auth::remembered::Credential;
 use crate::auth::secrets::{SESSION, TOKEN, hash_of};
 use crate::auth::{Caller, How, Limit};
 use crate::problem::ServerError;
@@ -81,13 +84,15 @@ pub(crate) async fn authenticate(app: &App, parts: &Parts) -> Result<Caller, Ser
         return Err(ServerError::Forbidden(need));
     }
     if secret.starts_with(SESSION) {
-        return by_session(app, secret, cookie).await;
+        let credential = (hash_of(secret), cookie);
+        return remembering(app, parts, credential, by_session(app, credential)).await;
     }
     if cookie {
         return Err(unknown("the session has ended; log in again"));
     }
     if secret.starts_with(TOKEN) {
-        return by_token(app, secret).await;
+        let credential = (hash_of(secret), cookie);
+        return remembering(app, parts, credential, by_token(app, credential)).await;
     }
     if secret.split('.').count() == 3 {
         return by_issuer(app, secret).await;
@@ -95,19 +100,46 @@ pub(crate) async fn authenticate(app: &App, parts: &Parts) -> Result<Caller, Ser
     Err(unknown("the token is not valid"))
 }
 
-async fn by_session(app: &App, secret: &str, cookie: bool) -> Result<Caller, ServerError> {
-    let (hash, now) = (hash_of(secret), app.now());
+/// Remembers who shows a credential, and answers from that if the request only reads.
+async fn remembering(
+    app: &App,
+    parts: &Parts,
+    credential: Credential,
+    find: impl Future<Output = Result<(Caller, Option<Timestamp>), ServerError>>,
+) -> Result<Caller, ServerError> {
+    let remembered = &app.auth().remembered;
+    if parts.method.is_safe()
+        && let Some(caller) = remembered.caller(&credential, app.now())
+    {
+        return Ok(caller);
+    }
+    let asked = (Instant::now(), remembered.generation());
+    let (caller, expires) = find.await?;
+    remembered.keep_caller(credential, (caller.clone(), expires), asked);
+    Ok(caller)
+}
+
+/// Somebody, and until when they are known.
+async fn by_session(
+    app: &App,
+    (hash, cookie): Credential,
+) -> Result<(Caller, Option<Timestamp>), ServerError> {
+    let now = app.now();
     let found = app.with_store(move |store| store.records().session(&hash, now)).await?;
     let Some((session, identity)) = found else {
         return Err(unknown("the session has ended; log in again"));
     };
     need_enabled(&identity)?;
     let how = How::Session { hash, expires: session.expires, cookie };
-    Ok(Caller::known(format!("user:{}", identity.account.name), &identity, how))
+    let caller = Caller::known(format!("user:{}", identity.account.name), &identity, how);
+    Ok((caller, Some(session.expires)))
 }
 
-async fn by_token(app: &App, secret: &str) -> Result<Caller, ServerError> {
-    let hash = hash_of(secret);
+/// Somebody, and until when they are known.
+async fn by_token(
+    app: &App,
+    (hash, _): Credential,
+) -> Result<(Caller, Option<Timestamp>), ServerError> {
     let found = app.with_store(move |store| store.records().token_with_hash(&hash)).await?;
     let Some((token, identity)) = found else { return Err(unknown("the token is not valid")) };
     let now = app.now();
@@ -120,7 +152,7 @@ async fn by_token(app: &App, secret: &str) -> Result<Caller, ServerError> {
     note_use(app, &token);
     let name = format!("token:{}/{}", identity.account.name, token.name);
     let limit = Limit { scope: token.scope.into(), grants };
-    Ok(Caller::known(name, &identity, How::Token).limited(limit))
+    Ok((Caller::known(name, &identity, How::Token).limited(limit), token.expires))
 }
 
 fn need_enabled(identity: &Identity) -> Result<(), ServerError> {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `caller` | somebody who is known, and their rights |
 //! | `authenticate` | from what a request shows to a caller |
+//! | `remembered` | what was read a moment ago for another request |
 //! | `issuers` | tokens of external issuers |
 //! | `secrets` | random secrets, of which only hashes are kept |
 //! | `passwords`, `throttle` | passwords, and how fast they can be guessed |
@@ -18,6 +19,7 @@ mod authenticate;
 mod caller;
 mod issuers;
 mod passwords;
+mod remembered;
 mod secrets;
 mod settings;
 mod setup;
@@ -34,6 +36,7 @@ pub(crate) use caller::{Caller, How, Limit, TokenGrants, granted, role_right, sc
 pub(crate) use issuers::Issuers;
 pub use issuers::{InvalidIssuer, IssuerSettings, RoleMapping};
 pub(crate) use passwords::{Passwords, check_password, normalized};
+pub(crate) use remembered::Remembered;
 pub(crate) use secrets::Minted;
 pub use settings::{AuthSettings, InvalidNetwork, Network};
 pub(crate) use setup::use_ticket;
@@ -47,6 +50,7 @@ pub(crate) struct Auth {
     pub(crate) throttle: Throttle,
     pub(crate) audit: AuditLog,
     pub(crate) issuers: Issuers,
+    pub(crate) remembered: Remembered,
     touched: Touched,
 }
 

@@ -1,6 +1,7 @@
 //! Storing versions: numbers, full ones, changes of some sets; releasing and deleting them.
 
 use orrery_api::{ResourceUpload, UnknownUpload, UploadScope, VersionUpload};
+use orrery_model::Attributes;
 use orrery_model::VersionedId;
 use orrery_store::{PutVersion, StoreError, VersionInfo};
 use serde_json::{Map, Value, json};
@@ -74,8 +75,7 @@ fn resource(
         Some(_) => return Err(bad(format!("the set of {plain} must be a string or null"))),
     };
     let undefined = states.get(&plain).and_then(Value::as_str) == Some("undefined");
-    let mut attributes = attributes.clone();
-    attributes.retain(|name, _| !["id", "requires", "version"].contains(&name.as_str()));
+    let attributes = Attributes::from_object(attributes.clone());
     Ok(ResourceUpload { id: plain, attributes, requires, set, undefined, source: None })
 }
 

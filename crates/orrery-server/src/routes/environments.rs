@@ -240,8 +240,10 @@ pub(super) async fn create(
     responses((status = 200, description = "The environment", body = Environment)))]
 pub(super) async fn get(
     State(app): State<App>,
-    InEnvironment(found): InEnvironment,
+    InEnvironment(known): InEnvironment,
 ) -> Result<(HeaderMap, Json<Environment>), ServerError> {
+    // As it is now: whoever shows or changes it next compares with this.
+    let found = app.with_store(move |store| store.records().environment(&known.uuid)).await?;
     with_settings(&app, found).await
 }
 

@@ -10,9 +10,7 @@ use orrery_api::{
     Transitioning,
 };
 use orrery_model::{Blocked, Compliance, HandlerRun, LogLevel, ResourceState, Status};
-use orrery_store::{
-    Action, ActionKey, ActionKind, EnvironmentKey, ResourceLine, ResourceQuery, Store, StoreError,
-};
+use orrery_store::{Action, ActionKey, ActionKind, ResourceLine, ResourceQuery};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -194,21 +192,11 @@ pub(super) async fn counts(
     Ok(Json(ResourceCounts { total, by_status, counted_at: time(counted.at) }))
 }
 
-fn related(
-    store: &dyn Store,
-    environment: EnvironmentKey,
-    ids: impl IntoIterator<Item = String>,
-) -> Result<Vec<RelatedResource>, StoreError> {
-    let mut found = Vec::new();
-    for id in ids {
-        let status = match store.records().resource_line(environment, &id) {
-            Ok(line) => line.summary.status.as_str().to_owned(),
-            Err(StoreError::NoResource(_)) => continue,
-            Err(error) => return Err(error),
-        };
-        found.push(RelatedResource { id, status });
-    }
-    Ok(found)
+fn related(found: Vec<(String, Status)>) -> Vec<RelatedResource> {
+    found
+        .into_iter()
+        .map(|(id, status)| RelatedResource { id, status: status.as_str().to_owned() })
+        .collect()
 }
 
 /// All that is known of a resource.
@@ -221,17 +209,22 @@ pub(super) async fn get(
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<Json<ResourceDetails>, ServerError> {
     let key = environment.key;
-    let (line, resource, requires, last) = app
+    let (details, requires, last) = app
         .with_store(move |store| {
-            let line = store.records().resource_line(key, &id)?;
-            let resource = store.read_resource(key, &id)?;
-            let ids = resource.iter().flat_map(|resource| &resource.requires);
-            let ids: Vec<String> = ids.take(RELATED_MAX).map(ToString::to_string).collect();
-            let requires = related(store, key, ids)?;
-            let last = store.actions(key, &id, None, 1)?.pop();
-            Ok((line, resource, requires, last))
+            let mut details = store.records().resource_details(key, &id)?;
+            details.requires.truncate(RELATED_MAX);
+            let requires = match &details.requires[..] {
+                [] => Vec::new(),
+                keys => store.records().statuses_of(keys)?,
+            };
+            let last = match transitioning(&details.line.summary.state) {
+                Transitioning::Error => store.actions(key, &id, None, 1)?.pop(),
+                Transitioning::No | Transitioning::Yes => None,
+            };
+            Ok((details, related(requires), last))
         })
         .await?;
+    let orrery_store::ResourceDetails { line, attributes, .. } = details;
     let state = axes(&line.summary.state);
     let status = line.summary.status;
     let summary = summary(line);
@@ -253,7 +246,7 @@ pub(super) async fn get(
     };
     Ok(Json(ResourceDetails {
         summary,
-        attributes: resource.map(|resource| resource.attributes.to_object()).unwrap_or_default(),
+        attributes,
         requires,
         state,
         transitioning_message,
@@ -325,11 +318,11 @@ pub(super) async fn provides(
     let key = environment.key;
     let items = app
         .with_store(move |store| {
-            let ids = store.records().dependents(key, &id, RELATED_MAX)?;
-            related(store, key, ids)
+            let keys = store.records().dependents(key, &id, RELATED_MAX)?;
+            store.records().statuses_of(&keys)
         })
         .await?;
-    Ok(Json(Page { items, next: None }))
+    Ok(Json(Page { items: related(items), next: None }))
 }
 
 fn action_name(kind: ActionKind) -> &'static str {

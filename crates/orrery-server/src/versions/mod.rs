@@ -40,7 +40,8 @@ pub(crate) fn store_upload(
     let release = upload.release.unwrap_or(auto_release);
     let number = upload.number.map(upload::number).transpose()?;
     upload::check_sets(&upload)?;
-    let (resources, unknowns) = read_upload(&upload).map_err(ServerError::Invalid)?;
+    let (resources, unknowns) =
+        read_upload(upload.resources, &upload.unknowns).map_err(ServerError::Invalid)?;
     if let Some(code) = &upload.code {
         check_code(store, code)?;
     }

@@ -3,8 +3,9 @@
 use std::error::Error as _;
 use std::sync::Arc;
 
+use postgres::binary_copy::BinaryCopyInWriter;
 use postgres::error::SqlState;
-use postgres::types::ToSql;
+use postgres::types::{ToSql, Type};
 use postgres::{Client, Row, Statement};
 use rustc_hash::FxHashMap;
 
@@ -71,6 +72,22 @@ impl Connection {
     pub(super) fn one(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Row> {
         let row = self.query(sql, parameters)?.pop();
         row.ok_or_else(|| StoreError::Unreadable("an answer has no row".to_owned()))
+    }
+
+    /// Streams rows into a table, which takes them in while the next are made. `into` names the table and its columns.
+    pub(super) fn copy(
+        &mut self,
+        into: &str,
+        types: &[Type],
+        rows: impl FnOnce(&mut BinaryCopyInWriter<'_>) -> std::result::Result<(), postgres::Error>,
+    ) -> Result<()> {
+        let statement = self.prepare(&format!("COPY {into} FROM STDIN BINARY"))?;
+        let done = self.client.copy_in(&statement).and_then(|writer| {
+            let mut writer = BinaryCopyInWriter::new(writer, types);
+            rows(&mut writer)?;
+            writer.finish()
+        });
+        done.map(drop).map_err(|error| self.failed(error))
     }
 
     /// In the dialect that both databases share, parameters are `?1`; here they are `$1`.

@@ -35,9 +35,9 @@ mod sql;
 mod transaction;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use orrery_model::{Status, Timestamp, VersionNumber};
+use orrery_model::{Timestamp, VersionNumber};
 use rustc_hash::FxHashSet;
 
 use self::pool::Pool;
@@ -62,9 +62,18 @@ const LARGE: u64 = 10_000;
 /// A store in a PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresStore {
-    pool: Pool,
+    pool: Arc<Pool>,
+    growth: Mutex<Growth>,
     /// Statements after which a look at the database goes on with others.
     followed: Mutex<FxHashSet<Box<str>>>,
+}
+
+/// Rows that this process wrote.
+#[derive(Debug, Default)]
+struct Growth {
+    /// Those that the planner was told of.
+    told: u64,
+    untold: u64,
 }
 
 impl PostgresStore {
@@ -89,7 +98,11 @@ impl PostgresStore {
     pub fn open_with(url: &str, holder: &Holder, connections: usize) -> Result<Self> {
         let pool = Pool::new(url, holder, connections)?;
         pool.take(&mut migrate::migrate)?;
-        Ok(PostgresStore { pool, followed: Mutex::default() })
+        Ok(PostgresStore {
+            pool: Arc::new(pool),
+            growth: Mutex::default(),
+            followed: Mutex::default(),
+        })
     }
 
     /// Which database it is, for people: without the password.
@@ -99,6 +112,27 @@ impl PostgresStore {
 
     fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// The planner gets to know tables that have doubled soon, and not only when the database gets round to it. Whoever made them
+    /// grow does not wait, and nobody minds if it does not work.
+    fn tell_planner(&self, written: u64) {
+        let due = {
+            let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+            growth.untold += written;
+            let due = growth.untold >= LARGE.max(growth.told);
+            if due {
+                growth.told += std::mem::take(&mut growth.untold);
+            }
+            due
+        };
+        if due {
+            let pool = Arc::clone(&self.pool);
+            let analyze = move || {
+                let _ = pool.take(&mut |connection| connection.batch("ANALYZE resource, revision"));
+            };
+            let _ = std::thread::Builder::new().name("analyze".to_owned()).spawn(analyze);
+        }
     }
 
     fn followed(&self) -> &Mutex<FxHashSet<Box<str>>> {
@@ -163,11 +197,7 @@ impl Store for PostgresStore {
         let given = Given::new(version.resources)?;
         let files = self.read_once(|tx| put::intern_files(tx, version.resources))?;
         let stored = self.write(|tx| put::put_version(tx, environment, version, &given, &files))?;
-        if stored.added + stored.changed + stored.removed >= LARGE {
-            // The planner knows the tables before the next question, and not only when the database gets round to it. The
-            // version is stored whether or not this works.
-            let _ = self.read_once(|tx| tx.execute("ANALYZE resource, revision", &[]));
-        }
+        self.tell_planner(stored.added + stored.changed);
         Ok(stored)
     }
 
@@ -292,10 +322,6 @@ impl Store for PostgresStore {
         id: &str,
     ) -> Result<Option<orrery_model::Resource>> {
         self.read(|tx| read::read_resource(tx, environment, id))
-    }
-
-    fn count_statuses(&self, environment: EnvironmentKey) -> Result<BTreeMap<Status, u64>> {
-        self.read_once(|tx| query::count_statuses(tx, environment))
     }
 
     fn actions(

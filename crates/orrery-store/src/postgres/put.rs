@@ -1,6 +1,7 @@
 //! Storing a version: only what differs from the newest version is written, many rows with each statement.
 
 use orrery_model::{Resource, VersionNumber};
+use postgres::types::{ToSql, Type};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::compare::compare;
@@ -164,11 +165,24 @@ struct Places {
 
 impl Places {
     fn add(&mut self, resource: &Resource, files: &FxHashMap<String, i64>) {
-        let source = resource.source.as_ref();
-        self.files.push(source.and_then(|source| files.get(&*source.file).copied()));
-        self.lines.push(source.map(|source| source.line.into()));
-        self.columns.push(source.map(|source| source.column.into()));
+        let (file, line, column) = place_of(resource, files);
+        self.files.push(file);
+        self.lines.push(line);
+        self.columns.push(column);
     }
+}
+
+/// The number of the file, the line and the column.
+fn place_of(
+    resource: &Resource,
+    files: &FxHashMap<String, i64>,
+) -> (Option<i64>, Option<i64>, Option<i64>) {
+    let source = resource.source.as_ref();
+    (
+        source.and_then(|source| files.get(&*source.file).copied()),
+        source.map(|source| source.line.into()),
+        source.map(|source| source.column.into()),
+    )
 }
 
 fn write_places(
@@ -243,13 +257,12 @@ impl RevisionWriter<'_> {
         let staying = self.find_staying(tx)?;
         let written: Vec<usize> = self.plan.written().collect();
         let (fresh, known) = written.split_at(self.plan.fresh.len());
-        let mut revision = first;
-        for (indexes, are_fresh) in [(fresh, true), (known, false)] {
-            for indexes in indexes.chunks(CHUNK) {
-                self.write_revisions(tx, indexes, revision, &sets, &staying)?;
-                self.write_heads(tx, indexes, revision, are_fresh)?;
-                revision += i64::try_from(indexes.len()).unwrap_or(i64::MAX);
-            }
+        self.write_revisions(tx, &written, first, &sets, &staying)?;
+        self.write_names(tx, fresh, first)?;
+        let mut revision = first + i64::try_from(fresh.len()).unwrap_or(i64::MAX);
+        for known in known.chunks(CHUNK) {
+            self.write_heads(tx, known, revision)?;
+            revision += i64::try_from(known.len()).unwrap_or(i64::MAX);
         }
         Ok(())
     }
@@ -320,85 +333,100 @@ impl RevisionWriter<'_> {
         sets: &FxHashMap<String, i64>,
         staying: &FxHashMap<String, i64>,
     ) -> Result<()> {
-        let resources = || indexes.iter().map(|index| &self.given.resources[*index]);
-        let keys: Vec<i64> = indexes.iter().map(|index| self.plan.keys[*index]).collect();
         let set_of = |resource: &Resource| {
             resource.set.as_deref().map_or(Some(0), |set| sets.get(set).copied())
         };
-        let set_numbers: Vec<Option<i64>> = resources().map(set_of).collect();
-        let flags: Vec<i64> = resources().map(|resource| flags_code(resource.flags)).collect();
-        let hashes: Vec<&[u8]> = resources().map(|resource| &resource.hash.0[..]).collect();
-        let attributes: Vec<&str> =
-            resources().map(|resource| resource.attributes.as_str()).collect();
+        let resources = || indexes.iter().map(|index| &self.given.resources[*index]);
         let requires: Vec<Option<Vec<u8>>> = resources()
             .map(|resource| self.pack_requires(resource, staying))
             .collect::<Result<_>>()?;
-        tx.execute(
-            "INSERT INTO revision (id, environment, resource, since, resource_set, flags, hash, \
-             attributes, requires) SELECT $2::bigint - 1 + r.place, $1, r.resource, $3, r.resource_set, \
-             r.flags, r.hash, r.attributes, r.requires \
-             FROM unnest($4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[], $8::text[], \
-             $9::bytea[]) WITH ORDINALITY \
-             AS r (resource, resource_set, flags, hash, attributes, requires, place)",
+        tx.copy(
+            "revision (id, environment, resource, since, resource_set, flags, hash, attributes, \
+             requires)",
             &[
-                &self.environment.0,
-                &first,
-                &self.step,
-                &keys,
-                &set_numbers,
-                &flags,
-                &hashes,
-                &attributes,
-                &requires,
+                Type::INT8,
+                Type::INT8,
+                Type::INT8,
+                Type::INT8,
+                Type::INT8,
+                Type::INT8,
+                Type::BYTEA,
+                Type::TEXT,
+                Type::BYTEA,
             ],
-        )?;
-        Ok(())
+            |rows| {
+                for ((revision, index), requires) in (first..).zip(indexes).zip(&requires) {
+                    let resource = &self.given.resources[*index];
+                    rows.write(&[
+                        &revision,
+                        &self.environment.0,
+                        &self.plan.keys[*index],
+                        &self.step,
+                        &set_of(resource),
+                        &flags_code(resource.flags),
+                        &&resource.hash.0[..],
+                        &resource.attributes.as_str(),
+                        requires,
+                    ])?;
+                }
+                Ok(())
+            },
+        )
     }
 
-    /// Points resources to their new revisions.
-    fn write_heads(
-        &self,
-        tx: &mut Tx<'_>,
-        indexes: &[usize],
-        first: i64,
-        are_fresh: bool,
-    ) -> Result<()> {
+    /// Resources that were never seen, with their revisions.
+    fn write_names(&self, tx: &mut Tx<'_>, indexes: &[usize], first: i64) -> Result<()> {
+        if indexes.is_empty() {
+            return Ok(());
+        }
+        tx.copy(
+            "resource (environment, name, id, head, digest, source_file, source_line, \
+             source_column)",
+            &[
+                Type::INT8,
+                Type::TEXT,
+                Type::INT8,
+                Type::INT8,
+                Type::BYTEA,
+                Type::INT8,
+                Type::INT8,
+                Type::INT8,
+            ],
+            |rows| {
+                for (revision, index) in (first..).zip(indexes) {
+                    let resource = &self.given.resources[*index];
+                    let (file, line, column) = place_of(resource, self.files);
+                    rows.write(&[
+                        &self.environment.0,
+                        &resource.id.as_str(),
+                        &self.plan.keys[*index],
+                        &revision,
+                        &&digest(resource)[..],
+                        &file,
+                        &line,
+                        &column,
+                    ])?;
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Points resources that are known to their new revisions.
+    fn write_heads(&self, tx: &mut Tx<'_>, indexes: &[usize], first: i64) -> Result<()> {
         let resources = || indexes.iter().map(|index| &self.given.resources[*index]);
         let keys: Vec<i64> = indexes.iter().map(|index| self.plan.keys[*index]).collect();
         let digests: Vec<[u8; 16]> = resources().map(digest).collect();
         let digests: Vec<&[u8]> = digests.iter().map(|digest| &digest[..]).collect();
         let mut places = Places::default();
         resources().for_each(|resource| places.add(resource, self.files));
-        if are_fresh {
-            let names: Vec<&str> = resources().map(|resource| resource.id.as_str()).collect();
-            let sql = "INSERT INTO resource (environment, name, id, head, digest, source_file, \
-                 source_line, source_column) SELECT $8, r.name, r.id, $1::bigint - 1 + r.place, r.digest, \
-                 r.file, r.line, r.col FROM unnest($2::bigint[], $3::bytea[], $4::bigint[], \
-                 $5::bigint[], $6::bigint[], $7::text[]) WITH ORDINALITY \
-                 AS r (id, digest, file, line, col, name, place)";
-            tx.execute(
-                sql,
-                &[
-                    &first,
-                    &keys,
-                    &digests,
-                    &places.files,
-                    &places.lines,
-                    &places.columns,
-                    &names,
-                    &self.environment.0,
-                ],
-            )?;
-        } else {
-            let sql = "UPDATE resource SET head = $1::bigint - 1 + r.place, digest = r.digest, \
-                 source_file = r.file, source_line = r.line, source_column = r.col \
-                 FROM unnest($2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[]) \
-                 WITH ORDINALITY AS r (id, digest, file, line, col, place) WHERE resource.id = r.id";
-            tx.execute(
-                sql,
-                &[&first, &keys, &digests, &places.files, &places.lines, &places.columns],
-            )?;
-        }
+        let sql = "UPDATE resource SET head = $1::bigint - 1 + r.place, digest = r.digest, \
+             source_file = r.file, source_line = r.line, source_column = r.col \
+             FROM unnest($2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[]) \
+             WITH ORDINALITY AS r (id, digest, file, line, col, place) WHERE resource.id = r.id";
+        let values: [&(dyn ToSql + Sync); 6] =
+            [&first, &keys, &digests, &places.files, &places.lines, &places.columns];
+        tx.execute(sql, &values)?;
         Ok(())
     }
 

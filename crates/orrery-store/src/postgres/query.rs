@@ -1,7 +1,5 @@
 //! What people ask: lists of resources, counts, and the log of one resource.
 
-use std::collections::BTreeMap;
-
 use orrery_model::{ResourceState, Status};
 use postgres::Row;
 
@@ -129,38 +127,6 @@ pub(super) fn find_resource(
     let Some(state) = state_of(&row)? else { return Ok(None) };
     let names = read_names(tx, environment)?;
     summary_from(&row, 3, state, &names).map(Some)
-}
-
-/// Resources are counted by all that their status depends on; which status that is, the model says.
-pub(super) fn count_statuses(
-    tx: &mut Tx<'_>,
-    environment: EnvironmentKey,
-) -> Result<BTreeMap<Status, u64>> {
-    let sql = format!(
-        "SELECT count(*), running.resource IS NOT NULL AS deploying, \
-         CASE WHEN coalesce(state.intent, revision.hash) IS NOT NULL THEN '{HASH}'::bytea END AS intent, \
-         coalesce(state.undefined, revision.flags & 1) AS undefined, \
-         coalesce(state.blocked, revision.flags & 1) AS blocked, \
-         state.last_run_compliant, state.last_outcome, \
-         CASE WHEN state.last_deployed = state.intent THEN '{HASH}'::bytea END AS last_deployed \
-         FROM resource LEFT JOIN state ON state.resource = resource.id \
-         LEFT JOIN running ON running.resource = resource.id \
-         LEFT JOIN revision ON revision.id = resource.head AND state.resource IS NULL \
-         WHERE resource.environment = $1 \
-         AND (state.resource IS NOT NULL OR revision.id IS NOT NULL) GROUP BY 2, 3, 4, 5, 6, 7, 8"
-    );
-    const HASH: &str = "\\x00000000000000000000000000000000";
-    let sql = format!(
-        "SELECT kind.intent, kind.undefined, kind.blocked, 0::bigint, kind.last_run_compliant, \
-         kind.last_outcome, NULL::bigint, kind.last_deployed, NULL::bigint, NULL::bigint, 0::bigint, \
-         0::bigint, kind.deploying, kind.count FROM ({sql}) AS kind"
-    );
-    let mut counts = BTreeMap::new();
-    for row in tx.query(&sql, &[&environment.0])? {
-        let state = state_from(&row, 0, row.flag(12)?)?;
-        *counts.entry(state.status()).or_default() += u64::try_from(row.int(13)?).unwrap_or(0);
-    }
-    Ok(counts)
 }
 
 pub(super) fn actions(

@@ -114,6 +114,10 @@ impl Sql for Tx<'_> {
         Ok(())
     }
 
+    fn position(&self) -> &'static str {
+        "strpos"
+    }
+
     fn claim(&mut self, name: &str) -> Result<()> {
         Tx::claim(self, name)
     }

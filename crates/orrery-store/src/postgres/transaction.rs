@@ -10,7 +10,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use postgres::Row;
+use postgres::binary_copy::BinaryCopyInWriter;
 use postgres::error::SqlState;
+use postgres::types::Type;
 use rustc_hash::FxHashSet;
 
 use super::connection::{Connection, Parameter, state_of};
@@ -95,6 +97,17 @@ impl Tx<'_> {
     pub(super) fn one(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Row> {
         self.before(sql)?;
         self.connection.one(sql, parameters)
+    }
+
+    /// Streams rows into a table: `into` names it and its columns.
+    pub(super) fn copy(
+        &mut self,
+        into: &str,
+        types: &[Type],
+        rows: impl FnOnce(&mut BinaryCopyInWriter<'_>) -> std::result::Result<(), postgres::Error>,
+    ) -> Result<()> {
+        self.before(into)?;
+        self.connection.copy(into, types, rows)
     }
 
     /// The rest of this transaction finds rows by walking along indexes. That is what its statements are written for, and what

@@ -58,16 +58,17 @@ pub struct ResourceLine {
 }
 
 /// Columns before those of the state.
-const OWN_COLUMNS: usize = 11;
+pub(super) const OWN_COLUMNS: &str = "resource.name, resource.id, resource.head, \
+     resource.source_file, resource.source_line, resource.source_column, \
+     CASE WHEN running.resource IS NULL THEN 0 ELSE 1 END, \
+     CASE WHEN state.resource IS NULL THEN 0 ELSE 1 END, \
+     revision.hash, revision.flags, revision.resource_set";
+pub(super) const OWN_COLUMN_COUNT: usize = 11;
 
 /// Columns, and where they come from.
 pub(super) fn select() -> String {
     format!(
-        "SELECT resource.name, resource.id, resource.head, resource.source_file, \
-         resource.source_line, resource.source_column, \
-         CASE WHEN running.resource IS NULL THEN 0 ELSE 1 END, \
-         CASE WHEN state.resource IS NULL THEN 0 ELSE 1 END, \
-         revision.hash, revision.flags, revision.resource_set, {STATE_COLUMNS} \
+        "SELECT {OWN_COLUMNS}, {STATE_COLUMNS} \
          FROM resource LEFT JOIN state ON state.resource = resource.id \
          LEFT JOIN running ON running.resource = resource.id \
          LEFT JOIN revision ON revision.id = resource.head"
@@ -89,10 +90,10 @@ fn is_notable(status: Status) -> bool {
 }
 
 /// One row; `None` if nothing is or was wanted of the resource.
-fn state_of(row: &dyn Row) -> Result<Option<ResourceState>> {
+pub(super) fn state_of(row: &dyn Row) -> Result<Option<ResourceState>> {
     let deploying = row.flag(6)?;
     if row.flag(7)? {
-        return state_from(row, OWN_COLUMNS, deploying).map(Some);
+        return state_from(row, OWN_COLUMN_COUNT, deploying).map(Some);
     }
     if row.integer(2)?.is_none() {
         return Ok(None);

@@ -1,22 +1,25 @@
-//! What is known of resources: counts, history, relations.
+//! What is known of one resource: its line in lists, its details, history, relations.
 
-use orrery_model::{AttributeHash, ResourceState, Status, Timestamp, VersionNumber};
-use rustc_hash::{FxHashMap, FxHashSet};
+use orrery_model::{AttributeHash, Attributes, Source, Status, Timestamp, VersionNumber};
 
 use crate::codes::{
-    STATE_COLUMNS, flags_from_code, hash_from, number_from, state_from, unpack_keys,
+    STATE_COLUMN_COUNT, STATE_COLUMNS, hash_from, number_from, unpack_keys, unsigned,
 };
+use crate::load::parse_id;
 use crate::records::Records;
-use crate::records::resource_list::{ResourceLine, ResourceQuery, draft_of, finish, select};
+use crate::records::resource_list::{
+    OWN_COLUMN_COUNT, OWN_COLUMNS, ResourceLine, ResourceQuery, draft_of, finish, select, state_of,
+};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, ResourceKey, Result, StoreError, values};
+use crate::{EnvironmentKey, ResourceKey, ResourceSummary, Result, StoreError, values};
 
-/// How many resources of an agent have a status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusCount {
-    pub agent: String,
-    pub status: Status,
-    pub count: u64,
+/// All that is known of a resource but what was done with it.
+#[derive(Clone, Debug)]
+pub struct ResourceDetails {
+    pub line: ResourceLine,
+    /// What the newest version that has it wants of it.
+    pub attributes: Attributes,
+    pub requires: Vec<ResourceKey>,
 }
 
 /// What was wanted of a resource from one version on.
@@ -50,57 +53,75 @@ impl Records<'_> {
         })
     }
 
-    /// Resources by agent and status. It reads all of them: ask seldom.
+    /// One resource, wanted or orphaned, with what is wanted of it. A single statement.
+    ///
+    /// # Errors
+    /// `NoResource` if there is none.
+    pub fn resource_details(
+        &self,
+        environment: EnvironmentKey,
+        id: &str,
+    ) -> Result<ResourceDetails> {
+        let statement = format!(
+            "SELECT {OWN_COLUMNS}, {STATE_COLUMNS}, revision.attributes, revision.requires, \
+             source_file.path, resource_set.name \
+             FROM resource LEFT JOIN state ON state.resource = resource.id \
+             LEFT JOIN running ON running.resource = resource.id \
+             LEFT JOIN revision ON revision.id = coalesce(resource.head, \
+             (SELECT max(past.id) FROM revision AS past \
+             WHERE past.resource = resource.id AND past.until IS NOT NULL)) \
+             LEFT JOIN source_file ON source_file.id = resource.source_file \
+             LEFT JOIN resource_set ON resource_set.id = revision.resource_set \
+             WHERE resource.environment = ?1 AND resource.name = ?2"
+        );
+        let unknown = || StoreError::NoResource(id.to_owned());
+        let found = self.look(|sql| {
+            sql.first(&statement, values![environment.0, id], |row| {
+                let Some(state) = state_of(row)? else { return Ok(None) };
+                let at = OWN_COLUMN_COUNT + STATE_COLUMN_COUNT;
+                let source = match row.text(at + 2)? {
+                    Some(file) => Some(Source {
+                        file: file.into(),
+                        line: unsigned(row.int(4)?)?,
+                        column: unsigned(row.int(5)?)?,
+                    }),
+                    None => None,
+                };
+                let is_wanted = row.integer(2)?.is_some();
+                let set = if is_wanted { row.maybe_string(at + 3)? } else { None };
+                let mut requires = Vec::new();
+                unpack_keys(row.blob(at + 1)?, &mut requires)?;
+                let (key, status) = (ResourceKey(row.int(1)?), state.status());
+                let summary =
+                    ResourceSummary { key, id: parse_id(row.str(0)?)?, status, state, source };
+                Ok(Some(ResourceDetails {
+                    line: ResourceLine { summary, set },
+                    attributes: Attributes::from_canonical(row.text(at)?.unwrap_or("{}")),
+                    requires,
+                }))
+            })
+        })?;
+        found.flatten().ok_or_else(unknown)
+    }
+
+    /// Ids and statuses of resources, in the order of their ids.
     ///
     /// # Errors
     /// Those of the database.
-    pub fn count_resources(&self, environment: EnvironmentKey) -> Result<Vec<StatusCount>> {
-        let running = "SELECT resource FROM running WHERE environment = ?1";
-        let statement = format!(
-            "SELECT resource.name, resource.id, resource.head, \
-             CASE WHEN state.resource IS NULL THEN 0 ELSE 1 END, {STATE_COLUMNS} \
-             FROM resource LEFT JOIN state ON state.resource = resource.id \
-             WHERE resource.environment = ?1"
-        );
-        let new = "SELECT hash, flags FROM revision WHERE id = ?1";
-        let mut counts: FxHashMap<(String, Status), u64> = FxHashMap::default();
-        self.look(|sql| {
-            counts.clear();
-            let running = sql.all(running, values![environment.0], |row| row.int(0))?;
-            let running: FxHashSet<i64> = running.into_iter().collect();
-            // Those that no engine has seen: what they are stands in their version.
-            let mut unseen = Vec::new();
-            let agent_of = |name: &str| {
-                let agent = name.split_once('[').and_then(|(_, rest)| rest.split_once(','));
-                agent.map_or("", |(agent, _)| agent).to_owned()
-            };
-            sql.visit(&statement, values![environment.0], &mut |row| {
-                let deploying = running.contains(&row.int(1)?);
-                if row.flag(3)? {
-                    let state = state_from(row, 4, deploying)?;
-                    *counts.entry((agent_of(row.str(0)?), state.status())).or_default() += 1;
-                } else if let Some(head) = row.integer(2)? {
-                    unseen.push((agent_of(row.str(0)?), head, deploying));
-                }
-                Ok(())
-            })?;
-            for (agent, head, deploying) in unseen {
-                let state = sql.first(new, values![head], |row| {
-                    let undefined = flags_from_code(row.int(1)?).undefined;
-                    let state = ResourceState::new(hash_from(row.blob(0)?)?, undefined);
-                    Ok(ResourceState { deploying, ..state })
+    pub fn statuses_of(&self, keys: &[ResourceKey]) -> Result<Vec<(String, Status)>> {
+        let statement = format!("{} WHERE resource.id = ?1", select());
+        let mut found = self.look(|sql| {
+            let mut found = Vec::with_capacity(keys.len());
+            for key in keys {
+                sql.visit(&statement, values![key.0], &mut |row| {
+                    let status = state_of(row)?.map_or(Status::Orphaned, |state| state.status());
+                    found.push((row.string(0)?, status));
+                    Ok(())
                 })?;
-                if let Some(state) = state {
-                    *counts.entry((agent, state.status())).or_default() += 1;
-                }
             }
-            Ok(())
+            Ok(found)
         })?;
-        let mut found: Vec<StatusCount> = counts
-            .into_iter()
-            .map(|((agent, status), count)| StatusCount { agent, status, count })
-            .collect();
-        found.sort_unstable_by(|a, b| (&a.agent, a.status).cmp(&(&b.agent, b.status)));
+        found.sort_unstable();
         Ok(found)
     }
 
@@ -152,7 +173,7 @@ impl Records<'_> {
         })
     }
 
-    /// Ids of the resources that require one, in the newest version. It reads all requirements: ask seldom.
+    /// Resources that require one, in the newest version. It reads all requirements: ask seldom.
     ///
     /// # Errors
     /// `NoResource` if there is none.
@@ -161,19 +182,19 @@ impl Records<'_> {
         environment: EnvironmentKey,
         id: &str,
         limit: usize,
-    ) -> Result<Vec<String>> {
+    ) -> Result<Vec<ResourceKey>> {
         self.look(|sql| {
             let find = "SELECT id FROM resource WHERE environment = ?1 AND name = ?2";
             let key = sql.first(find, values![environment.0, id], |row| row.int(0))?;
             let key = ResourceKey(key.ok_or_else(|| StoreError::NoResource(id.to_owned()))?);
-            let select = "SELECT resource.name, revision.requires FROM resource \
+            let select = "SELECT resource.id, revision.requires FROM resource \
                  JOIN revision ON revision.id = resource.head WHERE resource.environment = ?1 \
                  AND revision.requires IS NOT NULL ORDER BY resource.name";
             let (mut found, mut keys) = (Vec::new(), Vec::new());
             sql.visit(select, values![environment.0], &mut |row| {
                 unpack_keys(row.blob(1)?, &mut keys)?;
                 if keys.contains(&key) && found.len() < limit {
-                    found.push(row.string(0)?);
+                    found.push(ResourceKey(row.int(0)?));
                 }
                 Ok(())
             })?;

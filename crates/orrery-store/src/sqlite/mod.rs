@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use orrery_model::{Status, Timestamp, VersionNumber};
+use orrery_model::{Timestamp, VersionNumber};
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::lock::WriterLock;
@@ -382,10 +382,6 @@ impl Store for SqliteStore {
         id: &str,
     ) -> Result<Option<orrery_model::Resource>> {
         self.read(|tx| read::read_resource(tx, environment, id))
-    }
-
-    fn count_statuses(&self, environment: EnvironmentKey) -> Result<BTreeMap<Status, u64>> {
-        self.read(|tx| query::count_statuses(tx, environment))
     }
 
     fn actions(

@@ -1,13 +1,11 @@
 //! What people ask: lists of resources, counts, and the log of one resource.
 
-use std::collections::BTreeMap;
-
 use orrery_model::{ResourceState, Status};
 use rusqlite::{Connection, Row, params};
 
 use super::read::read_names;
 use crate::codes::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
-use crate::rows::{ACTION_COLUMNS, LAST_NAME, action_from, ranges, summary_from};
+use crate::rows::{ACTION_COLUMNS, action_from, ranges, summary_from};
 use crate::sql::Row as _;
 use crate::{
     Action, ActionKey, EnvironmentKey, ResourceFilter, ResourcePage, ResourceSummary, Result,
@@ -115,21 +113,6 @@ pub(super) fn find_resource(
     let Some(row) = rows.next()? else { return Ok(None) };
     let Some(state) = state_of(tx, row)? else { return Ok(None) };
     summary_from(row, 3, state, &names).map(Some)
-}
-
-pub(super) fn count_statuses(
-    tx: &Connection,
-    environment: EnvironmentKey,
-) -> Result<BTreeMap<Status, u64>> {
-    let mut statement = tx.prepare_cached(&sql_of_range())?;
-    let mut rows = statement.query(params![environment.0, "", LAST_NAME])?;
-    let mut counts = BTreeMap::new();
-    while let Some(row) = rows.next()? {
-        if let Some(state) = state_of(tx, row)? {
-            *counts.entry(state.status()).or_default() += 1;
-        }
-    }
-    Ok(counts)
 }
 
 pub(super) fn actions(

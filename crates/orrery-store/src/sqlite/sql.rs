@@ -61,6 +61,10 @@ impl Sql for OnSqlite<'_> {
         Ok(())
     }
 
+    fn position(&self) -> &'static str {
+        "instr"
+    }
+
     fn claim(&mut self, _: &str) -> Result<()> {
         Ok(())
     }

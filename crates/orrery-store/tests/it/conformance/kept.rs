@@ -339,7 +339,13 @@ fn resources_tell_their_history(backend: Backend) {
     let history = records.resource_history(environment, a.as_str()).unwrap();
     let versions: Vec<u32> = history.iter().map(|entry| entry.version.0).collect();
     assert_eq!(versions.len(), 2, "{versions:?}");
-    assert_eq!(records.dependents(environment, a.as_str(), 10).unwrap(), [b.to_string()]);
+    let dependents = records.dependents(environment, a.as_str(), 10).unwrap();
+    let statuses = records.statuses_of(&dependents).unwrap();
+    assert_eq!(statuses, [(b.to_string(), Status::Available)]);
+    let details = records.resource_details(environment, b.as_str()).unwrap();
+    assert_eq!(details.line.summary.id, b);
+    assert_eq!(details.requires, [stored.keys[0]]);
+    assert_eq!(details.attributes, first[1].attributes);
     let standings = records.standings(environment, &[b.as_str(), "t::R[agent,name=no]"]).unwrap();
     assert_eq!(standings.len(), 2);
     assert_eq!(standings[0].as_ref().unwrap().requires, [a.to_string()]);

@@ -1,0 +1,80 @@
+//! Counts of resources. The database groups them by all that a status depends on; which status that is, the model says.
+
+use orrery_model::{AttributeHash, Blocked, OutcomeStatus, ResourceState, Status};
+use rustc_hash::FxHashMap;
+
+use crate::codes::Code as _;
+use crate::records::Records;
+use crate::sql::{Row, RowExt as _, SqlExt as _};
+use crate::{EnvironmentKey, Result, values};
+
+/// How many resources of an agent have a status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusCount {
+    pub agent: String,
+    pub status: Status,
+    pub count: u64,
+}
+
+/// One group: all that matters for the status, as columns 1 to 7. Those that no engine has seen are what their version says.
+fn statement(position: &str) -> String {
+    let bracket = format!("{position}(resource.name, '[')");
+    format!(
+        "SELECT substr(resource.name, {bracket} + 1, {position}(resource.name, ',') - {bracket} - 1), \
+         CASE WHEN running.resource IS NULL THEN 0 ELSE 1 END, \
+         CASE WHEN state.resource IS NOT NULL AND state.intent IS NULL THEN 0 ELSE 1 END, \
+         coalesce(state.undefined, revision.flags & 1), \
+         coalesce(state.blocked, revision.flags & 1), \
+         state.last_run_compliant, state.last_outcome, \
+         CASE WHEN state.last_deployed = state.intent THEN 1 ELSE 0 END, count(*) \
+         FROM resource LEFT JOIN state ON state.resource = resource.id \
+         LEFT JOIN running ON running.resource = resource.id \
+         LEFT JOIN revision \
+         ON revision.id = CASE WHEN state.resource IS NULL THEN resource.head END \
+         WHERE resource.environment = ?1 \
+         AND (state.resource IS NOT NULL OR resource.head IS NOT NULL) \
+         GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"
+    )
+}
+
+/// A state that has the status of all in a group.
+fn state_of(row: &dyn Row) -> Result<ResourceState> {
+    // Which hash it is does not matter, only whether there is one and which are the same.
+    let hash = AttributeHash([0; 16]);
+    let mut state = ResourceState::new(hash, row.flag(3)?);
+    state.deploying = row.flag(1)?;
+    state.intent = row.flag(2)?.then_some(hash);
+    state.blocked = Blocked::from_code(row.int(4)?)?;
+    state.last_run_compliant = row.integer(5)?.map(|compliant| compliant != 0);
+    state.last_outcome = row.integer(6)?.map(OutcomeStatus::from_code).transpose()?;
+    state.last_deployed = row.flag(7)?.then_some(hash);
+    Ok(state)
+}
+
+impl Records<'_> {
+    /// Resources by agent and status. It reads all of them: ask seldom.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn count_resources(&self, environment: EnvironmentKey) -> Result<Vec<StatusCount>> {
+        let mut counts: FxHashMap<(String, Status), u64> = FxHashMap::default();
+        self.look(|sql| {
+            let statement = statement(sql.position());
+            let groups = sql.all(&statement, values![environment.0], |row| {
+                let count = u64::try_from(row.int(8)?).unwrap_or(0);
+                Ok((row.string(0)?, state_of(row)?.status(), count))
+            })?;
+            counts.clear();
+            for (agent, status, count) in groups {
+                *counts.entry((agent, status)).or_default() += count;
+            }
+            Ok(())
+        })?;
+        let mut found: Vec<StatusCount> = counts
+            .into_iter()
+            .map(|((agent, status), count)| StatusCount { agent, status, count })
+            .collect();
+        found.sort_unstable_by(|a, b| (&a.agent, a.status).cmp(&(&b.agent, b.status)));
+        Ok(found)
+    }
+}
