@@ -123,6 +123,24 @@ class Export(ClassicTest):
         config = self.client.get_pip_config(tid=self.environment, version=1)
         self.assertEqual(config.result["data"]["index-url"], index.as_uri())
 
+    def test_what_cannot_be_installed_is_unavailable_and_the_rest_is_deployed(self) -> None:
+        idle = {"id": "std::testing::NullResource[one,name=a],v=0", "name": "a", "agentname": "one", "requires": []}
+        lost = {"id": "nowhere::Thing[one,name=b],v=0", "name": "b", "requires": []}
+        module = {"name": "nowhere", "version": "1.0", "files_in_module": None, "load_module_on_agents": ["one"]}
+        version = self.client.reserve_version(tid=self.environment).result["data"]
+        body = {
+            "version": version,
+            "resources": [idle, lost],
+            "module_version_info": {"nowhere": module},
+            "pip_config": {"index-url": (self.place / "empty").as_uri()},
+        }
+        code, _, answer = self.server.call("PUT", "/api/v1/version", body, environment=self.environment)
+        self.assertEqual(code, 200, answer)
+        self.until(lambda: self.status("std::testing::NullResource[one,name=a]"), "deployed")
+        self.until(lambda: self.status("nowhere::Thing[one,name=b]"), "unavailable")
+        logs = self.client.resource_logs(tid=self.environment, rid="nowhere::Thing[one,name=b]").result["data"]
+        self.assertTrue(any("inmanta-module-nowhere==1.0" in line["msg"] for line in logs), logs)
+
 
 def wheel(index: Path, name: str, version: str, files: dict[str, str], requires: list[str] | None = None) -> None:
     """Writes a package and the page of an index that names it."""

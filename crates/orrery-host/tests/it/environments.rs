@@ -142,11 +142,11 @@ fn modules_are_installed_with_what_they_need() {
     let needs = Needs { requirements: &[], modules: &modules, sources: &[source], pip: &pip };
     let made = environments.interpreter(&base, &needs).unwrap();
     let question = "import importlib.metadata as m, inmanta_plugins.my_toy\n\
-         print(sorted(f'{d.name} {d.version}' for d in m.distributions() if d.name != 'pip'))";
+         print(sorted(f'{d.name} {d.version}' for d in m.distributions() if d.name not in ('pip', 'setuptools')))";
     let answer = Command::new(&made.program).args(["-I", "-c", question]).output().unwrap();
     let answer = String::from_utf8_lossy(&answer.stdout).into_owned();
     assert_eq!(
-        answer.trim().replace("'setuptools 65.5.0', ", ""),
+        answer.trim(),
         "['inmanta_module_base_things 2.1', 'inmanta_module_my_toy 1.5', 'tiny_thing 1.0']"
     );
     let [code] = &installed_code(&made, &modules)[..] else { panic!() };
