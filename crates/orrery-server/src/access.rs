@@ -160,7 +160,7 @@ pub(crate) async fn check(
         admit(&app, &mut parts, route, access, None).await?;
         return Ok(next.run(Request::from_parts(parts, body)).await);
     }
-    let mut trail = Trail::begin(&app, &parts, route, access);
+    let mut trail = Trail::begin(&app, &parts, route);
     parts.extensions.insert(ClientAddress(trail.address().to_owned()));
     if let Err(error) = admit(&app, &mut parts, route, access, Some(&mut trail)).await {
         let mut response = error.into_response();

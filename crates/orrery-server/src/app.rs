@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use orrery_model::Timestamp;
-use orrery_store::{Store, StoreError};
+use orrery_store::{Store, StoreError, on_behalf_of};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Auth, AuthSettings};
+use crate::conventions;
 use crate::counts::Counts;
 use crate::metrics::Metrics;
 use crate::problem::ServerError;
@@ -142,7 +143,9 @@ impl App {
         work: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, ServerError> {
         let store = Arc::clone(&self.inner.store);
-        let done = tokio::task::spawn_blocking(move || work(&*store)).await;
+        let attempt = conventions::attempt();
+        let work = move || on_behalf_of(attempt, || work(&*store));
+        let done = tokio::task::spawn_blocking(work).await;
         match done {
             Ok(answer) => Ok(answer?),
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http_body_util::BodyExt as _;
-use orrery_store::{KeptAnswer, Repetition};
+use orrery_store::{Attempt, KeptAnswer, Repetition};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
@@ -149,6 +149,16 @@ fn formed(response: Response) -> Response {
     error.into_response()
 }
 
+tokio::task_local! {
+    /// The request that is being carried out, if it is to be carried out once.
+    static ATTEMPT: Arc<Attempt>;
+}
+
+/// For whom the caller changes the store.
+pub(crate) fn attempt() -> Option<Arc<Attempt>> {
+    ATTEMPT.try_with(Arc::clone).ok()
+}
+
 /// Answers a POST that is repeated with the same `Idempotency-Key` as it was answered before.
 pub(crate) async fn repeat(
     State(app): State<App>,
@@ -178,14 +188,12 @@ pub(crate) async fn repeat(
     }
     let digest: [u8; 32] = digest.finalize().into();
 
-    let now = app.now();
-    let (by, named) = (actor.clone(), key.clone());
+    let attempt = Arc::new(Attempt::new(actor, key, app.now()));
+    // Longer than a request can take: whoever had it is gone.
+    let abandoned = app.now() - 2 * TIME_MAX;
+    let mine = Arc::clone(&attempt);
     let known = app
-        .with_store(move |store| {
-            // Longer than a request can take: whoever had it is gone.
-            let abandoned = now - 2 * TIME_MAX;
-            store.records().begin_repeatable(&by, &named, &digest, abandoned, now)
-        })
+        .with_store(move |store| store.records().begin_repeatable(&mine, &digest, abandoned))
         .await?;
     match known {
         Repetition::First => {}
@@ -197,6 +205,14 @@ pub(crate) async fn repeat(
                 detail: "a request with this Idempotency-Key is under way".to_owned(),
             });
         }
+        Repetition::Acted(began) => {
+            let detail = format!(
+                "the request with this Idempotency-Key, of {began}, was carried out at least in part, and the server was \
+                 interrupted before it could answer; it is not carried out again: look at what is there"
+            );
+            let (status, code) = (StatusCode::CONFLICT, "already-carried-out");
+            return Err(ServerError::Refused { status, code, detail });
+        }
         Repetition::Other => {
             return Err(ServerError::Refused {
                 status: StatusCode::UNPROCESSABLE_ENTITY,
@@ -205,13 +221,18 @@ pub(crate) async fn repeat(
             });
         }
     }
-    let response = next.run(Request::from_parts(parts, Body::from(body))).await;
+    let request = Request::from_parts(parts, Body::from(body));
+    let response = ATTEMPT.scope(Arc::clone(&attempt), next.run(request)).await;
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.map(http_body_util::Collected::to_bytes);
     let bytes = bytes.map_err(|error| ServerError::Internal(error.to_string()))?;
     let kept = keep(parts.status, &parts.headers, &bytes);
-    app.with_store(move |store| store.records().end_repeatable(&actor, &key, kept.as_ref()))
-        .await?;
+    let ended =
+        app.with_store(move |store| store.records().end_repeatable(&attempt, kept.as_ref())).await;
+    if let Err(error) = ended {
+        // Whoever asks now gets the answer; who asks again learns that it was carried out.
+        tracing::error!(error = &error as &dyn std::error::Error, "an answer cannot be kept");
+    }
     Ok(Response::from_parts(parts, Body::from(bytes)))
 }
 

@@ -51,7 +51,9 @@ pub enum VaultError {
     #[error("the key for secrets, {}, cannot be used: {reason}", path.display())]
     KeyFile { path: PathBuf, reason: String },
     #[error(
-        "the database has secrets that were sealed with a key that is not in {}; give the server that key", path.display()
+        "the database has secrets that were sealed with a key that is not in {}; copy the key file of the server that sealed them \
+         there, with the mode 0600, or name it with --secret-key-file (docs/guide/secrets.md tells what to do if it is lost)",
+        path.display()
     )]
     ForeignDatabase { path: PathBuf },
     #[error("the secret {name} was sealed with another key ({id}); add it to the key file")]
@@ -158,6 +160,12 @@ impl Ring {
         fs::rename(&beside, path).map_err(failed)?;
         let directory = path.parent().map(fs::File::open).transpose().map_err(failed)?;
         directory.map_or(Ok(()), |directory| directory.sync_all()).map_err(failed)
+    }
+
+    /// Whether a value was sealed with one of these.
+    fn knows(&self, sealed: &[u8]) -> bool {
+        let id = sealed.strip_prefix(&[FORMAT]).and_then(|rest| rest.first_chunk::<KEY_ID>());
+        id.is_some_and(|id| self.keys.iter().any(|key| id_of(key) == *id))
     }
 
     fn seal(
@@ -270,8 +278,35 @@ impl Vault {
         value: &SecretText,
         now: Timestamp,
     ) -> Result<i64, VaultError> {
-        let sealed = self.ring(true)?.seal(environment, name, value)?;
-        Ok(self.store.records().put_secret(environment, name, &sealed, now)?)
+        let ring = self.ring(true)?;
+        let sealed = ring.seal(environment, name, value)?;
+        let is_known = |sealed: &[u8]| ring.knows(sealed);
+        match self.store.records().put_secret(environment, name, &sealed, &is_known, now) {
+            Err(StoreError::OtherKey) => {
+                Err(VaultError::ForeignDatabase { path: self.path()?.to_owned() })
+            }
+            kept => Ok(kept?),
+        }
+    }
+
+    /// To be asked at the start: whether this process has the keys of all secrets in the database. One that has not would fail only when a
+    /// handler needs a secret, or seal with a key that the other processes have not.
+    ///
+    /// # Errors
+    /// `ForeignDatabase` if it has not; if the keys cannot be read.
+    pub fn check(&self) -> Result<(), VaultError> {
+        let secrets = self.store.records().all_secrets()?;
+        if secrets.is_empty() {
+            return Ok(());
+        }
+        let path = self.path()?;
+        let ring = Ring::read(path)?;
+        let is_known =
+            |secret: &SecretRecord| ring.as_ref().is_some_and(|ring| ring.knows(&secret.sealed));
+        if secrets.iter().all(is_known) {
+            return Ok(());
+        }
+        Err(VaultError::ForeignDatabase { path: path.to_owned() })
     }
 
     /// The value for an environment: its own, or else the one for all.
@@ -336,13 +371,17 @@ mod tests {
         assert_eq!(vault.open(there, "db").unwrap(), text("for all"));
         // Somebody who can write to the database moves a sealed value to where they can use it.
         let record = vault.store.records().secret(Some(here), "db").unwrap();
-        vault.store.records().put_secret(Some(there), "mine", &record.sealed, NOW).unwrap();
+        vault
+            .store
+            .records()
+            .put_secret(Some(there), "mine", &record.sealed, &|_| true, NOW)
+            .unwrap();
         let moved = vault.open(there, "mine").unwrap_err();
         assert!(matches!(moved, VaultError::Tampered { .. }), "{moved}");
         for at in 0..record.sealed.len() {
             let mut changed = record.sealed.clone();
             changed[at] ^= 1;
-            vault.store.records().put_secret(Some(here), "db", &changed, NOW).unwrap();
+            vault.store.records().put_secret(Some(here), "db", &changed, &|_| true, NOW).unwrap();
             assert!(vault.open(here, "db").is_err(), "byte {at}");
         }
         let mode = fs::metadata(directory.path().join("secret.key")).unwrap().permissions();
@@ -370,6 +409,36 @@ mod tests {
         fs::write(&path, keys.lines().nth(1).unwrap()).unwrap();
         let old = Vault::new(Arc::clone(&vault.store), vault.key.clone());
         assert!(matches!(old.open(here, "db"), Err(VaultError::OtherKey { .. })));
+    }
+
+    #[test]
+    fn processes_with_different_keys_notice() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = vault(directory.path());
+        let second = Vault::new(
+            Arc::clone(&first.store),
+            MasterKey::Made(directory.path().join("second.key")),
+        );
+        let here = first.store.default_environment().unwrap();
+        // Both make a key at the same time, before either has kept anything.
+        first.ring(true).unwrap();
+        second.ring(true).unwrap();
+        first.put(Some(here), "db", &text("value"), NOW).unwrap();
+        let refused = second.put(Some(here), "other", &text("value"), NOW).unwrap_err();
+        assert!(matches!(refused, VaultError::ForeignDatabase { .. }), "{refused}");
+        first.check().unwrap();
+        let refused = second.check().unwrap_err().to_string();
+        assert!(
+            refused.contains("second.key") && refused.contains("--secret-key-file"),
+            "{refused}"
+        );
+        // With the key of the first below its own, it has all that it needs.
+        let keys = ["second.key", "secret.key"]
+            .map(|name| fs::read_to_string(directory.path().join(name)).unwrap());
+        fs::write(directory.path().join("second.key"), keys.concat()).unwrap();
+        second.check().unwrap();
+        let none = Vault::new(Arc::clone(&first.store), MasterKey::Absent);
+        assert!(matches!(none.check(), Err(VaultError::NoKey)));
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub enum StoreError {
     ConnectionLost { place: String, reason: String },
 
     #[error(
-        "all {size} connections to {place} were in use for {seconds} seconds; try again, or allow more connections"
+        "all {size} connections to {place} were in use for {seconds} seconds; try again, or allow more with --database-connections"
     )]
     NoConnection { place: String, size: usize, seconds: u64 },
 
@@ -174,6 +174,9 @@ pub enum StoreError {
 
     #[error("{0}")]
     NotNow(String),
+
+    #[error("there are secrets that were sealed with another key")]
+    OtherKey,
 
     #[error("the environment {0:?} is being deleted")]
     Deleting(String),

@@ -4,6 +4,7 @@
 //! touches the database. Start from the trait [`Store`] and from [`SqliteStore`]; `docs/decisions/0006-store.md`
 //! tells why it is as it is. One suite of tests, `tests/it`, runs on every implementation.
 
+mod acting;
 mod codes;
 mod error;
 mod glob;
@@ -19,6 +20,7 @@ mod sqlite;
 mod store;
 mod words;
 
+pub use acting::{Attempt, on_behalf_of};
 pub use error::{Result, StoreError};
 pub use lock::{Holder, current_writer};
 pub use postgres::PostgresStore;

@@ -6,7 +6,7 @@ use orrery_model::{ResourceId, Status, Timestamp, Version, VersionNumber};
 
 use crate::{
     Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
+    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion, Renewal,
     ResourceDifference, ResourceFilter, ResourceKey, ResourcePage, ResourceRow, ResourceSummary,
     Result, ResultRecord, Started, StateRecord, StateRow, StoreError, Unknown, VersionInfo,
 };
@@ -37,7 +37,8 @@ pub trait Store: Send + Sync {
 
     /// Takes the right to act, with a new epoch, unless somebody has it.
     fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease>;
-    fn renew_lease(&self, lease: &Lease, expires: Option<Timestamp>) -> Result<()>;
+    /// Renews leases that have an end, all in one step; says which are not renewed.
+    fn renew_leases(&self, leases: &[Lease], expires: Timestamp) -> Result<Renewal>;
     /// Gives the right back. Later writes under this lease are refused. A loss of power right after it may undo it:
     /// the holder is gone then, too.
     fn release_lease(&self, lease: &Lease) -> Result<()>;

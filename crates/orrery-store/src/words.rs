@@ -312,6 +312,16 @@ pub struct ContentHash(pub [u8; 20]);
 pub struct LeaseRequest {
     pub holder: Holder,
     pub now: Timestamp,
-    /// When others may take it if it was not renewed; `None` for never.
+    /// When others may take it if it was not renewed; `None` for when its holder is gone. Where nobody can know that, because
+    /// several machines share the store, it lasts a minute.
     pub expires: Option<Timestamp>,
+}
+
+/// Leases that are not renewed, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Renewal {
+    /// Somebody else has the right now, or nobody.
+    pub lost: Vec<Lease>,
+    /// The store is busy with what is written under them. They are to be renewed soon.
+    pub busy: Vec<Lease>,
 }

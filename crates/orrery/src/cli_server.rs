@@ -89,6 +89,9 @@ pub(crate) struct ServerOptions {
     /// Where the state is: a path of a file, or postgres://user:password@host/database [default: server.db in the data directory]
     #[arg(long, value_name = "URL", env = "ORRERY_DATABASE", hide_env_values = true)]
     pub(crate) database: Option<String>,
+    /// How many connections to PostgreSQL this process has at most [default: 10]
+    #[arg(long, value_name = "COUNT", env = "ORRERY_DATABASE_CONNECTIONS")]
+    pub(crate) database_connections: Option<u16>,
     /// Where checkouts, code and Python environments are kept [default: /var/lib/orrery for root, ~/.local/state/orrery otherwise]
     #[arg(long, value_name = "DIR", env = "ORRERY_SERVER_DATA", value_hint = ValueHint::DirPath)]
     pub(crate) data: Option<PathBuf>,
@@ -137,6 +140,7 @@ impl ServerOptions {
             secret_key_file: self.secret_key_file.or(other.secret_key_file),
             issuers: self.issuers.or(other.issuers),
             database: self.database.or(other.database),
+            database_connections: self.database_connections.or(other.database_connections),
             data: self.data.or(other.data),
             role: self.role.or(other.role),
             workers: self.workers.or(other.workers),

@@ -1,20 +1,20 @@
-//! Who did what: one writer appends entries in batches, so that a request waits for at most one of them.
+//! Who did what: one writer appends entries in batches, so that a request waits for at most two of them.
 //!
-//! Requests that hand out rights wait until their entry is on disk; others only until it is in the queue. On a clean stop the queue is written.
-//! After a kill, what was still in the queue is missing: entries of changes to desired state of the last moments, never those of accounts.
+//! A request is answered when its entry is on disk: what was acknowledged is in the log, wherever the process is killed. All requests that
+//! wait at the same time share one commit. Only those that are refused, and so changed nothing, do not wait.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::request::Parts;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use orrery_model::{Duration, Timestamp};
 use orrery_store::{AuditEntry, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::access::{Access, Right};
 use crate::app::App;
 use crate::auth::address::client_address;
+use crate::problem::ServerError;
 
 /// So many entries may wait to be written; then requests wait.
 const QUEUE: usize = 4096;
@@ -78,18 +78,21 @@ impl AuditLog {
         }
     }
 
-    async fn append(&self, store: &Arc<dyn Store>, entry: AuditEntry, wait: bool) {
+    /// Adds an entry; with `wait`, answers when it is on disk. False if it is not, after a while.
+    async fn append(&self, store: &Arc<dyn Store>, entry: AuditEntry, wait: bool) -> bool {
         let told = format!("{} {} {}", entry.actor, entry.action, entry.status);
         let Some(sender) = self.sender(store) else {
             tracing::error!(entry = told, "an audit entry after the log was closed");
-            return;
+            return false;
         };
         let (written, done) = oneshot::channel();
         let waiting = Waiting { entry, written: wait.then_some(written) };
         let kept = async { sender.send(waiting).await.is_ok() && (!wait || done.await.is_ok()) };
-        if tokio::time::timeout(PATIENCE, kept).await != Ok(true) {
+        let is_kept = tokio::time::timeout(PATIENCE, kept).await == Ok(true);
+        if !is_kept {
             tracing::error!(entry = told, "an audit entry is not written yet");
         }
+        is_kept
     }
 
     /// Writes what is still waiting. Nothing can be added afterwards.
@@ -173,19 +176,10 @@ async fn append_with_patience(
 #[derive(Clone, Debug)]
 pub(crate) struct Trail {
     entry: AuditEntry,
-    /// The entry must be on disk before the answer is sent.
-    strict: bool,
 }
 
 impl Trail {
-    pub(crate) fn begin(app: &App, parts: &Parts, route: &str, access: Access) -> Self {
-        let strict = match access {
-            Access::Public | Access::Known => true,
-            Access::Server(right)
-            | Access::Project(right)
-            | Access::Environment(right)
-            | Access::Header(right) => right == Right::Administer,
-        };
+    pub(crate) fn begin(app: &App, parts: &Parts, route: &str) -> Self {
         let entry = AuditEntry {
             at: app.now(),
             actor: "anonymous".to_owned(),
@@ -196,7 +190,7 @@ impl Trail {
             status: 0,
             detail: String::new(),
         };
-        Trail { entry, strict }
+        Trail { entry }
     }
 
     pub(crate) fn by(&mut self, actor: &str) {
@@ -211,7 +205,7 @@ impl Trail {
         &self.entry.address
     }
 
-    /// Writes down how it ended.
+    /// Writes down how it ended. A success that cannot be written down is not told as one.
     pub(crate) async fn end(mut self, app: &App, response: &mut Response) {
         let status = response.status();
         self.entry.status = status.as_u16().into();
@@ -231,6 +225,12 @@ impl Trail {
                 }
             }
         }
-        log.append(app.store(), self.entry, self.strict && !refused).await;
+        let is_kept = log.append(app.store(), self.entry, !refused).await;
+        if !is_kept && status.is_success() {
+            let detail =
+                "it was done, and cannot be written to the audit log now; that will be tried again"
+                    .to_owned();
+            *response = ServerError::Unavailable(detail).into_response();
+        }
     }
 }

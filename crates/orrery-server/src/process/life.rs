@@ -45,10 +45,12 @@ impl Runner {
         let now = self.app.now();
         // Another process may be at work here: it clears the environment then.
         let lease = self.acquire(store)?;
-        store.records().take_request(request.key, now)?;
-        self.remove_files(record);
-        upkeep::erase(store, record, now)?;
-        store.release_lease(&lease)?;
+        let erased = store.records().take_request(request.key, now).and_then(|_| {
+            self.remove_files(record);
+            upkeep::erase(store, record, now)
+        });
+        self.release(store, &lease);
+        erased?;
         if request.payload["resume"] == true && record.halted {
             store.records().set_halted(&record.uuid, false, now)?;
         }

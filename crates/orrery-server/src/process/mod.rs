@@ -13,6 +13,7 @@
 
 mod dry_run;
 mod handlers;
+mod held;
 mod life;
 mod requests;
 mod runner;

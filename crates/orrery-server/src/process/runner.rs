@@ -1,6 +1,7 @@
 //! One environment in the hands of this process: its lease, its engine, and what it was last told.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use crate::settings::EnvironmentSettings;
 
 use super::dry_run::DryRun;
 use super::handlers::{Handlers, Place};
+use super::held::HeldLease;
 use super::life::clearing;
 use super::secrets::EnvironmentSecrets;
 use super::supervisor::micros;
@@ -56,6 +58,9 @@ pub(super) enum RunnerError {
     Engine(#[from] EngineError),
     #[error("the handlers of version {version} cannot be run")]
     Handlers { version: VersionNumber, source: HostingError },
+    /// The environment is begun anew, and all others go on: nobody would answer for it otherwise.
+    #[error("this is a fault in Orrery; the message of the panic is in the log")]
+    Panicked,
 }
 
 pub(super) struct Runner {
@@ -63,6 +68,7 @@ pub(super) struct Runner {
     pub(super) options: Arc<ProcessOptions>,
     messages: Sender<Message>,
     pub(super) key: EnvironmentKey,
+    held: Arc<HeldLease>,
     work: Option<Work>,
     /// Dry runs that were begun here.
     dry_runs: BTreeSet<RequestKey>,
@@ -81,14 +87,16 @@ impl Runner {
             options,
             messages,
             key,
+            held: Arc::default(),
             work: None,
             dry_runs: BTreeSet::new(),
             settings: EnvironmentSettings::from_map(&BTreeMap::new()),
         }
     }
 
-    pub(super) fn lease(&self) -> Option<Lease> {
-        self.work.as_ref().map(|work| work.lease)
+    /// What has to be renewed as long as this runner has it.
+    pub(super) fn held(&self) -> Arc<HeldLease> {
+        Arc::clone(&self.held)
     }
 
     pub(super) fn is_at_work(&self) -> bool {
@@ -97,7 +105,8 @@ impl Runner {
 
     /// Does what there is to do. With `look`, the store is read first.
     pub(super) fn attend(&mut self, look: bool) -> Next {
-        let done = self.try_attend(look);
+        let attend = AssertUnwindSafe(|| self.try_attend(look));
+        let done = std::panic::catch_unwind(attend).unwrap_or(Err(RunnerError::Panicked));
         match done {
             Ok(next) => next,
             Err(error) => {
@@ -128,6 +137,12 @@ impl Runner {
             // What could not be kept is not known to anybody: begin again from what the store knows.
             tracing::warn!(environment = ?self.key, "results could not be kept; starting over");
             self.stop();
+            return Ok(self.later(TRY_AGAIN_AFTER));
+        }
+        if self.held.is_lost() {
+            // Whatever is still written here is refused, and somebody else may be at work.
+            self.stop();
+            self.held.let_go();
             return Ok(self.later(TRY_AGAIN_AFTER));
         }
         if look {
@@ -227,7 +242,17 @@ impl Runner {
         let holder = Holder::this_process("orrery server", now);
         let expires =
             self.options.lease.map(|lease| Timestamp(now.0.saturating_add(micros(lease))));
-        store.acquire_lease(self.key, &LeaseRequest { holder, now, expires })
+        let lease = store.acquire_lease(self.key, &LeaseRequest { holder, now, expires })?;
+        self.held.hold(lease);
+        Ok(lease)
+    }
+
+    pub(super) fn release(&self, store: &dyn Store, lease: &Lease) {
+        // First: it must not be renewed any more.
+        self.held.let_go();
+        if let Err(error) = store.release_lease(lease) {
+            tracing::debug!(%error, "the lease is not given back; it runs out by itself");
+        }
     }
 
     /// Takes the environment over and starts its engine.
@@ -241,10 +266,8 @@ impl Runner {
     ) -> Result<(), RunnerError> {
         let lease = self.acquire(store)?;
         let started = self.start(store, record, newest, settings, paused, lease);
-        if started.is_err()
-            && let Err(error) = store.release_lease(&lease)
-        {
-            tracing::warn!(%error, "a lease could not be given back; it runs out by itself");
+        if started.is_err() {
+            self.release(store, &lease);
         }
         started
     }
@@ -389,9 +412,7 @@ impl Runner {
             );
         }
         handlers.close();
-        if let Err(error) = self.app.store().release_lease(&lease) {
-            tracing::debug!(%error, "the lease is not given back; it runs out by itself");
-        }
+        self.release(&**self.app.store(), &lease);
     }
 }
 

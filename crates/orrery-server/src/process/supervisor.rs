@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
-use orrery_store::{ChangeSeq, EnvironmentKey, StoreError};
+use orrery_store::{ChangeSeq, EnvironmentKey, Lease, Renewal, StoreError};
 
 use crate::app::App;
 
+use super::held::HeldLease;
 use super::runner::{Next, Runner};
 use super::{Message, ProcessOptions};
 
@@ -33,6 +34,7 @@ struct Need {
 
 struct Place {
     runner: Arc<Mutex<Runner>>,
+    held: Arc<HeldLease>,
     need: Need,
     /// Somebody of the pool is at it.
     busy: bool,
@@ -51,7 +53,7 @@ pub(super) struct Supervisor {
     seen: ChangeSeq,
     /// The feed could not be read; everything is looked at once it can be.
     lost: bool,
-    renewed: Instant,
+    renew_at: Instant,
 }
 
 impl Supervisor {
@@ -66,7 +68,7 @@ impl Supervisor {
             timers: BTreeSet::new(),
             seen: ChangeSeq::default(),
             lost: true,
-            renewed: Instant::now(),
+            renew_at: Instant::now(),
         }
     }
 
@@ -108,7 +110,10 @@ impl Supervisor {
     fn pause(&self, poll_at: Instant) -> Duration {
         let poll = poll_at.saturating_duration_since(Instant::now());
         let due = self.timers.first().map(|(at, _)| at.since(self.app.now()));
-        due.map_or(poll, |due| due.min(poll)).max(Duration::from_millis(1))
+        let next = due.map_or(poll, |due| due.min(poll));
+        let renewal = self.renew_at.saturating_duration_since(Instant::now());
+        let next = if self.options.lease.is_some() { next.min(renewal) } else { next };
+        next.max(Duration::from_millis(1))
     }
 
     /// Takes a message in; whether it says that the store is worth reading.
@@ -131,6 +136,7 @@ impl Supervisor {
                 key,
             );
             Place {
+                held: runner.held(),
                 runner: Arc::new(Mutex::new(runner)),
                 need: Need::default(),
                 busy: false,
@@ -154,8 +160,8 @@ impl Supervisor {
             let need = std::mem::take(&mut place.need);
             let (runner, messages) = (Arc::clone(&place.runner), self.messages.clone());
             let attend = move || {
-                let mut runner = runner.lock().unwrap_or_else(PoisonError::into_inner);
-                let next = runner.attend(need.look);
+                // Let go of before the answer: who gets it may want the runner at once.
+                let next = own(&runner).attend(need.look);
                 // A supervisor that is gone needs no answer.
                 let _ = messages.send(Message::Attended(key, next));
             };
@@ -206,8 +212,9 @@ impl Supervisor {
             self.timers.pop_first();
             if let Some(place) = self.places.get_mut(&key) {
                 place.due = None;
-                // Whoever is not at work may be waiting for its turn, a lease or a database: it looks again.
-                let look = place.runner.try_lock().is_ok_and(|runner| !runner.is_at_work());
+                // Whoever is not at work may be waiting for its turn, a lease or a database: it looks again. One that is being
+                // attended to gets its next time after that.
+                let look = !place.busy && !own(&place.runner).is_at_work();
                 self.need(key, Need { look, tick: true });
             }
         }
@@ -255,21 +262,40 @@ impl Supervisor {
         }
     }
 
+    /// One step for all of them, also for those that are being attended to, which may take longer than a lease lasts.
     fn renew_leases(&mut self) {
-        let Some(lease) = self.options.lease else { return };
-        if self.renewed.elapsed() < lease / RENEWALS {
+        let Some(lasts) = self.options.lease else { return };
+        if Instant::now() < self.renew_at {
             return;
         }
-        self.renewed = Instant::now();
-        let expires = Timestamp(self.app.now().0.saturating_add(micros(lease)));
-        for (key, place) in &self.places {
-            // One that is being attended to is renewed a little later; leases last longer than that.
-            let Ok(runner) = place.runner.try_lock() else { continue };
-            let Some(lease) = runner.lease() else { continue };
-            if let Err(error) = self.app.store().renew_lease(&lease, Some(expires)) {
-                tracing::warn!(environment = ?key, %error, "the lease of an environment is lost");
-                let _ = self.messages.send(Message::Attention(*key));
+        self.renew_at = Instant::now() + lasts / RENEWALS;
+        let leases: Vec<Lease> =
+            self.places.values().filter_map(|place| place.held.held()).collect();
+        if leases.is_empty() {
+            return;
+        }
+        let expires = Timestamp(self.app.now().0.saturating_add(micros(lasts)));
+        match self.app.store().renew_leases(&leases, expires) {
+            Ok(Renewal { lost, busy }) => {
+                if !busy.is_empty() {
+                    self.renew_at = Instant::now() + lasts / RENEWALS / 5;
+                }
+                lost.into_iter().for_each(|lease| self.lose(lease));
             }
+            // Whether they are lost, the store will say when it answers again.
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, count = leases.len(), "leases cannot be renewed now");
+                self.renew_at = Instant::now() + lasts / RENEWALS / 5;
+            }
+        }
+    }
+
+    fn lose(&mut self, lease: Lease) {
+        let key = lease.environment();
+        if self.places.get(&key).is_some_and(|place| place.held.lose(lease)) {
+            tracing::warn!(environment = ?key, "the lease of an environment is lost");
+            self.need(key, Need { look: false, tick: true });
         }
     }
 
@@ -278,7 +304,7 @@ impl Supervisor {
         self.waiting.clear();
         while self.busy > 0 {
             match inbox.recv_timeout(Duration::from_secs(30)) {
-                Ok(Message::Attended(..)) => self.busy -= 1,
+                Ok(Message::Attended(key, next)) => self.attended(key, next),
                 Ok(_) => {}
                 Err(_) => {
                     tracing::warn!("an environment is still being worked on; it is left behind");
@@ -286,12 +312,14 @@ impl Supervisor {
                 }
             }
         }
-        for place in self.places.values() {
-            if let Ok(mut runner) = place.runner.try_lock() {
-                runner.stop();
-            }
+        for place in self.places.values().filter(|place| !place.busy) {
+            own(&place.runner).stop();
         }
     }
+}
+
+fn own(runner: &Mutex<Runner>) -> MutexGuard<'_, Runner> {
+    runner.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn micros(duration: Duration) -> i64 {

@@ -1,12 +1,17 @@
 //! The audit log: what is in it, what never is, and that nobody can change it unseen.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use orrery_server::AppSettings;
 use orrery_store::{Holder, SqliteStore};
 use serde_json::{Value, json};
 
+use crate::api::World;
 use crate::support::{ADMIN_PASSWORD, Served};
+
+/// Longer than an answer takes.
+const SLOW: Duration = Duration::from_millis(1_500);
 
 fn entries(served: &Served, query: &str) -> Vec<Value> {
     let page = served.admin.get(&format!("/api/v1/audit{query}")).good();
@@ -130,4 +135,28 @@ fn cutting_off_the_end_shows_to_whoever_noted_it() {
     served.admin.post("/api/v1/projects", &json!({"name": "b"})).good();
     let verdict = verify(&served, &noted);
     assert_eq!((&verdict["good"], &verdict["broken_at"]), (&json!(false), &json!(2)));
+}
+
+/// A request that changes something is answered when its entry is on disk, and not before.
+#[test]
+fn nothing_is_acknowledged_before_it_is_written_down() {
+    let world = World::postgres();
+    let mut database = world.database.as_ref().unwrap().connect();
+    // As a slow disk would, this lets nobody append.
+    database.batch_execute("BEGIN; LOCK TABLE audit IN EXCLUSIVE MODE").unwrap();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..8).map(|_| scope.spawn(|| world.act("/deploy").status)).collect();
+        while asking.iter().all(|one| !one.is_finished()) && began.elapsed() < SLOW {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(asking.iter().all(|one| !one.is_finished()), "something was answered too early");
+        let count = "SELECT count(*) FROM audit WHERE action LIKE '%/deploy'";
+        assert_eq!(database.query_one(count, &[]).unwrap().get::<_, i64>(0), 0);
+        database.batch_execute("COMMIT").unwrap();
+        for one in asking {
+            assert_eq!(one.join().unwrap(), 202);
+        }
+        assert_eq!(database.query_one(count, &[]).unwrap().get::<_, i64>(0), 8);
+    });
 }

@@ -6,11 +6,15 @@ use std::time::{Duration, Instant};
 use orrery_model::{Attributes, Resource, ResourceId, Status, Timestamp};
 use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
 use orrery_store::{
-    EnvironmentKey, EnvironmentRecord, Holder, NewEnvironment, NewVersion, PostgresStore, Scope,
-    SqliteStore, Store,
+    EnvironmentKey, EnvironmentRecord, Holder, LeaseRequest, NewEnvironment, NewVersion,
+    PostgresStore, Scope, SqliteStore, Store,
 };
 use orrery_testing::{Database, Postgres};
 use serde_json::{Value, json};
+
+/// How long something may take on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+const STOPS: u32 = 64;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -115,7 +119,7 @@ impl World {
     }
 
     fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + PATIENCE;
         while !holds(self) {
             assert!(Instant::now() < until, "this never came: {what}");
             std::thread::sleep(Duration::from_millis(5));
@@ -168,6 +172,26 @@ fn a_restart_goes_on_where_it_was_and_runs_nothing_twice(kind: Kind) {
     world.start();
     world.until_deployed(key, &[a.clone(), b]);
     assert_eq!(world.runs(key, &a), 1);
+}
+
+/// Whatever a process is doing when it is told to stop: others can go on at once.
+fn a_stop_gives_the_lease_back_at_any_moment(kind: Kind) {
+    let mut world = World::new(kind);
+    let key = world.environment("one").key;
+    world.put(key, &[scripted("x", "a", "{}")]);
+    let holder = |world: &World| world.app.store().lease_holder(key).unwrap();
+    for round in 0..STOPS {
+        world.start();
+        let until = Instant::now() + PATIENCE;
+        while holder(&world).is_none() {
+            assert!(Instant::now() < until, "nobody took the environment in round {round}");
+            std::thread::yield_now();
+        }
+        // At different moments after that.
+        std::thread::sleep(Duration::from_micros(u64::from(round % 16) * 250));
+        world.stop();
+        assert_eq!(holder(&world), None, "round {round}");
+    }
 }
 
 fn what_somebody_asks_for_is_done_once_and_said_to_be_done(kind: Kind) {
@@ -325,7 +349,7 @@ fn a_thousand_environments_at_rest_have_no_threads() {
         .collect();
     world.start();
     let resource = scripted("x", "a", "{}");
-    let until = Instant::now() + Duration::from_secs(60);
+    let until = Instant::now() + PATIENCE;
     while !keys.iter().all(|key| world.status(*key, &resource) == Some(Status::Deployed)) {
         assert!(Instant::now() < until, "some are never deployed");
         std::thread::sleep(Duration::from_millis(100));
@@ -359,6 +383,48 @@ fn one_process_works_and_another_takes_over() {
     assert_eq!((second.runs(key, &a), second.runs(key, &b), second.runs(key, &c)), (1, 1, 1));
 }
 
+/// An engine at rest writes nothing that could be refused: that it is not the owner any more has to be noticed all the same.
+#[test]
+fn a_lost_lease_is_noticed_by_who_does_nothing() {
+    let mut world = World::new(Kind::Postgres);
+    let [lost, kept] = ["lost", "kept"].map(|name| world.environment(name).key);
+    let a = scripted("x", "a", "{}");
+    world.put(lost, std::slice::from_ref(&a));
+    world.put(kept, std::slice::from_ref(&a));
+    world.start();
+    for key in [lost, kept] {
+        world.until_deployed(key, std::slice::from_ref(&a));
+    }
+    let store = Arc::clone(world.app.store());
+    let holder = |key| store.lease_holder(key).unwrap().unwrap();
+    let before = holder(kept).since;
+    let mut client = world.database.as_ref().unwrap().connect();
+    let thief = LeaseRequest {
+        holder: Holder::this_process("thief", Timestamp(1)),
+        now: Timestamp(0),
+        expires: Some(Timestamp(60_000_000)),
+    };
+    // As if this process had not been able to renew it for a while.
+    let stolen = loop {
+        let expire = "UPDATE lease SET expires = 0 WHERE environment = \
+             (SELECT id FROM environment WHERE name = 'lost')";
+        client.batch_execute(expire).unwrap();
+        if let Ok(stolen) = store.acquire_lease(lost, &thief) {
+            break stolen;
+        }
+    };
+    assert_eq!(holder(lost).command, "thief");
+    // It does not take it back from who has it, and tries again until it is free.
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(holder(lost).command, "thief");
+    store.release_lease(&stolen).unwrap();
+    world.until("the lease again", |_| {
+        store.lease_holder(lost).unwrap().is_some_and(|holder| holder.command == "orrery server")
+    });
+    assert_eq!(holder(kept).since, before, "the other one was never given up");
+    assert_eq!((world.runs(lost, &a), world.runs(kept, &a)), (1, 1));
+}
+
 macro_rules! on {
     ($module:ident, $kind:expr) => {
         mod $module {
@@ -372,6 +438,11 @@ macro_rules! on {
             #[test]
             fn a_restart_goes_on_where_it_was_and_runs_nothing_twice() {
                 super::a_restart_goes_on_where_it_was_and_runs_nothing_twice($kind);
+            }
+
+            #[test]
+            fn a_stop_gives_the_lease_back_at_any_moment() {
+                super::a_stop_gives_the_lease_back_at_any_moment($kind);
             }
 
             #[test]

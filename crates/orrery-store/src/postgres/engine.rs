@@ -3,107 +3,21 @@
 use orrery_model::{ChangeKind, ResourceState, Timestamp, VersionNumber};
 use rustc_hash::FxHashMap;
 
+pub(super) use super::leases::check_lease;
 use super::parameters::FactWriter;
 use super::read::{PAGE, find_version};
 use super::transaction::Tx;
-use crate::codes::{Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, state_from, unsigned};
+use crate::codes::{Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, state_from};
 use crate::records::subject_of;
 use crate::rows::{is_purged, list_text};
 use crate::sql::RowExt as _;
 use crate::{
-    ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, ParameterEffect, ResourceKey, Result,
-    ResultRecord, Started, StateRecord, StateRow, StoreError,
+    ActionKind, EnvironmentKey, Lease, ParameterEffect, ResourceKey, Result, ResultRecord, Started,
+    StateRecord, StateRow,
 };
 
 /// Rows that one statement writes.
 const CHUNK: usize = 5_000;
-
-/// One statement, so that of two who come at once only one gets it. Times are those of the database: whose clock is wrong neither
-/// steals nor keeps.
-pub(super) fn acquire_lease(
-    tx: &mut Tx<'_>,
-    environment: EnvironmentKey,
-    request: &LeaseRequest,
-) -> Result<Lease> {
-    let LeaseRequest { holder, now, expires } = request;
-    let lasts = expires.map(|expires| expires.0.saturating_sub(now.0));
-    let acquired = tx.first(
-        "INSERT INTO lease (environment, epoch, held, pid, host, command, since, expires, lasts) \
-         VALUES ($1, 1, 1, $2, $3, $4, $5, clock() + $6::bigint, $6) \
-         ON CONFLICT (environment) DO UPDATE SET \
-         epoch = lease.epoch + 1, held = 1, pid = excluded.pid, host = excluded.host, \
-         command = excluded.command, since = excluded.since, expires = excluded.expires, \
-         lasts = excluded.lasts \
-         WHERE lease.held = 0 OR lease.expires <= clock() RETURNING epoch",
-        &[
-            &environment.0,
-            &i64::from(holder.pid),
-            &holder.host,
-            &holder.command,
-            &holder.since.0,
-            &lasts,
-        ],
-    )?;
-    if let Some(row) = acquired {
-        return Ok(Lease { environment, epoch: unsigned(row.int(0)?)? });
-    }
-    // It may have been given back between the two statements: whoever asks again gets it.
-    let holder = lease_holder(tx, environment)?.unwrap_or_else(|| holder.clone());
-    Err(StoreError::Leased { holder })
-}
-
-/// Refuses a lease that is not the current one, and keeps it current until the transaction ends: who takes it over waits.
-pub(super) fn check_lease(tx: &mut Tx<'_>, lease: &Lease) -> Result<()> {
-    let sql = "SELECT epoch, held FROM lease WHERE environment = $1 FOR SHARE";
-    let row = tx.first(sql, &[&lease.environment.0])?;
-    let (epoch, held) = match row {
-        Some(row) => (row.int(0)?, row.flag(1)?),
-        None => (0, false),
-    };
-    let current = unsigned(epoch)?;
-    if held && current == lease.epoch {
-        return Ok(());
-    }
-    Err(StoreError::StaleEpoch { held: lease.epoch, current })
-}
-
-/// Changes a lease if it is the current one. One statement, because two that check first would wait for each other.
-fn change_lease(tx: &mut Tx<'_>, lease: &Lease, change: &str) -> Result<()> {
-    let epoch = i64::try_from(lease.epoch).unwrap_or(i64::MAX);
-    let sql =
-        format!("UPDATE lease SET {change} WHERE environment = $1 AND epoch = $2 AND held = 1");
-    if tx.execute(&sql, &[&lease.environment.0, &epoch])? == 0 {
-        check_lease(tx, lease)?;
-    }
-    Ok(())
-}
-
-/// For as long again as it lasted from the beginning.
-pub(super) fn renew_lease(
-    tx: &mut Tx<'_>,
-    lease: &Lease,
-    expires: Option<Timestamp>,
-) -> Result<()> {
-    match expires {
-        Some(_) => change_lease(tx, lease, "expires = clock() + lasts"),
-        None => change_lease(tx, lease, "expires = NULL, lasts = NULL"),
-    }
-}
-
-pub(super) fn release_lease(tx: &mut Tx<'_>, lease: &Lease) -> Result<()> {
-    change_lease(tx, lease, "held = 0")
-}
-
-pub(super) fn lease_holder(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Option<Holder>> {
-    let sql = "SELECT pid, host, command, since FROM lease WHERE environment = $1 AND held = 1";
-    let Some(row) = tx.first(sql, &[&environment.0])? else { return Ok(None) };
-    Ok(Some(Holder {
-        pid: unsigned(row.int(0)?)?,
-        host: row.string(1)?,
-        command: row.string(2)?,
-        since: row.time(3)?,
-    }))
-}
 
 /// Turns what was running into entries of the log that say so.
 pub(super) fn recover(tx: &mut Tx<'_>, lease: &Lease) -> Result<Vec<Started>> {

@@ -10,7 +10,8 @@
 //! | `transaction` | transactions, tried again where that helps; the change feed's notes |
 //! | `migrate` | the schema |
 //! | `compare`, `put`, `read`, `prune` | versions |
-//! | `engine` | leases, states, results |
+//! | `leases` | who may act for an environment |
+//! | `engine` | states, results |
 //! | `query` | lists, counts, logs |
 //! | `environments`, `parameters` | the rest |
 //! | `check` | whether all fits together |
@@ -24,6 +25,7 @@ mod compare;
 mod connection;
 mod engine;
 mod environments;
+mod leases;
 mod migrate;
 mod parameters;
 mod pool;
@@ -41,10 +43,12 @@ use orrery_model::{Timestamp, VersionNumber};
 use rustc_hash::FxHashSet;
 
 use self::pool::Pool;
+use self::transaction::Tx;
+use crate::acting;
 use crate::plan::Given;
 use crate::{
     Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
+    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion, Renewal,
     ResourceDifference, ResourceFilter, ResourcePage, ResourceRow, ResourceSummary, Result,
     ResultRecord, Started, StateRecord, StateRow, Store, Unknown, VersionInfo,
 };
@@ -140,6 +144,18 @@ impl PostgresStore {
     }
 }
 
+impl PostgresStore {
+    /// Writes what somebody asked for, and is not to happen twice.
+    fn act<T>(&self, mut work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
+        acting::transact(|attempt| {
+            self.write(|tx| {
+                acting::mark(tx, attempt)?;
+                work(tx)
+            })
+        })
+    }
+}
+
 impl Store for PostgresStore {
     fn default_environment(&self) -> Result<EnvironmentKey> {
         match self.read_once(environments::find_default)? {
@@ -149,7 +165,7 @@ impl Store for PostgresStore {
     }
 
     fn create_environment(&self, project: &str, name: &str) -> Result<Environment> {
-        self.write(|tx| environments::create_environment(tx, project, name))
+        self.act(|tx| environments::create_environment(tx, project, name))
     }
 
     fn environments(&self) -> Result<Vec<Environment>> {
@@ -166,23 +182,24 @@ impl Store for PostgresStore {
         name: &str,
         value: Option<&serde_json::Value>,
     ) -> Result<()> {
-        self.write(|tx| environments::set_setting(tx, environment, name, value))
+        self.act(|tx| environments::set_setting(tx, environment, name, value))
     }
 
     fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease> {
-        self.write(|tx| engine::acquire_lease(tx, environment, request))
+        self.write(|tx| leases::acquire_lease(tx, environment, request))
     }
 
-    fn renew_lease(&self, lease: &Lease, expires: Option<Timestamp>) -> Result<()> {
-        self.write(|tx| engine::renew_lease(tx, lease, expires))
+    /// For as long again as they lasted: the clock that counts is that of the database.
+    fn renew_leases(&self, leases: &[Lease], _: Timestamp) -> Result<Renewal> {
+        self.renew(leases)
     }
 
     fn release_lease(&self, lease: &Lease) -> Result<()> {
-        self.write(|tx| engine::release_lease(tx, lease))
+        self.write(|tx| leases::release_lease(tx, lease))
     }
 
     fn lease_holder(&self, environment: EnvironmentKey) -> Result<Option<Holder>> {
-        self.read_once(|tx| engine::lease_holder(tx, environment))
+        self.read_once(|tx| leases::lease_holder(tx, environment))
     }
 
     fn reserve_version(&self, environment: EnvironmentKey) -> Result<VersionNumber> {
@@ -196,7 +213,7 @@ impl Store for PostgresStore {
     ) -> Result<PutVersion> {
         let given = Given::new(version.resources)?;
         let files = self.read_once(|tx| put::intern_files(tx, version.resources))?;
-        let stored = self.write(|tx| put::put_version(tx, environment, version, &given, &files))?;
+        let stored = self.act(|tx| put::put_version(tx, environment, version, &given, &files))?;
         self.tell_planner(stored.added + stored.changed);
         Ok(stored)
     }
@@ -207,7 +224,7 @@ impl Store for PostgresStore {
         number: VersionNumber,
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|tx| prune::release_version(tx, environment, number, now))
+        self.act(|tx| prune::release_version(tx, environment, number, now))
     }
 
     fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
@@ -242,7 +259,7 @@ impl Store for PostgresStore {
     }
 
     fn delete_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {
-        self.write(|tx| prune::delete_version(tx, environment, number))
+        self.act(|tx| prune::delete_version(tx, environment, number))
     }
 
     fn keep_versions(
@@ -250,7 +267,7 @@ impl Store for PostgresStore {
         environment: EnvironmentKey,
         keep: usize,
     ) -> Result<Vec<VersionNumber>> {
-        self.write(|tx| prune::keep_versions(tx, environment, keep))
+        self.act(|tx| prune::keep_versions(tx, environment, keep))
     }
 
     fn recover(&self, lease: &Lease) -> Result<Vec<Started>> {
@@ -344,7 +361,7 @@ impl Store for PostgresStore {
         agent: Option<&str>,
         paused: bool,
     ) -> Result<()> {
-        self.write(|tx| environments::set_paused(tx, environment, agent, paused))
+        self.act(|tx| environments::set_paused(tx, environment, agent, paused))
     }
 
     fn parameters(&self, environment: EnvironmentKey) -> Result<Vec<Parameter>> {
@@ -363,7 +380,7 @@ impl Store for PostgresStore {
         source: ParameterSource,
         now: Timestamp,
     ) -> Result<ParameterEffect> {
-        self.write(|tx| parameters::set_parameter(tx, environment, name, value, source, now))
+        self.act(|tx| parameters::set_parameter(tx, environment, name, value, source, now))
     }
 
     fn missing_files(&self, hashes: &[ContentHash]) -> Result<Vec<ContentHash>> {

@@ -6,6 +6,7 @@ use postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use super::PostgresStore;
 use super::connection::Parameter;
 use super::transaction::Tx;
+use crate::acting;
 use crate::sql::{Database, Row, Sql, Value};
 use crate::{NewNote, Result, StoreError};
 
@@ -138,7 +139,12 @@ impl Database for PostgresStore {
     }
 
     fn change(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
-        self.write_whole(|tx| work(tx))
+        acting::transact(|attempt| {
+            self.write_whole(|tx| {
+                acting::mark(tx, attempt)?;
+                work(tx)
+            })
+        })
     }
 }
 

@@ -49,6 +49,7 @@ pub use compiles::{
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
+pub(crate) use idempotency::INTERRUPT_ALL;
 pub use idempotency::{KeptAnswer, Repetition};
 pub use metrics::MetricRecord;
 pub use notifications::{NewNotification, NotificationFilter, NotificationRecord};

@@ -36,18 +36,28 @@ fn number(environment: Option<EnvironmentKey>) -> i64 {
 }
 
 impl Records<'_> {
-    /// Keeps a sealed value in the place of an older one. The answer is its revision.
+    /// Keeps a sealed value in the place of an older one. The answer is its revision. `is_known` says of a sealed value whether
+    /// its key is one of who asks: two who have not seen each other's first secret must not seal with different keys.
     ///
     /// # Errors
-    /// Those of the database.
+    /// `OtherKey` if a value that is not replaced was sealed with a key that is not known; those of the database.
     pub fn put_secret(
         &self,
         environment: Option<EnvironmentKey>,
         name: &str,
         sealed: &[u8],
+        is_known: &dyn Fn(&[u8]) -> bool,
         now: Timestamp,
     ) -> Result<i64> {
         self.change(|sql| {
+            sql.claim("secrets")?;
+            let others = "SELECT sealed FROM secret WHERE environment <> ?1 OR name <> ?2";
+            let foreign = sql.all(others, values![number(environment), name], |row| {
+                Ok(!is_known(row.blob(0)?.unwrap_or_default()))
+            })?;
+            if foreign.contains(&true) {
+                return Err(StoreError::OtherKey);
+            }
             let insert = "INSERT INTO secret (environment, name, sealed, updated) \
                  VALUES (?1, ?2, ?3, ?4) ON CONFLICT (environment, name) DO UPDATE \
                  SET sealed = excluded.sealed, updated = excluded.updated, \

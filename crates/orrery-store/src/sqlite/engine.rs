@@ -9,8 +9,8 @@ use crate::codes::{Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, state_f
 use crate::records::subject_of;
 use crate::rows::{is_purged, list_text};
 use crate::{
-    ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, ParameterEffect, ResourceKey, Result,
-    ResultRecord, Started, StateRecord, StateRow, StoreError,
+    ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, ParameterEffect, Renewal, ResourceKey,
+    Result, ResultRecord, Started, StateRecord, StateRow, StoreError,
 };
 
 pub(super) fn acquire_lease(
@@ -62,16 +62,21 @@ pub(super) fn check_lease(tx: &Connection, lease: &Lease) -> Result<()> {
     Err(StoreError::StaleEpoch { held: lease.epoch, current })
 }
 
-pub(super) fn renew_lease(
+pub(super) fn renew_leases(
     tx: &Connection,
-    lease: &Lease,
-    expires: Option<Timestamp>,
-) -> Result<()> {
-    check_lease(tx, lease)?;
-    let expires = expires.map(|expires| expires.0);
-    let sql = "UPDATE lease SET expires = ?2 WHERE environment = ?1";
-    tx.execute(sql, params![lease.environment.0, expires])?;
-    Ok(())
+    leases: &[Lease],
+    expires: Timestamp,
+) -> Result<Renewal> {
+    let sql = "UPDATE lease SET expires = ?3 WHERE environment = ?1 AND epoch = ?2 AND held";
+    let mut update = tx.prepare_cached(sql)?;
+    let mut renewal = Renewal::default();
+    for lease in leases {
+        let epoch = i64::try_from(lease.epoch).unwrap_or(i64::MAX);
+        if update.execute(params![lease.environment.0, epoch, expires.0])? == 0 {
+            renewal.lost.push(*lease);
+        }
+    }
+    Ok(renewal)
 }
 
 pub(super) fn release_lease(tx: &Connection, lease: &Lease) -> Result<()> {

@@ -31,11 +31,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use orrery_model::{Timestamp, VersionNumber};
 use rusqlite::{Connection, TransactionBehavior};
 
+use crate::acting;
 use crate::lock::WriterLock;
 use crate::sql::Sql as _;
 use crate::{
     Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
+    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion, Renewal,
     ResourceDifference, ResourceFilter, ResourcePage, ResourceRow, ResourceSummary, Result,
     ResultRecord, Started, StateRecord, StateRow, Store, StoreError, Unknown, VersionInfo,
 };
@@ -92,6 +93,8 @@ impl SqliteStore {
         // The same goes for runs of compiles.
         let ended = "UPDATE compile SET alive_until = NULL WHERE alive_until IS NOT NULL";
         writer.execute(ended, ()).map_err(|error| StoreError::from(error).at(&path))?;
+        let interrupted = writer.execute_batch(crate::records::INTERRUPT_ALL);
+        interrupted.map_err(|error| StoreError::from(error).at(&path))?;
         Ok(SqliteStore {
             path: Some(path),
             writer: Some(Mutex::new(writer)),
@@ -128,6 +131,16 @@ impl SqliteStore {
     /// Runs `work` in a transaction that is committed if it succeeds.
     fn write<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         self.write_with(Sync::Now, work)
+    }
+
+    /// The same for what somebody asked for, and is not to happen twice.
+    fn act<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        acting::transact(|attempt| {
+            self.write(|tx| {
+                acting::mark(&mut sql::OnSqlite(tx), attempt)?;
+                work(tx)
+            })
+        })
     }
 
     fn write_with<T>(&self, sync: Sync, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
@@ -213,7 +226,7 @@ impl Store for SqliteStore {
     }
 
     fn create_environment(&self, project: &str, name: &str) -> Result<Environment> {
-        self.write(|tx| environments::create_environment(tx, project, name))
+        self.act(|tx| environments::create_environment(tx, project, name))
     }
 
     fn environments(&self) -> Result<Vec<Environment>> {
@@ -230,15 +243,15 @@ impl Store for SqliteStore {
         name: &str,
         value: Option<&serde_json::Value>,
     ) -> Result<()> {
-        self.write(|tx| environments::set_setting(tx, environment, name, value))
+        self.act(|tx| environments::set_setting(tx, environment, name, value))
     }
 
     fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease> {
         self.write(|tx| engine::acquire_lease(tx, environment, request))
     }
 
-    fn renew_lease(&self, lease: &Lease, expires: Option<Timestamp>) -> Result<()> {
-        self.write(|tx| engine::renew_lease(tx, lease, expires))
+    fn renew_leases(&self, leases: &[Lease], expires: Timestamp) -> Result<Renewal> {
+        self.write(|tx| engine::renew_leases(tx, leases, expires))
     }
 
     fn release_lease(&self, lease: &Lease) -> Result<()> {
@@ -258,7 +271,7 @@ impl Store for SqliteStore {
         environment: EnvironmentKey,
         version: &NewVersion<'_>,
     ) -> Result<PutVersion> {
-        self.write(|tx| put::put_version(tx, environment, version))
+        self.act(|tx| put::put_version(tx, environment, version))
     }
 
     fn release_version(
@@ -267,7 +280,7 @@ impl Store for SqliteStore {
         number: VersionNumber,
         now: Timestamp,
     ) -> Result<()> {
-        self.write(|tx| prune::release_version(tx, environment, number, now))
+        self.act(|tx| prune::release_version(tx, environment, number, now))
     }
 
     fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
@@ -302,7 +315,7 @@ impl Store for SqliteStore {
     }
 
     fn delete_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {
-        self.write(|tx| prune::delete_version(tx, environment, number))
+        self.act(|tx| prune::delete_version(tx, environment, number))
     }
 
     fn keep_versions(
@@ -310,7 +323,7 @@ impl Store for SqliteStore {
         environment: EnvironmentKey,
         keep: usize,
     ) -> Result<Vec<VersionNumber>> {
-        self.write(|tx| prune::keep_versions(tx, environment, keep))
+        self.act(|tx| prune::keep_versions(tx, environment, keep))
     }
 
     fn recover(&self, lease: &Lease) -> Result<Vec<Started>> {
@@ -404,7 +417,7 @@ impl Store for SqliteStore {
         agent: Option<&str>,
         paused: bool,
     ) -> Result<()> {
-        self.write(|tx| environments::set_paused(tx, environment, agent, paused))
+        self.act(|tx| environments::set_paused(tx, environment, agent, paused))
     }
 
     fn parameters(&self, environment: EnvironmentKey) -> Result<Vec<Parameter>> {
@@ -423,7 +436,7 @@ impl Store for SqliteStore {
         source: ParameterSource,
         now: Timestamp,
     ) -> Result<ParameterEffect> {
-        self.write(|tx| parameters::set_parameter(tx, environment, name, value, source, now))
+        self.act(|tx| parameters::set_parameter(tx, environment, name, value, source, now))
     }
 
     fn missing_files(&self, hashes: &[ContentHash]) -> Result<Vec<ContentHash>> {

@@ -98,6 +98,6 @@ impl Database for SqliteStore {
     }
 
     fn change(&self, work: &mut dyn FnMut(&mut dyn Sql) -> Result<()>) -> Result<()> {
-        self.write(|connection| work(&mut OnSqlite(connection)))
+        self.act(|connection| work(&mut OnSqlite(connection)))
     }
 }

@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Child;
+use std::time::{Duration, Instant};
 
 use orrery_model::{Change, Resource, Timestamp};
 use orrery_store::{
@@ -231,25 +232,57 @@ fn nothing_acknowledged_is_lost(place: &Place) {
 }
 
 fn a_kill_during_creation_leaves_a_place() {
-    let (mut made, mut round) = (0, 0);
-    // Later and later, until some lived long enough: how long that takes depends on what else the machine does.
-    while round < 12 || made == 0 {
-        assert!(round < 500, "no child lived long enough to make a file");
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("store.db");
-        let mut child = start("write", &path);
-        std::thread::sleep(Duration::from_millis(2 * round));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        made += u32::from(path.exists());
-        let store = SqliteStore::open(&path, &holder("checker")).unwrap();
-        let environment = store.default_environment().unwrap();
-        let next = store.versions(environment).unwrap().len() + 1;
-        let number = put(&store, environment, &resources(0)).unwrap().number;
-        assert_eq!(usize::try_from(number.0).unwrap(), next);
-        assert_eq!(store.check().unwrap(), [""; 0]);
-        round += 1;
+    // What can be seen of a creation from outside, in this order. The third takes the place of the second, which may be there
+    // too shortly to be seen.
+    let signs: [&[&str]; 4] = [&[".lock"], &[".new", ""], &[""], &["-wal"]];
+    for sign in signs {
+        for later in [0, 1, 3, 9] {
+            kill_during_creation(|child, path| {
+                await_any(child, path, sign);
+                std::thread::sleep(Duration::from_millis(later));
+            });
+        }
     }
+    // Before anything can be seen.
+    for later in 0..4 {
+        kill_during_creation(|_, _| std::thread::sleep(Duration::from_millis(later)));
+    }
+    let mut told = String::new();
+    kill_during_creation(|child, path| {
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut told).unwrap();
+        assert!(path.exists());
+    });
+    assert_eq!(told, "version 1\n");
+}
+
+/// Waits until one of the files is there whose names begin with that of the store.
+fn await_any(child: &mut Child, path: &Path, suffixes: &[&str]) {
+    let until = Instant::now() + Duration::from_secs(60);
+    let is_there = |suffix: &&str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        Path::new(&name).exists()
+    };
+    while !suffixes.iter().any(is_there) {
+        assert!(Instant::now() < until, "none of {suffixes:?} ever came");
+        assert_eq!(child.try_wait().unwrap(), None, "the child ended by itself");
+        std::thread::yield_now();
+    }
+}
+
+fn kill_during_creation(moment: impl FnOnce(&mut Child, &Path)) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.db");
+    let mut child = start("write", &path);
+    moment(&mut child, &path);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let store = SqliteStore::open(&path, &holder("checker")).unwrap();
+    let environment = store.default_environment().unwrap();
+    let next = store.versions(environment).unwrap().len() + 1;
+    let number = put(&store, environment, &resources(0)).unwrap().number;
+    assert_eq!(usize::try_from(number.0).unwrap(), next);
+    assert_eq!(store.check().unwrap(), [""; 0]);
 }
 
 /// What began and has no result is found by the next engine, all of it. Answers whether there was any.

@@ -8,6 +8,7 @@ mod conformance;
 mod crash;
 mod files;
 mod postgres;
+mod postgres_leases;
 mod random;
 mod support;
 
@@ -38,7 +39,8 @@ fn main() {
             }));
         }
     }
-    for (name, case) in files::cases().into_iter().chain(postgres::cases()).chain(crash::cases()) {
+    let single = files::cases().into_iter().chain(crash::cases());
+    for (name, case) in single.chain(postgres::cases()).chain(postgres_leases::cases()) {
         trials.push(Trial::test(name, move || {
             case();
             Ok(())

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use orrery_model::Timestamp;
 use orrery_store::sql::Database as _;
 use orrery_store::{
-    ChangeSeq, LeaseRequest, PostgresStore, ResultRecord, Store, StoreError, load_version, values,
+    ChangeSeq, PostgresStore, ResultRecord, Store, StoreError, load_version, values,
 };
 use orrery_testing::{Database, Postgres, TlsFiles};
 
@@ -32,7 +32,6 @@ pub(crate) fn cases() -> Vec<(&'static str, fn())> {
         ("encryption_checks_certificates", encryption_checks_certificates),
         ("a_stale_owner_cannot_commit", a_stale_owner_cannot_commit),
         ("puts_at_the_same_time_follow_each_other", puts_at_the_same_time),
-        ("a_lease_is_given_once", a_lease_is_given_once),
         ("the_feed_waits_for_who_came_first", the_feed_waits_for_who_came_first),
         ("the_feed_misses_nothing_while_many_write", the_feed_misses_nothing),
         ("records_changed_at_once_lose_nothing", records_changed_at_once_lose_nothing),
@@ -339,31 +338,6 @@ fn puts_at_the_same_time() {
     let versions = store.versions(environment).unwrap();
     assert_eq!(versions.last().unwrap().number.0, 32);
     assert_eq!(versions.len(), 3);
-}
-
-fn a_lease_is_given_once() {
-    let database = postgres_database();
-    let store = open(&database);
-    let environment = store.default_environment().unwrap();
-    let winners = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            let (other, winners) = (open(&database), &winners);
-            scope.spawn(move || {
-                let request = LeaseRequest {
-                    holder: holder("engine"),
-                    now: Timestamp(0),
-                    expires: Some(Timestamp(60_000_000)),
-                };
-                match other.acquire_lease(environment, &request) {
-                    Ok(_) => winners.fetch_add(1, Ordering::Relaxed),
-                    Err(StoreError::Leased { .. }) => 0,
-                    Err(error) => panic!("{error:?}"),
-                };
-            });
-        }
-    });
-    assert_eq!(winners.into_inner(), 1);
 }
 
 fn subjects(store: &PostgresStore, after: ChangeSeq) -> Vec<String> {

@@ -44,6 +44,8 @@ enum Failure {
     Data { path: PathBuf, source: std::io::Error },
     #[error("--database")]
     Store(#[from] StoreError),
+    #[error("--database-connections: {0}")]
+    Connections(&'static str),
     #[error("--listen {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error(transparent)]
@@ -88,10 +90,21 @@ fn is_postgres(database: &str) -> bool {
     database.starts_with("postgres://") || database.starts_with("postgresql://")
 }
 
-fn open_store(database: Option<&str>, data: &Path) -> Result<Arc<dyn Store>, StoreError> {
+fn open_store(options: &ServerOptions, data: &Path) -> Result<Arc<dyn Store>, Failure> {
     let holder = Holder::this_process("orrery server", now());
+    let connections = options.database_connections;
+    if connections == Some(0) {
+        return Err(Failure::Connections("there has to be at least one"));
+    }
+    let database = options.database.as_deref();
+    if connections.is_some() && !database.is_some_and(is_postgres) {
+        return Err(Failure::Connections("it is for --database postgres://…; a file needs none"));
+    }
     Ok(match database {
-        Some(url) if is_postgres(url) => Arc::new(PostgresStore::open(url, &holder)?),
+        Some(url) if is_postgres(url) => Arc::new(match connections {
+            Some(connections) => PostgresStore::open_with(url, &holder, connections.into())?,
+            None => PostgresStore::open(url, &holder)?,
+        }),
         Some(path) => {
             let path = path.strip_prefix("sqlite://").unwrap_or(path);
             Arc::new(SqliteStore::open(path, &holder)?)
@@ -123,7 +136,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let tls = security::tls(&options, address, &data)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Run)?;
-    let store = open_store(database, &data)?;
+    let store = open_store(&options, &data)?;
     let settings = AppSettings {
         local_repositories: options.allow_local_repositories.unwrap_or(false),
         auth: security::auth(&options, tls.is_some())?,
@@ -133,6 +146,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
     if rotate {
         return Ok(security::rotate(&app)?);
     }
+    security::check_key(&app)?;
     let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
     let program = std::env::current_exe().map_err(Failure::Run)?;
     let compiles = |at| compile_options(&options, &data, program, at);

@@ -33,6 +33,7 @@ mod playground;
 mod secrets;
 mod server_commands;
 mod server_kills;
+mod server_safety;
 mod server_traces;
 mod sessions;
 mod stores;
@@ -87,6 +88,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(secrets::trials());
     trials.extend(hosts::trials());
     trials.extend(server_kills::trials());
+    trials.extend(server_safety::trials());
     trials.extend(server_traces::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     lists.own.write(|id| lists.differs.names(id))?;

@@ -31,8 +31,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A server process, which dies with this value.
-struct Server {
-    child: Child,
+pub(crate) struct Server {
+    pub(crate) child: Child,
     base: String,
     token: String,
 }
@@ -45,14 +45,14 @@ impl Drop for Server {
     }
 }
 
-struct World {
+pub(crate) struct World {
     directory: tempfile::TempDir,
-    database: Option<Database>,
+    pub(crate) database: Option<Database>,
     agent: ureq::Agent,
 }
 
 impl World {
-    fn new(postgres: bool) -> Result<Self> {
+    pub(crate) fn new(postgres: bool) -> Result<Self> {
         let database = postgres.then(|| Postgres::shared().database());
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(Duration::from_secs(20)))
@@ -61,11 +61,11 @@ impl World {
         Ok(World { directory: tempfile::tempdir()?, database, agent: config.into() })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn start(&self) -> Result<Server> {
+    pub(crate) fn start(&self) -> Result<Server> {
         let mut command = Command::new(BINARY);
         command
             .args([
@@ -104,11 +104,24 @@ impl World {
         path: &str,
         body: Option<&Value>,
     ) -> Result<(u16, Value)> {
+        self.call_with(server, method, path, body, "")
+    }
+
+    /// With an `Idempotency-Key`, unless it is empty.
+    pub(crate) fn call_with(
+        &self,
+        server: &Server,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+        key: &str,
+    ) -> Result<(u16, Value)> {
         let request = ureq::http::Request::builder()
             .method(method)
             .uri(format!("{}{path}", server.base))
             .header("Authorization", format!("Bearer {}", server.token))
             .header("Content-Type", "application/json");
+        let request = if key.is_empty() { request } else { request.header("Idempotency-Key", key) };
         let text = body.map(Value::to_string).unwrap_or_default();
         let mut answer = self.agent.run(request.body(text)?)?;
         let status = answer.status().as_u16();
@@ -116,7 +129,7 @@ impl World {
         Ok((status, serde_json::from_str(&text).unwrap_or(Value::String(text))))
     }
 
-    fn made(&self, server: &Server, path: &str, body: &Value) -> Result<Value> {
+    pub(crate) fn made(&self, server: &Server, path: &str, body: &Value) -> Result<Value> {
         let (status, answer) = self.call(server, "POST", path, Some(body))?;
         ensure!(status < 300, "{path}: {status} {answer}");
         Ok(answer)

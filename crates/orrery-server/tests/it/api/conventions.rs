@@ -41,6 +41,45 @@ fn repeated_requests_are_carried_out_once(world: World) {
     assert_eq!(world.get("/versions").good()["items"].as_array().unwrap().len(), 2);
 }
 
+/// The effect is there, and the process ends before the answer is kept.
+#[test]
+fn a_request_that_had_an_effect_is_never_carried_out_again() {
+    let world = World::postgres();
+    let mut database = world.database.as_ref().unwrap().connect();
+    let mut run = |sql: &str| database.batch_execute(sql).unwrap();
+    run("CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN RAISE EXCEPTION 'as if killed'; END $$; \
+         CREATE TRIGGER kill BEFORE UPDATE ON idempotency FOR EACH ROW \
+         WHEN (NEW.status IS NOT NULL) EXECUTE FUNCTION fail()");
+    let body = json!({"resources": [resource("a", 1)]});
+    let send = |path: &str, body: &Value| {
+        world.admin().send("POST", &world.at(path), &[("idempotency-key", path)], Some(body))
+    };
+    let count = || world.get("/versions").good()["items"].as_array().unwrap().len();
+    // One by a method of the store, one by records; and one that is refused, and so has no effect.
+    let bad = "/versions/9/release";
+    let requests = [("/versions", body), ("/deploy", json!({}))];
+    for (path, body) in &requests {
+        assert!(send(path, body).status < 300);
+    }
+    refused(&send(bad, &json!({})), 404, "not-found");
+    run("DROP TRIGGER kill ON idempotency");
+    for (path, body) in &requests {
+        refused(&send(path, body), 409, "request-under-way");
+    }
+    run("UPDATE idempotency SET at = at - 180000000");
+    let asked = || world.store().records().open_requests(world.key()).unwrap().len();
+    for (path, body) in &requests {
+        for _ in 0..2 {
+            let answer = send(path, body);
+            refused(&answer, 409, "already-carried-out");
+            assert!(answer.text.contains("not carried out again"), "{answer:?}");
+        }
+    }
+    assert_eq!((count(), asked()), (1, 1));
+    refused(&send(bad, &json!({})), 404, "not-found");
+}
+
 fn one_key_is_for_one_request_of_one_caller(world: World) {
     let path = world.at("/versions");
     let key = [("idempotency-key", "k")];

@@ -46,7 +46,7 @@ pub(crate) struct World {
     pub(crate) project: String,
     /// The id of the environment.
     pub(crate) id: String,
-    _database: Option<Database>,
+    pub(crate) database: Option<Database>,
 }
 
 impl World {
@@ -69,7 +69,7 @@ impl World {
         let new = json!({"project": project, "name": "e", "repository": repository});
         let made = served.admin.post("/api/v1/environments", &new).good();
         let id = made["id"].as_str().unwrap().to_owned();
-        World { served, project, id, _database: database }
+        World { served, project, id, database }
     }
 
     pub(crate) fn admin(&self) -> &Client {

@@ -273,9 +273,9 @@ fn secrets_belong_to_places_and_are_resealed(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     let environment = Some(store.default_environment().unwrap());
-    assert_eq!(records.put_secret(environment, "db", b"one", NOW).unwrap(), 1);
-    assert_eq!(records.put_secret(environment, "db", b"two", NOW).unwrap(), 2);
-    assert_eq!(records.put_secret(None, "db", b"all", NOW).unwrap(), 1);
+    assert_eq!(records.put_secret(environment, "db", b"one", &|_| true, NOW).unwrap(), 1);
+    assert_eq!(records.put_secret(environment, "db", b"two", &|_| true, NOW).unwrap(), 2);
+    assert_eq!(records.put_secret(None, "db", b"all", &|_| true, NOW).unwrap(), 1);
     assert_eq!(records.secret(environment, "db").unwrap().sealed, b"two");
     assert_eq!(records.secret(None, "db").unwrap().sealed, b"all");
     assert_eq!(records.secrets(environment).unwrap().len(), 1);
@@ -284,13 +284,20 @@ fn secrets_belong_to_places_and_are_resealed(backend: Backend) {
     for secret in &mut all {
         secret.sealed = b"anew".to_vec();
     }
-    records.put_secret(None, "db", b"meanwhile", NOW).unwrap();
+    records.put_secret(None, "db", b"meanwhile", &|_| true, NOW).unwrap();
     assert_eq!(records.reseal_secrets(&all).unwrap(), 1);
     assert_eq!(records.secret(None, "db").unwrap().sealed, b"meanwhile");
     assert_eq!(records.secret(environment, "db").unwrap().sealed, b"anew");
     records.delete_secret(environment, "db", NOW).unwrap();
     assert!(records.secret(environment, "db").is_err());
     assert!(records.delete_secret(environment, "db", NOW).is_err());
+    // Somebody with another key, who may only replace the last one that is left of the first.
+    let mine = |sealed: &[u8]| sealed.starts_with(b"mine");
+    let refused = records.put_secret(environment, "new", b"mine", &mine, NOW);
+    assert!(matches!(refused, Err(StoreError::OtherKey)), "{refused:?}");
+    assert!(records.secret(environment, "new").is_err());
+    records.put_secret(None, "db", b"mine too", &mine, NOW).unwrap();
+    records.put_secret(environment, "new", b"mine", &mine, NOW).unwrap();
 }
 
 fn values_are_remembered(backend: Backend) {

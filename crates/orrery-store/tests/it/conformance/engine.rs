@@ -8,7 +8,8 @@ use orrery_model::{
     OutcomeStatus, ResourceState, Timestamp,
 };
 use orrery_store::{
-    ActionKind, LeaseRequest, NewVersion, ResultRecord, Started, StateRecord, Store, StoreError,
+    ActionKind, Lease, LeaseRequest, NewVersion, Renewal, ResultRecord, Started, StateRecord,
+    Store, StoreError,
 };
 
 use crate::support::{
@@ -18,6 +19,7 @@ use crate::support::{
 super::list_cases![
     a_lease_has_one_holder_and_a_new_epoch,
     an_expired_lease_can_be_taken,
+    leases_are_renewed_together_and_a_lost_one_is_told,
     nothing_is_written_under_an_old_epoch,
     states_are_read_as_they_were_written,
     a_processed_version_comes_with_its_states,
@@ -55,26 +57,53 @@ fn an_expired_lease_can_be_taken(backend: Backend) {
     let environment = store.default_environment().unwrap();
     let began = Instant::now();
     let now = || i64::try_from(began.elapsed().as_micros()).unwrap();
-    let end = |now: i64| Some(Timestamp(now + i64::try_from(LASTS.as_micros()).unwrap()));
+    let end = |now: i64| Timestamp(now + i64::try_from(LASTS.as_micros()).unwrap());
     let acquire = || {
         let now = now();
         let request =
-            LeaseRequest { holder: holder("test"), now: Timestamp(now), expires: end(now) };
+            LeaseRequest { holder: holder("test"), now: Timestamp(now), expires: Some(end(now)) };
         store.acquire_lease(environment, &request)
     };
     let first = acquire().unwrap();
     assert!(matches!(acquire(), Err(StoreError::Leased { .. })));
     std::thread::sleep(LASTS / 2);
-    store.renew_lease(&first, end(now())).unwrap();
+    assert_eq!(store.renew_leases(&[first], end(now())).unwrap(), Renewal::default());
     std::thread::sleep(LASTS * 3 / 4);
     assert!(matches!(acquire(), Err(StoreError::Leased { .. })), "it was renewed");
     std::thread::sleep(LASTS / 2);
     let second = acquire().unwrap();
-    let error = store.renew_lease(&first, end(now())).unwrap_err();
-    assert!(matches!(
-        error,
-        StoreError::StaleEpoch { held, current } if (held, current) == (first.epoch(), second.epoch())
-    ));
+    let renewal = store.renew_leases(&[first, second], end(now())).unwrap();
+    assert_eq!(renewal, Renewal { lost: vec![first], busy: Vec::new() });
+}
+
+fn leases_are_renewed_together_and_a_lost_one_is_told(backend: Backend) {
+    const LASTS: i64 = 2_000_000;
+    let store = backend.fresh();
+    let request =
+        LeaseRequest { holder: holder("test"), now: Timestamp(0), expires: Some(Timestamp(LASTS)) };
+    let began = Instant::now();
+    let leases: Vec<Lease> = (0..100)
+        .map(|number| {
+            let environment = store.create_environment("project", &format!("e{number}")).unwrap();
+            store.acquire_lease(environment.key, &request).unwrap()
+        })
+        .collect();
+    store.release_lease(&leases[17]).unwrap();
+    store.release_lease(&leases[42]).unwrap();
+    let taken = store.acquire_lease(leases[42].environment(), &request).unwrap();
+    let now = Timestamp(LASTS - 1);
+    // As time goes for stores that have a clock.
+    std::thread::sleep(Duration::from_millis(1_000).saturating_sub(began.elapsed()));
+    let renewal = store.renew_leases(&leases, Timestamp(now.0 + LASTS)).unwrap();
+    assert_eq!(renewal, Renewal { lost: vec![leases[17], leases[42]], busy: Vec::new() });
+    assert_eq!(store.renew_leases(&[taken], Timestamp(now.0 + LASTS)).unwrap(), Renewal::default());
+    assert_eq!(store.renew_leases(&[], now).unwrap(), Renewal::default());
+    std::thread::sleep(Duration::from_millis(1_200));
+    let later = LeaseRequest { now: Timestamp(LASTS + 1), ..request };
+    for lease in [leases[0], leases[99], taken] {
+        let stolen = store.acquire_lease(lease.environment(), &later);
+        assert!(matches!(stolen, Err(StoreError::Leased { .. })), "{stolen:?}");
+    }
 }
 
 fn nothing_is_written_under_an_old_epoch(backend: Backend) {
@@ -85,7 +114,7 @@ fn nothing_is_written_under_an_old_epoch(backend: Backend) {
     let stale = lease(&*store, environment);
     store.release_lease(&stale).unwrap();
     let state = deployed(&resources[0], Timestamp(1));
-    let attempts = |stale: &orrery_store::Lease| {
+    let attempts = |stale: &Lease| {
         let record = StateRecord { resource: stored.keys[0], state: &state };
         let result = ResultRecord { state: Some(&state), ..nothing_of(stored.keys[0]) };
         let started = Started {

@@ -1,13 +1,14 @@
 //! What a server keeps for people and for itself: dry runs, notifications, measurements, discoveries, repeated requests, facts,
 //! protected settings; and that an environment goes with all of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_model::{Change, Status, Timestamp, VersionNumber};
 use orrery_store::{
-    DryRunResult, EnvironmentKey, KeptAnswer, MetricRecord, NewDiscovered, NewEnvironment,
+    Attempt, DryRunResult, EnvironmentKey, KeptAnswer, MetricRecord, NewDiscovered, NewEnvironment,
     NewNotification, NewParameter, NotificationFilter, ParameterFilter, ParameterSource, Records,
-    Repetition, ResourceFilter, ResultRecord, StoreError,
+    Repetition, ResourceFilter, ResultRecord, StoreError, on_behalf_of,
 };
 
 use crate::support::{Backend, action, deployed, lease, named, nothing_of, put, resource, simple};
@@ -19,6 +20,7 @@ super::list_cases![
     turns_are_taken_once,
     discoveries_know_what_is_managed,
     repeated_requests_get_one_answer,
+    what_had_an_effect_is_never_carried_out_again,
     metadata_of_parameters_stays_until_it_is_replaced,
     parameters_and_facts_are_listed,
     facts_are_asked_for_once_in_a_while,
@@ -166,18 +168,70 @@ fn repeated_requests_get_one_answer(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
     let begin = |request: &[u8], now| {
-        records.begin_repeatable("me", "key", request, at(now - 100), at(now)).unwrap()
+        let attempt = Attempt::new("me", "key", at(now));
+        (records.begin_repeatable(&attempt, request, at(now - 100)).unwrap(), attempt)
     };
-    assert!(matches!(begin(b"one", 1000), Repetition::First));
-    assert!(matches!(begin(b"one", 1001), Repetition::UnderWay));
-    assert!(matches!(begin(b"two", 1002), Repetition::Other));
+    let (first, attempt) = begin(b"one", 1000);
+    assert_eq!(first, Repetition::First);
+    assert_eq!(begin(b"one", 1001).0, Repetition::UnderWay);
+    assert_eq!(begin(b"two", 1002).0, Repetition::Other);
     let answer = KeptAnswer { status: 201, headers: "{}".to_owned(), body: b"\0body".to_vec() };
-    records.end_repeatable("me", "key", Some(&answer)).unwrap();
-    let Repetition::Answered(kept) = begin(b"one", 1003) else { panic!("no answer was kept") };
-    assert_eq!((kept.status, &*kept.headers, &*kept.body), (201, "{}", &b"\0body"[..]));
-    records.end_repeatable("me", "key", None).unwrap();
-    assert!(matches!(begin(b"two", 1004), Repetition::First));
+    records.end_repeatable(&attempt, Some(&answer)).unwrap();
+    assert_eq!(begin(b"one", 1003).0, Repetition::Answered(answer));
+    records.end_repeatable(&attempt, None).unwrap();
+    let (again, second) = begin(b"two", 1004);
+    assert_eq!(again, Repetition::First);
+    // Nobody knows any more what came of it, and it did nothing.
+    let (again, third) = begin(b"two", 1105);
+    assert_eq!(again, Repetition::First);
+    records.end_repeatable(&second, None).unwrap();
+    assert_eq!(begin(b"two", 1106).0, Repetition::UnderWay, "only who has the key gives it back");
+    records.end_repeatable(&third, None).unwrap();
+    assert_eq!(begin(b"two", 1107).0, Repetition::First);
     assert_eq!(records.forget_repeatable(at(2000)).unwrap(), 1);
+}
+
+fn what_had_an_effect_is_never_carried_out_again(backend: Backend) {
+    let store = backend.fresh();
+    let (store, records) = (&*store, store.records());
+    let environment = store.default_environment().unwrap();
+    let begin = |key: &str, now| {
+        let attempt = Arc::new(Attempt::new("me", key, at(now)));
+        let known = records.begin_repeatable(&attempt, b"request", at(now - 100)).unwrap();
+        (known, attempt)
+    };
+    let pause = |name: &'static str| move || store.set_paused(environment, Some(name), true);
+    let project = |id: u8| move || records.create_project([id; 16], "name", "", at(1)).map(drop);
+    // Both ways to change something, each followed by a kill before there is an answer.
+    let effects: [(&str, &dyn Fn() -> orrery_store::Result<()>); 2] =
+        [("pause", &pause("x")), ("project", &project(1))];
+    for (key, effect) in effects {
+        let (first, attempt) = begin(key, 1000);
+        assert_eq!(first, Repetition::First);
+        on_behalf_of(Some(attempt), effect).unwrap();
+        assert_eq!(begin(key, 1001).0, Repetition::UnderWay, "{key}");
+        assert_eq!(begin(key, 5000).0, Repetition::Acted(at(1000)), "{key}");
+    }
+    // What fails has had no effect.
+    let (_, refused) = begin("refused", 1000);
+    on_behalf_of(Some(refused), project(2)).unwrap_err();
+    assert_eq!(begin("refused", 5000).0, Repetition::First);
+    // An answer that is not kept, after an effect: nobody waits for it.
+    let (_, failed) = begin("failed", 1000);
+    on_behalf_of(Some(Arc::clone(&failed)), pause("y")).unwrap();
+    on_behalf_of(Some(Arc::clone(&failed)), pause("z")).unwrap();
+    records.end_repeatable(&failed, None).unwrap();
+    assert_eq!(begin("failed", 1001).0, Repetition::Acted(at(1000)));
+    // Who was given up as dead and is not: it cannot act any more.
+    let (_, slow) = begin("slow", 1000);
+    assert_eq!(begin("slow", 5000).0, Repetition::First);
+    let late = on_behalf_of(Some(slow), pause("late"));
+    assert!(matches!(late, Err(StoreError::NotNow(_))), "{late:?}");
+    let is_late = |agent: &orrery_store::Agent| agent.name == "late";
+    assert!(!store.agents(environment).unwrap().iter().any(is_late));
+    // What others do on the same thread is not its business.
+    pause("others")().unwrap();
+    assert_eq!(begin("slow", 5001).0, Repetition::UnderWay);
 }
 
 fn set(records: &Records<'_>, environment: EnvironmentKey, name: &str, resource: Option<&str>) {

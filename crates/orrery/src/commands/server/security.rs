@@ -82,6 +82,11 @@ pub(super) fn master_key(options: &ServerOptions, data: &Path) -> MasterKey {
     }
 }
 
+/// Fails if this process could not open the secrets that others have sealed.
+pub(super) fn check_key(app: &App) -> Result<(), Insecure> {
+    Ok(app.vault().check()?)
+}
+
 /// Makes a new key for secrets.
 pub(super) fn rotate(app: &App) -> Result<(), Insecure> {
     let count = app.vault().rotate()?;

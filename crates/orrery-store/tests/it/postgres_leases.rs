@@ -1,0 +1,98 @@
+//! Leases in a database that several processes share: given once, renewed together, and never held for ever.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use orrery_model::Timestamp;
+use orrery_store::{LeaseRequest, PostgresStore, Store, StoreError};
+use orrery_testing::Database;
+
+use crate::support::{holder, lease, postgres_database};
+
+pub(crate) fn cases() -> Vec<(&'static str, fn())> {
+    vec![
+        ("a_lease_is_given_once", a_lease_is_given_once),
+        ("leases_are_renewed_around_a_busy_one", leases_are_renewed_around_a_busy_one),
+        ("every_lease_has_an_end", every_lease_has_an_end),
+    ]
+}
+
+fn open(database: &Database) -> PostgresStore {
+    PostgresStore::open(&database.url(), &holder("test")).unwrap()
+}
+
+fn a_lease_is_given_once() {
+    let database = postgres_database();
+    let store = open(&database);
+    let environment = store.default_environment().unwrap();
+    let winners = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let (other, winners) = (open(&database), &winners);
+            scope.spawn(move || {
+                let request = LeaseRequest {
+                    holder: holder("engine"),
+                    now: Timestamp(0),
+                    expires: Some(Timestamp(60_000_000)),
+                };
+                match other.acquire_lease(environment, &request) {
+                    Ok(_) => winners.fetch_add(1, Ordering::Relaxed),
+                    Err(StoreError::Leased { .. }) => 0,
+                    Err(error) => panic!("{error:?}"),
+                };
+            });
+        }
+    });
+    assert_eq!(winners.into_inner(), 1);
+}
+
+/// Something long under one lease keeps nobody else from being renewed, and that one is not lost.
+fn leases_are_renewed_around_a_busy_one() {
+    let database = postgres_database();
+    let store = open(&database);
+    let leases = ["a", "b"].map(|name| {
+        let environment = store.create_environment("project", name).unwrap().key;
+        lease(&store, environment)
+    });
+    let mut long = database.connect();
+    let hold = format!(
+        "BEGIN; SELECT 1 FROM lease WHERE epoch = {} AND environment IN \
+         (SELECT id FROM environment WHERE name = 'a') FOR SHARE",
+        leases[0].epoch()
+    );
+    long.batch_execute(&hold).unwrap();
+    let ends = |client: &mut postgres::Client| -> Vec<i64> {
+        let rows = client.query("SELECT expires FROM lease ORDER BY environment", &[]).unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    };
+    let mut client = database.connect();
+    let before = ends(&mut client);
+    let renewal = store.renew_leases(&leases, Timestamp(0)).unwrap();
+    assert_eq!((renewal.lost, renewal.busy), (Vec::new(), vec![leases[0]]));
+    let after = ends(&mut client);
+    assert!(after[0] == before[0] && after[1] > before[1], "{before:?} {after:?}");
+    // Who writes for a moment only is waited for.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            long.batch_execute("COMMIT").unwrap();
+        });
+        let renewal = store.renew_leases(&leases, Timestamp(0)).unwrap();
+        assert_eq!((renewal.lost, renewal.busy), (Vec::new(), Vec::new()));
+    });
+    assert!(ends(&mut client)[0] > before[0]);
+}
+
+/// Nobody can know that a process on another machine is gone.
+fn every_lease_has_an_end() {
+    let database = postgres_database();
+    let store = open(&database);
+    let environment = store.default_environment().unwrap();
+    // Its holder did not say for how long, and is gone.
+    lease(&store, environment);
+    let request = LeaseRequest { holder: holder("two"), now: Timestamp(0), expires: None };
+    assert!(matches!(store.acquire_lease(environment, &request), Err(StoreError::Leased { .. })));
+    let pass = "UPDATE lease SET expires = expires - 60000000";
+    database.connect().batch_execute(pass).unwrap();
+    store.acquire_lease(environment, &request).unwrap();
+}

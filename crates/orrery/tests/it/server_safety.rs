@@ -1,0 +1,236 @@
+//! What a server that is killed owes to who was talking to it: a request with a key is carried out once, and whatever was
+//! acknowledged is in the audit log. And what it refuses to start with.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use libtest_mimic::Trial;
+use orrery_testing::Postgres;
+use serde_json::{Value, json};
+
+use crate::BINARY;
+use crate::server_kills::{Server, World};
+
+const ROUNDS: u32 = 8;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name: &str, run: fn() -> Result<()>| {
+        Trial::test(format!("server_safety/{name}"), move || {
+            Ok(run().map_err(|error| format!("{error:#}"))?)
+        })
+    };
+    vec![
+        trial("a_request_with_a_key_is_carried_out_once_sqlite", || carried_out_once(false)),
+        trial("a_request_with_a_key_is_carried_out_once_postgres", || carried_out_once(true)),
+        trial("a_kill_between_effect_and_answer", kill_between_effect_and_answer),
+        trial("options_that_are_wrong_are_named", wrong_options),
+        trial("a_server_without_the_key_of_the_secrets_refuses", without_the_key),
+    ]
+}
+
+/// An environment that nobody deploys.
+fn environment(world: &World, server: &Server) -> Result<String> {
+    let project = world.made(server, "/api/v1/projects", &json!({"name": "p"}))?;
+    let body = json!({"project": project["id"], "name": "e"});
+    let made = world.made(server, "/api/v1/environments", &body)?;
+    Ok(format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?))
+}
+
+fn version(number: usize) -> Value {
+    json!({"resources": [{"id": "t::R[a,name=n]", "attributes": {"value": number}}]})
+}
+
+fn get(world: &World, server: &Server, path: &str) -> Result<Value> {
+    let (status, answer) = world.call_with(server, "GET", path, None, "")?;
+    ensure!(status == 200, "{path}: {status} {answer}");
+    Ok(answer)
+}
+
+/// How long a list is, whatever its pages. The path ends with `?` or `&`.
+fn count(world: &World, server: &Server, path: &str) -> Result<usize> {
+    let (mut count, mut after) = (0, String::new());
+    loop {
+        let page = get(world, server, &format!("{path}limit=100{after}"))?;
+        count += page["items"].as_array().context("no items")?.len();
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => return Ok(count),
+        }
+    }
+}
+
+/// What a server that is gone left behind is not waited for: time passes.
+fn let_time_pass(world: &World) -> Result<()> {
+    let Some(database) = &world.database else { return Ok(()) };
+    let pass = "UPDATE idempotency SET at = at - 180000000 WHERE status IS NULL";
+    Ok(database.connect().batch_execute(pass)?)
+}
+
+fn carried_out_once(postgres: bool) -> Result<()> {
+    let world = World::new(postgres)?;
+    let mut server = world.start()?;
+    let environment = environment(&world, &server)?;
+    let path = format!("{environment}/versions");
+    let (mut sent, mut acknowledged, mut lost) = (0, 0, 0);
+    // A generator of our own, with a fixed seed: the moments differ, the rounds repeat.
+    let mut random = 0x9e37_79b9_u64;
+    for _ in 0..ROUNDS {
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let after = Duration::from_micros((random >> 33) % 400_000);
+        let pid = server.child.id().to_string();
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(after);
+            Command::new("kill").args(["-9", &pid]).status()
+        });
+        loop {
+            sent += 1;
+            let key = format!("key {sent}");
+            match world.call_with(&server, "POST", &path, Some(&version(sent)), &key) {
+                Ok((201, _)) => acknowledged += 1,
+                Ok((status, answer)) => bail!("a version was refused: {status} {answer}"),
+                // The server is gone.
+                Err(_) => break,
+            }
+        }
+        ensure!(killer.join().is_ok_and(|done| done.is_ok()), "it could not be killed");
+        drop(std::mem::replace(&mut server, world.start()?));
+        let_time_pass(&world)?;
+        let key = format!("key {sent}");
+        let (status, answer) =
+            world.call_with(&server, "POST", &path, Some(&version(sent)), &key)?;
+        match (status, answer["code"].as_str()) {
+            (201, _) => acknowledged += 1,
+            (409, Some("already-carried-out")) => lost += 1,
+            _ => bail!("{status} {answer}"),
+        }
+    }
+    let stored = count(&world, &server, &format!("{path}?"))?;
+    ensure!(stored == sent, "{stored} versions of {sent} requests");
+    let noted = count(
+        &world,
+        &server,
+        "/api/v1/audit?action=POST%20/api/v1/environments/%7Benvironment%7D/versions&",
+    )?;
+    ensure!(noted >= acknowledged, "{noted} entries for {acknowledged} acknowledged versions");
+    eprintln!("{sent} requests, {lost} of {ROUNDS} kills between effect and answer");
+    Ok(())
+}
+
+/// The database stops the server just before it can keep the answer.
+fn kill_between_effect_and_answer() -> Result<()> {
+    let world = World::new(true)?;
+    let mut server = world.start()?;
+    let environment = environment(&world, &server)?;
+    let path = format!("{environment}/versions");
+    let database = world.database.as_ref().context("no database")?;
+    let mut client = database.connect();
+    client.batch_execute(
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_sleep(300); RETURN NEW; END $$; \
+         CREATE TRIGGER wait BEFORE UPDATE ON idempotency FOR EACH ROW \
+         WHEN (NEW.status IS NOT NULL) EXECUTE FUNCTION wait()",
+    )?;
+    let send = |server: &Server| world.call_with(server, "POST", &path, Some(&version(1)), "key");
+    std::thread::scope(|scope| -> Result<()> {
+        let asking = scope.spawn(|| send(&server));
+        let until = Instant::now() + PATIENCE;
+        while client.query_one("SELECT count(*) FROM version", &[])?.get::<_, i64>(0) == 0 {
+            ensure!(Instant::now() < until, "the version never came");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let pid = server.child.id().to_string();
+        ensure!(Command::new("kill").args(["-9", &pid]).status()?.success());
+        ensure!(asking.join().is_ok_and(|answer| answer.is_err()), "it was answered");
+        Ok(())
+    })?;
+    drop(client);
+    database.cut_connections();
+    database.connect().batch_execute("DROP TRIGGER wait ON idempotency")?;
+    drop(std::mem::replace(&mut server, world.start()?));
+    let (status, answer) = send(&server)?;
+    ensure!((status, &answer["code"]) == (409, &json!("request-under-way")), "{status} {answer}");
+    let_time_pass(&world)?;
+    for _ in 0..2 {
+        let (status, answer) = send(&server)?;
+        ensure!(
+            (status, &answer["code"]) == (409, &json!("already-carried-out")),
+            "{status} {answer}"
+        );
+    }
+    ensure!(count(&world, &server, &format!("{path}?"))? == 1);
+    Ok(())
+}
+
+/// Starts a server that cannot start; what it says.
+fn refusal(arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(BINARY);
+    command.args(["server", "--listen", "127.0.0.1:0", "--log", "error"]).args(arguments);
+    let output = command.stdin(Stdio::null()).output()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.code() == Some(1), "{:?}: {text}", output.status);
+    Ok(text)
+}
+
+fn wrong_options() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let data = directory.path().display().to_string();
+    let database = Postgres::shared().database();
+    let url = database.url();
+    let cases: [&[&str]; 2] = [
+        &["--data", &data, "--database", &url, "--database-connections", "0"],
+        &["--data", &data, "--database-connections", "5"],
+    ];
+    for case in cases {
+        let told = refusal(case)?;
+        ensure!(told.contains("--database-connections"), "{case:?}: {told}");
+    }
+    // From the file, which flags are stronger than.
+    let config = directory.path().join("server.toml");
+    std::fs::write(
+        &config,
+        format!("database = {url:?}\ndatabase-connections = 0\ndata = {data:?}\n"),
+    )?;
+    let told = refusal(&["--config", &config.display().to_string()])?;
+    ensure!(told.contains("--database-connections"), "{told}");
+    Ok(())
+}
+
+fn without_the_key() -> Result<()> {
+    let world = World::new(true)?;
+    let server = world.start()?;
+    let body = json!({"value": "hidden"});
+    let path = "/api/v1/secrets/db";
+    let (status, answer) = world.call_with(&server, "PUT", path, Some(&body), "")?;
+    ensure!(status < 300, "{status} {answer}");
+    let url = world.database.as_ref().context("no database")?.url();
+    // Another machine, first with no key, then with one of its own, then with the right one.
+    let data = world.path("other");
+    std::fs::create_dir(&data)?;
+    let other = data.display().to_string();
+    let key = data.join("secret.key");
+    for own in [None, Some("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n")] {
+        if let Some(own) = own {
+            std::fs::write(&key, own)?;
+            ensure!(Command::new("chmod").arg("600").arg(&key).status()?.success());
+        }
+        let told = refusal(&["--data", &other, "--database", &url])?;
+        for word in ["secret.key", "copy the key file", "--secret-key-file"] {
+            ensure!(told.contains(word), "{own:?}: {told}");
+        }
+    }
+    std::fs::copy(world.path("data").join("secret.key"), &key)?;
+    let mut command = Command::new(BINARY);
+    command.args(["server", "--listen", "127.0.0.1:0", "--log", "error", "--role", "api"]);
+    command.args(["--data", &other, "--database", &url, "--database-connections", "3"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    let out = child.stdout.take().context("no output")?;
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line)?;
+    child.kill()?;
+    child.wait()?;
+    ensure!(line.contains("listens on"), "{line:?}");
+    Ok(())
+}
