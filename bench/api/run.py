@@ -69,7 +69,8 @@ class Postgres:
 
 
 def call(method, url, body=None, headers=None):
-    data = None if body is None else json.dumps(body).encode()
+    """Sends a body of bytes as it is, and anything else as JSON."""
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(url, data=data, method=method, headers=headers or {})
     if data is not None:
         request.add_header("Content-Type", "application/json")
@@ -150,7 +151,7 @@ class Orrery:
             }
             for agent, name in names()
         ]
-        body = {"resources": resources, "release": True}
+        body = json.dumps({"resources": resources, "release": True}).encode()
         began = time.monotonic()
         call("POST", f"{self.environment}/versions", body, self.headers)
         return time.monotonic() - began
@@ -236,6 +237,7 @@ class Reference:
             "version": version, "resources": resources, "resource_state": {}, "unknowns": [], "version_info": {},
             "resource_sets": {}, "module_version_info": {},
         }
+        body = json.dumps(body).encode()
         began = time.monotonic()
         call("PUT", f"{self.base}/api/v1/version", body, self.headers)
         return time.monotonic() - began

@@ -194,6 +194,30 @@ fn a_token_can_do_no_more_than_it_says_nor_than_its_owner() {
 }
 
 #[test]
+fn what_one_server_revokes_all_refuse() {
+    let store: Arc<SqliteStore> = Arc::new(SqliteStore::in_memory().unwrap());
+    let one = Served::with(store.clone(), AppSettings::default());
+    let made = one.admin.post("/api/v1/tokens", &json!({"name": "ci", "role": "admin"})).good();
+    let secret = made["secret"].as_str().unwrap();
+    let path = format!("/api/v1/tokens/{}", made["token"]["id"].as_str().unwrap());
+    let other = Served::without_accounts(store, AppSettings::default());
+    let (here, there) = (one.with_token(secret), other.with_token(secret));
+    let new = |name: &str| json!({"name": name});
+    for _ in 0..3 {
+        assert_eq!(here.get("/api/v1/projects").status, 200);
+        assert_eq!(there.get("/api/v1/projects").status, 200);
+    }
+    assert_eq!(one.admin.delete(&path).status, 204);
+    assert_eq!(here.get("/api/v1/projects").status, 401, "at once where it was revoked");
+    assert_eq!(there.post("/api/v1/projects", &new("p")).status, 401, "and for changes everywhere");
+    let began = std::time::Instant::now();
+    while there.get("/api/v1/projects").status != 401 {
+        assert!(began.elapsed().as_secs() < 10, "reads go on elsewhere");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn passwords_are_changed_by_those_who_know_them() {
     let served = Served::start();
     let (ada, id) = user(&served, "ada");
