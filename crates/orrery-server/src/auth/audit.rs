@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Response};
 use orrery_model::{Duration, Timestamp};
@@ -227,10 +228,15 @@ impl Trail {
         }
         let is_kept = log.append(app.store(), self.entry, !refused).await;
         if !is_kept && status.is_success() {
-            let detail =
-                "it was done, and cannot be written to the audit log now; that will be tried again"
-                    .to_owned();
-            *response = ServerError::Unavailable(detail).into_response();
+            // Not 503: clients take that for a sign that nothing was done, and repeat the request.
+            *response = ServerError::Refused {
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                code: "not-written-down",
+                detail:
+                    "it was done, and cannot be written to the audit log now; that is tried again"
+                        .to_owned(),
+            }
+            .into_response();
         }
     }
 }

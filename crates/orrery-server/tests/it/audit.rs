@@ -160,3 +160,21 @@ fn nothing_is_acknowledged_before_it_is_written_down() {
         assert_eq!(database.query_one(count, &[]).unwrap().get::<_, i64>(0), 8);
     });
 }
+
+/// If the log cannot be written for long, nobody is told of a success that is not in it; the entry follows.
+#[test]
+fn what_cannot_be_written_down_is_not_told_as_a_success() {
+    let world = World::postgres();
+    let mut database = world.database.as_ref().unwrap().connect();
+    database.batch_execute("BEGIN; LOCK TABLE audit IN EXCLUSIVE MODE").unwrap();
+    let answer = world.act("/deploy");
+    assert_eq!((answer.status, &answer.body["code"]), (500, &json!("not-written-down")));
+    assert!(answer.text.contains("it was done"), "{answer:?}");
+    database.batch_execute("COMMIT").unwrap();
+    let count = "SELECT count(*) FROM audit WHERE action LIKE '%/deploy' AND status = 202";
+    let until = Instant::now() + Duration::from_secs(30);
+    while database.query_one(count, &[]).unwrap().get::<_, i64>(0) == 0 {
+        assert!(Instant::now() < until, "the entry never came");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -27,6 +27,7 @@ super::list_cases![
     protected_settings_stay,
     agents_are_paused_unless_halted,
     resources_tell_their_history,
+    what_requires_a_resource_is_found,
     an_environment_goes_with_all_that_is_in_it,
 ];
 
@@ -379,6 +380,39 @@ fn agents_are_paused_unless_halted(backend: Backend) {
     let agents = records.agents(environment, "", 10).unwrap();
     assert_eq!(agents.len(), 1);
     assert!(!agents[0].paused);
+}
+
+fn what_requires_a_resource_is_found(backend: Backend) {
+    let store = backend.fresh();
+    let (records, environment) = (store.records(), store.default_environment().unwrap());
+    // So many that the numbers of some are parts of those of others, and each with the three before it.
+    let ids: Vec<_> = (0..400).map(|number| named(&format!("{number:03}"))).collect();
+    let requiring = |number: usize, count: usize| {
+        let before: Vec<_> = ids[number.saturating_sub(count)..number].iter().collect();
+        resource(&ids[number], 1, &before)
+    };
+    let all: Vec<_> = (0..ids.len()).map(|number| requiring(number, 3)).collect();
+    put(&*store, environment, &all).unwrap();
+    let found = |number: usize, limit| {
+        let keys = records.dependents(environment, ids[number].as_str(), limit).unwrap();
+        let found = records.statuses_of(&keys).unwrap().into_iter();
+        found.map(|(id, _)| id).collect::<Vec<_>>()
+    };
+    let names = |range: std::ops::Range<usize>| -> Vec<String> {
+        ids[range].iter().map(ToString::to_string).collect()
+    };
+    for number in 0..ids.len() {
+        let end = (number + 4).min(ids.len());
+        assert_eq!(found(number, 10), names(number + 1..end), "{number}");
+    }
+    assert_eq!(found(7, 2), names(8..10), "the first of them");
+    // What is not wanted any more, and what requires less now, does not count.
+    let fewer: Vec<_> = (0..200).map(|number| requiring(number, 1)).collect();
+    put(&*store, environment, &fewer).unwrap();
+    assert_eq!(found(7, 10), names(8..9));
+    assert_eq!(found(199, 10), [""; 0]);
+    let unknown = records.dependents(environment, "t::R[agent,name=no]", 10);
+    assert!(matches!(unknown, Err(StoreError::NoResource(_))));
 }
 
 fn resources_tell_their_history(backend: Backend) {
