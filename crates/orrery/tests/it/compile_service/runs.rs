@@ -226,6 +226,8 @@ pub(super) fn values_that_were_unknown_are_compiled_in(world: &mut World) -> Res
             Ok(())
         })
     };
+    // The version is there a moment before its compile has ended.
+    wait_for("no compile is left", || Ok((count()? == 0).then_some(())))?;
     world.stop_without_drop();
     let before = count()?;
     for (value, wanted, more) in [("a", false, 0), ("b", true, 1), ("b", true, 1), ("c", true, 2)] {
