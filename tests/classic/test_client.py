@@ -377,6 +377,39 @@ class Things(ClientTest):
         self.assertEqual(self.client.delete_param(tid=self.environment, id="size").code, 200)
         self.assertEqual(self.client.delete_param(tid=self.environment, id="size").code, 404)
 
+    def test_metadata_of_parameters_is_kept_replaced_and_asked_for(self) -> None:
+        self.put(null("a"))
+        tid = self.environment
+        about = {"owner": "ada", "colour": "red"}
+        set_ = self.ok(self.client.set_parameter(tid=tid, name="size", source="user", value="big", metadata=about))
+        self.assertEqual(set_["metadata"], about)
+        nested = {"owner": "ada", "places": {"rooms": [1, 2]}}
+        self.client.set_param(tid=tid, id="zone", source="user", value="eu", metadata=nested)
+        self.assertEqual(self.client.get_param(tid=tid, id="zone").result["parameter"]["metadata"], nested)
+        fact = self.client.set_fact(
+            tid=tid, name="ip", source="fact", value="::1", resource_id=null_id("a"), metadata={"owner": "bob"}
+        )
+        self.assertEqual(self.ok(fact)["metadata"], {"owner": "bob"})
+        many = [{"id": "unit", "source": "user", "value": "m", "metadata": {"owner": "eve"}}]
+        self.assertEqual(self.client.set_parameters(tid=tid, parameters=many).code, 200)
+
+        def asked(query: dict) -> list[str]:
+            answer = self.client.list_params(tid=tid, query=query)
+            self.assertEqual(answer.code, 200, answer.result)
+            return sorted(one["name"] for one in answer.result["parameters"])
+
+        self.assertEqual(asked({}), ["ip", "size", "unit", "zone"])
+        self.assertEqual(asked({"owner": "ada"}), ["size", "zone"])
+        self.assertEqual(asked({"owner": "ada", "colour": "red"}), ["size"])
+        self.assertEqual(asked({"places": {"rooms": [2]}}), ["zone"])
+        self.assertEqual(asked({"owner": "eve"}), ["unit"])
+        self.assertEqual(asked({"owner": "nobody"}), [])
+        # Whoever sets a value says all that there is to say about it.
+        again = self.ok(self.client.set_parameter(tid=tid, name="size", source="user", value="big"))
+        self.assertEqual(again["metadata"], {})
+        odd = {"source": "user", "value": "v", "metadata": {"number": 5}}
+        self.assertEqual(self.server.call("PUT", "/api/v2/parameters/size", odd, environment=tid)[0], 400)
+
     def test_a_parameter_asks_for_a_compile_when_that_is_wanted_and_it_changed(self) -> None:
         def compiles() -> int:
             return len(self.ok(self.client.get_compile_reports(tid=self.environment)))

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 from inmanta.config import Config
@@ -29,9 +30,10 @@ class Export(ClassicTest):
         made = self.client.environment_create(project_id=project, name="test")
         self.environment = made.result["data"]["id"]
 
-    def export(self, text: str, *arguments: str) -> None:
+    def export(self, text: str, *arguments: str, **more: str) -> None:
         variables = {
             **os.environ,
+            **more,
             "NOTES_FOLDER": str(self.folder),
             "NOTES_TEXT": text,
             "INMANTA_CONFIG_STATE_DIR": str(self.place / "state"),
@@ -88,3 +90,73 @@ class Export(ClassicTest):
         # The export can release what it pushed.
         self.export("hello", "-d")
         self.until(lambda: self.status(FIRST), "deployed")
+
+    def test_a_module_that_is_only_installed_is_installed_here_too(self) -> None:
+        # The same module as a package of an index, with one that it needs, beside the core that nobody may install here.
+        index, site = self.place / "simple", self.place / "site"
+        notes = self.place / "project" / "libs" / "notes"
+        code = (notes / "plugins" / "__init__.py").read_text()
+        wheel(index, "loud-words", "1.0", {"loud_words.py": "def loud(text):\n    return text.upper()\n"})
+        wheel(index, "inmanta-core", "99.0", {"inmanta/__init__.py": "raise Exception('not this one')\n"})
+        wheel(
+            index,
+            "inmanta-module-notes",
+            "1.5.0",
+            {
+                "inmanta_plugins/notes/__init__.py": "import loud_words\n"
+                + code.replace("file.write(note.text)", "file.write(loud_words.loud(note.text))"),
+                "inmanta_plugins/notes/model/_init.cf": (notes / "model" / "_init.cf").read_text(),
+                "inmanta_plugins/notes/setup.cfg": "[metadata]\nname = inmanta-module-notes\nversion = 1.5.0\nlicense = x\n",
+            },
+            requires=["inmanta-core>=15", "loud-words>=1"],
+        )
+        shutil.rmtree(notes)
+        for name in ("inmanta-module-notes", "loud-words"):
+            for one in (index / name).glob("*.whl"):
+                zipfile.ZipFile(one).extractall(site)
+        description = self.place / "project" / "project.yml"
+        description.write_text(description.read_text() + f"pip:\n  index-url: {index.as_uri()}\n")
+        self.export("hello", PYTHONPATH=str(site))
+        shutil.rmtree(site)
+        self.until(lambda: self.status(SECOND), "deployed")
+        self.assertEqual((self.folder / "first").read_text(), "HELLO")
+        config = self.client.get_pip_config(tid=self.environment, version=1)
+        self.assertEqual(config.result["data"]["index-url"], index.as_uri())
+
+    def test_what_cannot_be_installed_is_unavailable_and_the_rest_is_deployed(self) -> None:
+        idle = {"id": "std::testing::NullResource[one,name=a],v=0", "name": "a", "agentname": "one", "requires": []}
+        lost = {"id": "nowhere::Thing[one,name=b],v=0", "name": "b", "requires": []}
+        module = {"name": "nowhere", "version": "1.0", "files_in_module": None, "load_module_on_agents": ["one"]}
+        version = self.client.reserve_version(tid=self.environment).result["data"]
+        body = {
+            "version": version,
+            "resources": [idle, lost],
+            "module_version_info": {"nowhere": module},
+            "pip_config": {"index-url": (self.place / "empty").as_uri()},
+        }
+        code, _, answer = self.server.call("PUT", "/api/v1/version", body, environment=self.environment)
+        self.assertEqual(code, 200, answer)
+        self.until(lambda: self.status("std::testing::NullResource[one,name=a]"), "deployed")
+        self.until(lambda: self.status("nowhere::Thing[one,name=b]"), "unavailable")
+        logs = self.client.resource_logs(tid=self.environment, rid="nowhere::Thing[one,name=b]").result["data"]
+        self.assertTrue(any("inmanta-module-nowhere==1.0" in line["msg"] for line in logs), logs)
+
+
+def wheel(index: Path, name: str, version: str, files: dict[str, str], requires: list[str] | None = None) -> None:
+    """Writes a package and the page of an index that names it."""
+    page = index / name
+    page.mkdir(parents=True)
+    stem = f"{name.replace('-', '_')}-{version}"
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {one}" for one in requires or []]
+    files = {
+        **files,
+        f"{stem}.dist-info/METADATA": "\n".join(lines) + "\n",
+        f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{stem}.dist-info/RECORD"] = "".join(f"{path},,\n" for path in files)
+    path = page / f"{stem}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for inside, text in files.items():
+            archive.writestr(inside, text)
+    (page / "index.html").write_text(f'<a href="{path.name}">{path.name}</a>\n')

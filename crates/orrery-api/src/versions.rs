@@ -117,6 +117,9 @@ pub struct VersionSummary {
     /// released).
     pub status: String,
     pub released: bool,
+    /// When it was released; absent if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_at: Option<String>,
     /// Who or what made it.
     pub info: Value,
     /// Resources in it.

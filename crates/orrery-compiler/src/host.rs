@@ -18,6 +18,7 @@ use std::path::PathBuf;
 
 use orrery_syntax::ast::Loc;
 
+use crate::export::ResourceClass;
 use crate::load::{Module, Origin};
 use crate::plugins::{
     CellId, Context, Failure, NativePlugin, Outcome, Param, ParamDefault, ParamKind,
@@ -129,6 +130,8 @@ pub enum Slot {
 pub struct Manifest {
     pub plugins: Vec<Signature>,
     pub dataclasses: Vec<Dataclass>,
+    /// How instances become resources.
+    pub classes: Vec<ResourceClass>,
     pub warnings: Vec<String>,
     /// What the code printed when it was loaded.
     pub output: String,
@@ -357,6 +360,7 @@ impl<A: Host, B: Host> Host for Layered<A, B> {
             }
             manifest.plugins.extend(more.plugins);
             manifest.dataclasses.extend(more.dataclasses);
+            manifest.classes.extend(more.classes);
             manifest.warnings.extend(more.warnings);
             manifest.output.push_str(&more.output);
         }

@@ -212,7 +212,7 @@ fn evaluate(
 ) {
     let loaded: Vec<String> =
         loadable(&compiled.modules, host).into_iter().map(|module| module.name).collect();
-    let Manifest { plugins, dataclasses, .. } = manifest;
+    let Manifest { plugins, dataclasses, classes, .. } = manifest;
     let asts = loader.loaded;
     let mut builder = Builder::new(loader.interner, loader.sources, loader.project.precedence);
     let show = |path: &Path| {
@@ -236,7 +236,7 @@ fn evaluate(
     );
     let count = asts.len();
     drop(asts);
-    let world = FileWorld::new(files, options, &compiled.modules);
+    let world = FileWorld::new(files, options, &compiled.modules, &classes);
     let mut machine = Machine::new(&builder.program, builder.heap, &world, host, options.limits);
     let outcome = machine.check_defaults().and_then(|()| machine.run());
     tracing::debug!(instances = machine.instance_count(), "evaluated");

@@ -5,6 +5,7 @@ use orrery_python::PyRegex;
 use orrery_syntax::ast::Loc;
 use orrery_syntax::{Interner, Symbol};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::host::Signature;
 use crate::ids::ids;
@@ -250,6 +251,25 @@ impl Program {
     /// Whether `entity` is `ancestor` or descends from it.
     pub fn is_subtype(&self, entity: EntityId, ancestor: EntityId) -> bool {
         entity == ancestor || self.entity(entity).ancestors.binary_search(&ancestor).is_ok()
+    }
+
+    /// An entity itself, if it is among those asked for, or those of its ancestors that are and have no other one before them.
+    pub(crate) fn nearest(
+        &self,
+        entity: EntityId,
+        wanted: impl Fn(EntityId) -> bool,
+    ) -> SmallVec<[EntityId; 4]> {
+        let mut found: SmallVec<[EntityId; 4]> = SmallVec::new();
+        for &ancestor in self.entity(entity).ancestors.iter().chain([&entity]) {
+            if !found.contains(&ancestor) && wanted(ancestor) {
+                found.push(ancestor);
+            }
+        }
+        let all = found.clone();
+        let hidden =
+            |of: EntityId| all.iter().any(|&other| other != of && self.is_subtype(other, of));
+        found.retain(|of| !hidden(*of));
+        found
     }
 
     /// The attribute behind a slot of an entity's instances.

@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::LazyLock;
 
+use orrery_model::ResourceType;
 use regex::Regex;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::files::Files;
 use crate::metadata::{self, Checks};
 use crate::modules::join_plainly;
-use crate::plugins::Facts;
+use crate::plugins::{Facts, ServerSide};
 use crate::value::WRITTEN_BYTES_MAX;
 use crate::yaml::Yaml;
 
@@ -28,6 +30,10 @@ pub struct Options {
     pub now: f64,
     /// What is known about deployed resources; `None` if nothing is ever deployed.
     pub facts: Option<Arc<dyn Facts>>,
+    /// What becomes a resource without code of a module.
+    pub resources: Vec<ResourceType>,
+    /// The environment of a server that the model is compiled for.
+    pub server: Option<ServerSide>,
     pub limits: Limits,
 }
 
@@ -63,6 +69,8 @@ impl Options {
             python_environment: None,
             now: 0.0,
             facts: None,
+            resources: Vec::new(),
+            server: None,
             limits: Limits::default(),
         }
     }
@@ -80,13 +88,28 @@ pub struct Project {
     pub pip: PipSettings,
 }
 
-/// What a project says about the installation of packages.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What a project says about the installation of packages. Other programs write it in the same words as `project.yml`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
 pub struct PipSettings {
+    #[serde(alias = "index_url", skip_serializing_if = "Option::is_none")]
     pub index_url: Option<String>,
+    #[serde(alias = "extra_index_url", skip_serializing_if = "Vec::is_empty")]
     pub extra_index_url: Vec<String>,
-    /// Whether versions count that are not released yet.
-    pub pre: bool,
+    /// Whether versions count that are not released yet; if nothing is said, not unless the system's configuration counts
+    /// and says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pre: Option<bool>,
+    /// Whether pip's own configuration counts too, where the project names an index.
+    #[serde(alias = "use_system_config", skip_serializing_if = "std::ops::Not::not")]
+    pub use_system_config: bool,
+}
+
+impl PipSettings {
+    /// Whether nothing was said.
+    pub fn is_empty(&self) -> bool {
+        *self == PipSettings::default()
+    }
 }
 
 const DESCRIPTION: &str = "project.yml";
@@ -227,9 +250,9 @@ impl Project {
                 ("extra-index-url", _) => {
                     checks.refuse(path, format!("Input should be a list, but it is {kind}"));
                 }
-                ("pre", _) => self.pip.pre = checks.truth(&path, value),
+                ("pre", _) => self.pip.pre = Some(checks.truth(&path, value)),
                 ("use-system-config", _) => {
-                    checks.truth(&path, value);
+                    self.pip.use_system_config = checks.truth(&path, value);
                 }
                 _ => {
                     let text =

@@ -3,11 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use orrery_model::ResourceType;
+use rustc_hash::FxHashMap;
+
 use crate::builtin;
 use crate::eval::World;
+use crate::export::ResourceClass;
 use crate::files::Files;
 use crate::load::{Module, Origin};
-use crate::plugins::{Facts, FileKind};
+use crate::plugins::{Facts, FileKind, Identity, ServerSide};
 use crate::project::Options;
 
 pub(crate) struct FileWorld<'f> {
@@ -16,16 +20,26 @@ pub(crate) struct FileWorld<'f> {
     modules: Vec<Module>,
     now: f64,
     facts: Option<Arc<dyn Facts>>,
+    server: Option<ServerSide>,
+    /// By entity.
+    identities: FxHashMap<String, Identity>,
 }
 
 impl<'f> FileWorld<'f> {
-    pub(crate) fn new(files: &'f dyn Files, options: &Options, modules: &[Module]) -> Self {
+    pub(crate) fn new(
+        files: &'f dyn Files,
+        options: &Options,
+        modules: &[Module],
+        classes: &[ResourceClass],
+    ) -> Self {
         FileWorld {
             files,
             project_dir: options.project_dir.clone(),
             modules: modules.to_vec(),
             now: options.now,
             facts: options.facts.clone(),
+            server: options.server.clone(),
+            identities: identities(options, modules, classes),
         }
     }
 
@@ -34,6 +48,34 @@ impl<'f> FileWorld<'f> {
         let (module, file) = inside.split_once('/')?;
         builtin::find(module, file)
     }
+}
+
+/// What becomes a resource by which id, as the export sees it: what the code of a module declares goes before what the program has
+/// itself, unless the module is the program's own.
+fn identities(
+    options: &Options,
+    modules: &[Module],
+    classes: &[ResourceClass],
+) -> FxHashMap<String, Identity> {
+    let identity = |of: &ResourceType, computed: bool| Identity {
+        entity: of.entity.to_string(),
+        agent: of.agent.to_string(),
+        attribute: of.id_attribute.to_string(),
+        computed,
+    };
+    let native = options.resources.iter().map(|of| (of.entity.to_string(), identity(of, false)));
+    let mut all: FxHashMap<String, Identity> = native.collect();
+    for class in classes {
+        let name = &*class.declaration.entity;
+        let module = name.split("::").next().unwrap_or(name);
+        let is_own = modules.iter().any(|of| of.name == module && of.origin == Origin::Builtin);
+        if is_own && all.contains_key(name) {
+            continue;
+        }
+        let computed = class.computed.iter().any(|field| *field == class.declaration.id_attribute);
+        all.insert(name.to_owned(), identity(&class.declaration, computed));
+    }
+    all
 }
 
 impl World for FileWorld<'_> {
@@ -82,6 +124,14 @@ impl World for FileWorld<'_> {
 
     fn facts(&self) -> Option<&dyn Facts> {
         self.facts.as_deref()
+    }
+
+    fn server(&self) -> Option<&ServerSide> {
+        self.server.as_ref()
+    }
+
+    fn identity(&self, entity: &str) -> Option<&Identity> {
+        self.identities.get(entity)
     }
 
     fn now(&self) -> f64 {

@@ -5,10 +5,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::late::LateHandler;
 use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{Contents, Handler, HandlerError, Registry};
 use orrery_host::code::CodeSet;
-use orrery_host::environments::Environments;
+use orrery_host::environments::{Environments, Needs, installed_code};
 use orrery_host::handling::{HandlerHosts, HostedHandler, Limits, Parameter, Parameters, Services};
 use orrery_host::python::{self, Interpreter};
 use orrery_host::session::{Init, Role};
@@ -29,6 +30,7 @@ pub enum HostingError {
 }
 
 /// Where the hosts of one environment work.
+#[derive(Clone)]
 pub struct Hosting {
     pub project: PathBuf,
     /// A UUID.
@@ -52,13 +54,30 @@ impl fmt::Debug for Hosting {
 #[derive(Debug)]
 pub struct Hosted {
     pub registry: Arc<Registry>,
-    hosts: Arc<HandlerHosts>,
+    hosts: Hosts,
+}
+
+#[derive(Debug)]
+enum Hosts {
+    Ready(Arc<HandlerHosts>),
+    Late(Arc<LateHandler>),
 }
 
 impl Hosted {
     /// Ends all processes.
     pub fn close(&self) {
-        self.hosts.close();
+        match &self.hosts {
+            Hosts::Ready(hosts) => hosts.close(),
+            Hosts::Late(late) => late.close(),
+        }
+    }
+
+    fn new(set: &CodeSet, handler: &Arc<dyn Handler>, hosts: Hosts) -> Self {
+        let mut registry = Registry::native();
+        for entity in &set.handlers {
+            registry.serve(entity.clone(), Arc::clone(handler));
+        }
+        Hosted { registry: Arc::new(registry), hosts }
     }
 }
 
@@ -69,13 +88,47 @@ impl Hosting {
     /// # Errors
     /// If there is no Python that could run them.
     pub fn of(self, set: &CodeSet, resources: &[Resource]) -> Result<Hosted, HostingError> {
+        let hosts = Arc::new(self.hosts(set, uris(resources))?);
+        let handler: Arc<dyn Handler> = Arc::new(HostedHandler::new(Arc::clone(&hosts)));
+        Ok(Hosted::new(set, &handler, Hosts::Ready(hosts)))
+    }
+
+    /// The same where nobody waits for an answer: what cannot be installed makes the resources of this code unavailable, is tried
+    /// again later, and keeps nobody else from being deployed.
+    ///
+    /// # Errors
+    /// If there is no Python that could run them.
+    pub fn now_or_later(
+        self,
+        set: &CodeSet,
+        resources: &[Resource],
+    ) -> Result<Hosted, HostingError> {
+        match self.clone().of(set, resources) {
+            Err(HostingError::Environment(error)) => {
+                let late = LateHandler::new(self, set.clone(), uris(resources), error.to_string());
+                let late = Arc::new(late);
+                let handler = Arc::clone(&late) as Arc<dyn Handler>;
+                Ok(Hosted::new(set, &handler, Hosts::Late(late)))
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn hosts(
+        self,
+        set: &CodeSet,
+        uris: BTreeMap<String, String>,
+    ) -> Result<HandlerHosts, HostingError> {
         let Hosting { project, environment, files, environments, memory_max, parameters } = self;
+        let mut modules = set.modules.clone();
         let program = if set.program.exists() {
             set.program.clone()
         } else {
             // The environment of the project is gone, or elsewhere: one with the same requirements does as well.
             let base = Interpreter::find(None)?;
-            environments.interpreter(&base, &set.requirements)?.program
+            let interpreter = environments.interpreter(&base, &Needs::from(set))?;
+            modules.extend(installed_code(&interpreter, &set.installed));
+            interpreter.program
         };
         let environment = Some(environment);
         let services =
@@ -89,18 +142,11 @@ impl Hosting {
             tests: false,
             path: set.path.clone(),
             config: serde_json::Map::new(),
-            modules: set.modules.clone(),
+            modules,
         };
         let limits = Limits { memory_max, ..Limits::default() };
         let command = python::host_command(&program, "python")?;
-        let hosts = HandlerHosts::new(command, init, services, limits).with_uris(uris(resources));
-        let hosts = Arc::new(hosts);
-        let handler: Arc<dyn Handler> = Arc::new(HostedHandler::new(Arc::clone(&hosts)));
-        let mut registry = Registry::native();
-        for entity in &set.handlers {
-            registry.serve(entity.clone(), Arc::clone(&handler));
-        }
-        Ok(Hosted { registry: Arc::new(registry), hosts })
+        Ok(HandlerHosts::new(command, init, services, limits).with_uris(uris))
     }
 }
 

@@ -20,6 +20,7 @@ mod engine;
 mod hosting;
 mod interrupted;
 mod job;
+mod late;
 mod live;
 mod load;
 mod plan;

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::pip::PipSettings;
 use crate::session::ModuleCode;
 
 /// What describes a set, in its directory. It is written last: where it is, all is.
@@ -49,6 +50,19 @@ pub struct CodeSet {
     pub path: Vec<PathBuf>,
     /// What has to be installed where the interpreter is not there any more.
     pub requirements: Vec<String>,
+    /// Modules whose code is not in the copy, because it came as a package where the set was made: they are installed too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub installed: Vec<InstalledModule>,
+    /// How that is installed.
+    #[serde(default, skip_serializing_if = "PipSettings::is_empty")]
+    pub pip: PipSettings,
+}
+
+/// A module that is a package of an index.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct InstalledModule {
+    pub name: String,
+    pub version: String,
 }
 
 /// Where sets are kept.
@@ -298,6 +312,14 @@ fn digest(set: &CodeSet, sources: &[Source]) -> Result<(String, Vec<Vec<u8>>), C
     }
     add(b"requirements");
     set.requirements.iter().for_each(|requirement| add(requirement.as_bytes()));
+    for InstalledModule { name, version } in &set.installed {
+        add(format!("{name}=={version}").as_bytes());
+    }
+    if !set.pip.is_empty() {
+        add(b"pip");
+        crate::pip::arguments(&set.pip).iter().for_each(|argument| add(argument.as_bytes()));
+        add(format!("{:?} {}", set.pip.pre, set.pip.use_system_config).as_bytes());
+    }
     add(b"files");
     let mut contents = Vec::with_capacity(sources.len());
     for source in sources {
@@ -374,6 +396,8 @@ mod tests {
             program: "/usr/bin/python3".into(),
             path: Vec::new(),
             requirements: Vec::new(),
+            installed: Vec::new(),
+            pip: PipSettings::default(),
         }
     }
 
@@ -398,13 +422,19 @@ mod tests {
     fn all_that_matters_is_in_the_hash() {
         let dir = tempfile::tempdir().unwrap();
         let (set, store) = (module(dir.path()), CodeStore::new(dir.path().join("code")));
-        let changes: [fn(&mut CodeSet); 6] = [
+        let changes: [fn(&mut CodeSet); 9] = [
             |_| {},
             |set| set.modules[0].version = "1.1".to_owned(),
             |set| set.handlers.push("fs::Directory".to_owned()),
             |set| set.program = "/opt/python".into(),
             |set| set.path.push("/site".into()),
             |set| set.requirements.push("pyyaml".into()),
+            |set| {
+                let (name, version) = ("toy".to_owned(), "1.0".to_owned());
+                set.installed.push(InstalledModule { name, version });
+            },
+            |set| set.pip.index_url = Some("https://index.example".to_owned()),
+            |set| set.pip.use_system_config = true,
         ];
         let hashes: BTreeSet<String> = changes
             .iter()

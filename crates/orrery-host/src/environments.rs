@@ -1,6 +1,7 @@
 //! Virtual environments for handlers: one for each set of requirements and version of Python, made when it is first
 //! needed, shared by all who need the same, and removed when nobody has for a while.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
-use crate::code::{list, touch};
+use crate::code::{CodeSet, InstalledModule, list, touch};
+use crate::pip::PipSettings;
 use crate::python::{Interpreter, PythonError};
 use crate::session::ModuleCode;
 
@@ -19,8 +21,14 @@ const COMPLETE: &str = "complete";
 const HASH_BYTES: usize = 16;
 /// Lines of pip that an error shows.
 const LINES_SHOWN: usize = 20;
-/// What the SDK itself stands for, and code that comes as code: never installed.
-const OWN: [&str; 2] = ["inmanta-core", "inmanta-module-"];
+/// What the SDK itself stands for.
+const CORE: &str = "inmanta-core";
+const MODULE_PREFIX: &str = "inmanta-module-";
+/// That, and code that comes as code: not installed because a module asks for it.
+const OWN: [&str; 2] = [CORE, MODULE_PREFIX];
+/// Writes what packages require, one a line.
+const REQUIRED_BY: &str = "import importlib.metadata as m, sys\n\
+     print(*(line for name in sys.argv[1:] for line in m.requires(name) or ()), sep='\\n')";
 
 #[derive(Debug, thiserror::Error)]
 pub enum EnvironmentError {
@@ -30,6 +38,55 @@ pub enum EnvironmentError {
     Command { what: &'static str, requirements: Vec<String>, output: String },
     #[error(transparent)]
     Python(#[from] PythonError),
+}
+
+/// What code needs of an environment.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs<'n> {
+    pub requirements: &'n [String],
+    /// Modules that are installed as packages.
+    pub modules: &'n [InstalledModule],
+    /// Modules that are there as source, and are not installed whoever requires them.
+    pub sources: &'n [ModuleCode],
+    pub pip: &'n PipSettings,
+}
+
+impl<'n> From<&'n CodeSet> for Needs<'n> {
+    fn from(set: &'n CodeSet) -> Self {
+        Needs {
+            requirements: &set.requirements,
+            modules: &set.installed,
+            sources: &set.modules,
+            pip: &set.pip,
+        }
+    }
+}
+
+/// The code of modules that are installed in an environment.
+pub fn installed_code(interpreter: &Interpreter, modules: &[InstalledModule]) -> Vec<ModuleCode> {
+    let environment = interpreter.program.parent().and_then(Path::parent);
+    let place = environment.unwrap_or(Path::new("/")).join("lib");
+    let place = place.join(format!("python{}/site-packages/inmanta_plugins", interpreter.version));
+    let code = |module: &InstalledModule| ModuleCode {
+        name: module.name.clone(),
+        package: format!("inmanta_plugins.{}", module.name),
+        code: place.join(&module.name),
+        root: place.join(&module.name),
+        version: module.version.clone(),
+    };
+    modules.iter().map(code).collect()
+}
+
+/// The package of a module.
+fn package_of(module: &str) -> String {
+    format!("{MODULE_PREFIX}{}", package_name(module))
+}
+
+/// The name in a requirement, as names are compared.
+fn package_name(requirement: &str) -> String {
+    let end = requirement.find(|c: char| !c.is_ascii_alphanumeric() && !"._-".contains(c));
+    let name = &requirement[..end.unwrap_or(requirement.len())];
+    name.to_ascii_lowercase().replace(['_', '.'], "-")
 }
 
 /// Where environments are kept.
@@ -45,19 +102,19 @@ impl Environments {
         Environments { dir, pip }
     }
 
-    /// An interpreter that has what is required: `base` itself if nothing is.
+    /// An interpreter that has what is needed: `base` itself if nothing is.
     ///
     /// # Errors
     /// If the environment cannot be made.
     pub fn interpreter(
         &self,
         base: &Interpreter,
-        requirements: &[String],
+        needs: &Needs<'_>,
     ) -> Result<Interpreter, EnvironmentError> {
-        if requirements.is_empty() {
+        if needs.requirements.is_empty() && needs.modules.is_empty() {
             return Ok(base.clone());
         }
-        let path = self.dir.join(self.key(base, requirements));
+        let path = self.dir.join(self.key(base, needs));
         let failed = |cause| EnvironmentError::Io { path: path.clone(), cause };
         std::fs::create_dir_all(&self.dir).map_err(failed)?;
         // Whoever comes second waits, and finds it ready. A process that dies frees the lock.
@@ -68,17 +125,23 @@ impl Environments {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
                 _ => {}
             }
-            self.make(base, &path, requirements)?;
+            self.make(base, &path, needs)?;
         }
         touch(&path.join(COMPLETE)).map_err(failed)?;
         Ok(Interpreter::find(Some(&path))?)
     }
 
-    fn key(&self, base: &Interpreter, requirements: &[String]) -> String {
+    fn key(&self, base: &Interpreter, needs: &Needs<'_>) -> String {
         let mut hash = Sha256::new();
         hash.update(base.version.to_string());
-        let own = requirements.iter().chain(&self.pip);
+        let own = needs.requirements.iter().chain(&self.pip);
         own.for_each(|text| hash.update(format!("\0{text}")));
+        for module in needs.modules {
+            hash.update(format!("\0{} {}", module.name, module.version));
+        }
+        if !needs.pip.is_empty() {
+            hash.update(format!("\0{:?}", needs.pip));
+        }
         hash.finalize().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
     }
 
@@ -86,17 +149,92 @@ impl Environments {
         &self,
         base: &Interpreter,
         path: &Path,
-        requirements: &[String],
+        needs: &Needs<'_>,
     ) -> Result<(), EnvironmentError> {
-        tracing::info!(?requirements, path = %path.display(), "a virtual environment is made");
+        let Needs { requirements, modules, pip, .. } = *needs;
+        tracing::info!(?requirements, ?modules, path = %path.display(), "a virtual environment is made");
         let mut venv = Command::new(&base.program);
         venv.args(["-m", "venv"]).arg(path);
         run("making a virtual environment", venv, path, requirements)?;
+        let mut requirements = requirements.to_vec();
+        requirements.extend(self.install_modules(path, needs)?);
+        if requirements.is_empty() {
+            return Ok(());
+        }
+        self.install(path, &[], &requirements, pip)
+    }
+
+    fn install(
+        &self,
+        path: &Path,
+        options: &[&str],
+        requirements: &[String],
+        settings: &PipSettings,
+    ) -> Result<(), EnvironmentError> {
         let mut pip = Command::new(path.join("bin/python"));
         let quiet =
             ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--quiet"];
-        pip.args(quiet).args(&self.pip).arg("--").args(requirements);
+        pip.args(quiet).args(options).args(&self.pip).args(crate::pip::arguments(settings));
+        crate::pip::configure(&mut pip, settings).arg("--").args(requirements);
         run("pip install", pip, path, requirements)
+    }
+
+    /// Installs modules, and the modules that they need in turn, each by itself: all of them ask for the package that the SDK
+    /// stands for, which must not come in. Answers what else they need.
+    fn install_modules(
+        &self,
+        path: &Path,
+        needs: &Needs<'_>,
+    ) -> Result<Vec<String>, EnvironmentError> {
+        let mut known: BTreeSet<String> =
+            needs.sources.iter().map(|module| package_of(&module.name)).collect();
+        let mut wanted: Vec<String> = Vec::new();
+        for InstalledModule { name, version } in needs.modules {
+            let package = package_of(name);
+            wanted.push(format!("{package}=={version}"));
+            known.insert(package);
+        }
+        let mut others = BTreeSet::new();
+        while !wanted.is_empty() {
+            self.install(path, &["--no-deps"], &wanted, needs.pip)?;
+            let mut next = Vec::new();
+            for line in self.required_by(path, &wanted)? {
+                let name = package_name(&line);
+                if name == CORE || name == "inmanta" {
+                    continue;
+                }
+                if !name.starts_with(MODULE_PREFIX) {
+                    others.insert(line);
+                } else if known.insert(name) {
+                    next.push(line);
+                }
+            }
+            wanted = next;
+        }
+        Ok(others.into_iter().collect())
+    }
+
+    /// What installed packages require, as they say themselves. pip leaves out what is for other machines.
+    fn required_by(
+        &self,
+        path: &Path,
+        packages: &[String],
+    ) -> Result<Vec<String>, EnvironmentError> {
+        let names = packages.iter().map(|line| package_name(line));
+        let output = Command::new(path.join("bin/python"))
+            .args(["-I", "-c", REQUIRED_BY])
+            .args(names)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|cause| EnvironmentError::Io { path: path.to_owned(), cause })?;
+        if !output.status.success() {
+            return Err(EnvironmentError::Command {
+                what: "looking at what was installed",
+                requirements: packages.to_vec(),
+                output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            });
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
     }
 
     /// Removes environments that were not used for a while. Gives how many.

@@ -12,6 +12,7 @@ pub mod code;
 pub mod compiling;
 pub mod environments;
 pub mod handling;
+pub mod pip;
 pub mod process;
 pub mod python;
 pub mod sdk;

@@ -44,6 +44,8 @@ pub struct Tls {
 struct Loaded {
     config: Arc<ServerConfig>,
     fingerprint: String,
+    /// The certificates as they stand in their file.
+    pem: String,
 }
 
 impl Tls {
@@ -69,6 +71,11 @@ impl Tls {
         self.loaded.read().unwrap_or_else(PoisonError::into_inner).fingerprint.clone()
     }
 
+    /// The certificates as PEM, for those who want to recognize the server by them.
+    pub(crate) fn certificates(&self) -> String {
+        self.loaded.read().unwrap_or_else(PoisonError::into_inner).pem.clone()
+    }
+
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.loaded.read().unwrap_or_else(PoisonError::into_inner).config)
     }
@@ -90,7 +97,8 @@ fn read(source: &TlsSource) -> Result<Loaded, TlsError> {
     };
     let bad =
         |path: &PathBuf, what, reason: String| TlsError::Pem { path: path.clone(), what, reason };
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes(&certificate)?).collect();
+    let pem = bytes(&certificate)?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let chain = chain.map_err(|error| bad(&certificate, "certificate", error.to_string()))?;
     let Some(first) = chain.first() else {
         return Err(bad(&certificate, "certificate", "it is empty".to_owned()));
@@ -103,7 +111,8 @@ fn read(source: &TlsSource) -> Result<Loaded, TlsError> {
     let mut config =
         config.map_err(|source| TlsError::Refused { path: certificate.clone(), source })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Loaded { config: Arc::new(config), fingerprint: fingerprint.join(":") })
+    let pem = String::from_utf8_lossy(&pem).into_owned();
+    Ok(Loaded { config: Arc::new(config), fingerprint: fingerprint.join(":"), pem })
 }
 
 /// The files of the certificate that signs itself. It is made once: whoever has chosen to trust it is not asked again.

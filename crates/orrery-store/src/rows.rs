@@ -13,16 +13,19 @@ use crate::{
 
 /// Columns of `version` in the order in which [`version_from`] reads them.
 pub(crate) const VERSION_COLUMNS: &str =
-    "number, made_at, released, info, total, added, changed, removed, step";
+    "number, made_at, released, info, total, added, changed, removed, step, released_at";
 
 /// A version and its step.
 pub(crate) fn version_from(row: &(impl Row + ?Sized)) -> Result<(VersionInfo, i64)> {
     let info = serde_json::from_str(row.str(3)?)
         .map_err(|error| StoreError::Unreadable(format!("information on a version: {error}")))?;
+    let (made_at, released) = (row.time(1)?, row.flag(2)?);
     let version = VersionInfo {
         number: number_from(row.int(0)?)?,
-        made_at: row.time(1)?,
-        released: row.flag(2)?,
+        made_at,
+        released,
+        // Who was released as it was stored has no time of its own for that.
+        released_at: released.then_some(row.maybe_time(9)?.unwrap_or(made_at)),
         info,
         total: unsigned(row.int(4)?)?,
         added: unsigned(row.int(5)?)?,
@@ -188,7 +191,7 @@ pub(crate) fn is_purged(kind: ActionKind, outcome: OutcomeStatus, change: &Chang
 
 /// Columns of `parameter` in the order in which [`parameter_from`] reads them.
 pub(crate) const PARAMETER_COLUMNS: &str = "parameter.name, parameter.value, parameter.source, \
-     parameter.updated, parameter.expires";
+     parameter.updated, parameter.expires, parameter.metadata";
 
 pub(crate) fn parameter_from(
     row: &(impl Row + ?Sized),
@@ -201,5 +204,7 @@ pub(crate) fn parameter_from(
         source: ParameterSource::from_code(row.int(2)?)?,
         updated: Timestamp(row.int(3)?),
         expires: row.flag(4)?,
+        metadata: serde_json::from_str(row.str(5)?)
+            .map_err(|error| StoreError::Unreadable(format!("metadata of a parameter: {error}")))?,
     })
 }

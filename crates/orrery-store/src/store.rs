@@ -56,7 +56,12 @@ pub trait Store: Send + Sync {
         version: &NewVersion<'_>,
     ) -> Result<PutVersion>;
     /// Makes a version the one that is wanted.
-    fn release_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()>;
+    fn release_version(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+        now: Timestamp,
+    ) -> Result<()>;
     /// By ascending number.
     fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>>;
     /// Visits the resources of a version in the order of their ids.

@@ -105,6 +105,8 @@ pub struct VersionInfo {
     pub number: VersionNumber,
     pub made_at: Timestamp,
     pub released: bool,
+    /// When that was; there if it is released.
+    pub released_at: Option<Timestamp>,
     pub info: serde_json::Value,
     pub total: u64,
     /// Against the version that was the newest when this one was stored.
@@ -271,6 +273,8 @@ pub struct Parameter {
     pub source: ParameterSource,
     pub updated: Timestamp,
     pub expires: bool,
+    /// What whoever set it says about it.
+    pub metadata: serde_json::Map<String, serde_json::Value>,
 }
 
 /// Something that a compile could not know.

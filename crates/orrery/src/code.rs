@@ -8,8 +8,8 @@ use orrery_compiler::export::{CodeError, Exported, Frozen, export, export_with};
 use orrery_compiler::files::Disk;
 use orrery_compiler::host::{Layered, NativeHost};
 use orrery_compiler::load::Origin as ModuleOrigin;
-use orrery_compiler::plugins::Facts;
-use orrery_compiler::project::Options;
+use orrery_compiler::plugins::{Facts, ServerSide};
+use orrery_compiler::project::{Options, Project};
 use orrery_handlers::Registry;
 use orrery_host::code::CodeSet;
 use orrery_host::compiling::{CompileHost, Origin, Setting};
@@ -21,7 +21,7 @@ use crate::state;
 
 /// The environment of a server that a model is compiled for.
 pub(crate) struct ServerEnvironment {
-    pub(crate) id: String,
+    pub(crate) side: ServerSide,
     /// Where contents of files go.
     pub(crate) files: PathBuf,
     pub(crate) known: Arc<Known>,
@@ -61,6 +61,9 @@ impl Work {
         let served = matches!(origin, Some(Origin::Socket(_)));
         let python = Arc::default();
         let mut host = host(options, origin, &python, environment);
+        let mut options = options.clone();
+        options.resources = Registry::native().declarations().cloned().collect();
+        let options = &options;
         let mut layered = Layered::new(NativeHost, &mut host);
         if served {
             // Whoever tests code wants that code to run.
@@ -74,12 +77,16 @@ impl Work {
     pub(crate) fn code(&self) -> Option<CodeSet> {
         let python = self.python.get()?;
         let (modules, handlers) = (self.host.modules(), self.host.handlers());
+        // It was read when the project was compiled.
+        let project = Project::load(&Disk, &self.project);
         (!handlers.is_empty()).then(|| CodeSet {
             modules: modules.to_vec(),
             handlers: handlers.to_vec(),
             program: python.program.clone(),
             path: Vec::new(),
             requirements: orrery_host::environments::requirements(modules),
+            installed: Vec::new(),
+            pip: project.map(|project| project.pip).unwrap_or_default(),
         })
     }
 
@@ -147,8 +154,10 @@ fn host(
     let setting = Setting {
         tests,
         // Tests say themselves whether there is one.
-        environment: (!tests)
-            .then(|| server.map_or_else(|| environment_id(&project), |server| server.id.clone())),
+        environment: (!tests).then(|| {
+            server
+                .map_or_else(|| environment_id(&project), |server| server.side.environment.clone())
+        }),
         data: project.join("data"),
         files: server.map_or_else(
             || project.join(state::DIRECTORY).join("files"),
@@ -160,8 +169,11 @@ fn host(
     };
     if let Some(server) = server {
         let known = Arc::clone(&server.known);
-        let server = move |method: &str, arguments: &Json| {
-            known.answer(method, arguments).unwrap_or_else(|| not_offered(method, arguments))
+        let ServerSide { environment, environment_name, .. } = &server.side;
+        let own = json!({"id": environment, "name": environment_name});
+        let server = move |method: &str, arguments: &Json| match method {
+            "get_environment" => (200, json!({"environment": own, "data": own})),
+            _ => known.answer(method, arguments).unwrap_or_else(|| not_offered(method, arguments)),
         };
         return CompileHost::new(origin, setting, Box::new(server));
     }

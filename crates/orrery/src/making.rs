@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use orrery_api::{
@@ -43,7 +44,10 @@ pub(crate) fn make(
     quiet: bool,
 ) -> Result<Made, Vec<CompileProblem>> {
     let started = Instant::now();
-    let mut work = Work::compile_for(options, None, Some(environment));
+    let mut options = options.clone();
+    options.server = Some(environment.side.clone());
+    options.facts = Some(Arc::clone(&environment.known) as _);
+    let mut work = Work::compile_for(&options, None, Some(environment));
     let exported = work.export(&Registry::native()).transpose();
     let exported = exported.and_then(|exported| {
         work.run_exporters(exporters)?;

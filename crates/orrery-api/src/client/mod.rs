@@ -59,6 +59,8 @@ pub struct Client {
     agent: ureq::Agent,
     server: Arc<str>,
     token: Option<SecretText>,
+    /// The certificates that are trusted instead of those of the machine, as PEM.
+    ca: Arc<str>,
 }
 
 /// How often a request may be made.
@@ -79,9 +81,12 @@ impl Client {
         let server = path::server(&connection.server)?;
         // The first one installed stays, whoever asks.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let roots = match &connection.ca {
-            Some(file) => RootCerts::Specific(Arc::new(certificates(file)?)),
-            None => RootCerts::PlatformVerifier,
+        let (roots, ca) = match &connection.ca {
+            Some(file) => {
+                let (found, pem) = certificates(file)?;
+                (RootCerts::Specific(Arc::new(found)), pem)
+            }
+            None => (RootCerts::PlatformVerifier, String::new()),
         };
         let tls = TlsConfig::builder().provider(TlsProvider::Rustls).root_certs(roots).build();
         let agent = ureq::Agent::config_builder()
@@ -93,12 +98,23 @@ impl Client {
             .user_agent(concat!("orrery/", env!("CARGO_PKG_VERSION")))
             .build()
             .into();
-        Ok(Client { agent, server: server.into(), token: connection.token.clone() })
+        let token = connection.token.clone();
+        Ok(Client { agent, server: server.into(), token, ca: ca.into() })
     }
 
     /// Where the server is.
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// The parts of that: whether it is encrypted, the host and the port.
+    pub fn place(&self) -> (bool, String, u16) {
+        path::place(&self.server)
+    }
+
+    /// The certificates that are trusted instead of those of the machine, as PEM; empty if there are none.
+    pub fn ca(&self) -> &str {
+        &self.ca
     }
 
     /// The same server, asked as somebody else.
@@ -299,7 +315,10 @@ fn is_about_trust(error: &ureq::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.downcast_ref::<rustls::Error>().is_some())
 }
 
-fn certificates(file: &std::path::Path) -> Result<Vec<Certificate<'static>>, ClientError> {
+/// The certificates of a file, and its text.
+fn certificates(
+    file: &std::path::Path,
+) -> Result<(Vec<Certificate<'static>>, String), ClientError> {
     let unusable = |reason: String| ClientError::Certificates { file: file.to_owned(), reason };
     let pem = std::fs::read(file).map_err(|error| unusable(error.to_string()))?;
     let mut found = Vec::new();
@@ -312,5 +331,5 @@ fn certificates(file: &std::path::Path) -> Result<Vec<Certificate<'static>>, Cli
     if found.is_empty() {
         return Err(unusable("it holds no certificate in PEM form".to_owned()));
     }
-    Ok(found)
+    Ok((found, String::from_utf8_lossy(&pem).into_owned()))
 }

@@ -62,6 +62,14 @@ pub(super) fn server(given: &str) -> Result<String, ClientError> {
     Ok(text.to_owned())
 }
 
+/// The parts of an address that was checked: whether it is encrypted, the host and the port.
+pub(super) fn place(server: &str) -> (bool, String, u16) {
+    let uri: Uri = server.parse().unwrap_or_default();
+    let tls = uri.scheme_str() == Some("https");
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    (tls, host, uri.port_u16().unwrap_or(if tls { 443 } else { 80 }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +82,13 @@ mod tests {
         );
         let with = query("/p", &[("a", Some("1&2")), ("b", None), ("c", Some("ü"))]);
         assert_eq!(with, "/p?a=1%262&c=%C3%BC");
+    }
+
+    #[test]
+    fn addresses_have_parts() {
+        let own = |tls, host: &str, port| (tls, host.to_owned(), port);
+        assert_eq!(place("https://a.example"), own(true, "a.example", 443));
+        assert_eq!(place("http://[::1]:8888/prefix"), own(false, "::1", 8888));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use orrery_syntax::ast::Loc;
 
 use crate::host::{HostContext, Slot, View};
 use crate::ir::{ExprId, ExprKind, Var};
-use crate::plugins::{CellId, Context, Facts, Failure, FileKind, Outcome};
+use crate::plugins::{CellId, Context, Facts, Failure, FileKind, Identity, Outcome, ServerSide};
 use crate::program::{Definition, EntityId, Program, Type};
 use crate::render::Instances;
 use crate::source::Sources;
@@ -215,6 +215,21 @@ impl Context for CallContext<'_, '_> {
 
     fn facts(&self) -> Option<&dyn Facts> {
         self.machine.world.facts()
+    }
+
+    fn server(&self) -> Option<&ServerSide> {
+        self.machine.world.server()
+    }
+
+    fn identity(&self, instance: InstanceId) -> Option<Identity> {
+        let program = self.machine.program;
+        let entity = self.machine.instances[instance.index()].entity;
+        let declared = |of: EntityId| {
+            let name = program.text(program.entity(of).name);
+            self.machine.world.identity(name)
+        };
+        let found = program.nearest(entity, |of| declared(of).is_some());
+        found.first().and_then(|&of| declared(of)).cloned()
     }
 
     fn now(&self) -> f64 {

@@ -34,7 +34,7 @@ use smallvec::SmallVec;
 use crate::error::{CompileError, Result};
 use crate::host::Host;
 use crate::ir::{ExprId, StmtId};
-use crate::plugins::{Facts, FileKind, Outcome};
+use crate::plugins::{Facts, FileKind, Identity, Outcome, ServerSide};
 use crate::program::{AttributeId, EntityId, Program};
 use crate::project::Limits;
 use crate::render::{Instances, Renderer};
@@ -283,6 +283,9 @@ pub trait World {
     fn write_text(&self, path: &str, text: &str) -> std::result::Result<(), String>;
     fn environment_variable(&self, name: &str) -> Option<String>;
     fn facts(&self) -> Option<&dyn Facts>;
+    fn server(&self) -> Option<&ServerSide>;
+    /// How instances of an entity become resources, if it is declared itself.
+    fn identity(&self, entity: &str) -> Option<&Identity>;
     fn now(&self) -> f64;
     fn random_bytes(&self, count: usize) -> Vec<u8>;
 }

@@ -152,17 +152,8 @@ impl<'m, 'd> Plans<'m, 'd> {
     /// another does not count. (The reference exports such an instance once for each, and all but one
     /// without what they require: two resources that manage the same thing.)
     fn declarations(&self, entity: EntityId) -> SmallVec<[Declared<'d>; 1]> {
-        let mut found: SmallVec<[EntityId; 4]> = SmallVec::new();
-        let ancestors = &self.program.entity(entity).ancestors;
-        for &ancestor in ancestors.iter().chain([&entity]) {
-            if self.declared.contains_key(&ancestor) && !found.contains(&ancestor) {
-                found.push(ancestor);
-            }
-        }
-        let hidden = |&of: &EntityId| {
-            found.iter().any(|&other| other != of && self.program.is_subtype(other, of))
-        };
-        found.iter().filter(|&of| !hidden(of)).map(|of| self.declared[of]).collect()
+        let nearest = self.program.nearest(entity, |of| self.declared.contains_key(&of));
+        nearest.iter().map(|of| self.declared[of]).collect()
     }
 
     fn make(&mut self, entity: EntityId, declared: Declared<'d>) -> Plan<'d> {

@@ -275,6 +275,6 @@ mod tests {
         .unwrap();
         assert_eq!(found.pip.index_url.as_deref(), Some("https://one.example/simple"));
         assert_eq!(found.pip.extra_index_url, ["https://two.example"]);
-        assert!(found.pip.pre);
+        assert_eq!((found.pip.pre, found.pip.use_system_config), (Some(true), false));
     }
 }

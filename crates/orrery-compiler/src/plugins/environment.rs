@@ -5,12 +5,12 @@
 use orrery_python::parse_int;
 
 use super::args::{optional, plugin, required, text};
-use super::{Context, Failure, NativePlugin, Outcome, ParamDefault};
+use super::{Context, Failure, NativePlugin, Outcome, ParamDefault, ServerSide};
 use crate::value::Value;
 
 pub(super) const PLUGINS: &[NativePlugin] = &[
     plugin!("std::environment", [] => "string", environment),
-    plugin!("std::environment_name", [] => "string", environment),
+    plugin!("std::environment_name", [] => "string", environment_name),
     plugin!("std::environment_server", [] => "string", environment_server),
     plugin!("std::get_env",
         [required("name", "string"), optional("default_value", "string?", ParamDefault::Null)] => "string", get_env),
@@ -20,11 +20,11 @@ pub(super) const PLUGINS: &[NativePlugin] = &[
     plugin!("std::getfact",
         [required("resource", "any"), required("fact_name", "string"),
          optional("default_value", "any", ParamDefault::Null)] => "any", getfact),
-    plugin!("std::server_ca", [] => "string", no_text),
+    plugin!("std::server_ca", [] => "string", server_ca),
     plugin!("std::server_port", [] => "int", server_port),
     plugin!("std::server_ssl", [] => "bool", server_ssl),
     plugin!("std::server_token",
-        [optional("client_types", "string[]", ParamDefault::Strs(&["agent"]))] => "string", no_text),
+        [optional("client_types", "string[]", ParamDefault::Strs(&["agent"]))] => "string", server_token),
     plugin!("std::timestamp", [optional("dummy", "any", ParamDefault::Null)] => "int", timestamp),
 ];
 
@@ -56,8 +56,14 @@ fn absent(ctx: &mut dyn Context, name: &str, default: Value) -> Value {
     ctx.heap_mut().unknown(None)
 }
 
-fn environment(_: &mut dyn Context, _: &[Value]) -> Outcome {
-    Err(no_environment())
+fn environment(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+    let id = server(ctx).ok_or_else(no_environment)?.environment;
+    Ok(ctx.heap_mut().str(&id))
+}
+
+fn environment_name(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+    let name = server(ctx).ok_or_else(no_environment)?.environment_name;
+    Ok(ctx.heap_mut().str(&name))
 }
 
 fn no_environment() -> Failure {
@@ -65,19 +71,30 @@ fn no_environment() -> Failure {
     Failure::python("Exception", message)
 }
 
+fn server(ctx: &dyn Context) -> Option<ServerSide> {
+    ctx.server().cloned()
+}
+
 fn environment_server(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
-    Ok(ctx.heap_mut().str("localhost"))
+    let host = server(ctx).map_or_else(|| "localhost".to_owned(), |server| server.host);
+    Ok(ctx.heap_mut().str(&host))
 }
 
-fn server_port(_: &mut dyn Context, _: &[Value]) -> Outcome {
-    Ok(Value::Int(8888))
+fn server_port(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+    Ok(Value::Int(ctx.server().map_or(8888, |server| server.port.into())))
 }
 
-fn server_ssl(_: &mut dyn Context, _: &[Value]) -> Outcome {
-    Ok(Value::Bool(false))
+fn server_ssl(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+    Ok(Value::Bool(ctx.server().is_some_and(|server| server.tls)))
 }
 
-fn no_text(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+fn server_ca(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
+    let ca = server(ctx).map_or_else(String::new, |server| server.ca);
+    Ok(ctx.heap_mut().str(&ca))
+}
+
+/// None is ever given: it would stand in versions and logs, where everybody who may look at them could use it.
+fn server_token(ctx: &mut dyn Context, _: &[Value]) -> Outcome {
     Ok(ctx.heap_mut().str(""))
 }
 

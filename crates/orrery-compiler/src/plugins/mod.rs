@@ -123,6 +123,10 @@ pub trait Context {
     fn environment_variable(&self, name: &str) -> Option<String>;
     /// The facts that are known about deployed resources; `None` if nothing is ever deployed.
     fn facts(&self) -> Option<&dyn Facts>;
+    /// The environment of a server that the model is compiled for; `None` if it is for none.
+    fn server(&self) -> Option<&ServerSide>;
+    /// How an instance becomes a resource: by its own entity, or the nearest one above that is declared to be one.
+    fn identity(&self, instance: InstanceId) -> Option<Identity>;
     /// Seconds since the epoch.
     fn now(&self) -> f64;
     /// Random bytes for generated passwords.
@@ -133,6 +137,32 @@ pub trait Context {
 pub trait Facts: std::fmt::Debug + Send + Sync {
     /// A fact by the id of the resource and its name.
     fn fact(&self, id: &str, name: &str) -> Option<String>;
+}
+
+/// What the id of a resource is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub entity: String,
+    /// The way to the name of the agent, by attributes and relations: `host.name`.
+    pub agent: String,
+    pub attribute: String,
+    /// Only code can say what the attribute is.
+    pub computed: bool,
+}
+
+/// The environment of a server that a model is compiled for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSide {
+    /// The id of the environment.
+    pub environment: String,
+    pub environment_name: String,
+    /// Where the server is reached.
+    pub host: String,
+    pub port: u16,
+    /// Whether connections to it are encrypted.
+    pub tls: bool,
+    /// The certificates by which it is recognized, as PEM; may be empty.
+    pub ca: String,
 }
 
 /// What a path leads to.

@@ -9,7 +9,7 @@ use rustc_hash::FxHasher;
 
 use super::args::{ANY, attribute, known, plugin, required, text};
 use super::files::exception;
-use super::{Context, Failure, NativePlugin, Outcome};
+use super::{Context, Failure, Identity, NativePlugin, Outcome};
 use crate::reference::{Argument, WrittenReference};
 use crate::value::{Other, Value};
 
@@ -126,37 +126,29 @@ fn create_fact_reference(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
     Ok(carried(ctx, "inmanta_plugins.std.FactReference".to_owned(), repr, None))
 }
 
-/// Resources that the standard module exports: entity, path to the name of the agent, identifying
-/// attribute.
-const RESOURCES: [(&str, &[&str], &str); 7] = [
-    ("std::testing::NullResource", &["agentname"], "name"),
-    ("std::AgentConfig", &["agent"], "agentname"),
-    ("std::File", &["host", "name"], "path"),
-    ("std::Directory", &["host", "name"], "path"),
-    ("std::Symlink", &["host", "name"], "target"),
-    ("std::Package", &["host", "name"], "name"),
-    ("std::Service", &["host", "name"], "name"),
-];
-
 /// `type[agent,attribute=value]` of an instance that is exported.
 pub(super) fn resource_id(ctx: &mut dyn Context, resource: Value) -> Result<String, Failure> {
-    for (entity, agent_path, id_attribute) in RESOURCES {
-        // A type of a namespace that is not loaded is no type of this instance.
-        if !matches!(ctx.is_of_type(resource, entity), Ok(true)) {
-            continue;
-        }
-        let mut agent = resource;
-        for name in agent_path {
-            agent = attribute(ctx, agent, name)?;
-        }
-        let value = known(attribute(ctx, resource, id_attribute)?)?;
-        let (agent, value) = (ctx.proxy_str(agent), ctx.proxy_str(value));
-        if value.contains(']') {
-            let shown = orrery_python::repr_str(&value);
-            let message = format!("Invalid attribute value {shown}: cannot contain ']'.");
-            return Err(Failure::python("ValueError", message));
-        }
-        return Ok(format!("{entity}[{agent},{id_attribute}={value}]"));
+    let identity = match resource {
+        Value::Instance(instance) => ctx.identity(instance),
+        _ => None,
+    };
+    let Some(Identity { entity, agent: way, attribute: id_attribute, computed }) = identity else {
+        return Err(exception("Facts can only be retreived from resources.".to_owned()));
+    };
+    if computed {
+        let message = format!("The id of a {entity} is known to its own code only.");
+        return Err(exception(message));
     }
-    Err(exception("Facts can only be retreived from resources.".to_owned()))
+    let mut agent = resource;
+    for name in way.split('.') {
+        agent = attribute(ctx, agent, name)?;
+    }
+    let value = known(attribute(ctx, resource, &id_attribute)?)?;
+    let (agent, value) = (ctx.proxy_str(agent), ctx.proxy_str(value));
+    if value.contains(']') {
+        let shown = orrery_python::repr_str(&value);
+        let message = format!("Invalid attribute value {shown}: cannot contain ']'.");
+        return Err(Failure::python("ValueError", message));
+    }
+    Ok(format!("{entity}[{agent},{id_attribute}={value}]"))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use orrery_compiler::plugins::{
-    CellId, Context, Facts, Failure, FileKind, Outcome, native_plugins,
+    CellId, Context, Facts, Failure, FileKind, Identity, Outcome, ServerSide, native_plugins,
 };
 use orrery_compiler::value::{Dict, Heap, InstanceId, Value};
 use orrery_python::{repr_float, repr_str};
@@ -335,6 +335,20 @@ impl Context for Memory {
 
     fn facts(&self) -> Option<&dyn Facts> {
         None
+    }
+
+    fn server(&self) -> Option<&ServerSide> {
+        None
+    }
+
+    fn identity(&self, instance: InstanceId) -> Option<Identity> {
+        let entity = self.entity_name(instance);
+        (entity == "std::testing::NullResource").then(|| Identity {
+            entity,
+            agent: "agentname".to_owned(),
+            attribute: "name".to_owned(),
+            computed: false,
+        })
     }
 
     fn environment_variable(&self, name: &str) -> Option<String> {

@@ -95,7 +95,8 @@ impl CompileHost {
         );
         let mut warnings = loaded.warnings;
         warnings.extend(self.warnings.take());
-        Ok(Ok(Manifest { plugins, dataclasses, warnings, output: self.output.take() }))
+        let (classes, output) = (self.classes.clone(), self.output.take());
+        Ok(Ok(Manifest { plugins, dataclasses, classes, warnings, output }))
     }
 
     /// A place in the project by the path that the compiler has for it.

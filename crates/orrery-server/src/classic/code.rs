@@ -6,7 +6,8 @@ use std::path::{Component, Path, PathBuf};
 use orrery_api::{UploadScope, VersionUpload};
 use orrery_handlers::Registry;
 use orrery_host::bundle::{Bundle, sha1_hex};
-use orrery_host::code::CodeSet;
+use orrery_host::code::{CodeSet, InstalledModule};
+use orrery_host::pip::PipSettings;
 use orrery_host::session::ModuleCode;
 use orrery_store::{ContentHash, EnvironmentKey, Store};
 use serde::Deserialize;
@@ -73,32 +74,27 @@ impl Modules {
         upload: &mut VersionUpload,
     ) -> Result<Option<String>, ServerError> {
         let (mut modules, mut handlers) = (self.clone(), BTreeSet::new());
+        let mut pip = pip_settings(kept_pip(&upload.info))?;
         if upload.scope == UploadScope::Partial {
-            handlers = modules.add_base(store, environment, upload.allow_code_update)?;
+            let base = modules.add_base(store, environment, upload.allow_code_update)?;
+            handlers = base.handlers;
+            pip = pip.or(base.pip);
             // It was judged here, module by module.
             upload.allow_code_update = true;
             if let Some(kept) = upload.info.get_mut(super::versions::KEPT) {
                 kept["modules"] = modules.told();
             }
         }
-        let with_code: Vec<(&String, &Module)> =
-            modules.0.iter().filter(|(_, module)| module.files_in_module.is_some()).collect();
-        if with_code.is_empty() {
-            return Ok(None);
-        }
-        let native = Registry::native();
         for resource in &upload.resources {
             let Some((entity, _)) = resource.id.split_once('[') else { continue };
-            let module = entity.split("::").next().unwrap_or(entity);
-            let has_code = with_code.iter().any(|(name, _)| name.as_str() == module);
-            if has_code || native.declaration(entity).is_none() {
+            if modules.serve(entity) {
                 handlers.insert(entity.to_owned());
             }
         }
         if handlers.is_empty() {
             return Ok(None);
         }
-        let bundle = bundle_of(&with_code, handlers)?;
+        let bundle = modules.bundle_for(handlers, pip.unwrap_or_default())?;
         refuse_missing(store, &bundle)?;
         let text = bundle.to_json();
         let text = text.map_err(|error| ServerError::Internal(format!("a bundle: {error}")))?;
@@ -109,15 +105,30 @@ impl Modules {
         Ok(Some(sha1))
     }
 
-    /// Adds the modules of the newest version; gives the entities that it has handlers for.
+    /// Whether the resources of an entity are handled by code of these modules. Where a module came as source, that is what
+    /// its author works on; of packages, only what this program has no handlers for itself.
+    fn serve(&self, entity: &str) -> bool {
+        let module = entity.split("::").next().unwrap_or(entity);
+        match self.0.get(module).map(|module| module.files_in_module.is_some()) {
+            Some(true) => true,
+            Some(false) => Registry::native().declaration(entity).is_none(),
+            // Handlers may be in another module than the entity.
+            None => {
+                let has_source = self.0.values().any(|module| module.files_in_module.is_some());
+                has_source && Registry::native().declaration(entity).is_none()
+            }
+        }
+    }
+
+    /// Adds the modules of the newest version; gives what else of its code stays.
     fn add_base(
         &mut self,
         store: &dyn Store,
         environment: EnvironmentKey,
         may_change: bool,
-    ) -> Result<BTreeSet<String>, ServerError> {
+    ) -> Result<Base, ServerError> {
         let Some(number) = store.records().newest_version(environment)? else {
-            return Ok(BTreeSet::new());
+            return Ok(Base::default());
         };
         let base = version_info(store, environment, number)?;
         let before = Modules::read(
@@ -138,11 +149,12 @@ impl Modules {
         }
         let code = base.info.get("code").and_then(Value::as_str).and_then(content_hash);
         let Some(text) = code.map(|hash| store.file(&hash)).transpose()?.flatten() else {
-            return Ok(BTreeSet::new());
+            return Ok(Base::default());
         };
         let bundle: Bundle = serde_json::from_slice(&text)
             .map_err(|error| ServerError::Internal(format!("a bundle: {error}")))?;
-        Ok(bundle.set.handlers.into_iter().collect())
+        let handlers = bundle.set.handlers.into_iter().collect();
+        Ok(Base { handlers, pip: Some(bundle.set.pip) })
     }
 
     /// As a client would send them.
@@ -162,44 +174,77 @@ impl Modules {
     }
 }
 
-fn bundle_of(
-    modules: &[(&String, &Module)],
+/// What a change of some sets takes over from the code of the version before.
+#[derive(Debug, Default)]
+struct Base {
+    /// The entities that it has handlers for.
     handlers: BTreeSet<String>,
-) -> Result<Bundle, ServerError> {
-    let mut files = BTreeMap::new();
-    let mut requirements = BTreeSet::new();
-    let mut code = Vec::new();
-    for (name, module) in modules {
-        for file in module.files_in_module.iter().flatten() {
-            if Path::new(&file.path).starts_with(ROOT) {
-                files.insert(file.path.clone(), file.hash_value.clone());
+    pip: Option<PipSettings>,
+}
+
+fn kept_pip(info: &serde_json::Map<String, Value>) -> Option<&Value> {
+    info.get(super::versions::KEPT)?.get("pip_config").filter(|given| !given.is_null())
+}
+
+/// How the exporting project installs packages.
+fn pip_settings(given: Option<&Value>) -> Result<Option<PipSettings>, ServerError> {
+    let read = given.map(PipSettings::deserialize).transpose();
+    read.map_err(|error| bad(format!("Field 'pip_config': {error}")))
+}
+
+impl Modules {
+    /// The code of all modules that came as source, and the packages of those that serve handlers.
+    fn bundle_for(
+        &self,
+        handlers: BTreeSet<String>,
+        pip: PipSettings,
+    ) -> Result<Bundle, ServerError> {
+        let mut files = BTreeMap::new();
+        let mut requirements = BTreeSet::new();
+        let (mut code, mut installed) = (Vec::new(), Vec::new());
+        for (name, module) in &self.0 {
+            let Some(sources) = &module.files_in_module else {
+                let is_needed = |entity: &String| entity.split("::").next() == Some(name);
+                if handlers.iter().any(is_needed) {
+                    let (name, version) = (name.clone(), module.version.clone());
+                    installed.push(InstalledModule { name, version });
+                }
+                continue;
+            };
+            for file in sources {
+                if Path::new(&file.path).starts_with(ROOT) {
+                    files.insert(file.path.clone(), file.hash_value.clone());
+                }
             }
+            let wanted = module.requirements.iter().flatten().filter(|line| {
+                let name = line.to_ascii_lowercase().replace('_', "-");
+                !OWN.iter().any(|own| name.starts_with(own))
+            });
+            requirements.extend(wanted.cloned());
+            code.push(ModuleCode {
+                name: name.clone(),
+                package: format!("{ROOT}.{name}"),
+                code: PathBuf::new(),
+                root: PathBuf::from(name.as_str()),
+                version: module.version.clone(),
+            });
         }
-        let wanted = module.requirements.iter().flatten().filter(|line| {
-            let name = line.to_ascii_lowercase().replace('_', "-");
-            !OWN.iter().any(|own| name.starts_with(own))
-        });
-        requirements.extend(wanted.cloned());
-        code.push(ModuleCode {
-            name: (*name).clone(),
-            package: format!("{ROOT}.{name}"),
-            code: PathBuf::new(),
-            root: PathBuf::from(name.as_str()),
-            version: module.version.clone(),
-        });
+        let set = CodeSet {
+            modules: code,
+            handlers: handlers.into_iter().collect(),
+            // None of ours: one that has the requirements is looked for, or made.
+            program: PathBuf::new(),
+            path: Vec::new(),
+            requirements: requirements.into_iter().collect(),
+            installed,
+            pip,
+        };
+        let text = serde_json::to_vec(&(&set, &files));
+        let text = text.map_err(|error| ServerError::Internal(format!("a bundle: {error}")))?;
+        let hash =
+            Sha256::digest(&text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Ok(Bundle { hash, set, files })
     }
-    let set = CodeSet {
-        modules: code,
-        handlers: handlers.into_iter().collect(),
-        // None of ours: one that has the requirements is looked for, or made.
-        program: PathBuf::new(),
-        path: Vec::new(),
-        requirements: requirements.into_iter().collect(),
-    };
-    let text = serde_json::to_vec(&(&set, &files));
-    let text = text.map_err(|error| ServerError::Internal(format!("a bundle: {error}")))?;
-    let hash = Sha256::digest(&text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    Ok(Bundle { hash, set, files })
 }
 
 fn refuse_missing(store: &dyn Store, bundle: &Bundle) -> Result<(), ServerError> {
@@ -231,15 +276,39 @@ mod tests {
             "std": {"name": "std", "version": "8", "files_in_module": null, "requirements": null},
         });
         let modules = Modules::read(Some(&given)).unwrap();
-        let with_code: Vec<_> =
-            modules.0.iter().filter(|(_, module)| module.files_in_module.is_some()).collect();
         let handlers = BTreeSet::from(["mymod::Note".to_owned()]);
-        let bundle = bundle_of(&with_code, handlers.clone()).unwrap();
+        let bundle = modules.bundle_for(handlers.clone(), PipSettings::default()).unwrap();
         assert_eq!(bundle.files.keys().collect::<Vec<_>>(), ["inmanta_plugins/mymod/__init__.py"]);
         assert_eq!(bundle.set.requirements, ["PyYAML>=6"]);
         assert_eq!(bundle.set.modules[0].package, "inmanta_plugins.mymod");
-        assert_eq!(bundle.hash, bundle_of(&with_code, handlers).unwrap().hash);
-        assert_ne!(bundle.hash, bundle_of(&with_code, BTreeSet::new()).unwrap().hash);
+        let other = |handlers, pip| modules.bundle_for(handlers, pip).unwrap().hash;
+        assert_eq!(bundle.hash, other(handlers.clone(), PipSettings::default()));
+        assert_ne!(bundle.hash, other(BTreeSet::new(), PipSettings::default()));
+        let given =
+            json!({"index-url": "https://index.example", "extra-index-url": [], "pre": null});
+        let pip = pip_settings(Some(&given)).unwrap().unwrap();
+        assert_ne!(bundle.hash, other(handlers, pip));
+        assert!(pip_settings(Some(&json!({"index-url": 5}))).is_err());
+        assert!(bundle.set.installed.is_empty());
+    }
+
+    #[test]
+    fn packages_serve_what_this_program_does_not() {
+        let given = json!({
+            "std": {"version": "8.7.5", "files_in_module": null, "requirements": null},
+            "toy": {"version": "1.5", "files_in_module": null, "requirements": null},
+            "spare": {"version": "1.0", "files_in_module": null},
+        });
+        let modules = Modules::read(Some(&given)).unwrap();
+        assert!(modules.serve("toy::Thing"));
+        assert!(!modules.serve("std::testing::NullResource"));
+        assert!(!modules.serve("strange::Thing"));
+        let handlers = BTreeSet::from(["toy::Thing".to_owned()]);
+        let bundle = modules.bundle_for(handlers, PipSettings::default()).unwrap();
+        let installed: Vec<(&str, &str)> =
+            bundle.set.installed.iter().map(|one| (&*one.name, &*one.version)).collect();
+        assert_eq!(installed, [("toy", "1.5")]);
+        assert!(bundle.files.is_empty() && bundle.set.modules.is_empty());
     }
 
     #[test]

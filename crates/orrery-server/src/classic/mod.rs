@@ -28,6 +28,7 @@ mod notices;
 mod paging;
 mod parameters;
 mod projects;
+mod resource_pages;
 mod resources;
 mod settings;
 mod status;

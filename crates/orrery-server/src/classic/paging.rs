@@ -91,6 +91,15 @@ pub(super) struct Wanted {
     with_ids: bool,
 }
 
+/// Where a page is in the ascending order of a list: what is nearest to a bound, a value of the column and perhaps an id.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PagePlace<'w> {
+    Start,
+    After(&'w str, Option<&'w str>),
+    Before(&'w str, Option<&'w str>),
+    End,
+}
+
 /// One thing of a list: its place, and what is shown.
 #[derive(Debug)]
 pub(super) struct Item {
@@ -253,7 +262,34 @@ impl Wanted {
         };
         items.truncate(until);
         items.drain(..from);
-        let (mut before, mut after) = (from, total - until);
+        self.assemble(items, from, total)
+    }
+
+    /// Where the page is, if its column holds texts.
+    pub(super) fn place_of_page(&self) -> Option<PagePlace<'_>> {
+        Some(match &self.bound {
+            None if self.descending => PagePlace::End,
+            None => PagePlace::Start,
+            Some((Key::Text(key), id, true)) => PagePlace::After(key, id.as_deref()),
+            Some((Key::Text(key), id, false)) => PagePlace::Before(key, id.as_deref()),
+            Some(_) => return None,
+        })
+    }
+
+    /// How many things a page has.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Whether none but these filters are given.
+    pub(super) fn filters_only(&self, names: &[&str]) -> bool {
+        self.filters.keys().all(|name| names.contains(&name.as_str()))
+    }
+
+    /// The page of these things, which are in ascending order and stand after so many others in the whole of the list.
+    pub(super) fn assemble(&self, mut items: Vec<Item>, from: usize, total: usize) -> Page {
+        let until = from + items.len();
+        let (mut before, mut after) = (from, total.saturating_sub(until));
         if self.descending {
             (before, after) = (after, before);
             items.reverse();

@@ -51,7 +51,7 @@ fn shown(environment: &[u8; 16], parameter: &Parameter) -> Value {
         "environment": Uuid::from_bytes(*environment),
         "source": source_name(parameter.source),
         "updated": time(parameter.updated),
-        "metadata": {},
+        "metadata": parameter.metadata,
     });
     if let Some(resource) = &parameter.resource {
         shown["resource_id"] = json!(resource.as_str());
@@ -186,6 +186,8 @@ struct Given {
     source: ParameterSource,
     expires: bool,
     recompile: bool,
+    /// Replaces what was said before.
+    metadata: Map<String, Value>,
 }
 
 impl Given {
@@ -213,6 +215,7 @@ async fn set(call: &Call, given: Given) -> Result<Parameter, ServerError> {
             resource: given.resource.as_deref(),
             source: given.source,
             expires: given.expires,
+            metadata: Some(&given.metadata),
         };
         let trigger = if given.resource.is_some() { Trigger::Fact } else { Trigger::Parameter };
         store.records().put_parameter(key, &new, now, &|sql, effect| {
@@ -235,13 +238,24 @@ fn given(call: &Call, name: &str) -> Result<Given, ServerError> {
         expires: expires.unwrap_or(resource.is_some()),
         resource,
         recompile: call.flag("recompile")?.unwrap_or(false),
+        metadata: call.object("metadata")?.cloned().unwrap_or_default(),
     };
     given.check(expires)?;
     Ok(given)
 }
 
+/// In the second generation, metadata are texts.
+fn check_metadata(call: &Call) -> Result<(), ServerError> {
+    let metadata = call.object("metadata")?.into_iter().flatten();
+    match metadata.into_iter().find(|(_, value)| !value.is_string()) {
+        Some((name, _)) => Err(bad(format!("Field 'metadata': {name:?} must be a string."))),
+        None => Ok(()),
+    }
+}
+
 pub(super) async fn put(call: Call) -> Answer {
     call.only(&["source", "value", "metadata", "recompile"])?;
+    check_metadata(&call)?;
     let set = set(&call, given(&call, call.path_text("name"))?).await?;
     data(shown(&call.environment()?.uuid, &set))
 }
@@ -249,6 +263,7 @@ pub(super) async fn put(call: Call) -> Answer {
 pub(super) async fn put_fact(call: Call) -> Answer {
     call.only(&["source", "value", "resource_id", "metadata", "recompile", "expires"])?;
     call.need_text("resource_id")?;
+    check_metadata(&call)?;
     let set = set(&call, given(&call, call.path_text("name"))?).await?;
     data(shown(&call.environment()?.uuid, &set))
 }
@@ -278,6 +293,11 @@ pub(super) async fn put_many(call: Call) -> Answer {
             expires: expires.unwrap_or(resource.is_some()),
             resource,
             recompile: false,
+            metadata: match one.get("metadata") {
+                None | Some(Value::Null) => Map::new(),
+                Some(Value::Object(metadata)) => metadata.clone(),
+                Some(_) => return Err(bad("metadata of a parameter is not an object")),
+            },
         };
         given.check(expires)?;
         all.push(given);
@@ -326,13 +346,23 @@ pub(super) async fn get_v1(call: Call) -> Answer {
     }
 }
 
-/// All parameters and facts.
+/// Whether a value has all of another: objects have its names, lists its elements.
+fn contains(value: &Value, wanted: &Value) -> bool {
+    match (value, wanted) {
+        (Value::Object(value), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(name, wanted)| value.get(name).is_some_and(|value| contains(value, wanted))),
+        (Value::Array(value), Value::Array(wanted)) => {
+            wanted.iter().all(|wanted| value.iter().any(|value| contains(value, wanted)))
+        }
+        (value, wanted) => value == wanted,
+    }
+}
+
+/// All parameters and facts, or those whose metadata have what is asked for.
 pub(super) async fn list_v1(call: Call) -> Answer {
     call.only(&["query"])?;
-    let none = Map::new();
-    if !call.object("query")?.unwrap_or(&none).is_empty() {
-        return Err(bad("query: metadata of parameters is not kept, and cannot be searched for"));
-    }
+    let query = Value::from(call.object("query")?.cloned().unwrap_or_default());
     let environment = call.environment()?.uuid;
     let found = call
         .look(|store, key| {
@@ -341,7 +371,8 @@ pub(super) async fn list_v1(call: Call) -> Answer {
             Ok(found)
         })
         .await?;
-    let shown: Vec<Value> = found.iter().map(|one| shown_v1(&environment, one)).collect();
+    let shown = found.iter().map(|one| shown_v1(&environment, one));
+    let shown: Vec<Value> = shown.filter(|one| contains(&one["metadata"], &query)).collect();
     let expire = FACT_EXPIRY.as_secs();
     plain(json!({"parameters": shown, "expire": expire, "now": time(call.app.now())}))
 }

@@ -11,7 +11,8 @@ use uuid::Uuid;
 use super::actions::{action_name, shown as shown_action};
 use super::answer::{Answer, data, maybe_time, plain, time};
 use super::call::{Call, bad};
-use super::paging::{Form, Item, Key, Offer, Wanted};
+use super::paging::{Form, Item, Key, Offer, Page, Wanted};
+use super::resource_pages::typed_page;
 use crate::problem::ServerError;
 
 /// Resources that are read at once.
@@ -160,33 +161,45 @@ fn statuses(wanted: &Wanted) -> Result<Vec<Status>, ServerError> {
     Ok(all.into_iter().filter(|status| !without.contains(status)).collect())
 }
 
+/// A page of a list in an order that the store does not have: everything is read and sorted.
+fn sorted_page(
+    store: &dyn Store,
+    key: EnvironmentKey,
+    wanted: &Wanted,
+    statuses: Vec<Status>,
+) -> Result<Page, StoreError> {
+    let query = ResourceQuery { statuses, ..ResourceQuery::default() };
+    let lines = if query.statuses.is_empty() { Vec::new() } else { all_lines(store, key, &query)? };
+    let fits = |line: &ResourceLine| {
+        let id = &line.summary.id;
+        wanted.contains("agent", id.agent())
+            && wanted.contains("resource_type", id.entity())
+            && wanted.contains("resource_id_value", id.value())
+    };
+    let items = lines.into_iter().filter(fits).map(|line| {
+        let id = &line.summary.id;
+        let key = match wanted.column {
+            "agent" => id.agent(),
+            "resource_id_value" => id.value(),
+            "status" => line.summary.status.as_str(),
+            _ => id.entity(),
+        };
+        let shown = json!(line.summary.status.as_str());
+        Item { key: Key::Text(key.to_owned()), id: id.to_string(), shown }
+    });
+    Ok(wanted.cut(items.collect()))
+}
+
 pub(super) async fn list(call: Call) -> Answer {
     let wanted = Wanted::read(&call, &RESOURCES)?;
     let with_summary = call.flag("deploy_summary")?.unwrap_or(false);
     let statuses = statuses(&wanted)?;
     let (page, summary) = call
         .look(move |store, key| {
-            let query = ResourceQuery { statuses, ..ResourceQuery::default() };
-            let lines =
-                if query.statuses.is_empty() { Vec::new() } else { all_lines(store, key, &query)? };
-            let fits = |line: &ResourceLine| {
-                let id = &line.summary.id;
-                wanted.contains("agent", id.agent())
-                    && wanted.contains("resource_type", id.entity())
-                    && wanted.contains("resource_id_value", id.value())
+            let mut page = match typed_page(store, key, &wanted, &statuses)? {
+                Some(page) => page,
+                None => sorted_page(store, key, &wanted, statuses)?,
             };
-            let items = lines.into_iter().filter(fits).map(|line| {
-                let id = &line.summary.id;
-                let key = match wanted.column {
-                    "agent" => id.agent(),
-                    "resource_id_value" => id.value(),
-                    "status" => line.summary.status.as_str(),
-                    _ => id.entity(),
-                };
-                let shown = json!(line.summary.status.as_str());
-                Item { key: Key::Text(key.to_owned()), id: id.to_string(), shown }
-            });
-            let mut page = wanted.cut(items.collect());
             complete(store, key, &mut page.items)?;
             let counts = if with_summary { Some(store.count_statuses(key)?) } else { None };
             Ok((page, counts))

@@ -296,8 +296,8 @@ pub(super) async fn release_v1(call: Call) -> Answer {
     let number = call.path_version("version")?;
     let environment = call.environment()?.uuid;
     let version = call
-        .change(move |store, key, _| {
-            store.release_version(key, number)?;
+        .change(move |store, key, now| {
+            store.release_version(key, number, now)?;
             version_info(store, key, number)
         })
         .await?;
@@ -307,7 +307,7 @@ pub(super) async fn release_v1(call: Call) -> Answer {
 pub(super) async fn promote(call: Call) -> Answer {
     call.only(&["trigger_method"])?;
     let number = call.path_version("version")?;
-    call.change(move |store, key, _| store.release_version(key, number)).await?;
+    call.change(move |store, key, now| store.release_version(key, number, now)).await?;
     done()
 }
 

@@ -18,6 +18,7 @@ pub struct Job {
     pub project: PathBuf,
     pub environment: Uuid,
     pub environment_name: String,
+    pub server: JobServer,
     /// What is known, for the model to ask for.
     #[serde(default)]
     pub parameters: Vec<JobParameter>,
@@ -31,6 +32,16 @@ pub struct Job {
     /// Bytes that the model may need; `None` for the usual limit.
     #[serde(default)]
     pub memory_max: Option<u64>,
+}
+
+/// Where the server is, for models that ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobServer {
+    pub host: String,
+    pub port: u16,
+    pub tls: bool,
+    /// The certificates by which it is recognized, as PEM.
+    pub ca: String,
 }
 
 /// What is to be done.

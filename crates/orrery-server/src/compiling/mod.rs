@@ -24,14 +24,46 @@ mod service;
 mod text;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use job::{JOB_COMMAND, Job, JobParameter, JobResult, Task};
+pub use job::{JOB_COMMAND, Job, JobParameter, JobResult, JobServer, Task};
 pub(crate) use repository::without_password;
 pub use repository::{RepositoryError, check_repository};
 pub use requests::{Trigger, facts_became_known, request_for_values};
 pub use service::CompileService;
+
+use crate::tls::Tls;
+
+/// Where this server is reached, as models are told.
+#[derive(Clone, Debug)]
+pub struct ServerAddress {
+    pub host: String,
+    pub port: u16,
+    pub tls: Option<Tls>,
+}
+
+impl ServerAddress {
+    /// A server that listens at an address. Who listens everywhere, or on the own machine only, is `localhost`.
+    pub fn of(address: SocketAddr, tls: Option<Tls>) -> Self {
+        let ip = address.ip();
+        let host = match ip.is_unspecified() || ip.is_loopback() {
+            true => "localhost".to_owned(),
+            false => ip.to_string(),
+        };
+        ServerAddress { host, port: address.port(), tls }
+    }
+
+    fn told(&self) -> JobServer {
+        JobServer {
+            host: self.host.clone(),
+            port: self.port,
+            tls: self.tls.is_some(),
+            ca: self.tls.as_ref().map_or_else(String::new, Tls::certificates),
+        }
+    }
+}
 
 /// How the compile service works.
 #[derive(Clone, Debug)]
@@ -50,11 +82,12 @@ pub struct CompileOptions {
     pub nice: u8,
     /// Set for git, pip and the compiler, besides what they get from the server's own environment.
     pub variables: BTreeMap<String, String>,
+    pub server: ServerAddress,
 }
 
 impl CompileOptions {
     /// The usual limits.
-    pub fn new(data: PathBuf, program: PathBuf) -> Self {
+    pub fn new(data: PathBuf, program: PathBuf, server: ServerAddress) -> Self {
         let parallel = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         CompileOptions {
             data,
@@ -64,6 +97,7 @@ impl CompileOptions {
             memory_max: Some(4 << 30),
             nice: 5,
             variables: BTreeMap::new(),
+            server,
         }
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn stored_before(run: &Run<'_>) -> Result<Option<VersionNumber>, Stor
         return Ok(None);
     };
     if !stored.released && settings(run)?.auto_deploy {
-        match store.release_version(environment, stored.number) {
+        match store.release_version(environment, stored.number, run.app.now()) {
             Ok(()) | Err(StoreError::AlreadyReleased(_) | StoreError::Superseded { .. }) => {}
             Err(error) => return Err(error),
         }

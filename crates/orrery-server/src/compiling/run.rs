@@ -317,6 +317,7 @@ impl Run<'_> {
             project: self.place.project(),
             environment: Uuid::from_bytes(self.environment.uuid),
             environment_name: self.environment.name.clone(),
+            server: self.options.server.told(),
             parameters,
             exporters: self.request.exporters.iter().cloned().collect(),
             contents: self.place.contents(),

@@ -59,7 +59,7 @@ impl Handlers {
             memory_max: options.host_memory,
             parameters: Arc::new(parameters),
         };
-        let hosted = hosting.of(&set, resources)?;
+        let hosted = hosting.now_or_later(&set, resources)?;
         Ok(Handlers { code: Some(code.to_owned()), hosted: Some(hosted) })
     }
 

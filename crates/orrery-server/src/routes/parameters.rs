@@ -139,6 +139,7 @@ async fn set(
     let set = app
         .change(move |store| {
             let new = NewParameter {
+                metadata: None,
                 name: &name,
                 value: &update.value,
                 resource: resource.as_deref(),

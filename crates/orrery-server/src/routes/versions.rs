@@ -77,6 +77,7 @@ impl Course {
             created: time(version.made_at),
             status: status.to_owned(),
             released: version.released,
+            released_at: version.released_at.map(time),
             info: version.info,
             total: version.total,
             added: version.added,
@@ -394,9 +395,10 @@ pub(super) async fn release(
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<Json<VersionSummary>, ServerError> {
     active(&environment)?;
+    let now = app.now();
     let found = app
         .change(move |store| {
-            store.release_version(environment.key, VersionNumber(number))?;
+            store.release_version(environment.key, VersionNumber(number), now)?;
             one(store, &environment, VersionNumber(number))
         })
         .await?;

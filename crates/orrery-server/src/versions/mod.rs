@@ -119,7 +119,7 @@ impl Draft {
         )?;
         let is_due = self.release && !(at_once && put.created);
         if is_due {
-            match store.release_version(environment, put.number) {
+            match store.release_version(environment, put.number, self.now) {
                 // A newer one is released: this one is kept, and the answer says that it is not wanted.
                 Ok(()) | Err(StoreError::AlreadyReleased(_) | StoreError::Superseded { .. }) => {}
                 Err(error) => return Err(error.into()),

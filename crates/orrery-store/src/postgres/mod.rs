@@ -218,8 +218,13 @@ impl Store for PostgresStore {
         Ok(stored)
     }
 
-    fn release_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {
-        self.act(|tx| prune::release_version(tx, environment, number))
+    fn release_version(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.act(|tx| prune::release_version(tx, environment, number, now))
     }
 
     fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {

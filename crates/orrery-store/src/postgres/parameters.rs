@@ -15,7 +15,7 @@ use crate::{
 
 const UPSERT: &str = "ON CONFLICT (environment, resource, name) DO UPDATE SET \
      value = excluded.value, source = excluded.source, updated = excluded.updated, \
-     expires = excluded.expires";
+     expires = excluded.expires, metadata = excluded.metadata";
 
 /// Collects what a batch of results does to facts, in the order of the results, and writes it at once.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! Releasing and deleting versions. A deleted version takes along the revisions that no other version has.
 
-use orrery_model::VersionNumber;
+use orrery_model::{Timestamp, VersionNumber};
 
 use super::engine::processed_version;
 use super::environments::lock_environment;
@@ -19,6 +19,7 @@ pub(super) fn release_version(
     tx: &mut Tx<'_>,
     environment: EnvironmentKey,
     number: VersionNumber,
+    now: Timestamp,
 ) -> Result<()> {
     lock_environment(tx, environment)?;
     let (version, _) = find_version(tx, environment, number)?;
@@ -31,8 +32,8 @@ pub(super) fn release_version(
         return Err(StoreError::Superseded { number, newest });
     }
     tx.execute(
-        "UPDATE version SET released = 1 WHERE environment = $1 AND number = $2",
-        &[&environment.0, &i64::from(number.0)],
+        "UPDATE version SET released = 1, released_at = $3 WHERE environment = $1 AND number = $2",
+        &[&environment.0, &i64::from(number.0), &now.0],
     )?;
     tx.note(environment, "version", &number.to_string());
     Ok(())

@@ -1,6 +1,7 @@
 //! Parameters and facts as people read and write them.
 
 use orrery_model::Timestamp;
+use serde_json::{Map, Value};
 
 use crate::codes::Code as _;
 use crate::records::requests::insert_request;
@@ -21,6 +22,8 @@ pub struct NewParameter<'a> {
     pub source: ParameterSource,
     /// Only for facts.
     pub expires: bool,
+    /// What whoever sets it says about it; `None` leaves what was said before.
+    pub metadata: Option<&'a Map<String, Value>>,
 }
 
 /// Which parameters or facts to list. Everything that is given must hold.
@@ -46,9 +49,9 @@ fn number_of(sql: &mut dyn Sql, environment: EnvironmentKey, id: Option<&str>) -
 }
 
 fn fact_from(row: &dyn Row) -> Result<(FactPlace, Parameter)> {
-    let id = row.string(5)?;
+    let id = row.string(6)?;
     let fact = parameter_from(row, Some(&id))?;
-    Ok(((row.int(6)?, fact.name.clone()), fact))
+    Ok(((row.int(7)?, fact.name.clone()), fact))
 }
 
 impl Records<'_> {
@@ -152,15 +155,22 @@ impl Records<'_> {
     ) -> Result<ParameterEffect> {
         self.change(|sql| {
             let number = number_of(sql, environment, new.resource)?;
-            let select = "SELECT value FROM parameter \
+            let select = "SELECT value, metadata FROM parameter \
                  WHERE environment = ?1 AND resource = ?2 AND name = ?3";
-            let before =
-                sql.first(select, values![environment.0, number, new.name], |row| row.string(0))?;
+            let before = sql.first(select, values![environment.0, number, new.name], |row| {
+                Ok((row.string(0)?, row.string(1)?))
+            })?;
+            let (before, said) = before.unzip();
+            let metadata = match new.metadata {
+                Some(given) => Value::from(given.clone()).to_string(),
+                None => said.unwrap_or_else(|| "{}".to_owned()),
+            };
             let insert = "INSERT INTO parameter \
-                 (environment, resource, name, value, source, updated, expires) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (environment, resource, name) \
+                 (environment, resource, name, value, source, updated, expires, metadata) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (environment, resource, name) \
                  DO UPDATE SET value = excluded.value, source = excluded.source, \
-                 updated = excluded.updated, expires = excluded.expires";
+                 updated = excluded.updated, expires = excluded.expires, \
+                 metadata = excluded.metadata";
             let values = values![
                 environment.0,
                 number,
@@ -169,6 +179,7 @@ impl Records<'_> {
                 new.source.code(),
                 now,
                 new.expires,
+                &metadata,
             ];
             sql.run(insert, values)?;
             let resolve = "UPDATE unknown SET resolved = 1 \

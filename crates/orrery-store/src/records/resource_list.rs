@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Names that one page looks at.
-const NAMES_LOOKED_AT: usize = 20_000;
+const NAMES_LOOKED_AT: usize = 10_000;
 /// Names that are read at once while looking for a few.
 const NAMES_AT_ONCE: usize = 2_000;
 /// Whole rows that one page looks at, beside those that it shows.

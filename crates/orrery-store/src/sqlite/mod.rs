@@ -274,8 +274,13 @@ impl Store for SqliteStore {
         self.act(|tx| put::put_version(tx, environment, version))
     }
 
-    fn release_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {
-        self.act(|tx| prune::release_version(tx, environment, number))
+    fn release_version(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.act(|tx| prune::release_version(tx, environment, number, now))
     }
 
     fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {

@@ -16,7 +16,7 @@ use crate::{
 const SET: &str = "INSERT INTO parameter (environment, resource, name, value, source, updated, \
      expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (environment, resource, name) \
      DO UPDATE SET value = excluded.value, source = excluded.source, updated = excluded.updated, \
-     expires = excluded.expires";
+     expires = excluded.expires, metadata = excluded.metadata";
 const CURRENT: &str =
     "SELECT value FROM parameter WHERE environment = ?1 AND resource = ?2 AND name = ?3";
 const RESOLVE: &str = "UPDATE unknown SET resolved = 1 \

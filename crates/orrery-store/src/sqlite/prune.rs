@@ -1,6 +1,6 @@
 //! Releasing and deleting versions. A deleted version takes along the revisions that no other version has.
 
-use orrery_model::VersionNumber;
+use orrery_model::{Timestamp, VersionNumber};
 use rusqlite::{Connection, params};
 
 use super::note;
@@ -13,6 +13,7 @@ pub(super) fn release_version(
     tx: &Connection,
     environment: EnvironmentKey,
     number: VersionNumber,
+    now: Timestamp,
 ) -> Result<()> {
     let (version, _) = find_version(tx, environment, number)?;
     if version.released {
@@ -24,8 +25,8 @@ pub(super) fn release_version(
         return Err(StoreError::Superseded { number, newest });
     }
     tx.execute(
-        "UPDATE version SET released = 1 WHERE environment = ?1 AND number = ?2",
-        params![environment.0, number.0],
+        "UPDATE version SET released = 1, released_at = ?3 WHERE environment = ?1 AND number = ?2",
+        params![environment.0, number.0, now.0],
     )?;
     note(tx, environment, "version", &number.to_string())
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use orrery_compiler::plugins::ServerSide;
 use orrery_compiler::project::Options;
 use orrery_server::compiling::{Job, JobResult, Task};
 
@@ -64,9 +65,15 @@ fn compile(job: &Job) -> Exit {
     let parameters = job.parameters.iter().cloned();
     let known = parameters.map(|one| (one.resource, one.name, one.value));
     let known = Arc::new(Known::new(known));
-    options.facts = Some(Arc::clone(&known) as _);
-    let environment =
-        ServerEnvironment { id: job.environment.to_string(), files: job.contents.clone(), known };
+    let side = ServerSide {
+        environment: job.environment.to_string(),
+        environment_name: job.environment_name.clone(),
+        host: job.server.host.clone(),
+        port: job.server.port,
+        tls: job.server.tls,
+        ca: job.server.ca.clone(),
+    };
+    let environment = ServerEnvironment { side, files: job.contents.clone(), known };
     let result = match making::make(&options, &environment, &job.exporters, true, false) {
         Ok(made) => {
             JobResult { upload: Some(made.upload), contents: made.contents, errors: Vec::new() }

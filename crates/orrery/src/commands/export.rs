@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use orrery_api::client::ClientError;
 use orrery_api::{CompileProblem, Parameter, UploadScope, VersionStored, VersionUpload};
+use orrery_compiler::plugins::ServerSide;
 use orrery_compiler::project::Limits;
 use serde_json::{Map, Value, json};
 
@@ -115,12 +116,16 @@ impl Push<'_> {
             memory_bytes: self.limits.max_memory.saturating_mul(1 << 20),
             text_bytes: self.limits.max_text.saturating_mul(1 << 20),
         };
-        project.facts = Some(Arc::clone(&known) as _);
-        let place = ServerEnvironment {
-            id: of.environment.id.to_string(),
-            files: scratch.path().to_owned(),
-            known,
+        let (tls, host, port) = of.client.place();
+        let side = ServerSide {
+            environment: of.environment.id.to_string(),
+            environment_name: of.environment.name.clone(),
+            host,
+            port,
+            tls,
+            ca: of.client.ca().to_owned(),
         };
+        let place = ServerEnvironment { side, files: scratch.path().to_owned(), known };
         let made = making::make(&project, &place, self.exporters, self.verbose, self.quiet);
         let Made { upload, contents } = made.map_err(ExportError::Model)?;
         let hashes: Vec<String> = contents.into_keys().collect();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_server::compiling::{CompileOptions, CompileService};
+use orrery_server::compiling::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole, Tls};
 use orrery_store::{Holder, PostgresStore, SqliteStore, Store, StoreError};
@@ -149,9 +149,9 @@ fn try_run(given: Server) -> Result<(), Failure> {
     security::check_key(&app)?;
     let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
     let program = std::env::current_exe().map_err(Failure::Run)?;
-    let compiles = compile_options(&options, &data, program);
+    let compiles = |at| compile_options(&options, &data, program, at);
     let process = ProcessOptions {
-        data,
+        data: data.clone(),
         workers: options.workers.unwrap_or(WORKERS).max(1).into(),
         lease: shared.then_some(LEASE),
         host_memory: (memory > 0).then_some(memory),
@@ -161,8 +161,13 @@ fn try_run(given: Server) -> Result<(), Failure> {
     served
 }
 
-fn compile_options(options: &ServerOptions, data: &Path, program: PathBuf) -> CompileOptions {
-    let usual = CompileOptions::new(data.to_owned(), program);
+fn compile_options(
+    options: &ServerOptions,
+    data: &Path,
+    program: PathBuf,
+    at: ServerAddress,
+) -> CompileOptions {
+    let usual = CompileOptions::new(data.to_owned(), program, at);
     let memory = options.compile_memory.map(|mib| mib.saturating_mul(1 << 20));
     CompileOptions {
         parallel: options.compiles.map_or(usual.parallel, |count| usize::from(count.max(1))),
@@ -176,7 +181,7 @@ async fn serve(
     app: App,
     roles: &[Role],
     process: ProcessOptions,
-    compiles: CompileOptions,
+    compiles: impl FnOnce(ServerAddress) -> CompileOptions,
     address: SocketAddr,
     tls: Option<Tls>,
 ) -> Result<(), Failure> {
@@ -192,6 +197,7 @@ async fn serve(
     security::prepare_accounts(&app, &url).await?;
     let mut working = None;
     if roles.contains(&Role::Process) {
+        let compiles = compiles(ServerAddress::of(address, tls.clone()));
         let compiles = CompileService::start(app.clone(), compiles).map_err(Failure::Run)?;
         working = Some((compiles, ProcessRole::start(app, process).map_err(Failure::Run)?));
     }

@@ -164,7 +164,7 @@ fn fill(
         return Err(Error::NoPip { dir: environment.to_owned() });
     }
     let scratch = tempfile::tempdir().map_err(Error::system("make a temporary directory"))?;
-    let pip = Pip { environment, directory: &request.directory };
+    let pip = Pip { environment, directory: &request.directory, settings: &request.pip };
     let prepared = Prepared::new(request, part, environment, scratch.path())?;
     let plan = prepared.plan(&pip, &before, listener)?;
     if let Some(package) = stand_ins::real_core_in_plan(&plan) {

@@ -9,7 +9,7 @@ use super::{Error, Request, requirements, sdk};
 
 pub(super) const FILE: &str = "orrery.json";
 /// Counts changes of what this program puts into environments.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// All that the contents of an environment depend on.
 pub(super) fn inputs(request: &Request) -> Value {
@@ -27,7 +27,7 @@ pub(super) fn inputs(request: &Request) -> Value {
         "files": read,
         "requirements": request.requirements,
         "editable": editable,
-        "index": [request.pip.index_url, request.pip.extra_index_url, request.pip.pre],
+        "index": request.pip,
         "sdk": request.sdk.as_deref().map(sdk::fingerprint),
     })
 }

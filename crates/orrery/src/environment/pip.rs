@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use orrery_host::pip::PipSettings;
 use serde_json::Value;
 
 use super::Error;
@@ -27,6 +28,7 @@ pub(super) struct Pip<'e> {
     pub(super) environment: &'e Path,
     /// Where relative paths in requirement files are seen from.
     pub(super) directory: &'e Path,
+    pub(super) settings: &'e PipSettings,
 }
 
 /// A package that pip would install.
@@ -69,6 +71,7 @@ impl Pip<'_> {
             // One stream, so that the lines of a message stay together.
             .stdout(writer.try_clone().map_err(what())?)
             .stderr(writer);
+        orrery_host::pip::configure(&mut command, self.settings);
         tracing::debug!(?command, "pip");
         let mut child = command.spawn().map_err(what())?;
         // The command keeps the writing end; the stream ends when nobody has it any more.

@@ -39,15 +39,7 @@ impl<'r> Prepared<'r> {
         let wheels = scratch.join("wheels");
         fs::create_dir(&wheels).map_err(Error::system("make a temporary directory"))?;
         let mut sources = vec!["--find-links".to_owned(), wheels.display().to_string()];
-        if let Some(url) = &request.pip.index_url {
-            sources.extend(["--index-url".into(), url.clone()]);
-        }
-        for url in &request.pip.extra_index_url {
-            sources.extend(["--extra-index-url".into(), url.clone()]);
-        }
-        if request.pip.pre {
-            sources.push("--pre".into());
-        }
+        sources.extend(orrery_host::pip::arguments(&request.pip));
         let mut prepared = Prepared {
             request,
             environment,

@@ -15,11 +15,12 @@ use crate::BINARY;
 type Test = fn(&World) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 5] = [
+    let tests: [(&str, Test); 6] = [
         ("a_project_gets_what_it_asks_for", a_project_gets_what_it_asks_for),
         ("nothing_changes_when_something_is_wrong", nothing_changes_when_something_is_wrong),
         ("an_older_generation_gets_an_older_stand_in", an_older_generation_gets_an_older_stand_in),
         ("a_real_core_is_refused", a_real_core_is_refused),
+        ("the_index_of_a_project_counts_alone", the_index_of_a_project_counts_alone),
         ("a_new_module_is_installed_as_it_is_written", a_new_module_is_installed_as_it_is_written),
     ];
     let trial = |(name, test): (&str, Test)| {
@@ -173,6 +174,40 @@ fn installed(environment: &Path, package: &str) -> Result<String> {
         .args(["-I", "-c", question, package])
         .output()?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// What pip is configured for elsewhere counts only if the project says so.
+fn the_index_of_a_project_counts_alone(world: &World) -> Result<()> {
+    for entry in fs::read_dir(world.path("wheels"))?.flatten() {
+        let file = entry.file_name().to_string_lossy().into_owned();
+        let name = file.split('-').next().unwrap_or_default().to_lowercase().replace('_', "-");
+        let page = world.path(&format!("simple/{name}"));
+        fs::create_dir_all(&page)?;
+        fs::copy(entry.path(), page.join(&file))?;
+        let listed = fs::read_to_string(page.join("index.html")).unwrap_or_default();
+        fs::write(page.join("index.html"), format!("{listed}<a href=\"{file}\">{file}</a>\n"))?;
+    }
+    // Everything else that pip knows has another one, which only counts where it is asked.
+    world.write_wheel(
+        "inmanta-module-toy",
+        "9.9.0",
+        "inmanta-core>=15.0",
+        "inmanta_plugins.toy",
+    )?;
+    let index = format!("file://{}", world.path("simple").display());
+    let describe = |more: &str| {
+        let text = format!(
+            "name: p\nmodulepath: libs\nrequires: [toy]\npip:\n  index-url: {index}\n{more}"
+        );
+        world.project("project.yml", &text)
+    };
+    describe("")?;
+    let alone = world.run("project", &["modules", "install"])?.done()?;
+    assert_eq!(alone.change("inmanta-module-toy"), Some("1.1.0"));
+    describe("  use-system-config: true\n")?;
+    let both = world.run("project", &["modules", "update"])?.done()?;
+    assert_eq!(both.change("inmanta-module-toy"), Some("9.9.0"));
+    Ok(())
 }
 
 fn a_project_gets_what_it_asks_for(world: &World) -> Result<()> {

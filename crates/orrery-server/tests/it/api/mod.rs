@@ -1,5 +1,6 @@
 //! The API, kind by kind, on both databases.
 
+mod classic_lists;
 mod compiles;
 mod conventions;
 mod environments;

@@ -135,7 +135,11 @@ fn of_concurrent_releases_one_wins(world: World) {
 fn an_older_version_never_overrides_a_newer_one(world: World) {
     world.put("/settings/auto_deploy", &json!({"value": false})).good();
     let (old, new) = (world.upload(&[("a", 1)]), world.upload(&[("a", 2)]));
-    world.act(&format!("/versions/{new}/release")).good();
+    let before = world.get(&format!("/versions/{new}")).good();
+    assert!(before.get("released_at").is_none(), "{before}");
+    let after = world.act(&format!("/versions/{new}/release")).good();
+    let (made, released) = (after["created"].as_str(), after["released_at"].as_str());
+    assert!(made.is_some() && made < released, "{after}");
     refused(&world.act(&format!("/versions/{old}/release")), 409, "superseded");
     refused(&world.act(&format!("/versions/{new}/release")), 409, "already-released");
     // A number that was reserved before, and is stored after a newer one was released.

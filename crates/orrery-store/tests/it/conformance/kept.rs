@@ -21,6 +21,7 @@ super::list_cases![
     discoveries_know_what_is_managed,
     repeated_requests_get_one_answer,
     what_had_an_effect_is_never_carried_out_again,
+    metadata_of_parameters_stays_until_it_is_replaced,
     parameters_and_facts_are_listed,
     facts_are_asked_for_once_in_a_while,
     protected_settings_stay,
@@ -236,6 +237,7 @@ fn what_had_an_effect_is_never_carried_out_again(backend: Backend) {
 
 fn set(records: &Records<'_>, environment: EnvironmentKey, name: &str, resource: Option<&str>) {
     let new = NewParameter {
+        metadata: None,
         name,
         value: "1",
         resource,
@@ -243,6 +245,42 @@ fn set(records: &Records<'_>, environment: EnvironmentKey, name: &str, resource:
         expires: resource.is_some(),
     };
     records.put_parameter(environment, &new, at(5), &|_, _| Ok(())).unwrap();
+}
+
+fn metadata_of_parameters_stays_until_it_is_replaced(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    let environment = store.default_environment().unwrap();
+    put(&*store, environment, &simple(&["a"])).unwrap();
+    let a = named("a").to_string();
+    let about = serde_json::json!({"owner": "ada", "rooms": [1, {"x": null}]});
+    let about = about.as_object().unwrap();
+    let of = |name: &str, resource: Option<&str>| {
+        records.parameter(environment, name, resource).unwrap().metadata
+    };
+    for (name, resource) in [("size", None), ("ip", Some(&*a))] {
+        let new = NewParameter {
+            name,
+            value: "1",
+            resource,
+            source: ParameterSource::User,
+            expires: false,
+            metadata: Some(about),
+        };
+        records.put_parameter(environment, &new, at(5), &|_, _| Ok(())).unwrap();
+        assert_eq!(&of(name, resource), about);
+        // Who says nothing about it leaves what was said.
+        set(&records, environment, name, resource);
+        assert_eq!(&of(name, resource), about);
+    }
+    let listed = records.list_parameters(environment, &ParameterFilter::default(), "", 9).unwrap();
+    assert_eq!(&listed[0].metadata, about);
+    let listed =
+        records.list_facts(environment, &ParameterFilter::default(), &(0, String::new()), 9);
+    assert_eq!(&listed.unwrap()[0].1.metadata, about);
+    // Of what the engine finds out, nobody says anything.
+    store.set_parameter(environment, "size", "2", ParameterSource::User, at(6)).unwrap();
+    assert!(of("size", None).is_empty());
 }
 
 fn parameters_and_facts_are_listed(backend: Backend) {

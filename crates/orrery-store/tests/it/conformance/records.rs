@@ -190,7 +190,7 @@ fn every_change_is_noted_once(backend: Backend) {
         orrery_store::NewVersion { released: false, ..crate::support::new_version(&resources) };
     store.put_version(environment, &unreleased).unwrap();
     expect("version", "2");
-    store.release_version(environment, orrery_model::VersionNumber(2)).unwrap();
+    store.release_version(environment, orrery_model::VersionNumber(2), Timestamp(9)).unwrap();
     expect("version", "2");
     store.delete_version(environment, first.number).unwrap();
     expect("version", "1");
@@ -257,7 +257,7 @@ fn nothing_is_noted_that_did_not_happen(backend: Backend) {
     let environment = store.default_environment().unwrap();
     let begin = records.latest_change().unwrap();
     let missing = orrery_model::VersionNumber(7);
-    store.release_version(environment, missing).unwrap_err();
+    store.release_version(environment, missing, Timestamp(9)).unwrap_err();
     store.delete_version(environment, missing).unwrap_err();
     records.delete_project(&id(9), at(1)).unwrap_err();
     assert!(notes(&records, begin).is_empty());

@@ -318,15 +318,21 @@ fn releases_go_forward_only(backend: Backend) {
     let candidate = NewVersion { released: false, ..new_version(&[]) };
     let numbers: Vec<VersionNumber> =
         (0..3).map(|_| store.put_version(environment, &candidate).unwrap().number).collect();
-    store.release_version(environment, numbers[1]).unwrap();
-    let again = store.release_version(environment, numbers[1]).unwrap_err();
+    let at = Timestamp(2_000_000);
+    store.release_version(environment, numbers[1], at).unwrap();
+    let again = store.release_version(environment, numbers[1], Timestamp(3_000_000)).unwrap_err();
     assert!(matches!(again, StoreError::AlreadyReleased(_)));
-    let older = store.release_version(environment, numbers[0]).unwrap_err();
+    let older = store.release_version(environment, numbers[0], at).unwrap_err();
     assert!(matches!(older, StoreError::Superseded { .. }));
-    store.release_version(environment, numbers[2]).unwrap();
-    let released: Vec<bool> =
-        store.versions(environment).unwrap().iter().map(|version| version.released).collect();
-    assert_eq!(released, [false, true, true]);
+    store.release_version(environment, numbers[2], Timestamp(4_000_000)).unwrap();
+    let at_once = NewVersion { made_at: Timestamp(5_000_000), ..new_version(&[]) };
+    store.put_version(environment, &at_once).unwrap();
+    let versions = store.versions(environment).unwrap();
+    let released: Vec<bool> = versions.iter().map(|version| version.released).collect();
+    assert_eq!(released, [false, true, true, true]);
+    let times: Vec<Option<i64>> =
+        versions.iter().map(|version| version.released_at.map(|at| at.0)).collect();
+    assert_eq!(times, [None, Some(2_000_000), Some(4_000_000), Some(5_000_000)]);
 }
 
 fn versions_in_use_are_not_deleted(backend: Backend) {

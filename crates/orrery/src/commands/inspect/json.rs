@@ -61,6 +61,7 @@ pub(crate) fn version(version: &VersionInfo) -> Value {
         "number": version.number.0,
         "made": time(Some(version.made_at)),
         "released": version.released,
+        "released_at": time(version.released_at),
         "resources": version.total,
         "added": version.added,
         "changed": version.changed,

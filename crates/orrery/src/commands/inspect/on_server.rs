@@ -231,6 +231,7 @@ fn version(summary: VersionSummary) -> Result<VersionInfo, Trouble> {
         number: VersionNumber(summary.number),
         made_at: time(&summary.created)?,
         released: summary.released,
+        released_at: maybe_time(summary.released_at.as_ref())?,
         info: summary.info,
         total: summary.total,
         added: summary.added,
@@ -241,6 +242,7 @@ fn version(summary: VersionSummary) -> Result<VersionInfo, Trouble> {
 
 fn parameter(one: orrery_api::Parameter) -> Result<Parameter, Trouble> {
     Ok(Parameter {
+        metadata: serde_json::Map::new(),
         resource: one.resource.as_deref().map(id_of).transpose()?,
         source: match one.source.as_str() {
             "fact" => ParameterSource::Fact,

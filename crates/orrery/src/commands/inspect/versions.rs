@@ -87,6 +87,7 @@ mod tests {
             number: VersionNumber(number),
             made_at: Timestamp(0),
             released,
+            released_at: released.then_some(Timestamp(0)),
             info: Value::Null,
             total: 0,
             added: 0,

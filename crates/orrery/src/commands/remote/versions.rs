@@ -3,7 +3,7 @@
 use orrery_api::{ResourceDifference, VersionStored, VersionSummary};
 use serde_json::{Value, json};
 
-use super::table::{Table, moment, properties, yes};
+use super::table::{Table, moment, properties};
 use super::{dry_run, print_json, read_list, show_done, show_list};
 use crate::cli_things::{VersionAction, VersionGroup};
 use crate::commands::deploy::{changes, on_server};
@@ -82,15 +82,30 @@ fn message(version: &VersionSummary) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
+/// When it was released.
+fn released(version: &VersionSummary) -> String {
+    version.released_at.as_deref().map_or_else(|| "no".to_owned(), moment)
+}
+
 fn list(of: &RemoteEnvironment, limit: usize, json: bool) -> Result<Exit, Trouble> {
     let pages = of.client.list::<VersionSummary>(&of.path(&["versions"]));
     let found = read_list(pages, Some(limit))?;
-    let headings =
-        ["VERSION", "MADE", "STATE", "RESOURCES", "ADDED", "CHANGED", "REMOVED", "MESSAGE"];
+    let headings = [
+        "VERSION",
+        "MADE",
+        "RELEASED",
+        "STATE",
+        "RESOURCES",
+        "ADDED",
+        "CHANGED",
+        "REMOVED",
+        "MESSAGE",
+    ];
     show_list(json, &found, Table::new("version", &headings), |version| {
         vec![
             version.number.to_string(),
             moment(&version.created),
+            released(version),
             version.status.clone(),
             version.total.to_string(),
             version.added.to_string(),
@@ -109,7 +124,7 @@ fn show(version: &VersionSummary, json: bool) -> Result<Exit, Trouble> {
     properties(&[
         ("version", version.number.to_string()),
         ("state", version.status.clone()),
-        ("released", yes(version.released).to_owned()),
+        ("released", released(version)),
         ("now", version.transitioning_message.clone()),
         ("made", moment(&version.created)),
         ("message", message(version)),

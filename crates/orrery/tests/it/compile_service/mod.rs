@@ -1,5 +1,6 @@
 //! The compile service with real git repositories and the real program: from a commit to a version.
 
+mod asking;
 mod runs;
 mod sources;
 
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use libtest_mimic::Trial;
 use orrery_model::Timestamp;
-use orrery_server::compiling::{CompileOptions, CompileService};
+use orrery_server::compiling::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::{App, AppSettings};
 use orrery_store::{
     CompileRecord, CompileRequest, EnvironmentRecord, Holder, NewCompile, NewEnvironment,
@@ -26,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 type Test = fn(&mut World) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 14] = [
+    let tests: [(&str, Test); 17] = [
         ("a_commit_becomes_a_version", sources::a_commit_becomes_a_version),
         ("errors_are_structured_and_told", runs::errors_are_structured_and_told),
         ("a_check_stores_nothing", runs::a_check_stores_nothing),
@@ -40,6 +41,12 @@ pub(crate) fn trials() -> Vec<Trial> {
             "values_that_were_unknown_are_compiled_in",
             runs::values_that_were_unknown_are_compiled_in,
         ),
+        (
+            "models_know_where_they_are_compiled_for",
+            asking::models_know_where_they_are_compiled_for,
+        ),
+        ("settings_of_pip_travel_with_the_code", asking::settings_of_pip_travel_with_the_code),
+        ("facts_are_asked_of_what_is_exported", asking::facts_are_asked_of_what_is_exported),
         ("repositories_of_the_machine_need_permission", sources::repositories_need_permission),
         ("a_lost_checkout_is_noticed", sources::a_lost_checkout_is_noticed),
         ("schedules_make_compiles", runs::schedules_make_compiles),
@@ -77,7 +84,8 @@ impl World {
             Arc::new(SqliteStore::open(directory.path().join("state.db"), &holder)?);
         let settings = AppSettings { local_repositories: true, ..AppSettings::default() };
         let app = App::new(store, settings);
-        let mut options = CompileOptions::new(directory.path().join("data"), BINARY.into());
+        let server = ServerAddress::of("192.0.2.7:4711".parse()?, None);
+        let mut options = CompileOptions::new(directory.path().join("data"), BINARY.into(), server);
         options.parallel = 2;
         Ok(World { directory, app, options, service: None })
     }

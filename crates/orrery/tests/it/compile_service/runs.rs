@@ -188,6 +188,7 @@ pub(super) fn values_that_were_unknown_are_compiled_in(world: &mut World) -> Res
     ensure!(unknowns.len() == 1 && unknowns[0].0.name == "size", "{unknowns:?}");
     let resource = unknowns[0].0.resource.clone().context("a fact")?;
     let new = orrery_store::NewParameter {
+        metadata: None,
         name: "size",
         value: "42",
         resource: Some(resource.as_str()),
@@ -212,6 +213,7 @@ pub(super) fn values_that_were_unknown_are_compiled_in(world: &mut World) -> Res
     let count = || Ok::<_, anyhow::Error>(world.store().records().compile_queue(key)?.len());
     let set = |value: &str, wanted: bool| {
         let new = orrery_store::NewParameter {
+            metadata: None,
             name: "zone",
             value,
             resource: None,

@@ -1,0 +1,79 @@
+//! How pip is called for a project: what its settings mean, wherever packages are installed for it.
+
+use std::process::Command;
+
+pub use orrery_compiler::project::PipSettings;
+
+/// Where pip looks for packages, if its own configuration does not count.
+const SYSTEM: [&str; 5] =
+    ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_PRE"];
+
+/// Whether packages come from nowhere but where the project says. A project that names no index gets them from where everything
+/// on the machine does.
+fn is_alone(settings: &PipSettings) -> bool {
+    let names_index = settings.index_url.is_some() || !settings.extra_index_url.is_empty();
+    names_index && !settings.use_system_config
+}
+
+/// Arguments of `pip install`.
+pub fn arguments(settings: &PipSettings) -> Vec<String> {
+    let mut arguments = Vec::new();
+    if let Some(url) = &settings.index_url {
+        arguments.extend(["--index-url".to_owned(), url.clone()]);
+    }
+    for url in &settings.extra_index_url {
+        arguments.extend(["--extra-index-url".to_owned(), url.clone()]);
+    }
+    if settings.pre == Some(true) {
+        arguments.push("--pre".to_owned());
+    }
+    arguments
+}
+
+/// Sees to it that pip's own configuration counts as far as it should. Proxies, certificates and caches that environment variables
+/// name always count: they belong to the machine.
+pub fn configure<'c>(command: &'c mut Command, settings: &PipSettings) -> &'c mut Command {
+    if is_alone(settings) {
+        command.env("PIP_CONFIG_FILE", "/dev/null");
+        for name in SYSTEM {
+            command.env_remove(name);
+        }
+    } else if settings.pre == Some(false) {
+        command.env("PIP_PRE", "0");
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_become_arguments_and_variables() {
+        let text = r#"{"index-url": "https://one.example", "extra_index_url": ["https://two.example"], "pre": true}"#;
+        let mut settings: PipSettings = serde_json::from_str(text).unwrap();
+        let wanted = [
+            "--index-url",
+            "https://one.example",
+            "--extra-index-url",
+            "https://two.example",
+            "--pre",
+        ];
+        assert_eq!(arguments(&settings), wanted);
+        let variables = |settings: &PipSettings| -> Vec<(String, Option<String>)> {
+            let mut command = Command::new("true");
+            configure(&mut command, settings);
+            let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
+            command.get_envs().map(|(name, value)| (text(name), value.map(text))).collect()
+        };
+        let alone = variables(&settings);
+        assert!(alone.contains(&("PIP_CONFIG_FILE".to_owned(), Some("/dev/null".to_owned()))));
+        assert!(alone.contains(&("PIP_INDEX_URL".to_owned(), None)));
+        settings.use_system_config = true;
+        assert!(variables(&settings).is_empty());
+        let said = PipSettings { pre: Some(false), ..PipSettings::default() };
+        assert_eq!(variables(&said), [("PIP_PRE".to_owned(), Some("0".to_owned()))]);
+        assert!(variables(&PipSettings::default()).is_empty());
+        assert!(arguments(&PipSettings::default()).is_empty());
+    }
+}
