@@ -24,6 +24,9 @@ const MAX: usize = 10_000;
 /// A credential as it was shown: its hash, and whether it came as a cookie.
 pub(crate) type Credential = ([u8; 32], bool);
 
+/// Somebody, and until when their credential is good.
+type Known = (Caller, Option<Timestamp>);
+
 /// A count of changes that this server made. What was read before one of them is not remembered after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Generation(u64);
@@ -31,7 +34,7 @@ pub(crate) struct Generation(u64);
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     generation: AtomicU64,
-    callers: Mutex<HashMap<Credential, Kept<(Caller, Option<Timestamp>)>>>,
+    callers: Mutex<HashMap<Credential, Kept<Known>>>,
     environments: Mutex<HashMap<[u8; 16], Kept<EnvironmentRecord>>>,
 }
 
@@ -83,10 +86,10 @@ impl Remembered {
     pub(crate) fn keep_caller(
         &self,
         credential: Credential,
-        (caller, expires): (Caller, Option<Timestamp>),
+        known: Known,
         asked: (Instant, Generation),
     ) {
-        Self::keep(&self.callers, credential, (caller, expires), asked);
+        Self::keep(&self.callers, credential, known, asked);
     }
 
     pub(crate) fn environment(&self, id: &[u8; 16]) -> Option<EnvironmentRecord> {
