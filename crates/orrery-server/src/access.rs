@@ -201,7 +201,9 @@ async fn admit(
         parts.extensions.insert(Caller::nobody());
         return Ok(());
     }
-    let caller = auth::authenticate(app, parts).await?;
+    // What changes something leaves a trail.
+    let only_reads = trail.is_none();
+    let caller = auth::authenticate(app, parts, only_reads).await?;
     if let Some(trail) = trail.as_deref_mut() {
         trail.by(&caller.name);
     }
@@ -220,7 +222,7 @@ async fn admit(
                 Access::Header(_) => in_header(parts)?,
                 _ => named("{environment}")?,
             };
-            let found = match find_environment(app, parts, id).await {
+            let found = match find_environment(app, id, only_reads).await {
                 // Who sees nothing elsewhere learns nothing of what is there.
                 Err(_) if !caller.may_everywhere(Right::View) => {
                     return Err(caller.forbidden(right, "in this environment"));
@@ -241,13 +243,11 @@ async fn admit(
 /// The environment with an id: for what only reads, as it was a moment ago.
 async fn find_environment(
     app: &App,
-    parts: &Parts,
     id: Uuid,
+    only_reads: bool,
 ) -> Result<EnvironmentRecord, ServerError> {
     let remembered = &app.auth().remembered;
-    if parts.method.is_safe()
-        && let Some(found) = remembered.environment(id.as_bytes())
-    {
+    if only_reads && let Some(found) = remembered.environment(id.as_bytes()) {
         return Ok(found);
     }
     let asked = (Instant::now(), remembered.generation());

@@ -72,8 +72,12 @@ fn needs_proof_of_origin(method: &Method, headers: &HeaderMap) -> bool {
     headers.get("sec-fetch-site").is_none_or(|site| site != "same-origin")
 }
 
-/// Finds out who is calling.
-pub(crate) async fn authenticate(app: &App, parts: &Parts) -> Result<Caller, ServerError> {
+/// Finds out who is calling. For a request that only reads, that may be known from one a moment ago.
+pub(crate) async fn authenticate(
+    app: &App,
+    parts: &Parts,
+    only_reads: bool,
+) -> Result<Caller, ServerError> {
     let cookie = cookie_name(app.settings().auth.secure_cookies);
     let Shown { secret, cookie } = shown(&parts.headers, cookie)?;
     if secret.len() > SHOWN_MAX {
@@ -85,14 +89,14 @@ pub(crate) async fn authenticate(app: &App, parts: &Parts) -> Result<Caller, Ser
     }
     if secret.starts_with(SESSION) {
         let credential = (hash_of(secret), cookie);
-        return remembering(app, parts, credential, by_session(app, credential)).await;
+        return remembering(app, only_reads, credential, by_session(app, credential)).await;
     }
     if cookie {
         return Err(unknown("the session has ended; log in again"));
     }
     if secret.starts_with(TOKEN) {
         let credential = (hash_of(secret), cookie);
-        return remembering(app, parts, credential, by_token(app, credential)).await;
+        return remembering(app, only_reads, credential, by_token(app, credential)).await;
     }
     if secret.split('.').count() == 3 {
         return by_issuer(app, secret).await;
@@ -103,14 +107,12 @@ pub(crate) async fn authenticate(app: &App, parts: &Parts) -> Result<Caller, Ser
 /// Remembers who shows a credential, and answers from that if the request only reads.
 async fn remembering(
     app: &App,
-    parts: &Parts,
+    only_reads: bool,
     credential: Credential,
     find: impl Future<Output = Result<(Caller, Option<Timestamp>), ServerError>>,
 ) -> Result<Caller, ServerError> {
     let remembered = &app.auth().remembered;
-    if parts.method.is_safe()
-        && let Some(caller) = remembered.caller(&credential, app.now())
-    {
+    if only_reads && let Some(caller) = remembered.caller(&credential, app.now()) {
         return Ok(caller);
     }
     let asked = (Instant::now(), remembered.generation());
