@@ -41,7 +41,8 @@ pub(crate) fn router(app: &App) -> Router {
     let described = get(async move || ([(header::CONTENT_TYPE, "application/json")], document));
     routes
         .route("/api/v1/openapi.json", described)
-        .route("/api/v1/docs", get(routes::docs::page))
+        .route("/api/v1/docs", get(routes::pages::docs))
+        .route("/setup", get(routes::pages::setup))
         .merge(classic::router())
         .method_not_allowed_fallback(async || ServerError::MethodNotAllowed)
         // Before the fallback is set: what is not routed needs no right. The last one runs first.

@@ -156,9 +156,15 @@ fn answers_have_ids_and_are_packed_on_request() {
     refused(&world.admin().send("PATCH", &path, &[], Some(&json!({}))), 405, "method-not-allowed");
     let packed = world.admin().open(&path, &[("accept-encoding", "gzip")]);
     assert_eq!(packed.headers()["content-encoding"], "gzip");
-    let page = world.admin().get("/api/v1/docs");
-    assert!(page.text.starts_with("<!doctype html>"));
-    assert!(!page.text.contains("http://") && !page.text.contains("https://"), "all of it is here");
+    for path in ["/api/v1/docs", "/setup"] {
+        let page = world.admin().get(path);
+        assert!(page.text.starts_with("<!doctype html>"), "{path}");
+        let elsewhere = page.text.contains("http://") || page.text.contains("https://");
+        assert!(!elsewhere, "all of {path} is here");
+        let rules = &page.headers["content-security-policy"];
+        assert!(rules.contains("default-src 'none'") && rules.contains("frame-ancestors 'none'"));
+        assert_eq!(page.headers["referrer-policy"], "no-referrer");
+    }
 }
 
 /// Every operation says what it takes and which answers it has.
