@@ -161,7 +161,7 @@ fn answers_have_ids_and_are_packed_on_request() {
         assert!(page.text.starts_with("<!doctype html>"), "{path}");
         let elsewhere = page.text.contains("http://") || page.text.contains("https://");
         assert!(!elsewhere, "all of {path} is here");
-        let rules = &page.headers["content-security-policy"];
+        let rules = page.headers["content-security-policy"].to_str().unwrap();
         assert!(rules.contains("default-src 'none'") && rules.contains("frame-ancestors 'none'"));
         assert_eq!(page.headers["referrer-policy"], "no-referrer");
     }
