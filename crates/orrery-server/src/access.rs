@@ -3,7 +3,7 @@
 mod table;
 
 use std::panic::AssertUnwindSafe;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts as _, MatchedPath, Request, State};
@@ -250,7 +250,7 @@ async fn find_environment(
     if only_reads && let Some(found) = remembered.environment(id.as_bytes()) {
         return Ok(found);
     }
-    let asked = (Instant::now(), remembered.generation());
+    let asked = remembered.moment();
     let found = app.with_store(move |store| store.records().environment(id.as_bytes())).await?;
     remembered.keep_environment(found.clone(), asked);
     Ok(found)

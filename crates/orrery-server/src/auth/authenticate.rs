@@ -1,17 +1,15 @@
 //! From what a request shows to a caller.
 
-use std::time::Instant;
-
 use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
-use orrery_model::{Duration, Timestamp};
+use orrery_model::Duration;
 use orrery_store::{Identity, TokenRecord};
 
 use crate::app::App;
 use crate::auth::caller::TokenGrants;
 use crate::auth::issuers::by_issuer;
-use crate::auth::remembered::Credential;
+use crate::auth::remembered::{Credential, Known};
 use crate::auth::secrets::{SESSION, TOKEN, hash_of};
 use crate::auth::{Caller, How, Limit};
 use crate::problem::ServerError;
@@ -109,23 +107,19 @@ async fn remembering(
     app: &App,
     only_reads: bool,
     credential: Credential,
-    find: impl Future<Output = Result<(Caller, Option<Timestamp>), ServerError>>,
+    find: impl Future<Output = Result<Known, ServerError>>,
 ) -> Result<Caller, ServerError> {
     let remembered = &app.auth().remembered;
     if only_reads && let Some(caller) = remembered.caller(&credential, app.now()) {
         return Ok(caller);
     }
-    let asked = (Instant::now(), remembered.generation());
-    let (caller, expires) = find.await?;
-    remembered.keep_caller(credential, (caller.clone(), expires), asked);
-    Ok(caller)
+    let asked = remembered.moment();
+    let known = find.await?;
+    remembered.keep_caller(credential, known.clone(), asked);
+    Ok(known.0)
 }
 
-/// Somebody, and until when they are known.
-async fn by_session(
-    app: &App,
-    (hash, cookie): Credential,
-) -> Result<(Caller, Option<Timestamp>), ServerError> {
+async fn by_session(app: &App, (hash, cookie): Credential) -> Result<Known, ServerError> {
     let now = app.now();
     let found = app.with_store(move |store| store.records().session(&hash, now)).await?;
     let Some((session, identity)) = found else {
@@ -137,11 +131,7 @@ async fn by_session(
     Ok((caller, Some(session.expires)))
 }
 
-/// Somebody, and until when they are known.
-async fn by_token(
-    app: &App,
-    (hash, _): Credential,
-) -> Result<(Caller, Option<Timestamp>), ServerError> {
+async fn by_token(app: &App, (hash, _): Credential) -> Result<Known, ServerError> {
     let found = app.with_store(move |store| store.records().token_with_hash(&hash)).await?;
     let Some((token, identity)) = found else { return Err(unknown("the token is not valid")) };
     let now = app.now();

@@ -25,11 +25,15 @@ const MAX: usize = 10_000;
 pub(crate) type Credential = ([u8; 32], bool);
 
 /// Somebody, and until when their credential is good.
-type Known = (Caller, Option<Timestamp>);
+pub(crate) type Known = (Caller, Option<Timestamp>);
 
-/// A count of changes that this server made. What was read before one of them is not remembered after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Generation(u64);
+/// When the store was asked: at which time, and after how many changes that this server made. What was read before one of them
+/// is not used after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    at: Instant,
+    generation: u64,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
@@ -41,14 +45,13 @@ pub(crate) struct Remembered {
 #[derive(Debug)]
 struct Kept<T> {
     value: T,
-    at: Instant,
-    generation: Generation,
+    asked: Moment,
 }
 
 impl Remembered {
     /// To be asked before the store is read.
-    pub(crate) fn generation(&self) -> Generation {
-        Generation(self.generation.load(Ordering::SeqCst))
+    pub(crate) fn moment(&self) -> Moment {
+        Moment { at: Instant::now(), generation: self.generation.load(Ordering::SeqCst) }
     }
 
     /// Something changed: nothing that was read before is used again.
@@ -57,24 +60,20 @@ impl Remembered {
     }
 
     fn find<K: Hash + Eq, T: Clone>(&self, of: &Mutex<HashMap<K, Kept<T>>>, key: &K) -> Option<T> {
-        let now = self.generation();
+        let now = self.moment();
         let kept = of.lock().unwrap_or_else(PoisonError::into_inner);
         let found = kept.get(key)?;
-        let is_current = found.generation == now && found.at.elapsed() < MAX_AGE;
+        let Moment { at, generation } = found.asked;
+        let is_current = generation == now.generation && now.at - at < MAX_AGE;
         is_current.then(|| found.value.clone())
     }
 
-    fn keep<K: Hash + Eq, T>(
-        of: &Mutex<HashMap<K, Kept<T>>>,
-        key: K,
-        value: T,
-        (at, generation): (Instant, Generation),
-    ) {
+    fn keep<K: Hash + Eq, T>(of: &Mutex<HashMap<K, Kept<T>>>, key: K, value: T, asked: Moment) {
         let mut kept = of.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() >= MAX {
             kept.clear();
         }
-        kept.insert(key, Kept { value, at, generation });
+        kept.insert(key, Kept { value, asked });
     }
 
     pub(crate) fn caller(&self, credential: &Credential, now: Timestamp) -> Option<Caller> {
@@ -83,12 +82,7 @@ impl Remembered {
     }
 
     /// Remembers who somebody is, until their credential expires, as of the moment when that was asked.
-    pub(crate) fn keep_caller(
-        &self,
-        credential: Credential,
-        known: Known,
-        asked: (Instant, Generation),
-    ) {
+    pub(crate) fn keep_caller(&self, credential: Credential, known: Known, asked: Moment) {
         Self::keep(&self.callers, credential, known, asked);
     }
 
@@ -96,11 +90,7 @@ impl Remembered {
         self.find(&self.environments, id)
     }
 
-    pub(crate) fn keep_environment(
-        &self,
-        environment: EnvironmentRecord,
-        asked: (Instant, Generation),
-    ) {
+    pub(crate) fn keep_environment(&self, environment: EnvironmentRecord, asked: Moment) {
         Self::keep(&self.environments, environment.uuid, environment, asked);
     }
 }
@@ -113,20 +103,19 @@ mod tests {
     fn what_was_read_before_a_change_is_not_used_after_it() {
         let remembered = Remembered::default();
         let (credential, now) = (([7; 32], false), Timestamp(10));
-        let keep = |expires, generation| {
-            let known = (Caller::nobody(), expires);
-            remembered.keep_caller(credential, known, (Instant::now(), generation));
+        let keep = |expires, asked| {
+            remembered.keep_caller(credential, (Caller::nobody(), expires), asked);
         };
-        keep(None, remembered.generation());
+        keep(None, remembered.moment());
         assert!(remembered.caller(&credential, now).is_some());
         assert!(remembered.caller(&([7; 32], true), now).is_none());
         // Read before the change, and kept only after it.
-        let before = remembered.generation();
+        let before = remembered.moment();
         remembered.forget();
         assert!(remembered.caller(&credential, now).is_none());
         keep(None, before);
         assert!(remembered.caller(&credential, now).is_none());
-        keep(Some(Timestamp(11)), remembered.generation());
+        keep(Some(Timestamp(11)), remembered.moment());
         assert!(remembered.caller(&credential, now).is_some());
         assert!(remembered.caller(&credential, Timestamp(11)).is_none());
     }
@@ -135,9 +124,9 @@ mod tests {
     fn what_is_old_is_not_used() {
         let remembered = Remembered::default();
         let credential = ([7; 32], false);
-        let long_ago = Instant::now().checked_sub(MAX_AGE).expect("the machine runs for a second");
-        let known = (Caller::nobody(), None);
-        remembered.keep_caller(credential, known, (long_ago, remembered.generation()));
+        let now = remembered.moment();
+        let at = now.at.checked_sub(MAX_AGE).expect("the machine runs for a second");
+        remembered.keep_caller(credential, (Caller::nobody(), None), Moment { at, ..now });
         assert!(remembered.caller(&credential, Timestamp(0)).is_none());
     }
 }

@@ -1,32 +1,65 @@
 //! Pages for people: the description of the API, and the form behind the link of the first start. They need nothing from elsewhere.
 
+use std::sync::LazyLock;
+
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
 
-/// What a page may do: run its own script and ask this server. No other site may show it in a frame or learn its address.
-const RULES: [(HeaderName, &str); 4] = [
-    (
-        header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
-         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
-    (header::REFERRER_POLICY, "no-referrer"),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::CACHE_CONTROL, "no-store"),
-];
-
-fn page(text: &'static str) -> Response {
-    let rules = RULES.map(|(name, value)| (name, HeaderValue::from_static(value)));
-    (rules, Html(text)).into_response()
+/// A page, and what browsers may do with it.
+struct Page {
+    text: &'static str,
+    rules: [(HeaderName, HeaderValue); 4],
 }
+
+impl Page {
+    /// It may run its own script, have its own style and ask this server: nothing that somebody managed to put into it counts. No other
+    /// site may show it in a frame or learn its address.
+    fn new(text: &'static str) -> Self {
+        let policy = format!(
+            "default-src 'none'; script-src {}; style-src {}; connect-src 'self'; base-uri 'none'; \
+             form-action 'none'; frame-ancestors 'none'",
+            source(text, "<script>", "</script>"),
+            source(text, "<style>", "</style>"),
+        );
+        // It has nothing but visible characters; without it, a page does nothing at all.
+        let policy = HeaderValue::from_str(&policy)
+            .unwrap_or_else(|_| HeaderValue::from_static("default-src 'none'"));
+        let rules = [
+            (header::CONTENT_SECURITY_POLICY, policy),
+            (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+            (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+            (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        ];
+        Page { text, rules }
+    }
+
+    fn answer(&self) -> Response {
+        (self.rules.clone(), Html(self.text)).into_response()
+    }
+}
+
+/// The digest by which a browser knows the one piece of a page between two marks.
+fn source(text: &str, begin: &str, end: &str) -> String {
+    let piece = text.split_once(begin).and_then(|(_, rest)| rest.split_once(end));
+    match piece {
+        Some((piece, _)) => format!("'sha256-{}'", STANDARD.encode(Sha256::digest(piece))),
+        None => "'none'".to_owned(),
+    }
+}
+
+static DOCS: LazyLock<Page> = LazyLock::new(|| Page::new(include_str!("docs.html")));
+static SETUP: LazyLock<Page> = LazyLock::new(|| Page::new(include_str!("setup.html")));
 
 /// Shows the description of the API.
 pub(crate) async fn docs() -> Response {
-    page(include_str!("docs.html"))
+    DOCS.answer()
 }
 
 /// Asks for the name and the password of the first account. The ticket stands behind the `#` of the link, which browsers keep to
 /// themselves: the page sends it with the form.
 pub(crate) async fn setup() -> Response {
-    page(include_str!("setup.html"))
+    SETUP.answer()
 }

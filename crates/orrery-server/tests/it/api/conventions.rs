@@ -163,6 +163,7 @@ fn answers_have_ids_and_are_packed_on_request() {
         assert!(!elsewhere, "all of {path} is here");
         let rules = page.headers["content-security-policy"].to_str().unwrap();
         assert!(rules.contains("default-src 'none'") && rules.contains("frame-ancestors 'none'"));
+        assert!(rules.contains("script-src 'sha256-") && rules.contains("style-src 'sha256-"));
         assert_eq!(page.headers["referrer-policy"], "no-referrer");
     }
 }
