@@ -19,10 +19,11 @@ use orrery_store::{ActionKind, ResourceKey, StoreError};
 use rustc_hash::FxHashMap;
 
 use crate::dry_run::{DryRun, DryRunEntry};
-use crate::job::{AgentRoom, Job, JobKind, Performed};
+use crate::job::{AgentRoom, Job, JobKind};
 use crate::load::Desired;
 use crate::progress::{Finished, Progress, Running, Tally};
 use crate::targets::Targets;
+use crate::task::Performed;
 use crate::writer::{Action, BATCH, Record, Write, WriterState};
 
 /// How many of the running tasks a look at the engine names.
@@ -392,8 +393,8 @@ impl Core {
         if let Some(room) = &self.rooms[at] {
             return Arc::clone(room);
         }
-        let target = self.targets.target(job.resource.id.agent());
-        let room = Arc::new(AgentRoom { target, session: Session::new() });
+        let place = self.targets.place(job.resource.id.agent());
+        let room = Arc::new(AgentRoom { place, session: Session::new() });
         self.rooms[at] = Some(Arc::clone(&room));
         room
     }
@@ -403,6 +404,11 @@ impl Core {
         for room in self.rooms.iter().flatten() {
             room.session.clear();
         }
+    }
+
+    /// Agents may have moved: where they are is asked anew.
+    pub(crate) fn forget_places(&mut self) {
+        self.rooms.clear();
     }
 
     /// A worker is done with a job.
