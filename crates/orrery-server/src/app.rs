@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::{Auth, AuthSettings};
 use crate::conventions;
 use crate::counts::Counts;
+use crate::gateway::Hub;
 use crate::metrics::Metrics;
 use crate::problem::ServerError;
 use crate::tail::Tail;
@@ -50,6 +51,7 @@ struct Inner {
     counts: Counts,
     auth: Auth,
     vault: Vault,
+    hub: Arc<Hub>,
     /// Who is called at each nudge, until they say that they do not care any more.
     listeners: Mutex<Vec<NudgeListener>>,
 }
@@ -73,11 +75,13 @@ impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
         let (nudges, _) = broadcast::channel(NUDGES);
         let vault = Vault::new(Arc::clone(&store), settings.master_key.clone());
+        let metrics: Arc<Metrics> = Arc::default();
         App {
             inner: Arc::new(Inner {
                 store,
                 settings,
-                metrics: Arc::default(),
+                hub: Arc::new(Hub::new(Arc::clone(&metrics))),
+                metrics,
                 nudges,
                 auth: Auth::default(),
                 stopping: CancellationToken::new(),
@@ -100,6 +104,11 @@ impl App {
     /// The server's own secrets.
     pub fn vault(&self) -> &Vault {
         &self.inner.vault
+    }
+
+    /// The remote agents that are connected to this process, and what they are asked.
+    pub(crate) fn hub(&self) -> &Arc<Hub> {
+        &self.inner.hub
     }
 
     pub(crate) fn auth(&self) -> &Auth {

@@ -15,6 +15,7 @@
 //! | `routes` | the API, one module for each kind of thing |
 //! | `process` | engines of environments, held by lease |
 //! | `compiling` | the compile service |
+//! | `gateway` | where remote agents dial in, and how engines reach them |
 //! | `classic` | the paths that clients of an older generation know |
 //!
 //! The api role keeps nothing: it writes what is wanted to the store, in one transaction, and answers. The process role finds it there.
@@ -30,6 +31,7 @@ mod conventions;
 mod counts;
 mod document;
 mod extract;
+mod gateway;
 mod metrics;
 mod problem;
 mod process;
@@ -52,6 +54,7 @@ pub use auth::{
 };
 pub use classic::is_classic;
 pub use document::document;
+pub use gateway::{GatewayError, GatewayOptions, GatewayRole};
 pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};
 pub use server::{NotWithoutTls, Server, check_listen};
