@@ -3,5 +3,7 @@
 //!
 //! Start from [`protocol`], which the gateway uses too. It knows nothing of stores, environments or models.
 
+pub mod journal;
 pub mod protocol;
 pub mod token;
+mod wire;
