@@ -3,6 +3,7 @@
 //! Nothing here waits. A call is heard by its `Sink` only from the agent that it was made to, so that no agent can answer for another.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orrery_agent::protocol::{Answer, FromAgent, Refusal, RefusalCode, RejectionCode};
@@ -10,6 +11,9 @@ use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use crate::metrics::Metrics;
+
+/// The text of a message. Copies share it.
+pub(crate) type Frame = axum::extract::ws::Utf8Bytes;
 
 /// Messages that may wait for one agent.
 const WAITING_MAX: usize = 1024;
@@ -41,7 +45,7 @@ struct Call {
 
 struct Session {
     number: i64,
-    frames: mpsc::Sender<String>,
+    frames: mpsc::Sender<Frame>,
     end: watch::Sender<Option<Refusal>>,
 }
 
@@ -49,7 +53,7 @@ struct Session {
 #[derive(Debug)]
 pub(crate) struct Attached {
     /// What is to be sent to the agent.
-    pub(crate) frames: mpsc::Receiver<String>,
+    pub(crate) frames: mpsc::Receiver<Frame>,
     /// Why the session has to end, as soon as it has to.
     pub(crate) end: watch::Receiver<Option<Refusal>>,
 }
@@ -72,6 +76,8 @@ struct Inner {
 pub(crate) struct Hub {
     inner: Mutex<Inner>,
     metrics: Arc<Metrics>,
+    /// Agents can dial in to this process.
+    listens: AtomicBool,
 }
 
 impl std::fmt::Debug for Hub {
@@ -108,11 +114,20 @@ impl Inner {
 
 impl Hub {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
-        Hub { inner: Mutex::default(), metrics }
+        Hub { inner: Mutex::default(), metrics, listens: AtomicBool::new(false) }
     }
 
     fn own(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that agents can dial in to this process.
+    pub(crate) fn listens(&self) {
+        self.listens.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_listening(&self) -> bool {
+        self.listens.load(Ordering::Acquire)
     }
 
     /// Takes a session in. The one before it, if it is here, ends.
@@ -172,7 +187,7 @@ impl Hub {
     }
 
     /// Sends a message to an agent that is connected here.
-    pub(crate) fn send(&self, agent: Uuid, frame: String) -> Result<(), NotSent> {
+    pub(crate) fn send(&self, agent: Uuid, frame: Frame) -> Result<(), NotSent> {
         let inner = self.own();
         let session = inner.sessions.get(&agent).ok_or(NotSent::NotConnected)?;
         session.frames.try_send(frame).map_err(|error| match error {
@@ -255,7 +270,7 @@ mod tests {
     #[test]
     fn the_newest_session_gets_what_is_sent() {
         let hub = hub();
-        assert_eq!(hub.send(AGENT, "a".to_owned()), Err(NotSent::NotConnected));
+        assert_eq!(hub.send(AGENT, "a".into()), Err(NotSent::NotConnected));
         let mut first = hub.attach(AGENT, 1).unwrap();
         let (_open, heard) = call(&hub);
         let mut second = hub.attach(AGENT, 2).unwrap();
@@ -263,8 +278,8 @@ mod tests {
         let told = first.end.borrow().clone().unwrap();
         assert_eq!(told.code, RefusalCode::Superseded);
         assert_eq!(hub.attach(AGENT, 1).unwrap_err().code, RefusalCode::Superseded);
-        hub.send(AGENT, "b".to_owned()).unwrap();
-        assert_eq!(second.frames.try_recv().unwrap(), "b");
+        hub.send(AGENT, "b".into()).unwrap();
+        assert_eq!(second.frames.try_recv().unwrap().as_str(), "b");
         assert!(first.frames.try_recv().is_err());
         hub.detach(AGENT, 1);
         assert!(hub.is_connected(AGENT), "the end of an older session changes nothing");
@@ -278,8 +293,8 @@ mod tests {
         let hub = hub();
         let _attached = hub.attach(AGENT, 1).unwrap();
         for _ in 0..WAITING_MAX {
-            hub.send(AGENT, String::new()).unwrap();
+            hub.send(AGENT, Frame::default()).unwrap();
         }
-        assert_eq!(hub.send(AGENT, String::new()), Err(NotSent::Full));
+        assert_eq!(hub.send(AGENT, Frame::default()), Err(NotSent::Full));
     }
 }

@@ -7,6 +7,7 @@
 //! | `enrolment` | joining and renewing |
 //! | `session` | one session of one agent |
 //! | `hub` | who is connected here, and who waits for which answer |
+//! | `call` | one command to one agent, from a thread that waits for what comes of it |
 //! | `alive` | signs of life for the store; ending what the store says is over |
 //!
 //! A gateway keeps connections and nothing else. What an agent may see is decided here; what it is to do comes from engines, through the hub.
@@ -14,6 +15,7 @@
 mod admission;
 mod alive;
 mod authority;
+mod call;
 mod enrolment;
 mod hub;
 mod session;
@@ -37,6 +39,7 @@ use crate::app::App;
 use crate::connection::{self, Encryption};
 
 pub(crate) use authority::{Authority, AuthorityError};
+pub(crate) use call::RemotePlace;
 pub(crate) use hub::Hub;
 pub(crate) use tls::MutualTls;
 
@@ -52,7 +55,7 @@ const BODY_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
     pub listen: SocketAddr,
-    /// What invitations tell agents, as `host:port`; where it listens if `None`.
+    /// What invitations tell agents, as `host:port`. Without, where it listens, or the name of this machine if that is everywhere.
     pub address: Option<String>,
     /// Further names under which agents dial it.
     pub names: Vec<String>,
@@ -65,10 +68,6 @@ pub enum GatewayError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("--gateway-address {0:?} is no host and port, such as agents.example.com:8889")]
     Address(String),
-    #[error(
-        "the gateway listens on all addresses of this machine: tell agents where they reach it, with --gateway-address host:port"
-    )]
-    NoAddress,
 }
 
 /// What all of a gateway shares.
@@ -109,7 +108,10 @@ impl GatewayRole {
         let bound = listener.local_addr().map_err(failed)?;
         let address = match address {
             Some(address) => address,
-            None if bound.ip().is_unspecified() => return Err(GatewayError::NoAddress),
+            // All addresses of this machine: its name is the best guess, and can be corrected.
+            None if bound.ip().is_unspecified() => {
+                format!("{}:{}", tls::host_name(), bound.port())
+            }
             None => bound.to_string(),
         };
         check_address(&address)?;
@@ -118,10 +120,12 @@ impl GatewayRole {
         let tls = Arc::new(MutualTls::new(app.clone(), id, names));
         let stop = CancellationToken::new();
         let state = GatewayState { app, id, tls: Arc::clone(&tls), stop: stop.clone() };
+        let hub = Arc::clone(state.app.hub());
         let living = tokio::spawn(alive::live(state.clone(), address.clone()));
         let encryption = Encryption::Mutual(tls);
         let serving =
             tokio::spawn(connection::serve(listener, encryption, router(state), stop.clone()));
+        hub.listens();
         tracing::info!(%bound, address, "the gateway is ready");
         Ok(GatewayRole { address, stop, serving, living })
     }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::GatewayState;
 use super::admission::{AdmittedAgent, revoked};
-use super::hub::Attached;
+use super::hub::{Attached, Frame};
 
 /// How often the gateway says something.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -45,8 +45,8 @@ pub(super) async fn open(
 }
 
 /// The text of a message; our own types can always be written.
-pub(crate) fn text_of(message: &ToAgent) -> String {
-    serde_json::to_string(message).unwrap_or_default()
+pub(crate) fn text_of(message: &ToAgent) -> Frame {
+    serde_json::to_string(message).unwrap_or_default().into()
 }
 
 async fn run(gateway: GatewayState, agent: RemoteAgentRecord, socket: WebSocket) {
@@ -175,7 +175,7 @@ async fn refuse(writer: &mut Writer, refusal: Refusal) {
     let told = async {
         let reason = refusal.reason.chars().take(60).collect::<String>();
         let text = text_of(&ToAgent::Refuse(refusal));
-        writer.send(Message::text(text)).await?;
+        writer.send(Message::Text(text)).await?;
         let frame = CloseFrame { code: close_code::POLICY, reason: reason.into() };
         writer.send(Message::Close(Some(frame))).await
     };
@@ -186,7 +186,7 @@ async fn refuse(writer: &mut Writer, refusal: Refusal) {
 /// Sends what there is to send, until the session has to end.
 async fn write(
     mut writer: Writer,
-    first: String,
+    first: Frame,
     mut attached: Attached,
     over: &CancellationToken,
     stopping: &CancellationToken,
@@ -196,7 +196,7 @@ async fn write(
     let mut next = Some(first);
     loop {
         if let Some(text) = next.take() {
-            match tokio::time::timeout(SILENCE_MAX, writer.send(Message::text(text))).await {
+            match tokio::time::timeout(SILENCE_MAX, writer.send(Message::Text(text))).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) | Err(_) => return,
             }
@@ -249,7 +249,7 @@ async fn read(gateway: &GatewayState, id: Uuid, reader: &mut Reader) -> &'static
     }
 }
 
-async fn parse(text: axum::extract::ws::Utf8Bytes) -> Option<FromAgent> {
+async fn parse(text: Frame) -> Option<FromAgent> {
     if text.len() < LARGE {
         return serde_json::from_str(&text).ok();
     }

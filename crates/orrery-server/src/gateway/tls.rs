@@ -137,13 +137,17 @@ pub(crate) fn own_names(given: &[String], address: &str, listen: IpAddr) -> Vec<
         names.push(listen.to_string());
     }
     names.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
-    if let Ok(host) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
-        names.push(host.trim().to_owned());
-    }
-    names.retain(|name| !name.is_empty());
+    names.push(host_name());
     names.sort();
     names.dedup();
     names
+}
+
+/// What this machine calls itself.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
 }
 
 /// The host of `host:port` or `[address]:port`.

@@ -15,6 +15,7 @@ mod dry_run;
 mod handlers;
 mod held;
 mod life;
+mod places;
 mod requests;
 mod runner;
 mod secrets;

@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use orrery_api::{Invitation, NewInvitation, Page, Problem, RemoteAgent};
 use orrery_model::{Duration, Timestamp};
-use orrery_store::{EnvironmentRecord, RemoteAgentRecord, StoreError};
+use orrery_store::{RemoteAgentRecord, StoreError};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -181,17 +181,9 @@ pub(super) async fn revoke(
     Path((_, id)): Path<(Uuid, Uuid)>,
     Query(Revoking { release }): Query<Revoking>,
 ) -> Result<StatusCode, ServerError> {
-    revoke_one(&app, &environment, id, release.unwrap_or(false)).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
-async fn revoke_one(
-    app: &App,
-    environment: &EnvironmentRecord,
-    id: Uuid,
-    release: bool,
-) -> Result<(), ServerError> {
     let (key, now) = (environment.key, app.now());
+    let release = release.unwrap_or(false).then(|| Uuid::new_v4().into_bytes());
     app.change(move |store| store.records().revoke_remote_agent(key, id.as_bytes(), release, now))
-        .await
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
 }

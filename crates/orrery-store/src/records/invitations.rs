@@ -3,6 +3,7 @@
 use orrery_model::Timestamp;
 
 use crate::records::remote_agents::{RemoteAgentRecord, agent_with_id};
+use crate::records::requests::insert_request;
 use crate::records::{Records, note};
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
@@ -103,7 +104,7 @@ impl Records<'_> {
         })
     }
 
-    /// Makes a remote agent of who shows the token of an invitation. Who shows it again with the same key is the same agent.
+    /// Makes a remote agent of who shows the token of an invitation, and asks for a repair of what it serves. Who shows it again with the same key is the same agent.
     ///
     /// # Errors
     /// Those of the database; refusals are answers.
@@ -152,6 +153,9 @@ impl Records<'_> {
             let update = "UPDATE invitation SET used_by = ?2 WHERE id = ?1";
             sql.run(update, values![&invitation, uuid])?;
             note(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)?;
+            // What was as wanted where the agent was before is not on this machine.
+            let moved = serde_json::json!({ "agents": names });
+            insert_request(sql, environment, uuid, "repair", &moved, now)?;
             let made = agent_with_id(sql, uuid)?;
             let made = made.ok_or_else(|| StoreError::not_found("remote agent", uuid_text(uuid)));
             Ok(Join::Joined(Box::new(made?)))

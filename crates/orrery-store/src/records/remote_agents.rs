@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use orrery_model::Timestamp;
 
+use crate::records::requests::insert_request;
 use crate::records::{Records, note};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
@@ -160,8 +161,8 @@ impl Records<'_> {
         })
     }
 
-    /// Takes a remote agent's right to serve away; its session ends. With `release`, whoever deploys serves its agents again, else
-    /// they wait for another one to join. Doing it twice is doing it once.
+    /// Takes a remote agent's right to serve away; its session ends. With `release`, which is the id of the request for a repair of them,
+    /// whoever deploys serves its agents again; else they wait for another one to join. Doing it twice is doing it once.
     ///
     /// # Errors
     /// `NotFound` if the environment has none with this id.
@@ -169,7 +170,7 @@ impl Records<'_> {
         &self,
         environment: EnvironmentKey,
         uuid: &[u8; 16],
-        release: bool,
+        release: Option<[u8; 16]>,
         now: Timestamp,
     ) -> Result<()> {
         self.change(|sql| {
@@ -178,8 +179,13 @@ impl Records<'_> {
             if sql.run(update, values![environment.0, uuid, now])? == 0 {
                 return Err(unknown(uuid));
             }
-            if release {
-                sql.run("DELETE FROM remote_agent_name WHERE agent = ?1", values![uuid])?;
+            if let Some(request) = release {
+                let names = "DELETE FROM remote_agent_name WHERE agent = ?1 RETURNING name";
+                let names = sql.all(names, values![uuid], |row| row.string(0))?;
+                if !names.is_empty() {
+                    let moved = serde_json::json!({ "agents": names });
+                    insert_request(sql, environment, &request, "repair", &moved, now)?;
+                }
             }
             note(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)
         })

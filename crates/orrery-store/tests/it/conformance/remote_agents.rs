@@ -87,7 +87,7 @@ fn an_invitation_lets_one_machine_join_once(backend: Backend) {
     assert_eq!(again, first, "the same key is the same agent");
     assert_eq!(join(&*store, TOKEN, &joining(3, 9, &[]), 1_150), Join::Used);
     let environment = store.default_environment().unwrap();
-    store.records().revoke_remote_agent(environment, &[1; 16], false, NOW).unwrap();
+    store.records().revoke_remote_agent(environment, &[1; 16], None, NOW).unwrap();
     assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 1_160), Join::Revoked);
 }
 
@@ -114,7 +114,7 @@ fn an_agent_is_served_by_one_remote_agent(backend: Backend) {
     let taken = Join::Taken { name: "web1".to_owned(), by: [1; 16] };
     assert_eq!(join(&*store, [8; 32], &joining(2, 2, &[]), 1_100), taken);
     let environment = store.default_environment().unwrap();
-    store.records().revoke_remote_agent(environment, &[1; 16], false, NOW).unwrap();
+    store.records().revoke_remote_agent(environment, &[1; 16], None, NOW).unwrap();
     joined(join(&*store, [8; 32], &joining(2, 2, &[]), 1_100));
     assert_eq!(store.records().served_names(environment).unwrap()[0].agent, [2; 16]);
     assert!(store.records().remote_agent(&[1; 16]).unwrap().names.is_empty());
@@ -127,18 +127,23 @@ fn a_revoked_remote_agent_keeps_its_names_unless_they_are_released(backend: Back
     enrolled(&*store, 1, &["web1"]);
     open(&*store, 1, 5, 5).unwrap();
     let records = store.records();
-    let error = records.revoke_remote_agent(other, &[1; 16], false, NOW).unwrap_err();
+    let error = records.revoke_remote_agent(other, &[1; 16], None, NOW).unwrap_err();
     assert!(matches!(error, StoreError::NotFound { .. }), "{error}");
-    records.revoke_remote_agent(environment, &[1; 16], false, Timestamp(1_300)).unwrap();
-    records.revoke_remote_agent(environment, &[1; 16], false, Timestamp(1_400)).unwrap();
+    records.revoke_remote_agent(environment, &[1; 16], None, Timestamp(1_300)).unwrap();
+    records.revoke_remote_agent(environment, &[1; 16], None, Timestamp(1_400)).unwrap();
     let served = records.served_names(environment).unwrap();
     assert_eq!((served.len(), served[0].revoked, served[0].gateway), (1, true, None));
     let agent = records.remote_agent(&[1; 16]).unwrap();
     assert_eq!((agent.revoked, agent.gateway), (Some(Timestamp(1_300)), None));
     assert_eq!(open(&*store, 1, 5, 5), None, "it gets no session");
     assert!(records.sessions_of_gateway(&[5; 16]).unwrap().is_empty());
-    records.revoke_remote_agent(environment, &[1; 16], true, NOW).unwrap();
+    records.revoke_remote_agent(environment, &[1; 16], Some([8; 16]), NOW).unwrap();
     assert!(records.served_names(environment).unwrap().is_empty());
+    records.revoke_remote_agent(environment, &[1; 16], Some([9; 16]), NOW).unwrap();
+    let asked = records.open_requests(environment).unwrap();
+    let asked: Vec<_> = asked.iter().map(|one| (one.kind.as_str(), &one.payload)).collect();
+    let repair = json!({"agents": ["web1"]});
+    assert_eq!(asked, [("repair", &repair), ("repair", &repair)], "when it came, and when it went");
 }
 
 fn the_newest_session_counts(backend: Backend) {
