@@ -227,6 +227,8 @@ pub enum RejectionCode {
     UnknownType,
     /// The command makes no sense to this agent, or is for another environment or name.
     Unreadable,
+    /// The agent cannot at present: its disk may be full.
+    Unable,
     #[serde(other)]
     Other,
 }

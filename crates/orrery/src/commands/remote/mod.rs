@@ -12,7 +12,7 @@ mod remote_agents;
 mod session;
 mod settings;
 mod table;
-mod terminal;
+pub(super) mod terminal;
 mod tokens;
 mod values;
 mod versions;

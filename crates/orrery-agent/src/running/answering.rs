@@ -1,0 +1,82 @@
+//! The thread that keeps what commands came to, and then tells it. What gathers meanwhile shares the waiting for the disk.
+
+use std::sync::{Arc, PoisonError};
+
+use orrery_executor::Performed;
+use orrery_model::{ChangeKind, LogLevel, LogLine, Timestamp};
+
+use super::{Item, Shared, lock};
+use crate::errors::chain;
+use crate::protocol::{Answer, FromAgent, What};
+
+/// Longer answers are shortened, in bytes.
+const ANSWER_MAX: usize = 16 * 1024 * 1024;
+
+impl Shared {
+    pub(super) fn answer(&self) {
+        loop {
+            let ended = {
+                let mut state = lock(&self.state);
+                loop {
+                    if !state.ended.is_empty() {
+                        break std::mem::take(&mut state.ended);
+                    }
+                    if state.closed && state.underway.is_empty() {
+                        return;
+                    }
+                    state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+            };
+            self.keep_and_tell(ended);
+        }
+    }
+
+    fn keep_and_tell(&self, ended: Vec<(Arc<Item>, Performed)>) {
+        let changed = |performed: &Performed| performed.outcome.change.kind != ChangeKind::NoChange;
+        if ended.iter().any(|(_, performed)| changed(performed))
+            && let Err(error) = self.target.sync()
+        {
+            tracing::warn!(%error, "what was written may not survive a loss of power");
+        }
+        let mut kept = Vec::new();
+        let mut told = Vec::new();
+        for (item, performed) in ended {
+            let answer = shortened(Answer::new(item.id(), performed));
+            // A dry run can be asked for again without harm.
+            if item.command.what == What::DryRun { told.push(answer) } else { kept.push(answer) }
+        }
+        if !kept.is_empty()
+            && let Err(error) = lock(&self.journal).finished(&kept)
+        {
+            // What is done is done, and is told; if that is lost too, it is done again from its read.
+            tracing::error!(error = chain(&error), "results cannot be kept");
+        }
+        {
+            let mut state = lock(&self.state);
+            for answer in kept.iter().chain(&told) {
+                state.underway.remove(&answer.id);
+            }
+        }
+        for answer in kept.into_iter().chain(told) {
+            self.say(FromAgent::Result(Box::new(answer)));
+        }
+        self.ended.notify_all();
+    }
+}
+
+/// Cuts an answer down that would not fit into a message.
+fn shortened(mut answer: Answer) -> Answer {
+    let length = serde_json::to_vec(&answer).map_or(0, |text| text.len());
+    if length <= ANSWER_MAX {
+        return answer;
+    }
+    let at = answer.outcome.log.last().map_or(Timestamp(0), |line| line.at);
+    let message = format!(
+        "the log and the changes have {length} bytes, too many to be sent, and are left out"
+    );
+    let values = serde_json::Map::new();
+    answer.outcome.log = vec![LogLine { at, level: LogLevel::Warning, message, values }];
+    answer.outcome.change.attributes.clear();
+    answer.outcome.facts.clear();
+    answer
+}
