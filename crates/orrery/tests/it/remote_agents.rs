@@ -217,8 +217,8 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     until("the slow command begins", || Ok(scene.read("log").contains("begun")))?;
     agent.kill()?;
     let mut agent = run(&scene.state)?;
+    until("the third version is there", || Ok(marker.exists() && scene.read("motd") == "third\n"))?;
     scene.until_all(&server, "deployed", 3)?;
-    ensure!(marker.exists() && scene.read("motd") == "third\n");
 
     // The server is killed in the middle of a command; the agent finds the new one by itself.
     std::fs::write(&log, "")?;
@@ -234,8 +234,10 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     until("the agent is back", || {
         Ok(scene.get(&server, "/remote-agents")?["items"][0]["status"] == "connected")
     })?;
+    until("the fourth version is there", || {
+        Ok(marker.exists() && scene.read("motd") == "fourth\n")
+    })?;
     scene.until_all(&server, "deployed", 3)?;
-    ensure!(marker.exists() && scene.read("motd") == "fourth\n");
     ensure!(agent.0.try_wait()?.is_none(), "the agent ended with the server");
 
     // A revoked agent ends, and nobody works in its place.

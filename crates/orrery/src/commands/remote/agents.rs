@@ -42,9 +42,9 @@ fn run(options: AgentGroup) -> Result<Exit, Trouble> {
             let action = if names.on_resume { "unpause-on-resume" } else { "unpause" };
             act(&of()?, &names, action, ask.json)
         }
-        AgentAction::Invite(invite) => remote_agents::invite(&of, invite, ask.json),
-        AgentAction::Remotes => remote_agents::list(&of, ask.json),
-        AgentAction::Revoke(revoke) => remote_agents::revoke(&of, &revoke, ask.json),
+        AgentAction::Invite(invite) => remote_agents::invite(&of()?, invite, ask.json),
+        AgentAction::Remotes => remote_agents::list(&of()?, ask.json),
+        AgentAction::Revoke(revoke) => remote_agents::revoke(&of()?, &revoke, ask.json),
     }
 }
 
