@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::{Auth, AuthSettings};
 use crate::conventions;
 use crate::counts::Counts;
-use crate::gateway::Hub;
+use crate::gateway::{Hub, Links};
 use crate::metrics::Metrics;
 use crate::problem::ServerError;
 use crate::tail::Tail;
@@ -52,6 +52,7 @@ struct Inner {
     auth: Auth,
     vault: Vault,
     hub: Arc<Hub>,
+    links: Links,
     /// Who is called at each nudge, until they say that they do not care any more.
     listeners: Mutex<Vec<NudgeListener>>,
 }
@@ -76,11 +77,13 @@ impl App {
         let (nudges, _) = broadcast::channel(NUDGES);
         let vault = Vault::new(Arc::clone(&store), settings.master_key.clone());
         let metrics: Arc<Metrics> = Arc::default();
+        let hub = Arc::new(Hub::new(Arc::clone(&metrics)));
         App {
             inner: Arc::new(Inner {
+                links: Links::new(Arc::clone(&store), vault.clone(), Arc::clone(&hub)),
                 store,
                 settings,
-                hub: Arc::new(Hub::new(Arc::clone(&metrics))),
+                hub,
                 metrics,
                 nudges,
                 auth: Auth::default(),
@@ -109,6 +112,11 @@ impl App {
     /// The remote agents that are connected to this process, and what they are asked.
     pub(crate) fn hub(&self) -> &Arc<Hub> {
         &self.inner.hub
+    }
+
+    /// The way to remote agents that are connected to other processes.
+    pub(crate) fn links(&self) -> &Links {
+        &self.inner.links
     }
 
     pub(crate) fn auth(&self) -> &Auth {

@@ -70,8 +70,9 @@ impl Remote for RemotePlace {
             order,
             id,
             frame,
+            began: Instant::now(),
             state: State::Lost { since: Instant::now(), look_at: Instant::now() },
-            was_sent: false,
+            sent: 0,
             cancelled: None,
             pause: PAUSE,
         };
@@ -104,9 +105,10 @@ struct Call<'a> {
     order: &'a Order<'a>,
     id: Uuid,
     frame: Frame,
+    began: Instant,
     state: State,
-    /// The agent may have got it.
-    was_sent: bool,
+    /// How often the agent may have got it.
+    sent: u32,
     cancelled: Option<Instant>,
     pause: Duration,
 }
@@ -118,7 +120,7 @@ impl Call<'_> {
         let sink = Box::new(move |reply| drop(tell.send(reply)));
         let _open = self.place.app.hub().open_call(self.id, self.place.agent, sink);
         self.send_command();
-        if !self.was_sent && !self.has_session() {
+        if self.sent == 0 && !self.has_session() {
             return Err(self.not_connected());
         }
         loop {
@@ -153,15 +155,20 @@ impl Call<'_> {
         found.is_ok_and(|agent| agent.gateway.is_some())
     }
 
+    /// To the session here, or through the gateway that has it.
     fn send(&self, frame: Frame) -> Result<(), NotSent> {
-        self.place.app.hub().send(self.place.agent, frame)
+        let (app, agent) = (&self.place.app, self.place.agent);
+        match app.hub().send(agent, frame.clone()) {
+            Err(NotSent::NotConnected) => app.links().send(agent, self.id, &frame),
+            sent => sent,
+        }
     }
 
     fn send_command(&mut self) {
         match self.send(self.frame.clone()) {
             Ok(()) => {
                 self.state = State::Sent;
-                self.was_sent = true;
+                self.sent += 1;
                 if self.cancelled.is_some() {
                     self.tell(&ToAgent::Cancel { id: self.id });
                 }
@@ -204,6 +211,13 @@ impl Call<'_> {
                 self.state = State::Lost { since: now, look_at: now };
                 None
             }
+            Reply::NotConnected => {
+                let now = Instant::now();
+                self.sent = self.sent.saturating_sub(1);
+                let since = if self.sent == 0 { self.began } else { now };
+                self.state = State::Lost { since, look_at: now + LOOK_EVERY };
+                None
+            }
         }
     }
 
@@ -234,7 +248,7 @@ impl Call<'_> {
             self.cancel();
         }
         if let Some(since) = self.cancelled {
-            let with_agent = matches!(self.state, State::Sent) || self.was_sent && self.is_lost();
+            let with_agent = matches!(self.state, State::Sent) || self.sent > 0 && self.is_lost();
             if !with_agent {
                 return Some(Err(RemoteError::Cancelled));
             }
@@ -251,7 +265,7 @@ impl Call<'_> {
                 None
             }
             State::Lost { since, .. }
-                if !self.was_sent && now.duration_since(since) > USABLE_WITHIN =>
+                if self.sent == 0 && now.duration_since(since) > USABLE_WITHIN =>
             {
                 Some(Err(self.not_connected()))
             }

@@ -3,7 +3,6 @@
 //! Nothing here waits. A call is heard by its `Sink` only from the agent that it was made to, so that no agent can answer for another.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use orrery_agent::protocol::{Answer, FromAgent, Refusal, RefusalCode, RejectionCode};
@@ -33,6 +32,8 @@ pub(crate) enum Reply {
     },
     /// The session through which it was sent is over.
     Broken,
+    /// It did not get to the agent.
+    NotConnected,
 }
 
 /// Hears what becomes of a command. It must not wait, nor ask the hub.
@@ -76,8 +77,8 @@ struct Inner {
 pub(crate) struct Hub {
     inner: Mutex<Inner>,
     metrics: Arc<Metrics>,
-    /// Agents can dial in to this process.
-    listens: AtomicBool,
+    /// The gateway of this process, if it has one.
+    gateway: Mutex<Option<Uuid>>,
 }
 
 impl std::fmt::Debug for Hub {
@@ -114,20 +115,21 @@ impl Inner {
 
 impl Hub {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
-        Hub { inner: Mutex::default(), metrics, listens: AtomicBool::new(false) }
+        Hub { inner: Mutex::default(), metrics, gateway: Mutex::default() }
     }
 
     fn own(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that agents can dial in to this process.
-    pub(crate) fn listens(&self) {
-        self.listens.store(true, Ordering::Release);
+    /// Notes which gateway agents dial in to, or that they cannot any more.
+    pub(crate) fn set_gateway(&self, id: Option<Uuid>) {
+        *self.gateway.lock().unwrap_or_else(PoisonError::into_inner) = id;
     }
 
-    pub(crate) fn is_listening(&self) -> bool {
-        self.listens.load(Ordering::Acquire)
+    /// The gateway of this process.
+    pub(crate) fn gateway(&self) -> Option<Uuid> {
+        *self.gateway.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a session in. The one before it, if it is here, ends.
@@ -174,10 +176,6 @@ impl Hub {
     /// Agents that are connected here, and the numbers of their sessions.
     pub(crate) fn sessions(&self) -> Vec<(Uuid, i64)> {
         self.own().sessions.iter().map(|(agent, session)| (*agent, session.number)).collect()
-    }
-
-    pub(crate) fn is_connected(&self, agent: Uuid) -> bool {
-        self.own().sessions.contains_key(&agent)
     }
 
     /// Hears what an agent says of a command, from before it is sent.
@@ -282,10 +280,10 @@ mod tests {
         assert_eq!(second.frames.try_recv().unwrap().as_str(), "b");
         assert!(first.frames.try_recv().is_err());
         hub.detach(AGENT, 1);
-        assert!(hub.is_connected(AGENT), "the end of an older session changes nothing");
+        assert_eq!(hub.sessions(), [(AGENT, 2)], "the end of an older session changes nothing");
         hub.detach(AGENT, 2);
         assert!(matches!(heard.try_recv(), Ok(Reply::Broken)));
-        assert!(!hub.is_connected(AGENT));
+        assert!(hub.sessions().is_empty());
     }
 
     #[test]

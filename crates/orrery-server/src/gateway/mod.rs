@@ -7,6 +7,7 @@
 //! | `enrolment` | joining and renewing |
 //! | `session` | one session of one agent |
 //! | `hub` | who is connected here, and who waits for which answer |
+//! | `peer`, `links` | commands from and to other processes of the installation |
 //! | `call` | one command to one agent, from a thread that waits for what comes of it |
 //! | `alive` | signs of life for the store; ending what the store says is over |
 //!
@@ -18,6 +19,8 @@ mod authority;
 mod call;
 mod enrolment;
 mod hub;
+mod links;
+mod peer;
 mod session;
 mod tls;
 
@@ -41,9 +44,10 @@ use crate::connection::{self, Encryption};
 pub(crate) use authority::{Authority, AuthorityError};
 pub(crate) use call::RemotePlace;
 pub(crate) use hub::Hub;
+pub(crate) use links::Links;
 pub(crate) use tls::MutualTls;
 
-use admission::Refused;
+use admission::{PEER_PATH, Refused};
 
 /// A gateway that was seen within this time is alive, in microseconds.
 pub(crate) const ALIVE_WITHIN: i64 = 30_000_000;
@@ -83,6 +87,7 @@ pub(crate) struct GatewayState {
 #[derive(Debug)]
 pub struct GatewayRole {
     address: String,
+    hub: Arc<Hub>,
     stop: CancellationToken,
     serving: JoinHandle<()>,
     living: JoinHandle<()>,
@@ -117,7 +122,7 @@ impl GatewayRole {
         check_address(&address)?;
         let id = Uuid::new_v4();
         let names = tls::own_names(&names, &address, bound.ip());
-        let tls = Arc::new(MutualTls::new(app.clone(), id, names));
+        let tls = Arc::new(MutualTls::new(app.vault().clone(), id, names));
         let stop = CancellationToken::new();
         let state = GatewayState { app, id, tls: Arc::clone(&tls), stop: stop.clone() };
         let hub = Arc::clone(state.app.hub());
@@ -125,9 +130,9 @@ impl GatewayRole {
         let encryption = Encryption::Mutual(tls);
         let serving =
             tokio::spawn(connection::serve(listener, encryption, router(state), stop.clone()));
-        hub.listens();
+        hub.set_gateway(Some(id));
         tracing::info!(%bound, address, "the gateway is ready");
-        Ok(GatewayRole { address, stop, serving, living })
+        Ok(GatewayRole { address, hub, stop, serving, living })
     }
 
     /// Where agents reach it, as `host:port`.
@@ -137,6 +142,7 @@ impl GatewayRole {
 
     /// Sends all agents away, and ends.
     pub async fn stop(self) {
+        self.hub.set_gateway(None);
         self.stop.cancel();
         for task in [self.serving, self.living] {
             if let Err(error) = task.await {
@@ -151,6 +157,7 @@ fn router(state: GatewayState) -> Router {
         .route(JOIN_PATH, post(enrolment::join))
         .route(RENEW_PATH, post(enrolment::renew))
         .route(SESSION_PATH, get(session::open))
+        .route(PEER_PATH, get(peer::open))
         .route_layer(middleware::from_fn_with_state(state.clone(), admission::check))
         .fallback(async || {
             let reason = "there is nothing for agents at this path";

@@ -8,8 +8,9 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use uuid::Uuid;
 
-use crate::app::App;
+use crate::app::system_time;
 use crate::tls::install_provider;
+use crate::vault::Vault;
 
 use super::authority::{Authority, AuthorityError, Credentials};
 
@@ -18,7 +19,7 @@ const USED_FOR: i64 = 24 * 60 * 60 * 1_000_000;
 
 /// What a gateway shows to agents and to other servers.
 pub(crate) struct MutualTls {
-    app: App,
+    vault: Vault,
     /// Who this process is.
     id: Uuid,
     /// Under which names it is dialled.
@@ -41,13 +42,13 @@ impl std::fmt::Debug for MutualTls {
 }
 
 impl MutualTls {
-    pub(crate) fn new(app: App, id: Uuid, names: Vec<String>) -> Self {
-        MutualTls { app, id, names, made: Mutex::default() }
+    pub(crate) fn new(vault: Vault, id: Uuid, names: Vec<String>) -> Self {
+        MutualTls { vault, id, names, made: Mutex::default() }
     }
 
     fn known(&self) -> Option<Made> {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.clone().filter(|made| self.app.now().0 - made.at.0 < USED_FOR)
+        made.clone().filter(|made| system_time().0 - made.at.0 < USED_FOR)
     }
 
     /// Blocks. `None` as long as nobody was ever invited: there is no authority then, and no agent.
@@ -55,8 +56,8 @@ impl MutualTls {
         if let Some(made) = self.known() {
             return Ok(Some(made));
         }
-        let Some(authority) = Authority::open(self.app.vault())? else { return Ok(None) };
-        let at = self.app.now();
+        let Some(authority) = Authority::open(&self.vault)? else { return Ok(None) };
+        let at = system_time();
         let credentials = || authority.credentials(self.id, &self.names, at);
         let server = server_config(&authority, credentials()?)?;
         let client = client_config(&authority, credentials()?)?;

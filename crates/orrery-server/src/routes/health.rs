@@ -26,7 +26,7 @@ pub(super) async fn live() -> Json<Value> {
     responses((status = 200, description = "Ready", body = Value), (status = 503, description = "Not ready, and why", body = Value)))]
 pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
     let mut checks = serde_json::Map::new();
-    if app.hub().is_listening() {
+    if app.hub().gateway().is_some() {
         checks.insert("gateway".to_owned(), "ok".into());
     }
     let store = app.with_store(|store| store.records().latest_change()).await;

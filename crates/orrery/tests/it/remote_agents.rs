@@ -22,7 +22,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(serve_and_kill(postgres).map_err(|error| format!("{error:#}"))?)
         })
     };
-    vec![trial("sqlite", false), trial("postgres", true)]
+    let apart = Trial::test("remote_agents/roles_apart", || {
+        Ok(roles_apart().map_err(|error| format!("{error:#}"))?)
+    });
+    vec![trial("sqlite", false), trial("postgres", true), apart]
 }
 
 /// A process that dies with this value.
@@ -249,5 +252,52 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     scene.put(&server, &[file(&motd, "fifth\n")])?;
     scene.until_all(&server, "unavailable", 1)?;
     ensure!(scene.read("motd") == "fourth\n");
+    Ok(())
+}
+
+/// One process answers requests, one deploys, and two are gateways; one of them dies.
+fn roles_apart() -> Result<()> {
+    let (scene, server) = {
+        let world = World::new(true)?;
+        let server = world.start_with(&["--role", "api"])?;
+        let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+        let body = json!({"project": project["id"], "name": "e"});
+        let made = world.made(&server, "/api/v1/environments", &body)?;
+        let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
+        let (machine, state) = (world.path("machine"), world.path("agent"));
+        std::fs::create_dir(&machine)?;
+        let options = ["--gateway-listen".to_owned(), format!("127.0.0.1:{}", free_port()?)];
+        (Scene { world, options, machine, state, environment }, server)
+    };
+    let _process = scene.world.start_with(&["--role", "process"])?;
+    let options = ["--role", "gateway", &scene.options[0], &scene.options[1]];
+    let mut gateway = scene.world.start_with(&options)?;
+    let invite = |names: &str| orrery(&server, scene.id(), &["agent", "invite", names]);
+    until("a gateway is there", || Ok(invite("web0").is_ok()))?;
+    let invited = invite("web1")?;
+    let token = invited["token"].as_str().context("no token")?;
+    if let Err(said) = join(&scene.options[1], token, &scene.state)? {
+        anyhow::bail!("joining failed: {said}");
+    }
+    let _agent = run(&scene.state)?;
+    let motd = scene.machine.join("motd");
+    scene.put(&server, &[file(&motd, "first\n")])?;
+    until("the first version is there", || Ok(scene.read("motd") == "first\n"))?;
+    scene.until_all(&server, "deployed", 1)?;
+
+    // The gateway dies in the middle of a command; another one takes its place.
+    let (log, marker) = (scene.machine.join("log"), scene.machine.join("marker"));
+    let slow =
+        format!("sh -c 'echo begun >> {}; sleep 2; touch {}'", log.display(), marker.display());
+    scene.put(&server, &[file(&motd, "second\n"), command(&slow, &marker)])?;
+    until("the slow command begins", || Ok(scene.read("log").contains("begun")))?;
+    gateway.child.kill()?;
+    gateway.child.wait()?;
+    let _gateway = scene.world.start_with(&options)?;
+    until("the second version is there", || {
+        Ok(marker.exists() && scene.read("motd") == "second\n")
+    })?;
+    scene.until_all(&server, "deployed", 2)?;
+    ensure!(scene.read("log").lines().count() == 1, "it ran twice: {}", scene.read("log"));
     Ok(())
 }

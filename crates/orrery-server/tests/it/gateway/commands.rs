@@ -1,12 +1,13 @@
 //! Commands: from an engine to an agent and back, whatever happens on the way.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_agent::protocol::{
     Answer, Command, FromAgent, RejectionCode, ToAgent, What, WireOutcome,
 };
 use orrery_model::{Change, ChangeKind, OutcomeStatus};
-use orrery_server::{ProcessOptions, ProcessRole};
+use orrery_server::{App, ProcessOptions, ProcessRole};
 use serde_json::{Value, json};
 
 use super::World;
@@ -23,10 +24,19 @@ struct Working {
 
 impl Working {
     fn new() -> Self {
-        Self::with(World::new())
+        let world = World::new();
+        let app = world.served.app.clone();
+        Self::with(world, app)
     }
 
-    fn with(world: World) -> Self {
+    /// Engines in another process than the gateway.
+    fn apart() -> Self {
+        let world = World::new();
+        let app = App::new(Arc::clone(world.served.app.store()), world.settings.clone());
+        Self::with(world, app)
+    }
+
+    fn with(world: World, app: App) -> Self {
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions {
             data: data.path().to_owned(),
@@ -34,7 +44,10 @@ impl Working {
             lease: None,
             host_memory: None,
         };
-        let role = ProcessRole::start(world.served.app.clone(), options).unwrap();
+        let role = {
+            let _runtime = world.runtime.enter();
+            ProcessRole::start(app, options).unwrap()
+        };
         Working { role: Some(role), world, _data: data }
     }
 
@@ -266,4 +279,62 @@ fn a_dry_run_asks_the_remote_agent_too() {
         let told = world.served.admin.get(&changes).good();
         told["items"].as_array().unwrap().iter().any(|one| one["status"] == "modified")
     });
+}
+
+#[test]
+fn another_process_reaches_the_agent_through_its_gateway() {
+    let working = Working::apart();
+    let (_machine, mut session) = connected(&working);
+    working.put("1");
+    let first = session.command();
+    session.say(&FromAgent::Busy { id: first.id });
+    let command = session.command();
+    assert_eq!(command.id, first.id);
+    session.say(&FromAgent::Accepted { id: command.id });
+    session.say(&answer(&command, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+    working.put("2");
+    let second = session.command();
+    assert!(second.seq > first.seq);
+    session.say(&answer(&second, OutcomeStatus::Failed));
+    working.until_status("failed");
+}
+
+#[test]
+fn another_process_learns_that_an_agent_is_away_and_that_it_is_back() {
+    let working = Working::apart();
+    let machine = working.world.enrolled(&["web1"]);
+    working.put("1");
+    working.until_status("unavailable");
+    let (mut session, _) = machine.open(&working.world.address);
+    let first = session.command();
+    drop(session);
+    let (mut session, _) = machine.open(&working.world.address);
+    let again = session.command();
+    assert_eq!(again.id, first.id);
+    session.say(&answer(&again, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+}
+
+#[test]
+fn a_command_survives_the_end_of_a_gateway() {
+    let mut working = Working::apart();
+    let (machine, mut session) = connected(&working);
+    working.put("1");
+    let first = session.command();
+    working.world.stop_gateway();
+    working.world.start_gateway();
+    let (mut session, _) = machine.open(&working.world.address);
+    let again = session.command();
+    assert_eq!(again.id, first.id, "it is the same command, through another gateway");
+    session.say(&answer(&again, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+}
+
+#[test]
+fn an_agent_is_no_server() {
+    let world = World::new();
+    let machine = world.enrolled(&["web1"]);
+    assert_eq!(machine.dial_path(&world.address, "/peer/v1").err(), Some(401));
+    assert_eq!(Identity::new().dial_path(&world.address, "/peer/v1").err(), Some(401));
 }

@@ -146,8 +146,12 @@ impl Identity {
 
     /// Opens a WebSocket; or the status of the refusal, 0 if there was no answer at all.
     pub(super) fn dial(&self, address: &str) -> Result<Session, u16> {
+        self.dial_path(address, SESSION_PATH)
+    }
+
+    pub(super) fn dial_path(&self, address: &str, path: &str) -> Result<Session, u16> {
         use tokio_tungstenite::tungstenite::{Error, HandshakeError};
-        let url = format!("wss://{address}{SESSION_PATH}");
+        let url = format!("wss://{address}{path}");
         match tokio_tungstenite::tungstenite::client::client(url, self.connect(address)) {
             Ok((socket, _)) => Ok(Session { socket }),
             Err(HandshakeError::Failure(Error::Http(answer))) => Err(answer.status().as_u16()),

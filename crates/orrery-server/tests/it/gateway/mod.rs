@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A server with a gateway, and one environment.
 struct World {
     served: Served,
+    settings: AppSettings,
     gateway: Option<GatewayRole>,
     runtime: Runtime,
     address: String,
@@ -31,13 +32,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self::on(Arc::new(SqliteStore::in_memory().unwrap()))
-    }
-
-    fn on(store: Arc<dyn Store>) -> Self {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
         let data = tempfile::tempdir().unwrap();
         let master_key = MasterKey::Made(data.path().join("secret.key"));
-        let served = Served::with(store, AppSettings { master_key, ..AppSettings::default() });
+        let settings = AppSettings { master_key, ..AppSettings::default() };
+        let served = Served::with(store, settings.clone());
         let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
         let new = json!({"name": "e", "project": project["id"]});
         let environment = served.admin.post("/api/v1/environments", &new).good();
@@ -45,6 +44,7 @@ impl World {
         let runtime = Runtime::new().unwrap();
         let mut world = World {
             served,
+            settings,
             gateway: None,
             runtime,
             address: String::new(),
