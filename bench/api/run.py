@@ -1,6 +1,6 @@
 """The same load against Orrery and against the reference's server, on one PostgreSQL, in one run.
 
-    python3 bench/api/run.py --orrery target/release/orrery --reference VENV/bin/inmanta
+    python3 bench/api/run.py --orrery target/dist/orrery --reference VENV/bin/inmanta
 
 Both servers are asked the same things over HTTP on loopback:
 
@@ -274,7 +274,7 @@ class Reference:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--orrery", default="target/release/orrery")
+    parser.add_argument("--orrery", default="target/dist/orrery")
     parser.add_argument("--reference", help="the reference's program, in an environment that has it")
     parser.add_argument("--seconds", type=int, default=10)
     options = parser.parse_args()
