@@ -1,7 +1,7 @@
 """One environment with a million resources: put by sets, listed with filters, and one of them changed.
 
-    python3 bench/api/million.py --orrery target/release/orrery
-    python3 bench/api/million.py --orrery target/release/orrery --postgres
+    python3 bench/api/million.py --orrery target/dist/orrery
+    python3 bench/api/million.py --orrery target/dist/orrery --postgres
 
 It prints how long each took, what the lists' slowest answers were, and how much memory the server has.
 """
@@ -74,7 +74,7 @@ class Embedded(run.Orrery):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--orrery", default="target/release/orrery")
+    parser.add_argument("--orrery", default="target/dist/orrery")
     parser.add_argument("--postgres", action="store_true")
     parser.add_argument("--sets", type=int, default=1000)
     parser.add_argument("--size", type=int, default=1000)

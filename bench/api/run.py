@@ -1,11 +1,11 @@
 """The same load against Orrery and against the reference's server, on one PostgreSQL, in one run.
 
-    python3 bench/api/run.py --orrery target/release/orrery --reference VENV/bin/inmanta
+    python3 bench/api/run.py --orrery target/dist/orrery --reference VENV/bin/inmanta
 
 Both servers are asked the same things over HTTP on loopback:
 
-- list: a page of 100 resources, as many times a second as wrk gets answers;
-- get: one resource with its details;
+- list: a page of 100 resources, as many times a second as wrk gets answers, with 4 and with 32 connections;
+- get: one resource with its details, in the same ways;
 - put: a version of 10,000 resources, released;
 - deploy: from the moment the version of 10,000 null resources is stored and released until all are deployed.
 
@@ -29,6 +29,9 @@ from pathlib import Path
 
 COUNT = 10_000
 AGENTS = 10
+CONNECTIONS = (4, 32)
+# The id of one resource, as it stands in paths.
+ONE = "std%3A%3Atesting%3A%3ANullResource%5Ba1%2Cname%3Dr1%5D"
 PASSWORD = "correct horse battery staple 1"
 
 
@@ -79,15 +82,25 @@ def call(method, url, body=None, headers=None):
         return json.loads(text) if text else None
 
 
-def wrk(url, headers, seconds):
-    """Requests per second with four connections."""
-    command = ["wrk", "-t1", "-c4", f"-d{seconds}s", url]
+def wrk(url, headers, seconds, connections):
+    """Requests per second."""
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", url]
     for name, value in headers.items():
         command += ["-H", f"{name}: {value}"]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     if "Non-2xx" in out:
         sys.exit(f"{url} answers with errors:\n{out}")
     return float(re.search(r"Requests/sec:\s+([\d.]+)", out).group(1))
+
+
+def reads(list_page, one, headers, seconds):
+    """Both kinds of reads, with few and with many connections."""
+    urls = {"list": list_page, "get": one}
+    return {
+        f"{name} ({connections})": wrk(url, headers, seconds, connections)
+        for name, url in urls.items()
+        for connections in CONNECTIONS
+    }
 
 
 def until(holds, limit=1800):
@@ -168,10 +181,8 @@ class Orrery:
         result["deploy"] = time.monotonic() - began - result["put"]
         result["put again"] = self.put("b")
         until(self.deployed)
-        result["list"] = wrk(f"{self.environment}/resources?limit=100", self.headers, seconds)
-        one = "std%3A%3Atesting%3A%3ANullResource%5Ba1%2Cname%3Dr1%5D"
-        result["get"] = wrk(f"{self.environment}/resources/{one}", self.headers, seconds)
-        return result
+        list_page, one = f"{self.environment}/resources?limit=100", f"{self.environment}/resources/{ONE}"
+        return {**result, **reads(list_page, one, self.headers, seconds)}
 
 
 class Reference:
@@ -257,15 +268,13 @@ class Reference:
         call("POST", f"{self.base}/api/v2/actions/environment/halt", {}, self.headers)
         result["put"] = self.put("a")
         result["put again"] = self.put("b")
-        result["list"] = wrk(f"{self.base}/api/v2/resource?limit=100", self.headers, seconds)
-        one = "std%3A%3Atesting%3A%3ANullResource%5Ba1%2Cname%3Dr1%5D"
-        result["get"] = wrk(f"{self.base}/api/v2/resource/{one}", self.headers, seconds)
-        return result
+        list_page, one = f"{self.base}/api/v2/resource?limit=100", f"{self.base}/api/v2/resource/{ONE}"
+        return {**result, **reads(list_page, one, self.headers, seconds)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--orrery", default="target/release/orrery")
+    parser.add_argument("--orrery", default="target/dist/orrery")
     parser.add_argument("--reference", help="the reference's program, in an environment that has it")
     parser.add_argument("--seconds", type=int, default=10)
     options = parser.parse_args()
@@ -291,7 +300,8 @@ def main():
                     server.process.stop()
         finally:
             postgres.stop()
-    rows = [("list", "req/s"), ("get", "req/s"), ("put", "s"), ("put again", "s"), ("deploy", "s")]
+    rows = [(f"{name} ({connections})", "req/s") for name in ("list", "get") for connections in CONNECTIONS]
+    rows += [("put", "s"), ("put again", "s"), ("deploy", "s")]
     print(f"{'':12}" + "".join(f"{name:>14}" for name in results) + ("         ratio" if len(results) > 1 else ""))
     for row, unit in rows:
         values = [result[row] for result in results.values()]

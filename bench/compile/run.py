@@ -22,7 +22,7 @@ import reference
 from measure import Outcome, own_peak_bytes, run_command
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DEFAULT_BINARY = REPOSITORY / "target" / "release" / "orrery"
+DEFAULT_BINARY = REPOSITORY / "target" / "dist" / "orrery"
 DEFAULT_WORK_DIR = REPOSITORY / "target" / "bench-compile"
 SIZES = [1_000, 10_000, 30_000]
 LARGE_SIZE = 1_000_000
@@ -47,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     if arguments.no_orrery and arguments.no_reference:
         parser.error("nothing to measure")
     if not arguments.no_orrery and not arguments.orrery.is_file():
-        parser.error(f"{arguments.orrery} does not exist: build it with `cargo build --release` or pass --no-orrery")
+        parser.error(f"{arguments.orrery} does not exist: build it with `cargo build --profile dist` or pass --no-orrery")
     return arguments
 
 

@@ -38,7 +38,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="runs of Orrery and the loop; the best counts (default 5)")
     parser.add_argument("--peer-repeat", type=int, default=1, metavar="N", help="the same for the peers (default 1)")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="limit of one run (default 600)")
-    parser.add_argument("--profile", default="release", help="profile of Cargo to build with (default release)")
+    parser.add_argument("--profile", default="dist", help="profile of Cargo to build with (default dist)")
     parser.add_argument("--files-in", type=Path, metavar="DIR", help="where to make the files (default: the temporary directory)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     return parser.parse_args()

@@ -31,7 +31,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--agents", nargs="+", type=int, default=[100, 1], metavar="N", help="spread over so many (default 100, and 1)")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each; the best counts (default 3)")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="limit of one run (default 600)")
-    parser.add_argument("--profile", default="release", help="profile of Cargo to build with (default release)")
+    parser.add_argument("--profile", default="dist", help="profile of Cargo to build with (default dist)")
     parser.add_argument("--state-in", type=Path, metavar="DIR", help="where to keep the state (default: the temporary directory)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     return parser.parse_args()

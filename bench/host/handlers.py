@@ -57,7 +57,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--agents", nargs="+", type=int, default=[1, 50], metavar="N", help="spread over so many (default 1, and 50)")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each; the best counts (default 3)")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="limit of one run (default 600)")
-    parser.add_argument("--profile", default="release", help="profile of Cargo to build with (default release)")
+    parser.add_argument("--profile", default="dist", help="profile of Cargo to build with (default dist)")
     return parser.parse_args()
 
 

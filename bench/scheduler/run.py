@@ -29,7 +29,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, metavar="N", help="numbers of resources")
     parser.add_argument("--agents", type=int, default=AGENTS, metavar="N", help=f"agents, at most (default {AGENTS})")
     parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each size; the median counts (default 3)")
-    parser.add_argument("--profile", default="release", help="profile of Cargo to build with (default release)")
+    parser.add_argument("--profile", default="dist", help="profile of Cargo to build with (default dist)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     return parser.parse_args()
 

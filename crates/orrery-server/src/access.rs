@@ -3,6 +3,7 @@
 mod table;
 
 use std::panic::AssertUnwindSafe;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -14,6 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use orrery_store::EnvironmentRecord;
+use rustc_hash::FxHashMap;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -112,11 +114,13 @@ pub fn routes() -> impl Iterator<Item = RouteAccess> {
 
 /// What a route needs; `None` if it is not known.
 pub(crate) fn access_of(method: &Method, path: &str) -> Option<Access> {
-    let find = |method: &str| table().find(|(of, at, _)| *of == method && *at == path);
-    let found = find(method.as_str());
+    static BY_ROUTE: LazyLock<FxHashMap<(&str, &str), Access>> = LazyLock::new(|| {
+        table().map(|(method, path, access)| ((*method, *path), *access)).collect()
+    });
+    let found = BY_ROUTE.get(&(method.as_str(), path));
     // What can be read can be looked at without its content.
-    let found = if method == Method::HEAD { found.or_else(|| find("GET")) } else { found };
-    found.map(|(_, _, access)| *access)
+    let as_read = || (method == Method::HEAD).then(|| BY_ROUTE.get(&("GET", path))).flatten();
+    found.or_else(as_read).copied()
 }
 
 /// The kind of thing that a route is about, as it stands in its path: `versions`, `users`.

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::{Auth, AuthSettings};
 use crate::conventions;
 use crate::counts::Counts;
+use crate::gather::Gather;
 use crate::gateway::{Hub, Links};
 use crate::metrics::Metrics;
 use crate::problem::ServerError;
@@ -49,6 +50,7 @@ struct Inner {
     stopping: CancellationToken,
     tail: Tail,
     counts: Counts,
+    gather: Gather,
     auth: Auth,
     vault: Vault,
     hub: Arc<Hub>,
@@ -90,6 +92,7 @@ impl App {
                 stopping: CancellationToken::new(),
                 tail: Tail::default(),
                 counts: Counts::default(),
+                gather: Gather::default(),
                 listeners: Mutex::default(),
                 vault,
             }),
@@ -149,6 +152,11 @@ impl App {
     /// Counts of resources that are not asked for anew each time.
     pub(crate) fn counts(&self) -> &Counts {
         &self.inner.counts
+    }
+
+    /// Questions about single resources, asked together.
+    pub(crate) fn gather(&self) -> &Gather {
+        &self.inner.gather
     }
 
     /// Runs `work` with the store on a thread that may block.

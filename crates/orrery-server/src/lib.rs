@@ -10,6 +10,7 @@
 //! | `document` | the description of the API |
 //! | `settings` | what can be set for an environment |
 //! | `tail`, `counts` | the end of the change feed, and counts, read once for all who ask |
+//! | `gather` | questions about single resources, asked together |
 //! | `upkeep` | measuring, forgetting what is old, emptying environments |
 //! | `vault` | secrets, sealed with a key that is not in the database |
 //! | `routes` | the API, one module for each kind of thing |
@@ -31,6 +32,7 @@ mod conventions;
 mod counts;
 mod document;
 mod extract;
+mod gather;
 mod gateway;
 mod metrics;
 mod problem;

@@ -1,5 +1,7 @@
 //! Everything that can go wrong with a request, and how it is told.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -44,6 +46,9 @@ pub enum ServerError {
     Unavailable(String),
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// What several requests asked for together failed.
+    #[error(transparent)]
+    SharedStore(Arc<StoreError>),
     #[error("a defect of the server: {0}")]
     Internal(String),
 }
@@ -93,6 +98,7 @@ impl ServerError {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available now")
             }
             ServerError::Store(error) => classify_store(error),
+            ServerError::SharedStore(error) => classify_store(error),
             ServerError::Internal(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "internal", "A defect of the server")
             }
@@ -108,10 +114,8 @@ impl ServerError {
         let (status, code, title) = self.classify();
         let detail = match self {
             ServerError::Internal(_) => "the server has a defect; its log tells more".to_owned(),
-            ServerError::Store(error) if status.is_server_error() => {
-                tracing::error!(error = error as &dyn std::error::Error, "the store failed");
-                "the store failed; the server's log tells more".to_owned()
-            }
+            ServerError::Store(error) if status.is_server_error() => store_failed(error),
+            ServerError::SharedStore(error) if status.is_server_error() => store_failed(error),
             other => other.to_string(),
         };
         let fields = match self {
@@ -128,6 +132,11 @@ impl ServerError {
             fields,
         }
     }
+}
+
+fn store_failed(error: &StoreError) -> String {
+    tracing::error!(error = error as &dyn std::error::Error, "the store failed");
+    "the store failed; the server's log tells more".to_owned()
 }
 
 fn classify_store(error: &StoreError) -> (StatusCode, &'static str, &'static str) {

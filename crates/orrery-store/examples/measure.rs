@@ -1,4 +1,4 @@
-//! How fast the store is: `cargo run --profile quick -p orrery-store --example measure -- COUNT [DIRECTORY]`, or
+//! How fast the store is: `cargo run --release -p orrery-store --example measure -- COUNT [DIRECTORY]`, or
 //! `-- COUNT --postgres [URL]`, which without an address starts a server of its own.
 //!
 //! Puts a version of COUNT resources into a new store, puts it again unchanged and with one change, reads it,

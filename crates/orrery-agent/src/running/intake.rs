@@ -110,7 +110,10 @@ impl Shared {
         };
         let mut journal = lock(&self.journal);
         if epoch < journal.epoch() {
-            let text = format!("its epoch is {epoch}, and there was {}", journal.epoch());
+            let text = format!(
+                "its epoch is {epoch}, and there was {}; if the server was restored from a backup, this agent has to join again with --replace",
+                journal.epoch()
+            );
             return refuse(RejectionCode::Fenced, &text);
         }
         if epoch == journal.epoch() {

@@ -17,12 +17,10 @@ use uuid::Uuid;
 
 use crate::app::App;
 use crate::extract::{InEnvironment, Path, Query, cursor, limit_of, page, place};
+use crate::gather::{self, RELATED_MAX};
 use crate::problem::ServerError;
 
 use super::{environments, parse_time, segment, time};
-
-/// Relations that one answer shows.
-const RELATED_MAX: usize = 1000;
 
 /// Reads a list of statuses; with `!`, all but those that are named.
 pub(super) fn parse_statuses(text: &str) -> Result<Vec<Status>, String> {
@@ -208,23 +206,8 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<Json<ResourceDetails>, ServerError> {
-    let key = environment.key;
-    let (details, requires, last) = app
-        .with_store(move |store| {
-            let mut details = store.records().resource_details(key, &id)?;
-            details.requires.truncate(RELATED_MAX);
-            let requires = match &details.requires[..] {
-                [] => Vec::new(),
-                keys => store.records().statuses_of(keys)?,
-            };
-            let last = match transitioning(&details.line.summary.state) {
-                Transitioning::Error => store.actions(key, &id, None, 1)?.pop(),
-                Transitioning::No | Transitioning::Yes => None,
-            };
-            Ok((details, related(requires), last))
-        })
-        .await?;
-    let orrery_store::ResourceDetails { line, attributes, .. } = details;
+    let known = app.gather().resource(&app, environment.key, id).await?;
+    let orrery_store::ResourceDetails { line, attributes, .. } = known.details;
     let state = axes(&line.summary.state);
     let status = line.summary.status;
     let summary = summary(line);
@@ -242,12 +225,12 @@ pub(super) async fn get(
     let transitioning_message = match summary.transitioning {
         Transitioning::No => String::new(),
         Transitioning::Yes => "its handler is running".to_owned(),
-        Transitioning::Error => last_message(last.as_ref()),
+        Transitioning::Error => last_message(known.last.as_ref()),
     };
     Ok(Json(ResourceDetails {
         summary,
         attributes,
-        requires,
+        requires: related(known.requires),
         state,
         transitioning_message,
         actions,
@@ -319,7 +302,7 @@ pub(super) async fn provides(
     let items = app
         .with_store(move |store| {
             let keys = store.records().dependents(key, &id, RELATED_MAX)?;
-            store.records().statuses_of(&keys)
+            Ok(gather::related(&keys, &store.records().statuses_of(&keys)?))
         })
         .await?;
     Ok(Json(Page { items: related(items), next: None }))

@@ -65,14 +65,14 @@ pub(super) const OWN_COLUMNS: &str = "resource.name, resource.id, resource.head,
      revision.hash, revision.flags, revision.resource_set";
 pub(super) const OWN_COLUMN_COUNT: usize = 11;
 
+/// Where the columns come from, beside `resource`.
+pub(super) const JOINS: &str = "LEFT JOIN state ON state.resource = resource.id \
+     LEFT JOIN running ON running.resource = resource.id \
+     LEFT JOIN revision ON revision.id = resource.head";
+
 /// Columns, and where they come from.
 pub(super) fn select() -> String {
-    format!(
-        "SELECT {OWN_COLUMNS}, {STATE_COLUMNS} \
-         FROM resource LEFT JOIN state ON state.resource = resource.id \
-         LEFT JOIN running ON running.resource = resource.id \
-         LEFT JOIN revision ON revision.id = resource.head"
-    )
+    format!("SELECT {OWN_COLUMNS}, {STATE_COLUMNS} FROM resource {JOINS}")
 }
 
 /// States whose status is one that is rare in an environment that works. The index `state_notable` has just these words.

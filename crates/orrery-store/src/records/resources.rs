@@ -1,26 +1,12 @@
-//! What is known of one resource: its line in lists, its details, history, relations.
+//! What is known of one resource: its line in lists, its history, what requires it.
 
-use orrery_model::{AttributeHash, Attributes, Source, Status, Timestamp, VersionNumber};
+use orrery_model::{AttributeHash, Status, Timestamp, VersionNumber};
 
-use crate::codes::{
-    STATE_COLUMN_COUNT, STATE_COLUMNS, hash_from, number_from, unpack_keys, unsigned,
-};
-use crate::load::parse_id;
+use crate::codes::{hash_from, number_from, unpack_keys};
 use crate::records::Records;
-use crate::records::resource_list::{
-    OWN_COLUMN_COUNT, OWN_COLUMNS, ResourceLine, ResourceQuery, draft_of, finish, select, state_of,
-};
+use crate::records::resource_list::{ResourceLine, ResourceQuery, draft_of, finish, select};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, ResourceKey, ResourceSummary, Result, StoreError, values};
-
-/// All that is known of a resource but what was done with it.
-#[derive(Clone, Debug)]
-pub struct ResourceDetails {
-    pub line: ResourceLine,
-    /// What the newest version that has it wants of it.
-    pub attributes: Attributes,
-    pub requires: Vec<ResourceKey>,
-}
+use crate::{EnvironmentKey, ResourceKey, Result, StoreError, values};
 
 /// What was wanted of a resource from one version on.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,78 +37,6 @@ impl Records<'_> {
             let lines = finish(sql, found.into_iter().collect())?;
             lines.into_iter().next().ok_or_else(|| StoreError::NoResource(id.to_owned()))
         })
-    }
-
-    /// One resource, wanted or orphaned, with what is wanted of it. A single statement.
-    ///
-    /// # Errors
-    /// `NoResource` if there is none.
-    pub fn resource_details(
-        &self,
-        environment: EnvironmentKey,
-        id: &str,
-    ) -> Result<ResourceDetails> {
-        let statement = format!(
-            "SELECT {OWN_COLUMNS}, {STATE_COLUMNS}, revision.attributes, revision.requires, \
-             source_file.path, resource_set.name \
-             FROM resource LEFT JOIN state ON state.resource = resource.id \
-             LEFT JOIN running ON running.resource = resource.id \
-             LEFT JOIN revision ON revision.id = coalesce(resource.head, \
-             (SELECT max(past.id) FROM revision AS past \
-             WHERE past.resource = resource.id AND past.until IS NOT NULL)) \
-             LEFT JOIN source_file ON source_file.id = resource.source_file \
-             LEFT JOIN resource_set ON resource_set.id = revision.resource_set \
-             WHERE resource.environment = ?1 AND resource.name = ?2"
-        );
-        let unknown = || StoreError::NoResource(id.to_owned());
-        let found = self.look(|sql| {
-            sql.first(&statement, values![environment.0, id], |row| {
-                let Some(state) = state_of(row)? else { return Ok(None) };
-                let at = OWN_COLUMN_COUNT + STATE_COLUMN_COUNT;
-                let source = match row.text(at + 2)? {
-                    Some(file) => Some(Source {
-                        file: file.into(),
-                        line: unsigned(row.int(4)?)?,
-                        column: unsigned(row.int(5)?)?,
-                    }),
-                    None => None,
-                };
-                let is_wanted = row.integer(2)?.is_some();
-                let set = if is_wanted { row.maybe_string(at + 3)? } else { None };
-                let mut requires = Vec::new();
-                unpack_keys(row.blob(at + 1)?, &mut requires)?;
-                let (key, status) = (ResourceKey(row.int(1)?), state.status());
-                let summary =
-                    ResourceSummary { key, id: parse_id(row.str(0)?)?, status, state, source };
-                Ok(Some(ResourceDetails {
-                    line: ResourceLine { summary, set },
-                    attributes: Attributes::from_canonical(row.text(at)?.unwrap_or("{}")),
-                    requires,
-                }))
-            })
-        })?;
-        found.flatten().ok_or_else(unknown)
-    }
-
-    /// Ids and statuses of resources, in the order of their ids.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub fn statuses_of(&self, keys: &[ResourceKey]) -> Result<Vec<(String, Status)>> {
-        let statement = format!("{} WHERE resource.id = ?1", select());
-        let mut found = self.look(|sql| {
-            let mut found = Vec::with_capacity(keys.len());
-            for key in keys {
-                sql.visit(&statement, values![key.0], &mut |row| {
-                    let status = state_of(row)?.map_or(Status::Orphaned, |state| state.status());
-                    found.push((row.string(0)?, status));
-                    Ok(())
-                })?;
-            }
-            Ok(found)
-        })?;
-        found.sort_unstable();
-        Ok(found)
     }
 
     /// What was wanted of a resource, latest first. Versions in which its attributes did not change are one entry, which

@@ -2,9 +2,10 @@
 
 use std::error::Error;
 
+use orrery_agent::protocol::RefusalCode;
 use orrery_agent::running::Limits;
 use orrery_agent::token::JoinToken;
-use orrery_agent::{Agent, AgentError, EnrolmentError, Pace, StateDirectory};
+use orrery_agent::{Agent, AgentError, AskError, EnrolmentError, Pace, StateDirectory};
 use orrery_server::telemetry;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -48,7 +49,9 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, Trouble> {
     let identity = joined.map_err(|error| {
         let trouble = Trouble::of(&error);
         match error {
-            EnrolmentError::Ask(_) => {
+            EnrolmentError::Ask(AskError::Refused(refusal))
+                if refusal.code == RefusalCode::Token =>
+            {
                 trouble.help("tokens are good for one machine and a short time: `orrery agent invite` makes another")
             }
             _ => trouble,

@@ -12,6 +12,7 @@ on_both!(
     each_resource_is_one_line_and_orphans_are_asked_for,
     rare_statuses_are_found_among_many,
     details_have_axes_and_relations,
+    who_asks_at_the_same_time_gets_what_they_asked_for,
     history_joins_versions_without_a_change,
     logs_are_filtered_and_paged,
 );
@@ -182,6 +183,37 @@ fn details_have_axes_and_relations(world: World) {
     refused(&world.get(&format!("{}/provides", path_of("z"))), 404, "not-found");
     refused(&world.get(&format!("{}/history", path_of("z"))), 404, "not-found");
     refused(&world.get(&format!("{}/logs", path_of("z"))), 404, "not-found");
+}
+
+fn who_asks_at_the_same_time_gets_what_they_asked_for(world: World) {
+    let name = |number: usize| format!("r{number:02}");
+    let resource = |number: usize| {
+        let requires: Vec<String> = (0..number % 4).map(|one| id_of(&name(one))).collect();
+        json!({"id": id_of(&name(number + 4)), "attributes": {"value": number}, "requires": requires})
+    };
+    let mut resources: Vec<Value> =
+        (0..4).map(|one| json!({"id": id_of(&name(one)), "attributes": {}})).collect();
+    resources.extend((0..40).map(resource));
+    world.post("/versions", &json!({"resources": resources})).good();
+    world.deploy(&world.lease(), 1, &[(&name(9), OutcomeStatus::Failed)]);
+    let ask = |from: usize| {
+        for number in (from..40).chain(0..from) {
+            let found = world.get(&path_of(&name(number + 4))).good();
+            assert_eq!(found["id"], id_of(&name(number + 4)));
+            assert_eq!(found["attributes"], json!({"value": number}));
+            let requires: Vec<String> = (0..number % 4).map(|one| id_of(&name(one))).collect();
+            let told = found["requires"].as_array().unwrap().iter();
+            assert_eq!(told.map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(), requires);
+            let trouble = if number == 5 { "trouble with r09" } else { "" };
+            assert_eq!(found["transitioning_message"], trouble);
+            refused(&world.get(&path_of("none")), 404, "not-found");
+        }
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            scope.spawn(move || ask(thread * 5));
+        }
+    });
 }
 
 fn history_joins_versions_without_a_change(world: World) {

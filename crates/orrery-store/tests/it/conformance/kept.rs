@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_model::{Change, Status, Timestamp, VersionNumber};
+use orrery_model::{Change, Timestamp, VersionNumber};
 use orrery_store::{
     Attempt, DryRunResult, EnvironmentKey, KeptAnswer, MetricRecord, NewDiscovered, NewEnvironment,
     NewNotification, NewParameter, NotificationFilter, ParameterFilter, ParameterSource, Records,
-    Repetition, ResourceFilter, ResultRecord, StoreError, on_behalf_of,
+    Repetition, ResultRecord, StoreError, on_behalf_of,
 };
 
-use crate::support::{Backend, action, deployed, lease, named, nothing_of, put, resource, simple};
+use crate::support::{Backend, action, deployed, lease, named, nothing_of, put, simple};
 
 super::list_cases![
     dry_runs_count_down,
@@ -26,8 +26,6 @@ super::list_cases![
     facts_are_asked_for_once_in_a_while,
     protected_settings_stay,
     agents_are_paused_unless_halted,
-    resources_tell_their_history,
-    what_requires_a_resource_is_found,
     an_environment_goes_with_all_that_is_in_it,
 ];
 
@@ -380,73 +378,6 @@ fn agents_are_paused_unless_halted(backend: Backend) {
     let agents = records.agents(environment, "", 10).unwrap();
     assert_eq!(agents.len(), 1);
     assert!(!agents[0].paused);
-}
-
-fn what_requires_a_resource_is_found(backend: Backend) {
-    let store = backend.fresh();
-    let (records, environment) = (store.records(), store.default_environment().unwrap());
-    // So many that the numbers of some are parts of those of others, and each with the three before it.
-    let ids: Vec<_> = (0..400).map(|number| named(&format!("{number:03}"))).collect();
-    let requiring = |number: usize, count: usize| {
-        let before: Vec<_> = ids[number.saturating_sub(count)..number].iter().collect();
-        resource(&ids[number], 1, &before)
-    };
-    let all: Vec<_> = (0..ids.len()).map(|number| requiring(number, 3)).collect();
-    put(&*store, environment, &all).unwrap();
-    let found = |number: usize, limit| {
-        let keys = records.dependents(environment, ids[number].as_str(), limit).unwrap();
-        let found = records.statuses_of(&keys).unwrap().into_iter();
-        found.map(|(id, _)| id).collect::<Vec<_>>()
-    };
-    let names = |range: std::ops::Range<usize>| -> Vec<String> {
-        ids[range].iter().map(ToString::to_string).collect()
-    };
-    for number in 0..ids.len() {
-        let end = (number + 4).min(ids.len());
-        assert_eq!(found(number, 10), names(number + 1..end), "{number}");
-    }
-    assert_eq!(found(7, 2), names(8..10), "the first of them");
-    // What is not wanted any more, and what requires less now, does not count.
-    let fewer: Vec<_> = (0..200).map(|number| requiring(number, 1)).collect();
-    put(&*store, environment, &fewer).unwrap();
-    assert_eq!(found(7, 10), names(8..9));
-    assert_eq!(found(199, 10), [""; 0]);
-    let unknown = records.dependents(environment, "t::R[agent,name=no]", 10);
-    assert!(matches!(unknown, Err(StoreError::NoResource(_))));
-}
-
-fn resources_tell_their_history(backend: Backend) {
-    let store = backend.fresh();
-    let records = store.records();
-    let environment = store.default_environment().unwrap();
-    let (a, b) = (named("a"), named("b"));
-    let first = [resource(&a, 1, &[]), resource(&b, 1, &[&a])];
-    let stored = put(&*store, environment, &first).unwrap();
-    put(&*store, environment, &[resource(&a, 2, &[]), first[1].clone()]).unwrap();
-    assert_eq!(records.newest_version(environment).unwrap(), Some(VersionNumber(2)));
-    let history = records.resource_history(environment, a.as_str()).unwrap();
-    let versions: Vec<u32> = history.iter().map(|entry| entry.version.0).collect();
-    assert_eq!(versions.len(), 2, "{versions:?}");
-    let dependents = records.dependents(environment, a.as_str(), 10).unwrap();
-    let statuses = records.statuses_of(&dependents).unwrap();
-    assert_eq!(statuses, [(b.to_string(), Status::Available)]);
-    let details = records.resource_details(environment, b.as_str()).unwrap();
-    assert_eq!(details.line.summary.id, b);
-    assert_eq!(details.requires, [stored.keys[0]]);
-    assert_eq!(details.attributes, first[1].attributes);
-    let standings = records.standings(environment, &[b.as_str(), "t::R[agent,name=no]"]).unwrap();
-    assert_eq!(standings.len(), 2);
-    assert_eq!(standings[0].as_ref().unwrap().requires, [a.to_string()]);
-    assert!(standings[1].is_none());
-    let filter = ResourceFilter::default();
-    let (old, next) =
-        records.version_resources(environment, stored.number, &filter, None, 1).unwrap();
-    assert_eq!((&*old[0].id, next.is_some()), (a.as_str(), true));
-    assert!(old[0].attributes.contains('1'), "{}", old[0].attributes);
-    let line = records.resource_line(environment, a.as_str()).unwrap();
-    assert_eq!(line.summary.status, Status::Available);
-    let counts = records.count_resources(environment).unwrap();
-    assert_eq!(counts.iter().map(|count| count.count).sum::<u64>(), 2);
 }
 
 fn an_environment_goes_with_all_that_is_in_it(backend: Backend) {

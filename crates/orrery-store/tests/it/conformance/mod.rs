@@ -2,6 +2,7 @@
 
 mod accounts;
 mod compiles;
+mod details;
 mod engine;
 mod kept;
 mod queries;
@@ -19,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         versions::CASES,
         accounts::CASES,
         compiles::CASES,
+        details::CASES,
         engine::CASES,
         kept::CASES,
         queries::CASES,
