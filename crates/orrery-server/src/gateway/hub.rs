@@ -67,6 +67,14 @@ pub(crate) enum NotSent {
     Full,
 }
 
+/// The gateway of this process.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnGateway {
+    pub(crate) id: Uuid,
+    /// Where others reach it.
+    pub(crate) address: String,
+}
+
 #[derive(Default)]
 struct Inner {
     sessions: HashMap<Uuid, Session>,
@@ -78,7 +86,7 @@ pub(crate) struct Hub {
     inner: Mutex<Inner>,
     metrics: Arc<Metrics>,
     /// The gateway of this process, if it has one.
-    gateway: Mutex<Option<Uuid>>,
+    gateway: Mutex<Option<OwnGateway>>,
 }
 
 impl std::fmt::Debug for Hub {
@@ -123,13 +131,13 @@ impl Hub {
     }
 
     /// Notes which gateway agents dial in to, or that they cannot any more.
-    pub(crate) fn set_gateway(&self, id: Option<Uuid>) {
+    pub(crate) fn set_gateway(&self, id: Option<OwnGateway>) {
         *self.gateway.lock().unwrap_or_else(PoisonError::into_inner) = id;
     }
 
     /// The gateway of this process.
-    pub(crate) fn gateway(&self) -> Option<Uuid> {
-        *self.gateway.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn gateway(&self) -> Option<OwnGateway> {
+        self.gateway.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Takes a session in. The one before it, if it is here, ends.

@@ -63,6 +63,8 @@ type Link = mpsc::Sender<Outgoing>;
 pub(crate) struct Links {
     store: Arc<dyn Store>,
     hub: Arc<Hub>,
+    /// Who this process is, for other gateways.
+    id: Uuid,
     tls: Arc<MutualTls>,
     /// Absent where nobody may reach out: then only agents that are connected here are reached.
     runtime: OnceLock<Handle>,
@@ -77,8 +79,13 @@ impl std::fmt::Debug for Links {
 
 impl Links {
     pub(crate) fn new(store: Arc<dyn Store>, vault: Vault, hub: Arc<Hub>) -> Self {
-        let tls = Arc::new(MutualTls::new(vault, Uuid::new_v4(), Vec::new()));
-        Links { store, hub, tls, runtime: OnceLock::new(), links: Mutex::default() }
+        let id = Uuid::new_v4();
+        let tls = Arc::new(MutualTls::new(vault, id, Vec::new()));
+        Links { store, hub, id, tls, runtime: OnceLock::new(), links: Mutex::default() }
+    }
+
+    pub(crate) fn id(&self) -> Uuid {
+        self.id
     }
 
     /// Lets connections be made, by this runtime. The first one counts.
@@ -126,11 +133,15 @@ impl Links {
     fn gateway_of(&self, agent: Uuid) -> Option<GatewayRecord> {
         let records = self.store.records();
         let at = records.remote_agent(agent.as_bytes()).ok()?.gateway?;
-        if self.hub.gateway() == Some(Uuid::from_bytes(at)) {
-            return None;
-        }
+        let own = self.hub.gateway();
+        let is_own = |gateway: &GatewayRecord| {
+            // A gateway that was killed a moment ago may still be known, under the address that is this one's by now.
+            own.as_ref()
+                .is_some_and(|own| own.id == gateway_id(gateway) || own.address == gateway.address)
+        };
         let since = Timestamp(system_time().0 - ALIVE_WITHIN);
-        records.gateways(since).ok()?.into_iter().find(|gateway| gateway.uuid == at)
+        let found = records.gateways(since).ok()?.into_iter().find(|gateway| gateway.uuid == at);
+        found.filter(|gateway| !is_own(gateway))
     }
 }
 

@@ -48,6 +48,7 @@ pub(crate) use links::Links;
 pub(crate) use tls::MutualTls;
 
 use admission::{PEER_PATH, Refused};
+use hub::OwnGateway;
 
 /// A gateway that was seen within this time is alive, in microseconds.
 pub(crate) const ALIVE_WITHIN: i64 = 30_000_000;
@@ -130,7 +131,7 @@ impl GatewayRole {
         let encryption = Encryption::Mutual(tls);
         let serving =
             tokio::spawn(connection::serve(listener, encryption, router(state), stop.clone()));
-        hub.set_gateway(Some(id));
+        hub.set_gateway(Some(OwnGateway { id, address: address.clone() }));
         tracing::info!(%bound, address, "the gateway is ready");
         Ok(GatewayRole { address, hub, stop, serving, living })
     }

@@ -7,16 +7,17 @@ use std::collections::HashMap;
 
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Extension, State};
+use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::{SinkExt as _, StreamExt as _};
-use orrery_agent::protocol::{FromAgent, MESSAGE_MAX, ToAgent};
+use orrery_agent::protocol::{FromAgent, MESSAGE_MAX, RefusalCode, ToAgent};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
 use super::GatewayState;
-use super::admission::AdmittedServer;
+use super::admission::{AdmittedServer, Refused};
 use super::hub::{NotSent, OpenCall, Reply};
 use super::session::{HEARTBEAT, SILENCE_MAX, text_of};
 
@@ -54,14 +55,20 @@ pub(super) async fn open(
     State(gateway): State<GatewayState>,
     Extension(AdmittedServer(server)): Extension<AdmittedServer>,
     upgrade: WebSocketUpgrade,
-) -> Response {
-    upgrade.max_message_size(FRAME_MAX).max_frame_size(FRAME_MAX).on_upgrade(
+) -> Result<Response, Refused> {
+    if server == gateway.app.links().id() {
+        // Its calls would be taken for those of another process, and never be answered.
+        let reason = "a process does not dial itself; --gateway-address leads to another gateway";
+        return Err(Refused::new(StatusCode::CONFLICT, RefusalCode::Other, reason));
+    }
+    let response = upgrade.max_message_size(FRAME_MAX).max_frame_size(FRAME_MAX).on_upgrade(
         move |socket| async move {
             tracing::info!(%server, "another server is connected");
             serve(&gateway, socket).await;
             tracing::info!(%server, "another server is disconnected");
         },
-    )
+    );
+    Ok(response)
 }
 
 /// What a reply is on the wire, and whether nothing follows it.

@@ -149,7 +149,20 @@ impl Scene {
             let counts = self.get(server, "/resource-counts")?;
             Ok(counts["by_status"][status].as_u64() == Some(count))
         })
-        .with_context(|| format!("{:?}", self.get(server, "/resource-counts")))
+        .with_context(|| self.logs(server).unwrap_or_else(|error| error.to_string()))
+    }
+
+    /// What is said of every resource, for who has to find out what went wrong.
+    fn logs(&self, server: &Server) -> Result<String> {
+        let mut said = String::new();
+        let list = self.get(server, "/resources")?;
+        for one in list["items"].as_array().into_iter().flatten() {
+            let id = one["id"].as_str().unwrap_or_default();
+            let part: String = id.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            let logs = self.get(server, &format!("/resources/{part}/logs"))?;
+            said += &format!("{} {id}: {logs}\n", one["status"]);
+        }
+        Ok(said)
     }
 
     fn id(&self) -> &str {

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use orrery_agent::protocol::{
     Answer, Command, FromAgent, RejectionCode, ToAgent, What, WireOutcome,
 };
-use orrery_model::{Change, ChangeKind, OutcomeStatus};
+use orrery_model::{Change, ChangeKind, OutcomeStatus, Timestamp};
 use orrery_server::{App, ProcessOptions, ProcessRole};
+use orrery_store::{GatewayRecord, NewAgentSession};
 use serde_json::{Value, json};
 
 use super::World;
@@ -337,4 +338,30 @@ fn an_agent_is_no_server() {
     let machine = world.enrolled(&["web1"]);
     assert_eq!(machine.dial_path(&world.address, "/peer/v1").err(), Some(401));
     assert_eq!(Identity::new().dial_path(&world.address, "/peer/v1").err(), Some(401));
+}
+
+#[test]
+fn a_server_that_was_killed_and_started_again_does_not_dial_itself() {
+    let working = Working::new();
+    let machine = working.world.enrolled(&["web1"]);
+    // As a killed gateway leaves it: the store still counts a session, at an address that is this gateway's by now.
+    let records = working.world.served.app.store().records();
+    let now = working.world.served.app.now();
+    let former = GatewayRecord {
+        uuid: [7; 16],
+        address: working.world.address.clone(),
+        started: now,
+        seen: now,
+    };
+    records.gateway_is_alive(&former, Timestamp(0)).unwrap();
+    let facts = json!({});
+    let session =
+        NewAgentSession { gateway: [7; 16], boot: [7; 16], version: "test", facts: &facts };
+    records.open_agent_session(machine.agent.as_bytes(), &session, now).unwrap();
+    working.put("1");
+    std::thread::sleep(Duration::from_millis(600));
+    let (mut session, _) = machine.open(&working.world.address);
+    let command = session.command();
+    session.say(&answer(&command, OutcomeStatus::Deployed));
+    working.until_status("deployed");
 }
