@@ -6,6 +6,7 @@ use orrery_model::Attributes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 use crate::{Actions, SourcePlace, Transitioning};
 
@@ -204,8 +205,11 @@ pub struct ResourceSelection {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Agent {
     pub name: String,
-    /// `paused`, `up` if an engine works for the environment, else `down`.
+    /// `paused`, `up` if an engine works for the environment and can reach the agent's machine, else `down`.
     pub status: String,
+    /// The remote agent that serves it; absent if it is the machine that runs the server's handlers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote_agent: Option<Uuid>,
     pub paused: bool,
     /// Only while the environment is halted: whether it goes on when that ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]

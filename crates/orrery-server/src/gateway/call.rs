@@ -276,13 +276,19 @@ impl Call<'_> {
                 );
                 Some(self.unknown(&reason))
             }
-            State::Lost { look_at, .. } => {
-                if look_at <= now {
-                    self.send_command();
-                }
-                None
+            State::Lost { look_at, .. } if look_at <= now => {
+                self.send_command();
+                let is_gone = self.is_lost() && self.is_revoked();
+                is_gone.then(|| self.unknown("it was revoked in the middle of the run"))
             }
+            State::Lost { .. } => None,
         }
+    }
+
+    /// It will not come back.
+    fn is_revoked(&self) -> bool {
+        let found = self.place.app.store().records().remote_agent(self.place.agent.as_bytes());
+        found.is_ok_and(|agent| agent.revoked.is_some())
     }
 
     fn is_lost(&self) -> bool {

@@ -26,6 +26,7 @@ mod tls;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -54,7 +55,10 @@ use hub::OwnGateway;
 pub(crate) const ALIVE_WITHIN: i64 = 30_000_000;
 
 /// Requests of agents are small; commands and answers are messages of sessions.
-const BODY_MAX: usize = 64 * 1024;
+const BODY_MAX: usize = 512 * 1024;
+
+/// How long it may take to send all agents away.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// How a gateway works.
 #[derive(Clone, Debug)]
@@ -145,6 +149,15 @@ impl GatewayRole {
     pub async fn stop(self) {
         self.hub.set_gateway(None);
         self.stop.cancel();
+        // Each is told, and noted, by its own task.
+        let told = async {
+            while !self.hub.sessions().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if tokio::time::timeout(FAREWELL, told).await.is_err() {
+            tracing::warn!("some agents were not told that the gateway ends");
+        }
         for task in [self.serving, self.living] {
             if let Err(error) = task.await {
                 tracing::error!(%error, "the gateway did not end properly");

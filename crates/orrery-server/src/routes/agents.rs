@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use orrery_api::{Actions, Agent, Page};
 use orrery_model::Status;
-use orrery_store::{AgentRecord, EnvironmentRecord};
+use orrery_store::{AgentRecord, EnvironmentKey, EnvironmentRecord, ServedName, Store, StoreError};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -22,8 +22,9 @@ fn shown(
     environment: &EnvironmentRecord,
     record: AgentRecord,
     counted: &Counted,
-    has_engine: bool,
+    around: &Around,
 ) -> Agent {
+    let served = around.served.iter().find(|served| served.name == record.name);
     let path = format!("{}/agents/{}", environments::path_of(environment), segment(&record.name));
     let mut actions = Actions::new();
     let offered: &[&str] = match (environment.halted, record.paused) {
@@ -38,13 +39,15 @@ fn shown(
     let own = counted.counts.iter().filter(|count| count.agent == record.name);
     let by_status: BTreeMap<String, u64> =
         own.clone().map(|count| (count.status.as_str().to_owned(), count.count)).collect();
-    let status = match (record.paused, has_engine) {
+    let is_reachable = served.is_none_or(|served| served.gateway.is_some());
+    let status = match (record.paused, around.has_engine && is_reachable) {
         (true, _) => "paused",
         (false, true) => "up",
         (false, false) => "down",
     };
     Agent {
         status: status.to_owned(),
+        remote_agent: served.map(|served| Uuid::from_bytes(served.agent)),
         paused: record.paused,
         unpause_on_resume: record.unpause_on_resume,
         resources: own
@@ -54,6 +57,21 @@ fn shown(
         by_status,
         actions,
         name: record.name,
+    }
+}
+
+/// What the status of agents depends on.
+struct Around {
+    has_engine: bool,
+    served: Vec<ServedName>,
+}
+
+impl Around {
+    fn read(store: &dyn Store, environment: EnvironmentKey) -> Result<Self, StoreError> {
+        Ok(Around {
+            has_engine: store.lease_holder(environment)?.is_some(),
+            served: store.records().served_names(environment)?,
+        })
     }
 }
 
@@ -79,16 +97,16 @@ pub(super) async fn list(
     let limit = limit_of(filter.limit)?;
     let after: String = filter.after.as_deref().map(place).transpose()?.unwrap_or_default();
     let key = environment.key;
-    let (found, has_engine) = app
+    let (found, around) = app
         .with_store(move |store| {
             let found = store.records().agents(key, &after, limit + 1)?;
-            Ok((found, store.lease_holder(key)?.is_some()))
+            Ok((found, Around::read(store, key)?))
         })
         .await?;
     let counted = app.counts().get(&app, key).await?;
     let (found, next) = page(found, limit, |agent| agent.name.clone());
     let items =
-        found.into_iter().map(|record| shown(&environment, record, &counted, has_engine)).collect();
+        found.into_iter().map(|record| shown(&environment, record, &counted, &around)).collect();
     Ok(Json(Page { items, next }))
 }
 
@@ -98,13 +116,13 @@ async fn one(
     name: String,
 ) -> Result<Json<Agent>, ServerError> {
     let key = environment.key;
-    let (found, has_engine) = app
+    let (found, around) = app
         .with_store(move |store| {
-            Ok((store.records().agent(key, &name)?, store.lease_holder(key)?.is_some()))
+            Ok((store.records().agent(key, &name)?, Around::read(store, key)?))
         })
         .await?;
     let counted = app.counts().get(app, key).await?;
-    Ok(Json(shown(environment, found, &counted, has_engine)))
+    Ok(Json(shown(environment, found, &counted, &around)))
 }
 
 /// One agent.

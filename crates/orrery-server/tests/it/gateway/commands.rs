@@ -143,8 +143,14 @@ fn who_is_not_connected_is_unavailable_at_once_and_deployed_when_it_comes() {
     assert!(began.elapsed() < Duration::from_secs(20), "it does not wait for anybody");
     let log = working.last_log();
     assert!(log.contains("the remote agent web1 is not connected"), "{log}");
+    let agent = || working.world.served.admin.get(&working.world.path("/agents/web1")).good();
+    assert_eq!(
+        (&agent()["status"], &agent()["remote_agent"]),
+        (&json!("down"), &json!(machine.agent))
+    );
     let (mut session, _) = machine.open(&working.world.address);
     let command = session.command();
+    assert_eq!(agent()["status"], "up");
     session.say(&answer(&command, OutcomeStatus::Deployed));
     working.until_status("deployed");
 }
@@ -364,4 +370,63 @@ fn a_server_that_was_killed_and_started_again_does_not_dial_itself() {
     let command = session.command();
     session.say(&answer(&command, OutcomeStatus::Deployed));
     working.until_status("deployed");
+}
+
+#[test]
+fn a_change_that_somebody_reloads_for_is_noted_before_it_is_made() {
+    for working in [Working::new(), Working::apart()] {
+        let (_machine, mut session) = connected(&working);
+        let put = |value: &str| {
+            let resource = |name: &str, value: &str, requires: &[&str]| {
+                let attributes = json!({
+                    "name": name, "value": value, "agentname": "web1", "send_event": true,
+                    "receive_events": true,
+                });
+                let id = format!("std::testing::NullResource[web1,name={name}]");
+                json!({"id": id, "attributes": attributes, "requires": requires})
+            };
+            let resources = [resource("a", value, &[]), resource("b", "1", &[FILE])];
+            let path = working.world.path("/versions");
+            working.world.served.admin.post(&path, &json!({"resources": resources})).good();
+        };
+        put("1");
+        for _ in 0..2 {
+            let command = session.command();
+            assert!(!command.wants_announcement, "what never ran has nothing to reload");
+            session.say(&answer(&command, OutcomeStatus::Deployed));
+        }
+        working.until_status("deployed");
+        put("2");
+        let first = session.command();
+        assert_eq!(first.resource.id.as_str(), FILE);
+        assert!(first.wants_announcement, "{first:?}");
+        session.say(&FromAgent::Announce { id: first.id });
+        match session.hear() {
+            Some(ToAgent::Announced { id }) => assert_eq!(id, first.id),
+            other => panic!("{other:?}"),
+        }
+        let store = working.world.served.app.store();
+        let environment = store.environments().unwrap().pop().unwrap();
+        assert!(store.is_any_running(environment.key).unwrap(), "it is noted");
+        session.say(&answer(&first, OutcomeStatus::Deployed));
+        let second = session.command();
+        assert_eq!(second.changed_dependencies, [first.resource.id.clone()]);
+        session.say(&answer(&second, OutcomeStatus::Deployed));
+        working.until_status("deployed");
+    }
+}
+
+#[test]
+fn a_run_whose_agent_is_revoked_ends_soon_and_says_that_nobody_knows() {
+    let working = Working::new();
+    let (machine, mut session) = connected(&working);
+    working.put("1");
+    session.command();
+    let began = Instant::now();
+    let path = working.world.path(&format!("/remote-agents/{}", machine.agent));
+    assert_eq!(working.world.served.admin.delete(&path).status, 204);
+    working
+        .world
+        .until("the log says so", |_| working.last_log().contains("it may have been done"));
+    assert!(began.elapsed() < Duration::from_secs(20), "it does not wait for who never comes");
 }
