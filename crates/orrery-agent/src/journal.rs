@@ -185,7 +185,7 @@ impl Journal {
         self.tidy()
     }
 
-    /// Notes what commands came to, for good.
+    /// Notes what commands came to. It survives the end of this process; for more, see `sync`.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -194,7 +194,6 @@ impl Journal {
             let place = self.append(&Line::Finished(answer))?;
             self.note(answer.id, true, place);
         }
-        self.sync()?;
         self.tidy()
     }
 

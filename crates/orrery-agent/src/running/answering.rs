@@ -3,10 +3,11 @@
 use std::sync::{Arc, PoisonError};
 
 use orrery_executor::Performed;
-use orrery_model::{ChangeKind, LogLevel, LogLine, Timestamp};
+use orrery_model::{ChangeKind, LogLevel, LogLine, OutcomeStatus, Timestamp};
 
 use super::{Item, Shared, lock};
 use crate::errors::chain;
+use crate::journal::JournalError;
 use crate::protocol::{Answer, FromAgent, What};
 
 /// Longer answers are shortened, in bytes.
@@ -31,6 +32,21 @@ impl Shared {
         }
     }
 
+    fn keep(&self, answers: &[Answer]) -> Result<(), JournalError> {
+        if answers.is_empty() {
+            return Ok(());
+        }
+        let mut journal = lock(&self.journal);
+        journal.finished(answers)?;
+        // Where nothing was changed, a loss of power costs another look.
+        let harmless = |answer: &Answer| {
+            answer.outcome.status == OutcomeStatus::Deployed
+                && answer.outcome.change.kind == ChangeKind::NoChange
+                && !answer.announced
+        };
+        if answers.iter().all(harmless) { Ok(()) } else { journal.sync() }
+    }
+
     fn keep_and_tell(&self, ended: Vec<(Arc<Item>, Performed)>) {
         let changed = |performed: &Performed| performed.outcome.change.kind != ChangeKind::NoChange;
         if ended.iter().any(|(_, performed)| changed(performed))
@@ -45,9 +61,7 @@ impl Shared {
             // A dry run can be asked for again without harm.
             if item.command.what == What::DryRun { told.push(answer) } else { kept.push(answer) }
         }
-        if !kept.is_empty()
-            && let Err(error) = lock(&self.journal).finished(&kept)
-        {
+        if let Err(error) = self.keep(&kept) {
             // What is done is done, and is told; if that is lost too, it is done again from its read.
             tracing::error!(error = chain(&error), "results cannot be kept");
         }
