@@ -3,9 +3,10 @@
 use std::sync::{Arc, PoisonError};
 
 use orrery_executor::Performed;
-use orrery_model::{ChangeKind, LogLevel, LogLine, OutcomeStatus, Timestamp};
+use orrery_model::{Change, ChangeKind, LogLevel, LogLine, Outcome, OutcomeStatus};
 
 use super::{Item, Shared, lock};
+use crate::clock::now;
 use crate::errors::chain;
 use crate::journal::JournalError;
 use crate::protocol::{Answer, FromAgent, What};
@@ -78,18 +79,26 @@ impl Shared {
     }
 }
 
+/// What a command comes to that was cancelled while it waited.
+pub(super) fn never_begun() -> Performed {
+    let message = "it was cancelled before it began".to_owned();
+    let values = serde_json::Map::new();
+    let line = LogLine { at: now(), level: LogLevel::Warning, message, values };
+    let (status, change) = (OutcomeStatus::Skipped, Change::default());
+    Outcome { status, change, facts: Vec::new(), log: vec![line] }.into()
+}
+
 /// Cuts an answer down that would not fit into a message.
 fn shortened(mut answer: Answer) -> Answer {
     let length = serde_json::to_vec(&answer).map_or(0, |text| text.len());
     if length <= ANSWER_MAX {
         return answer;
     }
-    let at = answer.outcome.log.last().map_or(Timestamp(0), |line| line.at);
     let message = format!(
         "the log and the changes have {length} bytes, too many to be sent, and are left out"
     );
     let values = serde_json::Map::new();
-    answer.outcome.log = vec![LogLine { at, level: LogLevel::Warning, message, values }];
+    answer.outcome.log = vec![LogLine { at: now(), level: LogLevel::Warning, message, values }];
     answer.outcome.change.attributes.clear();
     answer.outcome.facts.clear();
     answer
