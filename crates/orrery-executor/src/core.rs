@@ -19,10 +19,11 @@ use orrery_store::{ActionKind, ResourceKey, StoreError};
 use rustc_hash::FxHashMap;
 
 use crate::dry_run::{DryRun, DryRunEntry};
-use crate::job::{AgentRoom, Job, JobKind, Performed};
+use crate::job::{AgentRoom, Job, JobKind};
 use crate::load::Desired;
 use crate::progress::{Finished, Progress, Running, Tally};
 use crate::targets::Targets;
+use crate::task::Performed;
 use crate::writer::{Action, BATCH, Record, Write, WriterState};
 
 /// How many of the running tasks a look at the engine names.
@@ -58,7 +59,10 @@ pub(crate) struct Core {
     /// Positions among the desired resources that nobody has any more.
     pub(crate) free: Vec<u32>,
     entries: Vec<Entry>,
-    rooms: Vec<Option<Arc<AgentRoom>>>,
+    /// With the pass in which each was last entered.
+    rooms: Vec<Option<(u64, Arc<AgentRoom>)>>,
+    /// Grows whenever what was learned about targets may be outdated.
+    pass: u64,
     pub(crate) jobs: VecDeque<Job>,
     underway: FxHashMap<TaskNumber, Underway>,
     /// Nothing is kept: for dry runs.
@@ -99,6 +103,7 @@ impl Core {
             free: Vec::new(),
             entries: Vec::new(),
             rooms: Vec::new(),
+            pass: 0,
             jobs: VecDeque::new(),
             underway: FxHashMap::default(),
             discard,
@@ -389,20 +394,28 @@ impl Core {
         if self.rooms.len() <= at {
             self.rooms.resize_with(at + 1, || None);
         }
-        if let Some(room) = &self.rooms[at] {
+        let pass = self.pass;
+        if let Some((entered, room)) = &mut self.rooms[at] {
+            if *entered != pass {
+                room.session.clear();
+                *entered = pass;
+            }
             return Arc::clone(room);
         }
-        let target = self.targets.target(job.resource.id.agent());
-        let room = Arc::new(AgentRoom { target, session: Session::new() });
-        self.rooms[at] = Some(Arc::clone(&room));
+        let place = self.targets.place(job.resource.id.agent());
+        let room = Arc::new(AgentRoom { place, session: Session::new() });
+        self.rooms[at] = Some((pass, Arc::clone(&room)));
         room
     }
 
     /// Another pass begins: what was learned about the targets may be outdated.
-    pub(crate) fn forget_sessions(&mut self) {
-        for room in self.rooms.iter().flatten() {
-            room.session.clear();
-        }
+    pub(crate) fn begin_pass(&mut self) {
+        self.pass += 1;
+    }
+
+    /// Agents may have moved: where they are is asked anew.
+    pub(crate) fn forget_places(&mut self) {
+        self.rooms.clear();
     }
 
     /// A worker is done with a job.
@@ -445,6 +458,10 @@ impl Core {
         self.tell(&job, &outcome, now);
         self.apply(Event::TaskFinished { task: job.task, result });
         self.record(&job, outcome, now);
+        if self.scheduler.is_idle() {
+            // Whatever comes next, a timer or a version, may come much later.
+            self.begin_pass();
+        }
     }
 
     /// Keeps what a run did. One that found everything as it was is kept in the state alone.

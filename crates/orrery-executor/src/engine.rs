@@ -209,7 +209,7 @@ impl Engine {
         {
             let mut core = self.shared.lock();
             if matches!(event, Event::Repair(_) | Event::Deploy(_) | Event::DryRun(_)) {
-                core.forget_sessions();
+                core.begin_pass();
             }
             core.apply(event);
         }

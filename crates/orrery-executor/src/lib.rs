@@ -25,8 +25,10 @@ mod live;
 mod load;
 mod plan;
 mod progress;
+mod remote;
 mod resolving;
 mod targets;
+mod task;
 mod writer;
 
 pub use engine::{Engine, EngineError, Keeper, Listener, Notice, Setup};
@@ -36,4 +38,6 @@ pub use live::Update;
 pub use load::{Desired, KnownStates, Start, recovery, recovery_with};
 pub use plan::{Planned, plan};
 pub use progress::{Finished, Progress, Running, Tally};
-pub use targets::{LocalTargets, NoTarget, Targets};
+pub use remote::{Order, Remote, RemoteError};
+pub use targets::{LocalTargets, NoTarget, Place, Targets};
+pub use task::{Bench, Performed, Purpose, Task};

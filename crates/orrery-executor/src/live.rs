@@ -116,6 +116,11 @@ impl Engine {
         *handlers = registry;
     }
 
+    /// Jobs that begin from now on ask anew where their agents are.
+    pub fn forget_places(&self) {
+        self.with_core(Core::forget_places);
+    }
+
     /// How many unknowns results have made known since this was last asked.
     pub fn take_resolved(&self) -> usize {
         self.with_core(|core| std::mem::take(&mut core.resolved))

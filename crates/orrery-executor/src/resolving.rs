@@ -3,7 +3,9 @@
 //! A resource with references has null at their places, `references` that say where the values come from, and `mutators` that say where they
 //! go. Handlers in the code of modules do this by themselves.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use orrery_handlers::{Reference, SecretError, Secrets};
 use orrery_model::{Attributes, Outcome, SecretText};
@@ -47,37 +49,115 @@ pub(crate) struct Hidden {
     plain: Vec<String>,
 }
 
+/// What a machine elsewhere cannot know of a resource's references: the secrets of the server's store, by name.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) secrets: BTreeMap<String, SecretText>,
+    /// All that must not be told, as far as it is known here.
+    pub(crate) hidden: Hidden,
+}
+
+/// The secrets of the store that a resource refers to. What else it refers to is resolved where it is handled.
+pub(crate) fn stored_secrets(
+    attributes: &Attributes,
+    secrets: &dyn Secrets,
+) -> Result<Option<Stored>, Unresolved> {
+    let Some(Parts { object, references, mutators }) = parts(attributes) else { return Ok(None) };
+    let only_stored = OnlyStored { secrets, found: Mutex::default() };
+    let mut resolver =
+        Resolver { references: &references, secrets: &only_stored, hidden: Hidden::default() };
+    resolver.hidden.plain = object.keys().cloned().collect();
+    for mutator in &mutators {
+        let (_, steps) = replacement(mutator)?;
+        resolver.hidden.is_no_longer_plain(&steps);
+    }
+    for reference in &references {
+        if reference["type"] == "std::Secret"
+            && let Some(id) = reference["id"].as_str()
+        {
+            resolver.value(id, 0)?;
+        }
+    }
+    let hidden = resolver.hidden;
+    let secrets = only_stored.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Some(Stored { secrets, hidden }))
+}
+
+/// Finds what the server keeps, remembers it, and refuses everything else.
+struct OnlyStored<'a> {
+    secrets: &'a dyn Secrets,
+    found: Mutex<BTreeMap<String, SecretText>>,
+}
+
+impl Secrets for OnlyStored<'_> {
+    fn resolve(&self, reference: &Reference) -> Result<SecretText, SecretError> {
+        let what = match reference {
+            Reference::Stored(name) => {
+                let secret = self.secrets.resolve(reference)?;
+                let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+                found.insert(name.clone(), secret.clone());
+                return Ok(secret);
+            }
+            Reference::Environment(name) => format!("the environment variable {name}"),
+            Reference::File(path) => path.display().to_string(),
+            Reference::Command(words) => {
+                format!("the command {}", words.first().map_or("", String::as_str))
+            }
+        };
+        Err(SecretError::Elsewhere { what })
+    }
+}
+
+/// A resource that has references.
+struct Parts {
+    /// The attributes proper.
+    object: Map<String, Value>,
+    references: Vec<Value>,
+    /// What says where the values go.
+    mutators: Vec<Value>,
+}
+
+/// `None` if there are no references.
+fn parts(attributes: &Attributes) -> Option<Parts> {
+    if !attributes.as_str().contains(r#""references":[{"#) {
+        return None;
+    }
+    let mut object = attributes.to_object();
+    match (object.shift_remove("references"), object.shift_remove("mutators")) {
+        (Some(Value::Array(references)), Some(Value::Array(mutators))) => {
+            Some(Parts { object, references, mutators })
+        }
+        _ => None,
+    }
+}
+
+/// The id of a reference, and the place where its value goes.
+fn replacement(mutator: &Value) -> Result<(&str, Vec<Step>), Unresolved> {
+    if mutator["type"] != "core::Replace" {
+        return Err(Unresolved::Kind(mutator["type"].as_str().unwrap_or_default().to_owned()));
+    }
+    let id = argument(mutator, "value").and_then(|value| value["id"].as_str());
+    let path = argument(mutator, "destination").and_then(|value| value["value"].as_str());
+    let (Some(id), Some(path)) = (id, path) else {
+        return Err(Unresolved::Damaged("a mutator without a reference or a place"));
+    };
+    Ok((id, steps(path).ok_or(Unresolved::Damaged("a place"))?))
+}
+
 /// Puts values in the places of references; `None` if there are none.
 pub(crate) fn resolve(
     attributes: &Attributes,
     secrets: &dyn Secrets,
 ) -> Result<Option<Resolved>, Unresolved> {
-    if !attributes.as_str().contains(r#""references":[{"#) {
-        return Ok(None);
-    }
-    let mut object = attributes.to_object();
-    let (Some(Value::Array(references)), Some(Value::Array(mutators))) =
-        (object.shift_remove("references"), object.shift_remove("mutators"))
-    else {
+    let Some(Parts { mut object, references, mutators }) = parts(attributes) else {
         return Ok(None);
     };
     let mut resolver = Resolver { references: &references, secrets, hidden: Hidden::default() };
     resolver.hidden.plain = object.keys().cloned().collect();
     for mutator in &mutators {
-        if mutator["type"] != "core::Replace" {
-            return Err(Unresolved::Kind(mutator["type"].as_str().unwrap_or_default().to_owned()));
-        }
-        let id = argument(mutator, "value").and_then(|value| value["id"].as_str());
-        let path = argument(mutator, "destination").and_then(|value| value["value"].as_str());
-        let (Some(id), Some(path)) = (id, path) else {
-            return Err(Unresolved::Damaged("a mutator without a reference or a place"));
-        };
+        let (id, steps) = replacement(mutator)?;
         let value = resolver.value(id, 0)?;
-        let steps = steps(path).ok_or(Unresolved::Damaged("a place"))?;
-        let Some(Step::Key(field)) = steps.first() else {
-            return Err(Unresolved::Damaged("a place"));
-        };
-        resolver.hidden.plain.retain(|name| name != field);
+        resolver.hidden.is_no_longer_plain(&steps);
         *place(&mut object, &steps).ok_or(Unresolved::Damaged("a place that is not there"))? =
             value;
     }
@@ -192,6 +272,12 @@ fn place<'o>(object: &'o mut Map<String, Value>, path: &[Step]) -> Option<&'o mu
 }
 
 impl Hidden {
+    fn is_no_longer_plain(&mut self, path: &[Step]) {
+        if let Some(Step::Key(field)) = path.first() {
+            self.plain.retain(|name| name != field);
+        }
+    }
+
     /// Takes the values out of what a handler said.
     pub(crate) fn hide(&self, mut outcome: Outcome) -> Outcome {
         for change in &mut outcome.change.attributes {
@@ -345,6 +431,25 @@ mod tests {
         assert_eq!(changes, ["***", "***", "nobody"]);
         assert_eq!(told.log[0].message, "wrote \"***\" to ***");
         assert_eq!(told.log[0].values["port"], "***");
+    }
+
+    #[test]
+    fn a_machine_elsewhere_is_given_what_only_the_server_knows() {
+        let stored = stored_secrets(&attributes(), &Fixed).unwrap().unwrap();
+        let names: Vec<_> = stored.secrets.keys().collect();
+        assert_eq!(names, ["db"]);
+        assert_eq!(stored.secrets["db"].expose(), "value of db");
+        assert_eq!(stored.hidden.plain, ["owner"]);
+        assert_eq!(stored.hidden.hide_text("it is value of db"), "it is ***");
+        let plain = Attributes::parse(r#"{"content":"x"}"#).unwrap();
+        assert!(stored_secrets(&plain, &Fixed).unwrap().is_none());
+        // Which secret it is must be known without asking that machine.
+        let nested = attributes().as_str().replace(
+            r#"{"name":"name","type":"literal","value":"db"}"#,
+            r#"{"id":"b","name":"name","type":"reference"}"#,
+        );
+        let refused = stored_secrets(&Attributes::parse(&nested).unwrap(), &Fixed).unwrap_err();
+        assert!(refused.to_string().contains("PORT"), "{refused}");
     }
 
     #[test]

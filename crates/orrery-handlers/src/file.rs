@@ -191,6 +191,13 @@ impl Crud for FileHandler {
         Ok(())
     }
 
+    fn named_contents(desired: &File) -> Vec<ContentDigest> {
+        match desired.content() {
+            Ok(Content::Stored(digest)) if !desired.purged => vec![digest],
+            Ok(_) | Err(_) => Vec::new(),
+        }
+    }
+
     fn watched_path(id: &ResourceId) -> Option<&str> {
         Some(id.value())
     }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::context::{Context, Mode, changed};
 use crate::error::HandlerError;
+use crate::target::ContentDigest;
 
 /// Brings resources of one kind into their desired state. What the executor calls.
 pub trait Handler: Send + Sync {
@@ -26,6 +27,11 @@ pub trait Handler: Send + Sync {
     /// Whether it finds the values of references itself; otherwise it only ever sees values.
     fn resolves_references(&self) -> bool {
         false
+    }
+
+    /// The contents that a run may ask for, so that it can be made where there is no way to ask.
+    fn named_contents(&self, _attributes: &Attributes) -> Vec<ContentDigest> {
+        Vec::new()
     }
 
     /// The path whose changes mean that the resource may no longer be as wanted, if there is one.
@@ -103,6 +109,11 @@ pub trait Crud: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// The contents that `create` or `update` may ask for.
+    fn named_contents(_desired: &Self::Desired) -> Vec<ContentDigest> {
+        Vec::new()
+    }
+
     fn watched_path(_id: &ResourceId) -> Option<&str> {
         None
     }
@@ -128,6 +139,11 @@ impl<H: Crud> Handler for H {
     ) -> Result<Vec<Fact>, HandlerError> {
         let desired = attributes.read().map_err(HandlerError::Attributes)?;
         Crud::facts(self, &desired, context)
+    }
+
+    /// What cannot be read names nothing: a run will say what is wrong with it.
+    fn named_contents(&self, attributes: &Attributes) -> Vec<ContentDigest> {
+        attributes.read().map(|desired| H::named_contents(&desired)).unwrap_or_default()
     }
 
     fn watched_path<'i>(&self, id: &'i ResourceId) -> Option<&'i str> {

@@ -49,6 +49,10 @@ pub enum SecretError {
         "the secret {0} is kept by a server; deploy through the server, or take it from the environment, a file or a command"
     )]
     NoServer(String),
+    #[error(
+        "the name of a secret of the server comes from {what}, which only the machine of the remote agent knows; write the name into the model"
+    )]
+    Elsewhere { what: String },
     #[error("the secret {name}: {reason}")]
     Stored { name: String, reason: String },
 }

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand, ValueHint};
 
+use crate::cli_agent::{AgentJoin, AgentRun};
 use crate::remote::{EnvironmentChoice, ServerChoice};
 
 pub(crate) const EXIT_CODES: &str = "Exit codes: 0 done, 1 error.";
@@ -294,6 +295,8 @@ pub(crate) struct AgentGroup {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentAction {
+    Join(AgentJoin),
+    Run(AgentRun),
     /// List agents with the states of their resources
     List,
     /// Let agents begin nothing new

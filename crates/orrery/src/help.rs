@@ -41,6 +41,7 @@ pub(crate) fn grouped(command: Command) -> Command {
     let mut command = command;
     // Only then does it know the command `help`.
     command.build();
+    let command = without_servers(command);
     let width = command.get_subcommands().map(|one| one.get_name().len()).max().unwrap_or(0);
     let mut text = String::new();
     for (heading, names) in GROUPS {
@@ -59,6 +60,19 @@ pub(crate) fn grouped(command: Command) -> Command {
     command.before_help(text.trim_end().to_owned()).help_template(template)
 }
 
+/// Hides what says which server is meant where none is: on the machine of a remote agent.
+fn without_servers(command: Command) -> Command {
+    let hide = |command: Command, names: &[&str]| {
+        names.iter().fold(command, |command, name| command.mut_arg(name, |arg| arg.hide(true)))
+    };
+    command.mut_subcommand("agent", |agent| {
+        let agent = agent.mut_subcommand("join", |join| hide(join, &OF_SERVERS));
+        agent.mut_subcommand("run", |run| hide(hide(run, &OF_SERVERS), &["json"]))
+    })
+}
+
+const OF_SERVERS: [&str; 4] = ["server", "context", "ca", "environment"];
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -66,6 +80,18 @@ mod tests {
     use clap::CommandFactory as _;
 
     use super::*;
+
+    #[test]
+    fn remote_agents_are_not_asked_for_servers() {
+        let mut command = grouped(crate::cli::Cli::command());
+        let agent = command.find_subcommand_mut("agent").unwrap();
+        for name in ["join", "run"] {
+            let help = agent.find_subcommand_mut(name).unwrap().render_long_help().to_string();
+            assert!(help.contains("--state") && !help.contains("--server"), "{help}");
+        }
+        let pause = agent.find_subcommand_mut("pause").unwrap().render_long_help().to_string();
+        assert!(pause.contains("--server"), "{pause}");
+    }
 
     #[test]
     fn every_command_stands_in_one_group() {

@@ -5,6 +5,7 @@
 //! language. Tests: `tests/it`, above all the transcripts in `tests/it/sessions`.
 
 mod cli;
+mod cli_agent;
 mod cli_deploy;
 mod cli_export;
 mod cli_inspect;
@@ -34,6 +35,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::cli::{Cli, Command};
+use crate::cli_things::AgentAction;
 
 /// Models and versions are millions of small texts, made on some threads and dropped on others: this allocator is made for that.
 #[global_allocator]
@@ -55,8 +57,13 @@ fn main() -> ExitCode {
         Err(error) => return answered_by_clap(&error),
     };
     output::choose_colour(cli.global.color);
-    // A server has a log of its own.
-    if !matches!(cli.command, Command::Server(_)) {
+    // What stays has a log of its own.
+    let stays = match &cli.command {
+        Command::Server(_) => true,
+        Command::Agent(group) => matches!(group.action, AgentAction::Run(_)),
+        _ => false,
+    };
+    if !stays {
         log(cli.global.verbose);
     }
     let as_json = match &cli.command {

@@ -1,13 +1,17 @@
 //! Engines that go on while versions arrive.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use orrery_executor::{Engine, Keeper, Update, note_interrupted, recovery};
-use orrery_model::{Resource, Status};
+use orrery_handlers::{Context, Handler, HandlerError};
+use orrery_model::{
+    Attributes, Change, Fact, Outcome, OutcomeStatus, Resource, ResourceId, Status,
+};
 use orrery_store::{Lease, Store};
 
-use crate::world::{World, id, now, on_agent, scripted};
+use crate::world::{World, id, now, on_agent, resource, scripted};
 
 /// An engine that starts from a version and is told of others.
 struct Live {
@@ -18,7 +22,10 @@ struct Live {
 
 impl Live {
     fn start(resources: &[Resource]) -> Self {
-        let world = World::new();
+        Live::start_in(World::new(), resources)
+    }
+
+    fn start_in(world: World, resources: &[Resource]) -> Self {
         let desired = world.put(resources);
         let lease = world.lease();
         note_interrupted(&*world.store, &lease, now()).unwrap();
@@ -154,4 +161,52 @@ fn an_engine_at_rest_has_no_threads_and_goes_on_when_it_must() {
         assert_eq!(live.runs("a"), 2);
     }
     lives.into_iter().for_each(|live| drop(live.finish()));
+}
+
+/// Looks at the machine once for all resources of a pass, and counts how often.
+#[derive(Default)]
+struct Looking {
+    looks: AtomicUsize,
+    runs: AtomicUsize,
+}
+
+struct WhatWasSeen;
+
+impl Handler for Looking {
+    fn run(&self, _: &Attributes, context: &mut Context<'_>) -> Outcome {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        let seen = context.session().cached(|| {
+            self.looks.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, HandlerError>(WhatWasSeen)
+        });
+        assert!(seen.is_ok());
+        context.finish(OutcomeStatus::Deployed, Change::default())
+    }
+
+    fn facts(&self, _: &Attributes, _: &mut Context<'_>) -> Result<Vec<Fact>, HandlerError> {
+        Ok(Vec::new())
+    }
+
+    fn watched_path<'i>(&self, _: &'i ResourceId) -> Option<&'i str> {
+        None
+    }
+}
+
+#[test]
+fn what_was_learned_about_a_machine_is_used_for_one_pass_and_not_for_the_next() {
+    let mut world = World::new();
+    let looking = Arc::new(Looking::default());
+    world.registry.serve("test::Looking".to_owned(), Arc::clone(&looking) as _);
+    let resources = |note: u32| -> Vec<Resource> {
+        let attributes = format!(r#"{{"note":{note}}}"#);
+        ["a", "b", "c"].map(|name| resource("test::Looking", name, &attributes, &[])).to_vec()
+    };
+    let live = Live::start_in(world, &resources(1));
+    live.rest();
+    let counts = || (looking.runs.load(Ordering::Relaxed), looking.looks.load(Ordering::Relaxed));
+    assert_eq!(counts(), (3, 1));
+    // Somebody may have changed the machine since.
+    live.update(&[&resources(2)]);
+    assert_eq!(counts(), (6, 2));
+    live.finish();
 }

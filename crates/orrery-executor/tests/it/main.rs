@@ -1,6 +1,7 @@
 //! The engine through its public interface: resources that do what they are told, a store in memory, real threads.
 
 mod live;
+mod remote;
 mod world;
 
 use std::sync::Arc;

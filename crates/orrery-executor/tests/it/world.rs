@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_executor::{
-    Desired, Engine, Finished, Keeper, LocalTargets, Planned, Progress, Setup, Tally,
+    Desired, Engine, Finished, Keeper, LocalTargets, Planned, Progress, Setup, Tally, Targets,
     note_interrupted, plan, recovery,
 };
-use orrery_handlers::{Durability, LocalTarget, NoContents, Registry};
+use orrery_handlers::{
+    Contents, Durability, LocalSecrets, LocalTarget, NoContents, Registry, Secrets,
+};
 use orrery_model::{Attributes, LogLevel, Resource, ResourceId, Status, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, Filter, Interval, Settings};
 use orrery_store::{
@@ -20,6 +22,9 @@ pub(crate) struct World {
     pub(crate) environment: EnvironmentKey,
     pub(crate) settings: Settings,
     pub(crate) registry: Registry,
+    pub(crate) targets: Arc<dyn Targets>,
+    pub(crate) contents: Arc<dyn Contents>,
+    pub(crate) secrets: Arc<dyn Secrets>,
 }
 
 /// What a deploy came to.
@@ -43,15 +48,23 @@ impl World {
             cancel_time_max: Duration::from_millis(500),
             ..Settings::default()
         };
-        World { store, environment, settings, registry: Registry::native() }
+        World {
+            store,
+            environment,
+            settings,
+            registry: Registry::native(),
+            targets: Arc::new(LocalTargets::new(LocalTarget::new(Durability::None))),
+            contents: Arc::new(NoContents),
+            secrets: Arc::new(LocalSecrets),
+        }
     }
 
     pub(crate) fn setup(&self, keeper: Option<Keeper>) -> Setup {
         Setup {
             registry: Arc::new(self.registry.clone()),
-            targets: Arc::new(LocalTargets::new(LocalTarget::new(Durability::None))),
-            contents: Arc::new(NoContents),
-            secrets: Arc::new(orrery_handlers::LocalSecrets),
+            targets: Arc::clone(&self.targets),
+            contents: Arc::clone(&self.contents),
+            secrets: Arc::clone(&self.secrets),
             settings: self.settings.clone(),
             workers: 8,
             log_level: LogLevel::Debug,

@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+mod agent;
 pub(crate) mod compile;
 mod compile_job;
 mod completion;

@@ -16,9 +16,12 @@ pub(crate) fn agent(options: AgentGroup) -> Exit {
 
 fn run(options: AgentGroup) -> Result<Exit, Trouble> {
     let AgentGroup { ask, action } = options;
-    let of = ask.in_environment()?;
+    let of = || ask.in_environment();
     match action {
+        AgentAction::Join(join) => crate::commands::agent::join(join, ask.json),
+        AgentAction::Run(run) => crate::commands::agent::run(run),
         AgentAction::List => {
+            let of = of()?;
             let found = read_list(of.client.list::<Agent>(&of.path(&["agents"])).large(), None)?;
             let table = Table::new("agent", &["NAME", "STATUS", "RESOURCES", "STATES"]);
             show_list(ask.json, &found, table, |agent| {
@@ -33,11 +36,11 @@ fn run(options: AgentGroup) -> Result<Exit, Trouble> {
         }
         AgentAction::Pause(names) => {
             let action = if names.on_resume { "keep-paused-on-resume" } else { "pause" };
-            act(&of, &names, action, ask.json)
+            act(&of()?, &names, action, ask.json)
         }
         AgentAction::Unpause(names) => {
             let action = if names.on_resume { "unpause-on-resume" } else { "unpause" };
-            act(&of, &names, action, ask.json)
+            act(&of()?, &names, action, ask.json)
         }
     }
 }

@@ -11,7 +11,7 @@ mod projects;
 mod session;
 mod settings;
 mod table;
-mod terminal;
+pub(super) mod terminal;
 mod tokens;
 mod values;
 mod versions;

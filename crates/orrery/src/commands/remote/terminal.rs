@@ -27,7 +27,7 @@ pub(super) fn ask(question: &str) -> Result<String, Trouble> {
 }
 
 /// A secret: typed without showing it, or all of standard input without the end of its last line.
-pub(super) fn secret(what: &str) -> Result<SecretText, Trouble> {
+pub(crate) fn secret(what: &str) -> Result<SecretText, Trouble> {
     let text = if is_interactive() { typed(what)? } else { read_input()? };
     if text.expose().is_empty() {
         let trouble = Trouble::said(format!("no {what} was given"));

@@ -1,0 +1,136 @@
+//! Commands for tests, and a runner whose answers are read one by one.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orrery_agent::journal::{Bounds, Journal};
+use orrery_agent::protocol::{Answer, Command, FromAgent, What, WireResource};
+use orrery_agent::running::{Limits, Runner, Setup};
+use orrery_handlers::{Durability, LocalTarget, Registry};
+use orrery_model::{LogLevel, ResourceFlags, ResourceId, VersionNumber};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError, unbounded_channel};
+use uuid::Uuid;
+
+pub(crate) const ENVIRONMENT: Uuid = Uuid::from_u128(77);
+pub(crate) const NAME: &str = "web1";
+
+/// Nothing takes longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A command that deploys something, under the epoch 1.
+pub(crate) fn command(entity: &str, attribute: &str, value: &str, attributes: &Value) -> Command {
+    Command {
+        id: Uuid::new_v4(),
+        environment: ENVIRONMENT,
+        epoch: Some(1),
+        seq: 1,
+        what: What::Deploy,
+        resource: WireResource {
+            id: ResourceId::new(entity, NAME, attribute, value).unwrap(),
+            attributes: attributes.to_string(),
+            version: VersionNumber(1),
+            requires: Vec::new(),
+            flags: ResourceFlags::default(),
+        },
+        deployed_before: false,
+        changed_dependencies: Vec::new(),
+        reason: "a test".to_owned(),
+        contents: [].into(),
+        secrets: [].into(),
+        wants_announcement: false,
+        deadline_ms: Some(60_000),
+        log_level: LogLevel::Debug,
+    }
+}
+
+/// A resource that does nothing, for a while.
+pub(crate) fn pause(name: &str, delay_ms: u64) -> Command {
+    let attributes = json!({"delay_ms": delay_ms});
+    command("std::testing::ScriptedResource", "name", name, &attributes)
+}
+
+pub(crate) fn file(path: &Path, attributes: &Value) -> Command {
+    command("std::File", "path", path.to_str().unwrap(), attributes)
+}
+
+/// Runs a command line every time it is deployed.
+pub(crate) fn shell(line: &str) -> Command {
+    command("exec::Run", "command", &format!("sh -c '{line}'"), &json!({}))
+}
+
+/// A runner, and what it says.
+pub(crate) struct Bench {
+    pub(crate) runner: Runner,
+    said: UnboundedReceiver<FromAgent>,
+}
+
+impl Bench {
+    pub(crate) fn new(journal: &Path) -> Self {
+        Bench::with_limits(journal, Limits::default())
+    }
+
+    pub(crate) fn with_limits(journal: &Path, limits: Limits) -> Self {
+        let runner = Runner::start(Setup {
+            environment: ENVIRONMENT,
+            names: vec![NAME.to_owned()],
+            registry: Registry::native(),
+            target: Arc::new(LocalTarget::new(Durability::None)),
+            journal: Journal::open(journal, Bounds::default()).unwrap(),
+            limits,
+        });
+        let runner = runner.unwrap();
+        let (outbox, said) = unbounded_channel();
+        runner.attach(outbox);
+        Bench { runner, said }
+    }
+
+    /// As if the session broke and another began.
+    pub(crate) fn reconnect(&mut self) {
+        self.runner.detach();
+        let (outbox, said) = unbounded_channel();
+        self.runner.attach(outbox);
+        self.said = said;
+    }
+
+    pub(crate) fn tell(&self, command: &Command) {
+        self.runner.command(command.clone());
+    }
+
+    /// What it says next.
+    pub(crate) fn hear(&mut self) -> FromAgent {
+        let until = std::time::Instant::now() + PATIENCE;
+        loop {
+            match self.said.try_recv() {
+                Ok(message) => return message,
+                Err(TryRecvError::Empty) if std::time::Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(error) => panic!("nothing is said: {error}"),
+            }
+        }
+    }
+
+    pub(crate) fn is_silent(&mut self) -> bool {
+        matches!(self.said.try_recv(), Err(TryRecvError::Empty))
+    }
+
+    /// The next result, after anything else.
+    pub(crate) fn result(&mut self) -> Answer {
+        loop {
+            match self.hear() {
+                FromAgent::Result(answer) => return *answer,
+                FromAgent::Accepted { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    pub(crate) fn run(&mut self, command: &Command) -> Answer {
+        self.tell(command);
+        let answer = self.result();
+        assert_eq!(answer.id, command.id);
+        answer
+    }
+}

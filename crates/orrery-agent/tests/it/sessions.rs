@@ -1,0 +1,263 @@
+//! Enrolment and sessions over real connections: trust, connections that break, certificates that end, and orderly ends.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use orrery_agent::protocol::{FromAgent, PROTOCOL, Refusal, RefusalCode, ToAgent};
+use orrery_agent::running::Limits;
+use orrery_agent::token::JoinToken;
+use orrery_agent::{Agent, AgentError, AskError, EnrolmentError, Pace, StateDirectory};
+use orrery_model::OutcomeStatus;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::commands::{NAME, file, pause, shell};
+use crate::gateway::{AGENT, Gateway, PATIENCE};
+
+const QUICK: Pace = Pace { first: Duration::from_millis(20), most: Duration::from_millis(200) };
+
+/// An agent that runs.
+struct Running {
+    stop: CancellationToken,
+    ended: JoinHandle<Result<(), AgentError>>,
+}
+
+impl Running {
+    fn start(state: &Path) -> Self {
+        let agent = Agent::start(open(state), Limits::default(), QUICK).unwrap();
+        let stop = CancellationToken::new();
+        let ended = tokio::spawn(agent.run(stop.clone()));
+        Running { stop, ended }
+    }
+
+    async fn end(self) -> Result<(), AgentError> {
+        tokio::time::timeout(PATIENCE, self.ended).await.unwrap().unwrap()
+    }
+}
+
+fn open(path: &Path) -> StateDirectory {
+    StateDirectory::open(path).unwrap()
+}
+
+#[tokio::test]
+async fn a_token_becomes_a_certificate_once() {
+    let gateway = Gateway::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let state = open(directory.path());
+    let identity = gateway.join(&state).await;
+    assert_eq!((identity.agent, identity.names.len()), (AGENT, 2));
+    assert_eq!(state.identity().unwrap(), Some(identity));
+    let again = orrery_agent::join(&state, &gateway.address(), gateway.token(), None).await;
+    assert!(matches!(again, Err(EnrolmentError::Joined { agent: AGENT, .. })), "{again:?}");
+    // The answer was lost: the same key gets the same agent.
+    std::fs::remove_file(directory.path().join("identity.json")).unwrap();
+    assert_eq!(gateway.join(&state).await.agent, AGENT);
+    // Another machine has another key.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let state = open(elsewhere.path());
+    let used = orrery_agent::join(&state, &gateway.address(), gateway.token(), None).await;
+    let used = used.unwrap_err();
+    assert!(
+        matches!(&used, EnrolmentError::Ask(AskError::Refused(refusal))
+        if refusal.code == RefusalCode::Token && refusal.reason.contains("used")),
+        "{used:?}"
+    );
+    assert_eq!(state.identity().unwrap(), None);
+}
+
+#[tokio::test]
+async fn only_the_gateway_of_the_token_learns_of_it() {
+    let gateway = Gateway::start().await;
+    let other = Gateway::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let state = open(directory.path());
+    let wrong = orrery_agent::join(&state, &other.address(), gateway.token(), None).await;
+    let wrong = wrong.unwrap_err();
+    assert!(
+        matches!(&wrong, EnrolmentError::Ask(AskError::Insecure { source, .. })
+        if source.to_string().contains("another authority")),
+        "{wrong:?}"
+    );
+    // The authority is right, and the name is not in the certificate.
+    let by_name = format!("localhost:{}", gateway.address.port()).parse().unwrap();
+    let wrong = orrery_agent::join(&state, &by_name, gateway.token(), None).await;
+    assert!(matches!(&wrong, Err(EnrolmentError::Ask(AskError::Insecure { .. }))), "{wrong:?}");
+    let token = gateway.token().text().expose();
+    let guessed = JoinToken::parse(&format!("orrj_{}{}", "A".repeat(43), &token[48..]));
+    let wrong = orrery_agent::join(&state, &gateway.address(), &guessed.unwrap(), None).await;
+    assert!(matches!(&wrong, Err(EnrolmentError::Ask(AskError::Refused(_)))), "{wrong:?}");
+}
+
+#[tokio::test]
+async fn who_has_not_joined_cannot_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let refused = Agent::start(open(directory.path()), Limits::default(), QUICK).unwrap_err();
+    assert!(refused.to_string().contains("orrery agent join"), "{refused}");
+}
+
+#[tokio::test]
+async fn commands_are_carried_out_and_answered_and_an_orderly_end_waits_for_them() {
+    let mut gateway = Gateway::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    gateway.join(&open(&state)).await;
+    let agent = Running::start(&state);
+    let mut talk = gateway.talk().await;
+    assert_eq!((talk.hello.protocol, talk.hello.running.len()), (PROTOCOL, 0));
+    assert!(!talk.hello.machine.host_name.is_empty());
+    talk.tell(ToAgent::Ping);
+    assert!(matches!(talk.hear().await, Some(FromAgent::Pong)));
+    let motd = directory.path().join("motd");
+    // Megabytes in both directions.
+    let text = "a line of a long file\n".repeat(200_000);
+    let deploy = file(&motd, &json!({"content": text, "mode": 644}));
+    talk.tell(ToAgent::Command(Box::new(deploy.clone())));
+    let answer = talk.result().await;
+    assert_eq!((answer.id, answer.outcome.status), (deploy.id, OutcomeStatus::Deployed));
+    assert_eq!(std::fs::read_to_string(&motd).unwrap(), text);
+    let slow = pause("a", 500);
+    talk.tell(ToAgent::Command(Box::new(slow.clone())));
+    assert!(matches!(talk.hear().await, Some(FromAgent::Accepted { .. })));
+    agent.stop.cancel();
+    // It is on its way out, and takes nothing new.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    talk.tell(ToAgent::Command(Box::new(pause("b", 0))));
+    assert!(matches!(talk.hear().await, Some(FromAgent::Busy { .. })));
+    assert_eq!(talk.result().await.id, slow.id);
+    assert!(talk.hear().await.is_none());
+    agent.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_costs_nothing_that_was_done() {
+    let mut gateway = Gateway::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    gateway.join(&open(&state)).await;
+    let agent = Running::start(&state);
+    let log = directory.path().join("log");
+    let command = shell(&format!("sleep 0.2; echo once >> {}", log.display()));
+    let message = || ToAgent::Command(Box::new(command.clone()));
+    let mut talk = gateway.talk().await;
+    let boot = talk.hello.boot;
+    talk.tell(message());
+    assert!(matches!(talk.hear().await, Some(FromAgent::Accepted { .. })));
+    drop(talk);
+    // Between the command and its effect.
+    let mut talk = gateway.talk().await;
+    assert_eq!((talk.hello.boot, talk.hello.running.as_slice()), (boot, &[command.id][..]));
+    talk.tell(message());
+    assert_eq!(talk.result().await.id, command.id);
+    drop(talk);
+    // Between the effect and the answer, as the gateway sees it.
+    let mut talk = gateway.talk().await;
+    talk.tell(message());
+    assert_eq!(talk.result().await.outcome.status, OutcomeStatus::Deployed);
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "once\n");
+    agent.stop.cancel();
+    agent.end().await.unwrap();
+    // And after the agent's process began anew.
+    let agent = Running::start(&state);
+    let mut talk = gateway.talk().await;
+    assert_ne!(talk.hello.boot, boot);
+    talk.tell(message());
+    assert_eq!(talk.result().await.id, command.id);
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "once\n");
+    agent.stop.cancel();
+    agent.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_silent_or_talks_nonsense_is_left() {
+    let mut gateway = Gateway::start().await;
+    gateway.shared().heartbeat_seconds.store(1, Ordering::Relaxed);
+    let directory = tempfile::tempdir().unwrap();
+    gateway.join(&open(directory.path())).await;
+    let agent = Running::start(directory.path());
+    let mut talk = gateway.talk().await;
+    let begun = std::time::Instant::now();
+    assert!(talk.hear().await.is_none());
+    assert!(begun.elapsed() >= Duration::from_millis(2_500), "{:?}", begun.elapsed());
+    let mut talk = gateway.talk().await;
+    talk.tell(ToAgent::Refuse(Refusal {
+        code: RefusalCode::Unavailable,
+        reason: "the gateway ends".to_owned(),
+    }));
+    assert!(talk.hear().await.is_none());
+    gateway.talk().await;
+    agent.stop.cancel();
+    agent.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_is_revoked_ends_and_who_is_superseded_waits() {
+    let mut gateway = Gateway::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    gateway.join(&open(directory.path())).await;
+    let agent = Running::start(directory.path());
+    let refusal = |code| Refusal { code, reason: "somebody decided so".to_owned() };
+    let talk = gateway.talk().await;
+    let begun = std::time::Instant::now();
+    talk.tell(ToAgent::Refuse(refusal(RefusalCode::Superseded)));
+    let talk = gateway.talk().await;
+    assert!(begun.elapsed() >= QUICK.most, "{:?}", begun.elapsed());
+    *gateway.shared().refusal.lock().unwrap() = Some(refusal(RefusalCode::Revoked));
+    drop(talk);
+    let ended = agent.end().await.unwrap_err();
+    assert!(matches!(&ended, AgentError::Revoked(refusal) if refusal.reason.contains("decided")));
+}
+
+#[tokio::test]
+async fn the_next_certificate_comes_in_time_and_is_used() {
+    let mut gateway = Gateway::start().await;
+    gateway.shared().valid_seconds.store(3, Ordering::Relaxed);
+    let directory = tempfile::tempdir().unwrap();
+    let identity = gateway.join(&open(directory.path())).await;
+    let agent = Running::start(directory.path());
+    let talk = gateway.talk().await;
+    let first = talk.certificate.clone();
+    gateway.shared().valid_seconds.store(3600, Ordering::Relaxed);
+    let until = std::time::Instant::now() + PATIENCE;
+    let renewed = || {
+        let text = std::fs::read_to_string(directory.path().join("identity.json")).unwrap();
+        let now: orrery_agent::Identity = serde_json::from_str(&text).unwrap();
+        now.valid_seconds == 3600 && now.certificate != identity.certificate
+    };
+    while !renewed() {
+        assert!(std::time::Instant::now() < until, "it is not renewed");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(gateway.shared().renewals.load(Ordering::Relaxed), 1);
+    drop(talk);
+    // The identity in memory follows the file within a moment.
+    let mut talk = gateway.talk().await;
+    while talk.certificate == first {
+        assert!(std::time::Instant::now() < until, "the old one is used");
+        drop(talk);
+        talk = gateway.talk().await;
+    }
+    agent.stop.cancel();
+    agent.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_serves_the_names_that_it_asked_for() {
+    let mut gateway = Gateway::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let state = open(directory.path());
+        let names = Some(vec![NAME.to_owned()]);
+        let joined = orrery_agent::join(&state, &gateway.address(), gateway.token(), names).await;
+        assert_eq!(joined.unwrap().names, [NAME]);
+    }
+    let agent = Running::start(directory.path());
+    let mut talk = gateway.talk().await;
+    let mut foreign = pause("a", 0);
+    foreign.resource.id = "std::testing::ScriptedResource[db1,name=a]".parse().unwrap();
+    talk.tell(ToAgent::Command(Box::new(foreign)));
+    assert!(matches!(talk.hear().await, Some(FromAgent::Rejected { .. })));
+    agent.stop.cancel();
+    agent.end().await.unwrap();
+}
