@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::{Auth, AuthSettings};
 use crate::conventions;
 use crate::counts::Counts;
+use crate::gateway::{Hub, Links};
 use crate::gather::Gather;
 use crate::metrics::Metrics;
 use crate::problem::ServerError;
@@ -52,6 +53,8 @@ struct Inner {
     gather: Gather,
     auth: Auth,
     vault: Vault,
+    hub: Arc<Hub>,
+    links: Links,
     /// Who is called at each nudge, until they say that they do not care any more.
     listeners: Mutex<Vec<NudgeListener>>,
 }
@@ -75,11 +78,15 @@ impl App {
     pub fn new(store: Arc<dyn Store>, settings: AppSettings) -> Self {
         let (nudges, _) = broadcast::channel(NUDGES);
         let vault = Vault::new(Arc::clone(&store), settings.master_key.clone());
+        let metrics: Arc<Metrics> = Arc::default();
+        let hub = Arc::new(Hub::new(Arc::clone(&metrics)));
         App {
             inner: Arc::new(Inner {
+                links: Links::new(Arc::clone(&store), vault.clone(), Arc::clone(&hub)),
                 store,
                 settings,
-                metrics: Arc::default(),
+                hub,
+                metrics,
                 nudges,
                 auth: Auth::default(),
                 stopping: CancellationToken::new(),
@@ -103,6 +110,16 @@ impl App {
     /// The server's own secrets.
     pub fn vault(&self) -> &Vault {
         &self.inner.vault
+    }
+
+    /// The remote agents that are connected to this process, and what they are asked.
+    pub(crate) fn hub(&self) -> &Arc<Hub> {
+        &self.inner.hub
+    }
+
+    /// The way to remote agents that are connected to other processes.
+    pub(crate) fn links(&self) -> &Links {
+        &self.inner.links
     }
 
     pub(crate) fn auth(&self) -> &Auth {

@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
+use rustls_pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -23,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
+use crate::gateway::MutualTls;
 use crate::tls::Tls;
 
 /// So many connections at once.
@@ -38,10 +40,23 @@ const IDLE: Duration = Duration::from_secs(300);
 /// How long requests that are under way may take when the server stops.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Serves connections until `stop`, and then those that are open to their end.
+/// How connections are encrypted.
+#[derive(Clone)]
+pub(crate) enum Encryption {
+    Absent,
+    Present(Tls),
+    /// Both sides show certificates; connections may become WebSockets.
+    Mutual(Arc<MutualTls>),
+}
+
+/// The certificate that the other side showed, which was checked against the authority.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerCertificate(pub(crate) CertificateDer<'static>);
+
+/// Serves connections until `stop`, and then those that are open to their end. What became a WebSocket is not waited for.
 pub(crate) async fn serve(
     listener: TcpListener,
-    tls: Option<Tls>,
+    encryption: Encryption,
     router: Router,
     stop: CancellationToken,
 ) {
@@ -68,16 +83,17 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let (tls, router, watcher) = (tls.clone(), router.clone(), graceful.watcher());
+        let (encryption, router) = (encryption.clone(), router.clone());
+        let watcher = graceful.watcher();
         let (cut_off, stop) = (cut_off.clone(), stop.clone());
         tokio::spawn(async move {
             let _place = place;
             let work = async {
                 let prepared = tokio::select! {
-                    prepared = prepare(stream, tls) => prepared,
+                    prepared = prepare(stream, &encryption) => prepared,
                     () = stop.cancelled() => None,
                 };
-                let Some(io) = prepared else { return };
+                let Some((io, certificate)) = prepared else { return };
                 let mut builder = auto::Builder::new(TokioExecutor::new());
                 builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
                 builder
@@ -87,10 +103,27 @@ pub(crate) async fn serve(
                     .max_concurrent_streams(256);
                 let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
                     request.extensions_mut().insert(ConnectInfo::<SocketAddr>(peer));
+                    if let Some(certificate) = certificate.clone() {
+                        request.extensions_mut().insert(PeerCertificate(certificate));
+                    }
                     router.clone().call(request.map(Body::new))
                 });
-                let connection = builder.serve_connection(TokioIo::new(io), service);
-                if let Err(error) = watcher.watch(connection.into_owned()).await {
+                let io = TokioIo::new(io);
+                let ended = if let Encryption::Mutual(_) = encryption {
+                    let connection = builder.serve_connection_with_upgrades(io, service);
+                    let mut connection = std::pin::pin!(connection);
+                    tokio::select! {
+                        ended = &mut connection => ended,
+                        () = stop.cancelled() => {
+                            connection.as_mut().graceful_shutdown();
+                            connection.await
+                        }
+                    }
+                } else {
+                    let connection = builder.serve_connection(io, service);
+                    watcher.watch(connection.into_owned()).await
+                };
+                if let Err(error) = ended {
                     tracing::debug!(%error, %peer, "a connection ended early");
                 }
             };
@@ -110,13 +143,25 @@ pub(crate) async fn serve(
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-async fn prepare(stream: TcpStream, tls: Option<Tls>) -> Option<Watched> {
+/// Agrees on encryption, and says who the other side is, if it told.
+async fn prepare(
+    stream: TcpStream,
+    encryption: &Encryption,
+) -> Option<(Watched, Option<CertificateDer<'static>>)> {
     // Answers are written whole; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else { return Some(Watched::new(Box::new(stream))) };
-    let handshake = TlsAcceptor::from(tls.config()).accept(stream);
+    let config = match encryption {
+        Encryption::Absent => return Some((Watched::new(Box::new(stream)), None)),
+        Encryption::Present(tls) => tls.config(),
+        Encryption::Mutual(tls) => tls.config().await?,
+    };
+    let handshake = TlsAcceptor::from(config).accept(stream);
     match tokio::time::timeout(HANDSHAKE, handshake).await {
-        Ok(Ok(stream)) => Some(Watched::new(Box::new(stream))),
+        Ok(Ok(stream)) => {
+            let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+            let certificate = shown.map(|certificate| certificate.clone().into_owned());
+            Some((Watched::new(Box::new(stream)), certificate))
+        }
         Ok(Err(error)) => {
             tracing::debug!(%error, "a handshake failed");
             None

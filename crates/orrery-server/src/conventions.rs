@@ -30,11 +30,12 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Their answers have secrets in them, of which nothing but digests is kept.
-const SECRET_ROUTES: [&str; 8] = [
+const SECRET_ROUTES: [&str; 9] = [
     "/api/v1/login",
     "/api/v1/setup",
     "/api/v1/renew",
     "/api/v1/tokens",
+    "/api/v1/environments/{environment}/remote-agents/invitations",
     "/api/v1/environment_auth",
     "/api/v2/environment_auth",
     "/api/v2/login",

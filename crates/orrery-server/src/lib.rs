@@ -16,6 +16,7 @@
 //! | `routes` | the API, one module for each kind of thing |
 //! | `process` | engines of environments, held by lease |
 //! | `compiling` | the compile service |
+//! | `gateway` | where remote agents dial in, and how engines reach them |
 //! | `classic` | the paths that clients of an older generation know |
 //!
 //! The api role keeps nothing: it writes what is wanted to the store, in one transaction, and answers. The process role finds it there.
@@ -31,6 +32,7 @@ mod conventions;
 mod counts;
 mod document;
 mod extract;
+mod gateway;
 mod gather;
 mod metrics;
 mod problem;
@@ -54,6 +56,7 @@ pub use auth::{
 };
 pub use classic::is_classic;
 pub use document::document;
+pub use gateway::{GatewayError, GatewayOptions, GatewayRole};
 pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};
 pub use server::{NotWithoutTls, Server, check_listen};

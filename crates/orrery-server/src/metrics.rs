@@ -32,6 +32,12 @@ struct Route {
     route: String,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct AgentCall {
+    /// How it ended: `answered`, `not_connected`, `unknown`, …
+    result: &'static str,
+}
+
 /// Seconds: from what a cache answers to what makes people wait.
 const BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
@@ -47,6 +53,9 @@ pub(crate) struct Metrics {
     pub(crate) versions: Counter,
     /// Times that an environment could not be worked on.
     pub(crate) troubles: Counter,
+    /// Remote agents that have a session with this process.
+    pub(crate) agent_sessions: Gauge,
+    agent_calls: Family<AgentCall, Counter>,
 }
 
 impl Default for Metrics {
@@ -66,11 +75,31 @@ impl Default for Metrics {
         let troubles = Counter::default();
         let help = "Times that an environment could not be worked on";
         registry.register("environment_troubles", help, troubles.clone());
-        Metrics { registry, requests, latency, environments, versions, troubles }
+        let agent_sessions = Gauge::default();
+        let help = "Remote agents that are connected to this process";
+        registry.register("agent_sessions", help, agent_sessions.clone());
+        let agent_calls = Family::default();
+        let help = "Commands to remote agents, by how they ended";
+        registry.register("agent_calls", help, agent_calls.clone());
+        Metrics {
+            registry,
+            requests,
+            latency,
+            environments,
+            versions,
+            troubles,
+            agent_sessions,
+            agent_calls,
+        }
     }
 }
 
 impl Metrics {
+    /// Counts a command to a remote agent.
+    pub(crate) fn agent_called(&self, result: &'static str) {
+        self.agent_calls.get_or_create(&AgentCall { result }).inc();
+    }
+
     fn text(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;

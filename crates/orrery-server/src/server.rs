@@ -19,7 +19,7 @@ use tower_http::decompression::RequestDecompressionLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 
 use crate::app::App;
-use crate::connection;
+use crate::connection::{self, Encryption};
 use crate::conventions::{self, Parameters};
 use crate::metrics;
 use crate::problem::ServerError;
@@ -131,7 +131,8 @@ impl Server {
             ended.cancelled().await;
             stopping.cancel();
         });
-        connection::serve(self.listener, self.tls, router(&self.app), stop).await;
+        let encryption = self.tls.map_or(Encryption::Absent, Encryption::Present);
+        connection::serve(self.listener, encryption, router(&self.app), stop).await;
         self.app.close().await;
         Ok(())
     }

@@ -7,6 +7,8 @@
 //! 1 | id of the master key (8) | nonce (24) | sealed data key (32 + 16) | nonce (24) | sealed value (n + 16)
 //! ```
 
+mod own;
+
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};

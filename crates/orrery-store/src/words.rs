@@ -13,6 +13,9 @@ use crate::Holder;
 pub struct EnvironmentKey(pub(crate) i64);
 
 impl EnvironmentKey {
+    /// The place of what belongs to the installation itself: no environment ever has this number.
+    pub const NONE: EnvironmentKey = EnvironmentKey(-1);
+
     /// The number of its row. It is never given to another environment while there is something of this one.
     pub fn number(self) -> i64 {
         self.0

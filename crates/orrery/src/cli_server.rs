@@ -21,6 +21,8 @@ Examples:
   orrery server                                             all roles, state in one file
   orrery server --database postgres://orrery@db/orrery      state in PostgreSQL
   orrery server --role api --database postgres://…          one of several servers
+  orrery server --gateway-listen 0.0.0.0:8889 --gateway-address orrery.example.com:8889
+                                                            remote agents from everywhere
 
 Exit codes: 0 stopped as asked, 1 error.")]
 pub(crate) struct Server {
@@ -42,6 +44,8 @@ pub(crate) enum Role {
     Api,
     /// Compiles and deploys
     Process,
+    /// Is where remote agents dial in
+    Gateway,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -98,6 +102,15 @@ pub(crate) struct ServerOptions {
     /// Which parts to run [default: all]
     #[arg(long, value_name = "ROLE", env = "ORRERY_ROLE", value_delimiter = ',')]
     pub(crate) role: Option<Vec<Role>>,
+    /// Where remote agents dial in, always with TLS [default: the address of --listen, one port higher]
+    #[arg(long, value_name = "ADDRESS", env = "ORRERY_GATEWAY_LISTEN")]
+    pub(crate) gateway_listen: Option<SocketAddr>,
+    /// Where invitations send agents, as host:port, if it is not where the gateway listens
+    #[arg(long, value_name = "HOST:PORT", env = "ORRERY_GATEWAY_ADDRESS")]
+    pub(crate) gateway_address: Option<String>,
+    /// Further names under which agents dial the gateway, for its certificate
+    #[arg(long, value_name = "NAME", env = "ORRERY_GATEWAY_NAMES", value_delimiter = ',')]
+    pub(crate) gateway_names: Option<Vec<String>>,
     /// How many handlers may run at once in one environment [default: 16]
     #[arg(long, value_name = "COUNT", env = "ORRERY_WORKERS")]
     pub(crate) workers: Option<u16>,
@@ -143,6 +156,9 @@ impl ServerOptions {
             database_connections: self.database_connections.or(other.database_connections),
             data: self.data.or(other.data),
             role: self.role.or(other.role),
+            gateway_listen: self.gateway_listen.or(other.gateway_listen),
+            gateway_address: self.gateway_address.or(other.gateway_address),
+            gateway_names: self.gateway_names.or(other.gateway_names),
             workers: self.workers.or(other.workers),
             host_memory: self.host_memory.or(other.host_memory),
             compiles: self.compiles.or(other.compiles),

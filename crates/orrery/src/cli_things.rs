@@ -284,6 +284,7 @@ Examples:
   orrery agent pause web1 web2
   orrery agent unpause --all
   orrery agent pause web1 --on-resume     while halted: web1 stays paused when it ends
+  orrery agent invite web1                a token, with which a machine joins as web1
 
 {EXIT_CODES}"))]
 pub(crate) struct AgentGroup {
@@ -303,6 +304,34 @@ pub(crate) enum AgentAction {
     Pause(AgentNames),
     /// Let agents go on
     Unpause(AgentNames),
+    /// Let one machine join, and run the handlers of these agents there
+    ///
+    /// The token is shown this one time, and is good for one machine.
+    Invite(AgentInvite),
+    /// List remote agents: machines that have joined, and what they serve
+    Remotes,
+    /// Refuse a remote agent from now on, and end its session
+    Revoke(AgentRevoke),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentInvite {
+    /// The agents that the machine will serve
+    #[arg(value_name = "AGENT", required = true)]
+    pub(crate) names: Vec<String>,
+    /// How long the token is good, in seconds: a week at most
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    pub(crate) expires_in: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentRevoke {
+    /// Its id, or an agent that it serves
+    #[arg(value_name = "REMOTE")]
+    pub(crate) remote: String,
+    /// Serve its agents on the server's own machine from now on, instead of waiting for another machine to join
+    #[arg(long)]
+    pub(crate) release: bool,
 }
 
 #[derive(Debug, Args)]

@@ -210,6 +210,23 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
         "/api/v1/environments/{environment}/all-agents/{action}",
         Access::Environment(Right::Operate),
     ),
+    ("GET", "/api/v1/environments/{environment}/remote-agents", Access::Environment(Right::View)),
+    // Who joins gets the secrets of the resources that it serves.
+    (
+        "POST",
+        "/api/v1/environments/{environment}/remote-agents/invitations",
+        Access::Environment(Right::Develop),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/remote-agents/{id}",
+        Access::Environment(Right::View),
+    ),
+    (
+        "DELETE",
+        "/api/v1/environments/{environment}/remote-agents/{id}",
+        Access::Environment(Right::Operate),
+    ),
     ("GET", "/api/v1/environments/{environment}/parameters", Access::Environment(Right::View)),
     (
         "GET",

@@ -37,7 +37,7 @@ pub(crate) use issuers::Issuers;
 pub use issuers::{InvalidIssuer, IssuerSettings, RoleMapping};
 pub(crate) use passwords::{Passwords, check_password, normalized};
 pub(crate) use remembered::Remembered;
-pub(crate) use secrets::Minted;
+pub(crate) use secrets::{Minted, hash_of};
 pub use settings::{AuthSettings, InvalidNetwork, Network};
 pub(crate) use setup::use_ticket;
 pub use setup::{FirstStart, first_start};

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use orrery_executor::{Desired, KnownStates, LocalTargets, Planned, Setup, StoredContents, plan};
-use orrery_handlers::LocalTarget;
+use orrery_executor::{Desired, KnownStates, Planned, Setup, StoredContents, plan};
 use orrery_model::{ChangeKind, LogLevel, Outcome, OutcomeStatus, Resource, VersionNumber};
 use orrery_scheduler::{DryRunAnswer, Interval, Settings};
 use orrery_store::{DryRunResult, EnvironmentRecord, RequestRecord, StoreError};
@@ -16,6 +15,7 @@ use crate::app::App;
 
 use super::ProcessOptions;
 use super::handlers::{Handlers, Place};
+use super::places::AgentPlaces;
 use super::runner::{RunnerError, read_desired};
 use super::secrets::EnvironmentSecrets;
 
@@ -88,7 +88,7 @@ impl DryRun {
         let states = KnownStates::read(&*store, key)?;
         let states = keys.iter().map(|key| states.get(*key).cloned()).collect();
         let names: Vec<Resource> = resources.clone();
-        let setup = self.setup(&handlers);
+        let setup = self.setup(&handlers)?;
         let desired = Desired { version: number, resources, keys };
         let planned = plan(setup, desired, states, &mut |_| true);
         handlers.close();
@@ -103,10 +103,11 @@ impl DryRun {
         Ok(())
     }
 
-    fn setup(&self, handlers: &Handlers) -> Setup {
-        Setup {
+    fn setup(&self, handlers: &Handlers) -> Result<Setup, StoreError> {
+        let store = self.app.store();
+        Ok(Setup {
             registry: handlers.registry(),
-            targets: Arc::new(LocalTargets::new(LocalTarget::default())),
+            targets: Arc::new(AgentPlaces::read(&self.app, &**store, &self.environment)?),
             contents: Arc::new(StoredContents(Arc::clone(self.app.store()))),
             secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.environment.key)),
             settings: Settings {
@@ -118,7 +119,7 @@ impl DryRun {
             log_level: LogLevel::Warning,
             keeper: None,
             listener: None,
-        }
+        })
     }
 
     fn keep(&self, id: &[u8; 16], results: &[DryRunResult]) -> Result<(), StoreError> {

@@ -15,6 +15,7 @@ mod dry_run;
 mod handlers;
 mod held;
 mod life;
+mod places;
 mod requests;
 mod runner;
 mod secrets;
@@ -65,7 +66,7 @@ pub struct ProcessRole {
 }
 
 impl ProcessRole {
-    /// Starts it.
+    /// Starts it. Where a runtime of tokio is at hand, remote agents are also reached through the gateways of other processes.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -74,6 +75,9 @@ impl ProcessRole {
         let nudged = messages.clone();
         app.on_nudge(move || nudged.send(Message::Nudge).is_ok());
         let upkeep = Upkeep::start(app.clone())?;
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            app.links().run_on(runtime);
+        }
         let own = messages.clone();
         let supervisor = std::thread::Builder::new()
             .name("supervisor".to_owned())

@@ -7,10 +7,9 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use orrery_executor::{
-    Desired, Engine, EngineError, HostingError, Keeper, LocalTargets, Notice, Setup,
-    StoredContents, Update, note_interrupted, recovery,
+    Desired, Engine, EngineError, HostingError, Keeper, Notice, Setup, StoredContents, Update,
+    note_interrupted, recovery,
 };
-use orrery_handlers::LocalTarget;
 use orrery_model::{LogLevel, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, Settings};
 use orrery_store::{
@@ -26,6 +25,7 @@ use super::dry_run::DryRun;
 use super::handlers::{Handlers, Place};
 use super::held::HeldLease;
 use super::life::clearing;
+use super::places::AgentPlaces;
 use super::secrets::EnvironmentSecrets;
 use super::supervisor::micros;
 use super::work::Work;
@@ -196,6 +196,7 @@ impl Runner {
             Some(work) => {
                 // First: what a version brings for an agent that was paused before must wait.
                 work.set(settings, paused);
+                work.move_agents(store.records().served_names(self.key)?);
                 self.follow(store, record, &released)?;
             }
         }
@@ -294,9 +295,10 @@ impl Runner {
             Notice::Attention => drop(messages.send(Message::Attention(key))),
             Notice::Written => app.nudge(),
         };
+        let places = Arc::new(AgentPlaces::read(&self.app, store, record)?);
         let setup = Setup {
             registry: handlers.registry(),
-            targets: Arc::new(LocalTargets::new(LocalTarget::default())),
+            targets: Arc::clone(&places) as _,
             contents: Arc::new(StoredContents(Arc::clone(self.app.store()))),
             secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.key)),
             settings: settings.clone(),
@@ -318,7 +320,8 @@ impl Runner {
             "environment taken over"
         );
         self.app.metrics().environments.inc();
-        self.work = Some(Work { engine, lease, handlers, settings, paused, requests: Vec::new() });
+        let requests = Vec::new();
+        self.work = Some(Work { engine, lease, handlers, places, settings, paused, requests });
         Ok(())
     }
 

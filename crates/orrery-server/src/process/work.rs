@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orrery_executor::Engine;
-use orrery_scheduler::{Event, Settings};
-use orrery_store::{EnvironmentKey, Lease, RequestRecord};
+use orrery_scheduler::{Event, Filter, Settings};
+use orrery_store::{EnvironmentKey, Lease, RequestRecord, ServedName};
 
 use crate::app::App;
 
 use super::handlers::Handlers;
+use super::places::AgentPlaces;
 use super::runner::{DRY_RUN, RunnerError};
 
 /// An environment that this process works for.
@@ -17,6 +18,7 @@ pub(super) struct Work {
     pub(super) engine: Engine,
     pub(super) lease: Lease,
     pub(super) handlers: Handlers,
+    pub(super) places: Arc<AgentPlaces>,
     pub(super) settings: Settings,
     pub(super) paused: BTreeSet<String>,
     /// What was asked for and is under way.
@@ -41,6 +43,18 @@ impl Work {
             self.engine.tell(Event::Unpause(names(no_longer)));
         }
         self.paused = paused;
+    }
+
+    /// Tells the engine who serves which agent now. What is not as wanted on a machine that came back is tried again.
+    pub(super) fn move_agents(&self, served: Vec<ServedName>) {
+        let moves = self.places.set(served);
+        if moves.moved {
+            self.engine.forget_places();
+        }
+        if !moves.reachable.is_empty() {
+            let agents = moves.reachable.iter().map(|name| name.as_str().into()).collect();
+            self.engine.tell(Event::Deploy(Filter { agents: Some(agents), ids: None }));
+        }
     }
 
     /// Takes in what was asked for since.

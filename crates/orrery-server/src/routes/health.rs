@@ -25,12 +25,15 @@ pub(super) async fn live() -> Json<Value> {
 #[utoipa::path(get, path = "/health/ready", tag = "health", security(()),
     responses((status = 200, description = "Ready", body = Value), (status = 503, description = "Not ready, and why", body = Value)))]
 pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
-    match app.with_store(|store| store.records().latest_change()).await {
-        Ok(_) => (StatusCode::OK, Json(json!({"status": "ready", "checks": {"store": "ok"}}))),
-        Err(error) => {
-            let reason = error.problem().detail;
-            let body = json!({"status": "not ready", "checks": {"store": reason}});
-            (StatusCode::SERVICE_UNAVAILABLE, Json(body))
-        }
+    let mut checks = serde_json::Map::new();
+    if app.hub().gateway().is_some() {
+        checks.insert("gateway".to_owned(), "ok".into());
     }
+    let store = app.with_store(|store| store.records().latest_change()).await;
+    let (code, status, store) = match store {
+        Ok(_) => (StatusCode::OK, "ready", "ok".to_owned()),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, "not ready", error.problem().detail),
+    };
+    checks.insert("store".to_owned(), store.into());
+    (code, Json(json!({"status": status, "checks": checks})))
 }

@@ -15,6 +15,7 @@ pub(crate) mod operations;
 pub(crate) mod pages;
 pub(crate) mod parameters;
 mod projects;
+mod remote_agents;
 mod resources;
 mod roles;
 mod secrets;
@@ -150,6 +151,9 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(agents::get))
         .routes(routes!(agents::act))
         .routes(routes!(agents::act_all))
+        .routes(routes!(remote_agents::list))
+        .routes(routes!(remote_agents::invite))
+        .routes(routes!(remote_agents::get, remote_agents::revoke))
         .routes(routes!(parameters::list))
         .routes(routes!(parameters::get, parameters::put, parameters::delete))
         .routes(routes!(parameters::facts))

@@ -6,6 +6,7 @@ mod api;
 mod audit;
 mod canary;
 mod classic;
+mod gateway;
 mod issuers;
 mod process;
 mod secrets;

@@ -1,11 +1,12 @@
 //! The schema, step by step, written once: as SQLite understands it. PostgreSQL's is translated from it.
 
 /// Each brings the schema one number higher. Those that were released never change.
-pub(crate) const MIGRATIONS: [&str; 4] = [
+pub(crate) const MIGRATIONS: [&str; 5] = [
     include_str!("0001_start.sql"),
     include_str!("0002_server.sql"),
     include_str!("0003_safety.sql"),
     include_str!("0004_metadata.sql"),
+    include_str!("0005_gateway.sql"),
 ];
 
 pub(crate) const SCHEMA: u32 = MIGRATIONS.len() as u32;

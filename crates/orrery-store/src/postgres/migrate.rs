@@ -11,6 +11,7 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0002_server.sql"),
     include_str!("extras/0003_safety.sql"),
     include_str!("extras/0004_metadata.sql"),
+    include_str!("extras/0005_gateway.sql"),
 ];
 
 /// Functions that this program relies on.

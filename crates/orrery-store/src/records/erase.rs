@@ -129,7 +129,9 @@ impl Records<'_> {
     pub fn erase_environment(&self, uuid: &[u8; 16], now: Timestamp) -> Result<()> {
         let environment = self.environment(uuid)?;
         self.change(|sql| {
-            for table in ["setting", "lease", "scheduler", "secret", "request", "change"] {
+            let tables = ["setting", "lease", "scheduler", "secret", "request", "change"];
+            let agents = ["invitation", "remote_agent", "remote_agent_name"];
+            for table in tables.into_iter().chain(agents) {
                 let delete = format!("DELETE FROM {table} WHERE environment = ?1");
                 sql.run(&delete, values![environment.key.0])?;
             }

@@ -69,6 +69,35 @@ impl Records<'_> {
         })
     }
 
+    /// Keeps a sealed value that belongs to the installation itself, unless there is one: the answer is the one that is kept. No
+    /// environment can use it, and no list shows it.
+    ///
+    /// # Errors
+    /// `OtherKey` if a value was sealed with a key that is not known; those of the database.
+    pub fn keep_own_secret(
+        &self,
+        name: &str,
+        sealed: &[u8],
+        is_known: &dyn Fn(&[u8]) -> bool,
+        now: Timestamp,
+    ) -> Result<SecretRecord> {
+        self.change(|sql| {
+            sql.claim("secrets")?;
+            let all = "SELECT sealed FROM secret";
+            let foreign =
+                sql.all(all, &[], |row| Ok(!is_known(row.blob(0)?.unwrap_or_default())))?;
+            if foreign.contains(&true) {
+                return Err(StoreError::OtherKey);
+            }
+            let insert = "INSERT INTO secret (environment, name, sealed, updated) \
+                 VALUES (?1, ?2, ?3, ?4) ON CONFLICT (environment, name) DO NOTHING";
+            sql.run(insert, values![EnvironmentKey::NONE.0, name, sealed, now])?;
+            let select = format!("{COLUMNS} WHERE environment = ?1 AND name = ?2");
+            let kept = sql.first(&select, values![EnvironmentKey::NONE.0, name], from_row)?;
+            kept.ok_or_else(|| StoreError::not_found("secret", name))
+        })
+    }
+
     /// Secrets of one environment, or those for all, by name.
     ///
     /// # Errors

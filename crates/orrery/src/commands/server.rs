@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use orrery_server::compiling::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::telemetry::{self, TelemetryError};
-use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole, Tls};
+use orrery_server::{
+    App, AppSettings, GatewayError, GatewayOptions, GatewayRole, ProcessOptions, ProcessRole, Tls,
+};
 use orrery_store::{Holder, PostgresStore, SqliteStore, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +38,9 @@ enum Failure {
     Config { path: PathBuf, reason: String },
     #[error("there is no home directory to keep data in; say where with --data")]
     NoHome,
-    #[error("--role api and --role process on different machines need --database postgres://…")]
+    #[error(
+        "roles in different processes need --database postgres://…: give no --role, or all of them"
+    )]
     SplitRoles,
     #[error("--log")]
     Telemetry(#[from] TelemetryError),
@@ -48,6 +52,8 @@ enum Failure {
     Connections(&'static str),
     #[error("--listen {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
+    #[error(transparent)]
+    Gateway(#[from] GatewayError),
     #[error(transparent)]
     Insecure(#[from] security::Insecure),
     #[error("the server cannot be run")]
@@ -126,10 +132,12 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let data = options.data.clone().map_or_else(data_directory, Ok)?;
     std::fs::create_dir_all(&data)
         .map_err(|source| Failure::Data { path: data.clone(), source })?;
-    let roles = options.role.clone().unwrap_or_else(|| vec![Role::Api, Role::Process]);
+    let all = [Role::Api, Role::Process, Role::Gateway];
+    let roles = options.role.clone().unwrap_or_else(|| all.to_vec());
     let database = options.database.as_deref();
     let shared = database.is_some_and(is_postgres);
-    if !shared && roles.len() < 2 {
+    // A gateway is only missed by who has remote agents.
+    if !shared && ![Role::Api, Role::Process].iter().all(|role| roles.contains(role)) {
         return Err(Failure::SplitRoles);
     }
     let address = options.listen.unwrap_or(LISTEN);
@@ -156,9 +164,20 @@ fn try_run(given: Server) -> Result<(), Failure> {
         lease: shared.then_some(LEASE),
         host_memory: (memory > 0).then_some(memory),
     };
-    let served = runtime.block_on(serve(app, &roles, process, compiles, address, tls));
+    let gateway = roles.contains(&Role::Gateway).then(|| GatewayOptions {
+        listen: options.gateway_listen.unwrap_or_else(|| next_to(address)),
+        address: options.gateway_address.clone(),
+        names: options.gateway_names.clone().unwrap_or_default(),
+    });
+    let served = runtime.block_on(serve(app, &roles, process, gateway, compiles, address, tls));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
+}
+
+/// The next port; any port stays any.
+fn next_to(address: SocketAddr) -> SocketAddr {
+    let port = if address.port() == 0 { 0 } else { address.port().saturating_add(1) };
+    SocketAddr::new(address.ip(), port)
 }
 
 fn compile_options(
@@ -181,6 +200,7 @@ async fn serve(
     app: App,
     roles: &[Role],
     process: ProcessOptions,
+    gateway: Option<GatewayOptions>,
     compiles: impl FnOnce(ServerAddress) -> CompileOptions,
     address: SocketAddr,
     tls: Option<Tls>,
@@ -199,8 +219,13 @@ async fn serve(
     if roles.contains(&Role::Process) {
         let compiles = compiles(ServerAddress::of(address, tls.clone()));
         let compiles = CompileService::start(app.clone(), compiles).map_err(Failure::Run)?;
-        working = Some((compiles, ProcessRole::start(app, process).map_err(Failure::Run)?));
+        let role = ProcessRole::start(app.clone(), process).map_err(Failure::Run)?;
+        working = Some((compiles, role));
     }
+    let gateway = match gateway {
+        Some(options) => Some(GatewayRole::start(app, options).await?),
+        None => None,
+    };
     // The one line on standard output: whoever started the server may be waiting for it.
     let _ = output::print(|out| writeln!(out, "orrery server listens on {url}"));
     tracing::info!(%address, ?roles, "the server is ready");
@@ -231,6 +256,9 @@ async fn serve(
         if ended.is_err() {
             tracing::error!("the process role did not end properly");
         }
+    }
+    if let Some(gateway) = gateway {
+        gateway.stop().await;
     }
     match ended {
         Some(Ok(Err(error))) => Err(Failure::Run(error)),

@@ -30,6 +30,7 @@ mod models;
 mod own_outcomes;
 mod pages;
 mod playground;
+mod remote_agents;
 mod secrets;
 mod server_commands;
 mod server_kills;
@@ -87,6 +88,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(crashes::trials());
     trials.extend(secrets::trials());
     trials.extend(hosts::trials());
+    trials.extend(remote_agents::trials());
     trials.extend(server_kills::trials());
     trials.extend(server_safety::trials());
     trials.extend(server_traces::trials());

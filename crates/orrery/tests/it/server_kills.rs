@@ -33,8 +33,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// A server process, which dies with this value.
 pub(crate) struct Server {
     pub(crate) child: Child,
-    base: String,
-    token: String,
+    pub(crate) base: String,
+    pub(crate) token: String,
 }
 
 impl Drop for Server {
@@ -66,6 +66,11 @@ impl World {
     }
 
     pub(crate) fn start(&self) -> Result<Server> {
+        self.start_with(&[])
+    }
+
+    /// With further options.
+    pub(crate) fn start_with(&self, options: &[&str]) -> Result<Server> {
         let mut command = Command::new(BINARY);
         command
             .args([
@@ -78,6 +83,7 @@ impl World {
             ])
             .arg("--data")
             .arg(self.path("data"))
+            .args(options)
             .env("ORRERY_ADMIN_PASSWORD", PASSWORD)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());

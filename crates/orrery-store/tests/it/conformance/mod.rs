@@ -7,6 +7,7 @@ mod engine;
 mod kept;
 mod queries;
 mod records;
+mod remote_agents;
 mod small;
 mod versions;
 
@@ -24,6 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
         kept::CASES,
         queries::CASES,
         records::CASES,
+        remote_agents::CASES,
         small::CASES,
     ]
     .concat()

@@ -4,7 +4,7 @@ use orrery_api::Agent;
 use serde_json::{Value, json};
 
 use super::table::Table;
-use super::{print_json, read_list, show_list};
+use super::{print_json, read_list, remote_agents, show_list};
 use crate::cli_things::{AgentAction, AgentGroup, AgentNames};
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::RemoteEnvironment;
@@ -42,6 +42,9 @@ fn run(options: AgentGroup) -> Result<Exit, Trouble> {
             let action = if names.on_resume { "unpause-on-resume" } else { "unpause" };
             act(&of()?, &names, action, ask.json)
         }
+        AgentAction::Invite(invite) => remote_agents::invite(&of()?, invite, ask.json),
+        AgentAction::Remotes => remote_agents::list(&of()?, ask.json),
+        AgentAction::Revoke(revoke) => remote_agents::revoke(&of()?, &revoke, ask.json),
     }
 }
 

@@ -8,6 +8,7 @@ mod compiles;
 pub(super) mod dry_run;
 mod environments;
 mod projects;
+mod remote_agents;
 mod session;
 mod settings;
 mod table;

@@ -1,0 +1,126 @@
+//! Signs of life: the store learns that a gateway and its sessions are alive, and the gateway which of its sessions are over.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use orrery_agent::protocol::{Refusal, RefusalCode};
+use orrery_model::Timestamp;
+use orrery_store::{GatewayRecord, StoreError};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, MissedTickBehavior};
+use uuid::Uuid;
+
+use crate::problem::ServerError;
+
+use super::admission::revoked;
+use super::hub::superseded;
+use super::{ALIVE_WITHIN, GatewayState};
+
+/// One statement for all sessions, so often.
+const EVERY: Duration = Duration::from_secs(10);
+/// After the store did not answer.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// A session that was opened in the store a moment ago may not be with the hub yet, and one that is with the hub is in the store: so only
+/// the hub's are looked at. The kind of change that concerns them:
+const CHANGE: &str = "remote_agent";
+
+/// Tells the store that this gateway is alive, until it stops; ends sessions that are over as soon as the store says so.
+pub(super) async fn live(state: GatewayState, address: String) {
+    let started = state.app.now();
+    let mut timer = tokio::time::interval(EVERY);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut changes = None;
+    loop {
+        if changes.is_none() {
+            match state.app.tail().listen(&state.app).await {
+                Ok(listening) => changes = Some(listening),
+                Err(error) => tracing::warn!(%error, "the gateway cannot follow changes now"),
+            }
+        }
+        tokio::select! {
+            () = state.stop.cancelled() => break,
+            _ = timer.tick() => {
+                if let Err(error) = beat(&state, &address, started).await {
+                    tracing::warn!(%error, "the gateway cannot say that it is alive");
+                    timer.reset_at(Instant::now() + TRY_AGAIN_AFTER);
+                }
+            }
+            heard = async {
+                match &mut changes {
+                    Some(changes) => changes.recv().await,
+                    None => std::future::pending().await,
+                }
+            } => {
+                let concerned = match heard {
+                    Ok(note) => note.kind == CHANGE,
+                    Err(RecvError::Lagged(_)) => true,
+                    Err(RecvError::Closed) => {
+                        changes = None;
+                        tokio::time::sleep(TRY_AGAIN_AFTER).await;
+                        false
+                    }
+                };
+                if concerned && let Err(error) = end_what_is_over(&state).await {
+                    tracing::warn!(%error, "sessions cannot be compared with the store");
+                    timer.reset_at(Instant::now() + TRY_AGAIN_AFTER);
+                }
+            }
+        }
+    }
+    let id = state.id.into_bytes();
+    let gone = state.app.change(move |store| store.records().gateway_is_gone(&id)).await;
+    if let Err(error) = gone {
+        tracing::warn!(%error, "the end of the gateway is not noted; it is forgotten by and by");
+    }
+}
+
+async fn beat(state: &GatewayState, address: &str, started: Timestamp) -> Result<(), ServerError> {
+    let seen = state.app.now();
+    let record =
+        GatewayRecord { uuid: state.id.into_bytes(), address: address.to_owned(), started, seen };
+    let dead_before = Timestamp(seen.0 - ALIVE_WITHIN);
+    state
+        .app
+        .with_store(move |store| store.records().gateway_is_alive(&record, dead_before))
+        .await?;
+    end_what_is_over(state).await
+}
+
+/// Ends sessions that the store does not count as this gateway's: the agent was revoked, or has a newer session elsewhere.
+async fn end_what_is_over(state: &GatewayState) -> Result<(), ServerError> {
+    let here = state.app.hub().sessions();
+    if here.is_empty() {
+        return Ok(());
+    }
+    let id = state.id.into_bytes();
+    let counted =
+        state.app.with_store(move |store| store.records().sessions_of_gateway(&id)).await?;
+    let counted: HashMap<Uuid, i64> =
+        counted.into_iter().map(|(agent, number)| (Uuid::from_bytes(agent), number)).collect();
+    for (agent, number) in here {
+        // A greater number is of a session that is about to begin here.
+        if counted.get(&agent).is_some_and(|counted| *counted >= number) {
+            continue;
+        }
+        let refusal = why(state, agent, number).await?;
+        tracing::info!(%agent, session = number, reason = refusal.reason, "a session is over");
+        state.app.hub().end(agent, number, refusal);
+    }
+    Ok(())
+}
+
+async fn why(state: &GatewayState, agent: Uuid, number: i64) -> Result<Refusal, ServerError> {
+    let found =
+        state.app.with_store(move |store| store.records().remote_agent(agent.as_bytes())).await;
+    match found {
+        Ok(record) if record.revoked.is_some() => Ok(revoked().1),
+        Ok(record) if record.session > number => Ok(superseded()),
+        Ok(_) => {
+            // Nothing was heard of this gateway for so long that it was given up.
+            let reason = "the gateway was cut off from the others; come again".to_owned();
+            Ok(Refusal { code: RefusalCode::Unavailable, reason })
+        }
+        Err(ServerError::Store(StoreError::NotFound { .. })) => Ok(revoked().1),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,169 @@
+//! The gateway role: remote agents dial in to it, and to nothing else.
+//!
+//! | module | what |
+//! |---|---|
+//! | `authority` | who vouches for agents and gateways |
+//! | `tls`, `admission` | connections on which both sides show who they are; who may do what |
+//! | `enrolment` | joining and renewing |
+//! | `session` | one session of one agent |
+//! | `hub` | who is connected here, and who waits for which answer |
+//! | `peer`, `links` | commands from and to other processes of the installation |
+//! | `call` | one command to one agent, from a thread that waits for what comes of it |
+//! | `alive` | signs of life for the store; ending what the store says is over |
+//!
+//! A gateway keeps connections and nothing else. What an agent may see is decided here; what it is to do comes from engines, through the hub.
+
+mod admission;
+mod alive;
+mod authority;
+mod call;
+mod enrolment;
+mod hub;
+mod links;
+mod peer;
+mod session;
+mod tls;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::middleware;
+use axum::routing::{get, post};
+use orrery_agent::protocol::{JOIN_PATH, RENEW_PATH, RefusalCode, SESSION_PATH};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::connection::{self, Encryption};
+
+pub(crate) use authority::{Authority, AuthorityError};
+pub(crate) use call::RemotePlace;
+pub(crate) use hub::Hub;
+pub(crate) use links::Links;
+pub(crate) use tls::MutualTls;
+
+use admission::{PEER_PATH, Refused};
+use hub::OwnGateway;
+
+/// A gateway that was seen within this time is alive, in microseconds.
+pub(crate) const ALIVE_WITHIN: i64 = 30_000_000;
+
+/// Requests of agents are small; commands and answers are messages of sessions.
+const BODY_MAX: usize = 64 * 1024;
+
+/// How a gateway works.
+#[derive(Clone, Debug)]
+pub struct GatewayOptions {
+    pub listen: SocketAddr,
+    /// What invitations tell agents, as `host:port`. Without, where it listens, or the name of this machine if that is everywhere.
+    pub address: Option<String>,
+    /// Further names under which agents dial it.
+    pub names: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GatewayError {
+    #[error("--gateway-listen {address}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("--gateway-address {0:?} is no host and port, such as agents.example.com:8889")]
+    Address(String),
+}
+
+/// What all of a gateway shares.
+#[derive(Clone)]
+pub(crate) struct GatewayState {
+    pub(crate) app: App,
+    pub(crate) id: Uuid,
+    pub(crate) tls: Arc<MutualTls>,
+    pub(crate) stop: CancellationToken,
+}
+
+/// A running gateway.
+#[derive(Debug)]
+pub struct GatewayRole {
+    address: String,
+    hub: Arc<Hub>,
+    stop: CancellationToken,
+    serving: JoinHandle<()>,
+    living: JoinHandle<()>,
+}
+
+fn check_address(address: &str) -> Result<(), GatewayError> {
+    let fits = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
+    if address.rsplit_once(':').is_some_and(fits) && !address.contains('/') {
+        return Ok(());
+    }
+    Err(GatewayError::Address(address.to_owned()))
+}
+
+impl GatewayRole {
+    /// Listens, and tells the store where.
+    ///
+    /// # Errors
+    /// If it cannot listen, or nobody would know where it is.
+    pub async fn start(app: App, options: GatewayOptions) -> Result<Self, GatewayError> {
+        let GatewayOptions { listen, address, names } = options;
+        let failed = |source| GatewayError::Listen { address: listen, source };
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let address = match address {
+            Some(address) => address,
+            // All addresses of this machine: its name is the best guess, and can be corrected.
+            None if bound.ip().is_unspecified() => {
+                format!("{}:{}", tls::host_name(), bound.port())
+            }
+            None => bound.to_string(),
+        };
+        check_address(&address)?;
+        let id = Uuid::new_v4();
+        let names = tls::own_names(&names, &address, bound.ip());
+        let tls = Arc::new(MutualTls::new(app.vault().clone(), id, names));
+        let stop = CancellationToken::new();
+        let state = GatewayState { app, id, tls: Arc::clone(&tls), stop: stop.clone() };
+        let hub = Arc::clone(state.app.hub());
+        let living = tokio::spawn(alive::live(state.clone(), address.clone()));
+        let encryption = Encryption::Mutual(tls);
+        let serving =
+            tokio::spawn(connection::serve(listener, encryption, router(state), stop.clone()));
+        hub.set_gateway(Some(OwnGateway { id, address: address.clone() }));
+        tracing::info!(%bound, address, "the gateway is ready");
+        Ok(GatewayRole { address, hub, stop, serving, living })
+    }
+
+    /// Where agents reach it, as `host:port`.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Sends all agents away, and ends.
+    pub async fn stop(self) {
+        self.hub.set_gateway(None);
+        self.stop.cancel();
+        for task in [self.serving, self.living] {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "the gateway did not end properly");
+            }
+        }
+    }
+}
+
+fn router(state: GatewayState) -> Router {
+    Router::new()
+        .route(JOIN_PATH, post(enrolment::join))
+        .route(RENEW_PATH, post(enrolment::renew))
+        .route(SESSION_PATH, get(session::open))
+        .route(PEER_PATH, get(peer::open))
+        .route_layer(middleware::from_fn_with_state(state.clone(), admission::check))
+        .fallback(async || {
+            let reason = "there is nothing for agents at this path";
+            Refused::new(StatusCode::NOT_FOUND, RefusalCode::Unreadable, reason)
+        })
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(state)
+}

@@ -1,0 +1,189 @@
+//! Remote agents: inviting them, what they are, and revoking them.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use orrery_api::{Invitation, NewInvitation, Page, Problem, RemoteAgent};
+use orrery_model::{Duration, Timestamp};
+use orrery_store::{RemoteAgentRecord, StoreError};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::auth::hash_of;
+use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
+use crate::gateway::{ALIVE_WITHIN, Authority, AuthorityError};
+use crate::problem::ServerError;
+use crate::vault::VaultError;
+
+use super::{active, time};
+
+const EXPIRES_IN: u32 = 60 * 60;
+const EXPIRES_IN_MAX: u32 = 7 * 24 * 60 * 60;
+const NAMES_MAX: usize = 1000;
+
+fn shown(record: RemoteAgentRecord) -> RemoteAgent {
+    let status = match (record.revoked, record.gateway) {
+        (Some(_), _) => "revoked",
+        (None, Some(_)) => "connected",
+        (None, None) => "disconnected",
+    };
+    RemoteAgent {
+        id: Uuid::from_bytes(record.uuid),
+        names: record.names,
+        status: status.to_owned(),
+        machine: record.facts,
+        program_version: record.version,
+        joined: time(record.joined),
+        connected: record.connected.map(time),
+        last_seen: record.seen.map(time),
+        revoked: record.revoked.map(time),
+        session: record.session,
+    }
+}
+
+/// Which remote agents to list.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Filter {
+    /// How many at most.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
+}
+
+/// Remote agents, in the order in which they joined.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/remote-agents", tag = "remote agents", params(("environment" = Uuid, Path), Filter),
+    responses((status = 200, body = Page<RemoteAgent>), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn list(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Query(filter): Query<Filter>,
+) -> Result<Json<Page<RemoteAgent>>, ServerError> {
+    let limit = limit_of(filter.limit)?;
+    let after: Option<(i64, Uuid)> = filter.after.as_deref().map(place).transpose()?;
+    let after = after.map(|(joined, id)| (Timestamp(joined), id.into_bytes()));
+    let key = environment.key;
+    let found =
+        app.with_store(move |store| store.records().remote_agents(key, after, limit + 1)).await?;
+    let (found, next) = page(found, limit, |agent| (agent.joined.0, Uuid::from_bytes(agent.uuid)));
+    Ok(Json(Page { items: found.into_iter().map(shown).collect(), next }))
+}
+
+/// One remote agent.
+#[utoipa::path(get, path = "/api/v1/environments/{environment}/remote-agents/{id}", tag = "remote agents",
+    params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
+    responses((status = 200, body = RemoteAgent), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn get(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, Uuid)>,
+) -> Result<Json<RemoteAgent>, ServerError> {
+    let found = app.with_store(move |store| store.records().remote_agent(id.as_bytes())).await?;
+    if found.environment != environment.key {
+        let (kind, name) = ("remote agent", id.to_string());
+        return Err(StoreError::NotFound { kind, name }.into());
+    }
+    Ok(Json(shown(found)))
+}
+
+fn check(new: &NewInvitation) -> Result<(), ServerError> {
+    if new.names.is_empty() || new.names.len() > NAMES_MAX {
+        return Err(ServerError::field("names", format!("must be 1 to {NAMES_MAX} names")));
+    }
+    for name in &new.names {
+        // As in ids of resources, where the name of an agent ends at a comma.
+        let fits = |c: char| !c.is_control() && !",[]".contains(c);
+        if !(1..=255).contains(&name.chars().count()) || !name.chars().all(fits) {
+            let reason = format!("{name:?} cannot be the name of an agent");
+            return Err(ServerError::field("names", reason));
+        }
+    }
+    if new.expires_in.is_some_and(|seconds| !(1..=EXPIRES_IN_MAX).contains(&seconds)) {
+        let reason = format!("must be 1 to {EXPIRES_IN_MAX} seconds");
+        return Err(ServerError::field("expires_in", reason));
+    }
+    Ok(())
+}
+
+fn told(error: AuthorityError) -> ServerError {
+    match error {
+        AuthorityError::Vault(VaultError::Store(error)) => error.into(),
+        other => {
+            tracing::error!(error = &other as &dyn std::error::Error, "nobody can be invited");
+            ServerError::Unavailable(other.to_string())
+        }
+    }
+}
+
+/// Makes an invitation for one machine to join. Its token is told this one time.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/remote-agents/invitations", tag = "remote agents", params(("environment" = Uuid, Path)), request_body = NewInvitation,
+    responses((status = 201, body = Invitation), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn invite(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Body(mut new): Body<NewInvitation>,
+) -> Result<(StatusCode, Json<Invitation>), ServerError> {
+    active(&environment)?;
+    check(&new)?;
+    new.names.sort();
+    new.names.dedup();
+    let now = app.now();
+    let since = Timestamp(now.0 - ALIVE_WITHIN);
+    let gateways = app.with_store(move |store| store.records().gateways(since)).await?;
+    let Some(gateway) = gateways.into_iter().next() else {
+        let reason =
+            "no gateway is running that an agent could join: start a server with --role gateway";
+        return Err(ServerError::Unavailable(reason.to_owned()));
+    };
+    let vault = app.vault().clone();
+    let opened = tokio::task::spawn_blocking(move || Authority::open_or_make(&vault, now)).await;
+    let authority = opened.map_err(|_| ServerError::Stopping)?.map_err(told)?;
+    let token = authority.token().map_err(|error| told(error.into()))?;
+    let seconds = new.expires_in.unwrap_or(EXPIRES_IN);
+    let expires = now + Duration::from_secs(seconds.into());
+    let kept = orrery_store::NewInvitation {
+        uuid: Uuid::new_v4().into_bytes(),
+        hash: hash_of(token.text().expose()),
+        names: new.names.clone(),
+        created: now,
+        expires,
+    };
+    let key = environment.key;
+    app.change(move |store| store.records().create_invitation(key, &kept)).await?;
+    let made = Invitation {
+        token: token.text().clone(),
+        names: new.names,
+        expires: time(expires),
+        gateway: gateway.address,
+    };
+    Ok((StatusCode::CREATED, Json(made)))
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Revoking {
+    /// The machine that runs the server's handlers serves its agents from now on; else they wait for another remote agent.
+    release: Option<bool>,
+}
+
+/// Revokes a remote agent: its session ends at once, and its certificate is refused from now on.
+#[utoipa::path(delete, path = "/api/v1/environments/{environment}/remote-agents/{id}", tag = "remote agents",
+    params(("environment" = Uuid, Path), ("id" = Uuid, Path), Revoking),
+    responses((status = 204, description = "Revoked"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn revoke(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Path((_, id)): Path<(Uuid, Uuid)>,
+    Query(Revoking { release }): Query<Revoking>,
+) -> Result<StatusCode, ServerError> {
+    let (key, now) = (environment.key, app.now());
+    let release = release.unwrap_or(false).then(|| Uuid::new_v4().into_bytes());
+    app.change(move |store| store.records().revoke_remote_agent(key, id.as_bytes(), release, now))
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}

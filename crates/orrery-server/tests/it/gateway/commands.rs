@@ -1,0 +1,367 @@
+//! Commands: from an engine to an agent and back, whatever happens on the way.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orrery_agent::protocol::{
+    Answer, Command, FromAgent, RejectionCode, ToAgent, What, WireOutcome,
+};
+use orrery_model::{Change, ChangeKind, OutcomeStatus, Timestamp};
+use orrery_server::{App, ProcessOptions, ProcessRole};
+use orrery_store::{GatewayRecord, NewAgentSession};
+use serde_json::{Value, json};
+
+use super::World;
+use super::dialled::{Identity, Session};
+
+const FILE: &str = "std::testing::NullResource[web1,name=a]";
+
+/// A world with engines.
+struct Working {
+    role: Option<ProcessRole>,
+    world: World,
+    _data: tempfile::TempDir,
+}
+
+impl Working {
+    fn new() -> Self {
+        let world = World::new();
+        let app = world.served.app.clone();
+        Self::with(world, app)
+    }
+
+    /// Engines in another process than the gateway.
+    fn apart() -> Self {
+        let world = World::new();
+        let app = App::new(Arc::clone(world.served.app.store()), world.settings.clone());
+        Self::with(world, app)
+    }
+
+    fn with(world: World, app: App) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let options = ProcessOptions {
+            data: data.path().to_owned(),
+            workers: 4,
+            lease: None,
+            host_memory: None,
+        };
+        let role = {
+            let _runtime = world.runtime.enter();
+            ProcessRole::start(app, options).unwrap()
+        };
+        Working { role: Some(role), world, _data: data }
+    }
+
+    /// Puts and releases a version with one resource of the agent `web1`.
+    fn put(&self, value: &str) {
+        let resource = json!({
+            "id": FILE, "attributes": {"name": "a", "value": value, "agentname": "web1"},
+            "requires": [],
+        });
+        let body = json!({"resources": [resource]});
+        self.world.served.admin.post(&self.world.path("/versions"), &body).good();
+    }
+
+    fn resource(&self) -> Value {
+        let path = self.world.path(&format!("/resources/{}", encoded(FILE)));
+        self.world.served.admin.get(&path).body
+    }
+
+    fn until_status(&self, status: &str) {
+        self.world.until(status, |_| self.resource()["status"] == status);
+    }
+
+    /// The newest text of the resource's log.
+    fn last_log(&self) -> String {
+        let path = self.world.path(&format!("/resources/{}/logs", encoded(FILE)));
+        self.world.served.admin.get(&path).text
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        if let Some(role) = self.role.take() {
+            role.stop();
+        }
+    }
+}
+
+fn encoded(id: &str) -> String {
+    id.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+            other => format!("%{other:02X}"),
+        })
+        .collect()
+}
+
+fn answer(command: &Command, status: OutcomeStatus) -> FromAgent {
+    let change = Change { kind: ChangeKind::Updated, ..Change::default() };
+    let outcome = WireOutcome { status, change, facts: Vec::new(), log: Vec::new() };
+    let id = command.id;
+    FromAgent::Result(Box::new(Answer { id, outcome, announced: true, repeated: false }))
+}
+
+fn connected(working: &Working) -> (Identity, Session) {
+    let machine = working.world.enrolled(&["web1"]);
+    let (session, _) = machine.open(&working.world.address);
+    (machine, session)
+}
+
+#[test]
+fn a_command_has_all_that_is_needed_and_its_answer_counts() {
+    let working = Working::new();
+    let (_machine, mut session) = connected(&working);
+    working.put("1");
+    let command = session.command();
+    assert_eq!(command.what, What::Deploy);
+    assert_eq!(command.resource.id.as_str(), FILE);
+    assert!(command.epoch.is_some_and(|epoch| epoch > 0), "{command:?}");
+    assert!(working.world.environment.ends_with(&command.environment.to_string()));
+    session.say(&FromAgent::Accepted { id: command.id });
+    session.say(&answer(&command, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+    // A second answer to the same command is nobody's.
+    session.say(&answer(&command, OutcomeStatus::Failed));
+    working.put("2");
+    let second = session.command();
+    assert!(second.seq > command.seq && second.id != command.id);
+    assert!(second.deployed_before);
+    session.say(&answer(&second, OutcomeStatus::Failed));
+    working.until_status("failed");
+    let metrics = working.world.served.admin.get("/metrics").text;
+    assert!(metrics.contains(r#"orrery_agent_calls_total{result="answered"} 2"#), "{metrics}");
+}
+
+#[test]
+fn who_is_not_connected_is_unavailable_at_once_and_deployed_when_it_comes() {
+    let working = Working::new();
+    let machine = working.world.enrolled(&["web1"]);
+    let began = Instant::now();
+    working.put("1");
+    working.until_status("unavailable");
+    assert!(began.elapsed() < Duration::from_secs(20), "it does not wait for anybody");
+    let log = working.last_log();
+    assert!(log.contains("the remote agent web1 is not connected"), "{log}");
+    let (mut session, _) = machine.open(&working.world.address);
+    let command = session.command();
+    session.say(&answer(&command, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+}
+
+#[test]
+fn a_session_that_breaks_gets_the_same_command_again() {
+    let working = Working::new();
+    let (machine, mut session) = connected(&working);
+    working.put("1");
+    let first = session.command();
+    session.say(&FromAgent::Accepted { id: first.id });
+    drop(session);
+    let (mut session, _) = machine.open(&working.world.address);
+    let again = session.command();
+    assert_eq!((again.id, again.seq), (first.id, first.seq));
+    session.say(&answer(&again, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+}
+
+#[test]
+fn an_agent_that_has_no_room_is_asked_again() {
+    let working = Working::new();
+    let (_machine, mut session) = connected(&working);
+    working.put("1");
+    let first = session.command();
+    session.say(&FromAgent::Busy { id: first.id });
+    let again = session.command();
+    assert_eq!(again.id, first.id);
+    session.say(&answer(&again, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+}
+
+#[test]
+fn a_rejected_command_fails_with_its_reason() {
+    let working = Working::new();
+    let (_machine, mut session) = connected(&working);
+    working.put("1");
+    let command = session.command();
+    session.say(&FromAgent::Rejected {
+        id: command.id,
+        code: RejectionCode::Fenced,
+        reason: "older".to_owned(),
+    });
+    working.until_status("failed");
+    let log = working.last_log();
+    assert!(log.contains("another server acts for the environment"), "{log}");
+}
+
+#[test]
+fn an_agent_cannot_answer_for_another() {
+    let working = Working::new();
+    let (_machine, mut session) = connected(&working);
+    let other = working.world.enrolled(&["web2"]);
+    let (mut second, _) = other.open(&working.world.address);
+    working.put("1");
+    let command = session.command();
+    second.say(&answer(&command, OutcomeStatus::Failed));
+    // What it says next is read after that.
+    second.say(&FromAgent::Pong);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_ne!(working.resource()["status"], "failed");
+    session.say(&answer(&command, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+}
+
+#[test]
+fn a_halt_cancels_what_runs() {
+    let working = Working::new();
+    let (_machine, mut session) = connected(&working);
+    working.put("1");
+    let command = session.command();
+    working.world.served.admin.post(&working.world.path("/halt"), &json!({})).good();
+    match session.hear() {
+        Some(ToAgent::Cancel { id }) => assert_eq!(id, command.id),
+        other => panic!("{other:?}"),
+    }
+    session.say(&answer(&command, OutcomeStatus::Skipped));
+    working.world.served.admin.post(&working.world.path("/resume"), &json!({})).good();
+    let again = session.command();
+    assert_ne!(again.id, command.id, "it is another run");
+    session.say(&answer(&again, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+}
+
+#[test]
+fn a_revoked_agents_resources_wait_for_another_machine() {
+    let working = Working::new();
+    let (machine, mut session) = connected(&working);
+    working.put("1");
+    let command = session.command();
+    session.say(&answer(&command, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+    let path = working.world.path(&format!("/remote-agents/{}", machine.agent));
+    assert_eq!(working.world.served.admin.delete(&path).status, 204);
+    working.put("2");
+    working.until_status("unavailable");
+    let log = working.last_log();
+    assert!(log.contains("was revoked"), "{log}");
+    // The one that comes next has nothing of what the former one had.
+    let (_machine, mut session) = connected(&working);
+    let command = session.command();
+    session.say(&answer(&command, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+}
+
+#[test]
+fn a_released_agent_is_the_servers_own_machine_again() {
+    let working = Working::new();
+    let machine = working.world.enrolled(&["web1"]);
+    working.put("1");
+    working.until_status("unavailable");
+    let path = working.world.path(&format!("/remote-agents/{}?release=true", machine.agent));
+    assert_eq!(working.world.served.admin.delete(&path).status, 204);
+    working.until_status("deployed");
+}
+
+#[test]
+fn a_dry_run_asks_the_remote_agent_too() {
+    let working = Working::new();
+    let (_machine, mut session) = connected(&working);
+    working.put("1");
+    let command = session.command();
+    session.say(&answer(&command, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+    let path = working.world.path("/versions/1/dry-runs");
+    working.world.served.admin.post(&path, &json!({})).good();
+    let asked = session.command();
+    assert_eq!((asked.what, asked.epoch), (What::DryRun, None));
+    session.say(&answer(&asked, OutcomeStatus::Deployed));
+    let made = working.world.served.admin.get(&path).good();
+    let changes = format!("{path}/{}/changes", made["items"][0]["id"].as_str().unwrap());
+    working.world.until("the dry run tells", |world| {
+        let told = world.served.admin.get(&changes).good();
+        told["items"].as_array().unwrap().iter().any(|one| one["status"] == "modified")
+    });
+}
+
+#[test]
+fn another_process_reaches_the_agent_through_its_gateway() {
+    let working = Working::apart();
+    let (_machine, mut session) = connected(&working);
+    working.put("1");
+    let first = session.command();
+    session.say(&FromAgent::Busy { id: first.id });
+    let command = session.command();
+    assert_eq!(command.id, first.id);
+    session.say(&FromAgent::Accepted { id: command.id });
+    session.say(&answer(&command, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+    working.put("2");
+    let second = session.command();
+    assert!(second.seq > first.seq);
+    session.say(&answer(&second, OutcomeStatus::Failed));
+    working.until_status("failed");
+}
+
+#[test]
+fn another_process_learns_that_an_agent_is_away_and_that_it_is_back() {
+    let working = Working::apart();
+    let machine = working.world.enrolled(&["web1"]);
+    working.put("1");
+    working.until_status("unavailable");
+    let (mut session, _) = machine.open(&working.world.address);
+    let first = session.command();
+    drop(session);
+    let (mut session, _) = machine.open(&working.world.address);
+    let again = session.command();
+    assert_eq!(again.id, first.id);
+    session.say(&answer(&again, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+}
+
+#[test]
+fn a_command_survives_the_end_of_a_gateway() {
+    let mut working = Working::apart();
+    let (machine, mut session) = connected(&working);
+    working.put("1");
+    let first = session.command();
+    working.world.stop_gateway();
+    working.world.start_gateway();
+    let (mut session, _) = machine.open(&working.world.address);
+    let again = session.command();
+    assert_eq!(again.id, first.id, "it is the same command, through another gateway");
+    session.say(&answer(&again, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+}
+
+#[test]
+fn an_agent_is_no_server() {
+    let world = World::new();
+    let machine = world.enrolled(&["web1"]);
+    assert_eq!(machine.dial_path(&world.address, "/peer/v1").err(), Some(401));
+    assert_eq!(Identity::new().dial_path(&world.address, "/peer/v1").err(), Some(401));
+}
+
+#[test]
+fn a_server_that_was_killed_and_started_again_does_not_dial_itself() {
+    let working = Working::new();
+    let machine = working.world.enrolled(&["web1"]);
+    // As a killed gateway leaves it: the store still counts a session, at an address that is this gateway's by now.
+    let records = working.world.served.app.store().records();
+    let now = working.world.served.app.now();
+    let former = GatewayRecord {
+        uuid: [7; 16],
+        address: working.world.address.clone(),
+        started: now,
+        seen: now,
+    };
+    records.gateway_is_alive(&former, Timestamp(0)).unwrap();
+    let facts = json!({});
+    let session =
+        NewAgentSession { gateway: [7; 16], boot: [7; 16], version: "test", facts: &facts };
+    records.open_agent_session(machine.agent.as_bytes(), &session, now).unwrap();
+    working.put("1");
+    std::thread::sleep(Duration::from_millis(600));
+    let (mut session, _) = machine.open(&working.world.address);
+    let command = session.command();
+    session.say(&answer(&command, OutcomeStatus::Deployed));
+    working.until_status("deployed");
+}

@@ -1,0 +1,113 @@
+//! Invitations, joining, renewing.
+
+use orrery_agent::token::{Fingerprint, JoinToken};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::World;
+use super::dialled::Identity;
+
+#[test]
+fn a_machine_joins_once_with_a_token() {
+    let world = World::new();
+    let token = world.invite(&["web1", "web2"]);
+    let mut machine = Identity::new();
+    let joined = machine.join(&world.address, &token);
+    assert_eq!(joined.names, ["web1", "web2"]);
+    assert_eq!(joined.valid_seconds, 90 * 24 * 3600);
+    assert!(world.environment.ends_with(&joined.environment.to_string()));
+    let ca = CertificateDer::from_pem_slice(joined.ca.as_bytes()).unwrap();
+    let told = JoinToken::parse(&token).unwrap();
+    assert_eq!(told.fingerprint(), &Fingerprint::of(&ca), "the token says whom to trust");
+
+    let again = machine.join(&world.address, &token);
+    assert_eq!(again.agent, joined.agent, "the same key is the same agent");
+    let (status, refusal) = Identity::new().try_join(&world.address, &token, None);
+    assert_eq!((status, &refusal["code"]), (401, &json!("token")), "{refusal}");
+    let listed = world.remote_agents();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0]["names"], json!(["web1", "web2"]));
+    assert_eq!((&listed[0]["status"], &listed[0]["session"]), (&json!("disconnected"), &json!(0)));
+    assert_eq!(listed[0]["machine"]["host_name"], "web1");
+    let one = world.path(&format!("/remote-agents/{}", joined.agent));
+    assert_eq!(world.served.admin.get(&one).good(), listed[0]);
+    let other = world.path(&format!("/remote-agents/{}", Uuid::nil()));
+    assert_eq!(world.served.admin.get(&other).status, 404);
+}
+
+#[test]
+fn bad_tokens_and_requests_are_refused() {
+    let world = World::new();
+    let token = world.invite(&["web1"]);
+    let machine = Identity::new();
+    let (status, refusal) = machine.try_join(&world.address, "orrj_nothing.00", None);
+    assert_eq!((status, &refusal["code"]), (401, &json!("token")), "{refusal}");
+    let (status, refusal) = machine.try_join(&world.address, &token, Some(&["db1"]));
+    assert_eq!((status, &refusal["code"]), (409, &json!("token")), "{refusal}");
+    let body = json!({"token": token, "csr": "nothing", "machine": {}});
+    let (status, refusal) = machine.post(&world.address, "/agent/v1/join", &body);
+    assert_eq!((status, &refusal["code"]), (400, &json!("unreadable")), "{refusal}");
+    let (status, _) = machine.post(&world.address, "/agent/v1/join", &json!([]));
+    assert_eq!(status, 400);
+    let (status, _) = machine.post(&world.address, "/api/v1/login", &json!({}));
+    assert_eq!(status, 404, "a gateway has nothing but the agents' routes");
+    assert!(world.remote_agents().is_empty());
+
+    let invite = |body| {
+        let path = world.path("/remote-agents/invitations");
+        world.served.admin.post(&path, &body).status
+    };
+    assert_eq!(invite(json!({"names": []})), 422);
+    assert_eq!(invite(json!({"names": ["a,b"]})), 422);
+    assert_eq!(invite(json!({"names": ["a"], "expires_in": 0})), 422);
+    assert_eq!(invite(json!({"names": ["a"], "expires_in": 700_000})), 422);
+    world.enrolled(&["web9"]);
+    assert_eq!(invite(json!({"names": ["web9"]})), 409);
+}
+
+#[test]
+fn nobody_is_invited_where_no_gateway_runs() {
+    let mut world = World::new();
+    world.stop_gateway();
+    let path = world.path("/remote-agents/invitations");
+    let answer = world.served.admin.post(&path, &json!({"names": ["web1"]}));
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert!(answer.body["detail"].as_str().unwrap().contains("--role gateway"), "{answer:?}");
+}
+
+#[test]
+fn certificates_are_renewed_for_who_has_one() {
+    let world = World::new();
+    let machine = world.enrolled(&["web1"]);
+    let (status, answer) =
+        machine.post(&world.address, "/agent/v1/renew", &json!({"csr": machine.csr()}));
+    assert_eq!(status, 200, "{answer}");
+    let mut renewed = machine;
+    renewed.certificate = Some(answer["certificate"].as_str().unwrap().to_owned());
+    drop(renewed.open(&world.address));
+    let other = Identity::new();
+    let body = json!({"csr": other.csr()});
+    assert_eq!(other.post(&world.address, "/agent/v1/renew", &body).0, 401);
+    let (status, refusal) = renewed.post(&world.address, "/agent/v1/renew", &body);
+    assert_eq!(status, 400, "another key: {refusal}");
+    let revoke = world.path(&format!("/remote-agents/{}", renewed.agent));
+    assert_eq!(world.served.admin.delete(&revoke).status, 204);
+    let body = json!({"csr": renewed.csr()});
+    let (status, refusal) = renewed.post(&world.address, "/agent/v1/renew", &body);
+    assert_eq!((status, &refusal["code"]), (403, &json!("revoked")), "{refusal}");
+}
+
+#[test]
+fn joining_is_in_the_audit_log() {
+    let world = World::new();
+    let machine = world.enrolled(&["web1"]);
+    let audit = world.served.admin.get("/api/v1/audit?limit=1000").good();
+    let entries = audit["items"].as_array().unwrap();
+    let joined = entries.iter().find(|entry| entry["action"] == "POST /agent/v1/join").unwrap();
+    assert_eq!(joined["actor"], format!("agent:{}", machine.agent));
+    assert_eq!((&joined["subject"], &joined["status"]), (&json!("web1"), &json!(200)));
+    let invited = "POST /api/v1/environments/{environment}/remote-agents/invitations";
+    assert!(entries.iter().any(|entry| entry["action"] == invited), "{entries:?}");
+}

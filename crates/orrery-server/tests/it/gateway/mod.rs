@@ -1,0 +1,117 @@
+//! The gateway, through its listener: enrolment, sessions and commands, with an agent that the tests speak for word by word.
+
+mod commands;
+mod dialled;
+mod enrolment;
+mod sessions;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orrery_server::{AppSettings, GatewayOptions, GatewayRole, MasterKey};
+use orrery_store::{SqliteStore, Store};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::support::Served;
+use dialled::Identity;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server with a gateway, and one environment.
+struct World {
+    served: Served,
+    settings: AppSettings,
+    gateway: Option<GatewayRole>,
+    runtime: Runtime,
+    address: String,
+    /// The path of the environment's API.
+    environment: String,
+    _data: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
+        let data = tempfile::tempdir().unwrap();
+        let master_key = MasterKey::Made(data.path().join("secret.key"));
+        let settings = AppSettings { master_key, ..AppSettings::default() };
+        let served = Served::with(store, settings.clone());
+        let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
+        let new = json!({"name": "e", "project": project["id"]});
+        let environment = served.admin.post("/api/v1/environments", &new).good();
+        let environment = format!("/api/v1/environments/{}", environment["id"].as_str().unwrap());
+        let runtime = Runtime::new().unwrap();
+        let mut world = World {
+            served,
+            settings,
+            gateway: None,
+            runtime,
+            address: String::new(),
+            environment,
+            _data: data,
+        };
+        world.start_gateway();
+        world
+    }
+
+    fn start_gateway(&mut self) {
+        let options =
+            GatewayOptions { listen: ([127, 0, 0, 1], 0).into(), address: None, names: Vec::new() };
+        let started = self.runtime.block_on(GatewayRole::start(self.served.app.clone(), options));
+        let gateway = started.unwrap();
+        self.address = gateway.address().to_owned();
+        self.gateway = Some(gateway);
+        let address = &self.address;
+        let is_known = |world: &World| {
+            let since = orrery_model::Timestamp(0);
+            let known = world.served.app.store().records().gateways(since).unwrap();
+            known.iter().any(|known| known.address == *address)
+        };
+        self.until("the store knows the gateway", is_known);
+    }
+
+    fn stop_gateway(&mut self) {
+        if let Some(gateway) = self.gateway.take() {
+            self.runtime.block_on(gateway.stop());
+        }
+    }
+
+    fn path(&self, rest: &str) -> String {
+        format!("{}{rest}", self.environment)
+    }
+
+    fn invite(&self, names: &[&str]) -> String {
+        let path = self.path("/remote-agents/invitations");
+        let made = self.served.admin.post(&path, &json!({"names": names})).good();
+        assert_eq!(made["gateway"], self.address.as_str());
+        made["token"].as_str().unwrap().to_owned()
+    }
+
+    /// A machine that has joined.
+    fn enrolled(&self, names: &[&str]) -> Identity {
+        let mut identity = Identity::new();
+        identity.join(&self.address, &self.invite(names));
+        identity
+    }
+
+    fn remote_agents(&self) -> Vec<Value> {
+        let list = self.served.admin.get(&self.path("/remote-agents")).good();
+        list["items"].as_array().unwrap().clone()
+    }
+
+    #[track_caller]
+    fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !holds(self) {
+            assert!(Instant::now() < until, "this never came: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop_gateway();
+    }
+}

@@ -1,0 +1,237 @@
+//! Remote agents: who they are, which agents they serve, and where their sessions are.
+
+use std::collections::BTreeMap;
+
+use orrery_model::Timestamp;
+
+use crate::records::requests::insert_request;
+use crate::records::{Records, note};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
+use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct RemoteAgentRecord {
+    pub uuid: [u8; 16],
+    pub environment: EnvironmentKey,
+    /// The agents that it serves, in the order of their names.
+    pub names: Vec<String>,
+    /// SHA-256 of the public key with which it joined.
+    pub key: [u8; 32],
+    /// What it tells of its machine, as a JSON object.
+    pub facts: serde_json::Value,
+    /// Which program it is.
+    pub version: String,
+    pub joined: Timestamp,
+    pub revoked: Option<Timestamp>,
+    /// The number of its newest session; it grows with each.
+    pub session: i64,
+    /// The gateway that has the session; `None` if there is none.
+    pub gateway: Option<[u8; 16]>,
+    /// When the newest session began.
+    pub connected: Option<Timestamp>,
+    /// Coarse: a gateway notes it for all its sessions together.
+    pub seen: Option<Timestamp>,
+}
+
+/// What an agent tells when it opens a session.
+#[derive(Clone, Debug)]
+pub struct NewAgentSession<'a> {
+    pub gateway: [u8; 16],
+    /// The process of the agent.
+    pub boot: [u8; 16],
+    pub version: &'a str,
+    pub facts: &'a serde_json::Value,
+}
+
+/// A session that was opened.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OpenedSession {
+    /// Its number, which is greater than those of all sessions before.
+    pub number: i64,
+    /// It takes the place of a session that seemed alive, of another process of the agent.
+    pub from_another_process: bool,
+}
+
+/// One agent that a remote agent serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedName {
+    pub name: String,
+    pub agent: [u8; 16],
+    pub revoked: bool,
+    pub session: i64,
+    pub gateway: Option<[u8; 16]>,
+    pub seen: Option<Timestamp>,
+}
+
+const COLUMNS: &str = "SELECT id, environment, key, facts, version, joined, revoked, session, \
+     gateway, connected, seen FROM remote_agent";
+
+fn from_row(row: &dyn Row) -> Result<RemoteAgentRecord> {
+    let key = row.blob(2)?.unwrap_or_default().try_into();
+    Ok(RemoteAgentRecord {
+        uuid: row.id(0)?,
+        environment: EnvironmentKey(row.int(1)?),
+        names: Vec::new(),
+        key: key.map_err(|_| StoreError::Unreadable("the key of a remote agent".to_owned()))?,
+        facts: row.json(3)?,
+        version: row.string(4)?,
+        joined: row.time(5)?,
+        revoked: row.maybe_time(6)?,
+        session: row.int(7)?,
+        gateway: row.maybe_id(8)?,
+        connected: row.maybe_time(9)?,
+        seen: row.maybe_time(10)?,
+    })
+}
+
+pub(crate) fn agent_with_id(
+    sql: &mut dyn Sql,
+    uuid: &[u8; 16],
+) -> Result<Option<RemoteAgentRecord>> {
+    let select = format!("{COLUMNS} WHERE id = ?1");
+    let Some(mut found) = sql.first(&select, values![uuid], from_row)? else { return Ok(None) };
+    let names = "SELECT name FROM remote_agent_name WHERE agent = ?1 ORDER BY name";
+    found.names = sql.all(names, values![uuid], |row| row.string(0))?;
+    Ok(Some(found))
+}
+
+fn unknown(uuid: &[u8; 16]) -> StoreError {
+    StoreError::not_found("remote agent", uuid_text(uuid))
+}
+
+impl Records<'_> {
+    /// Remote agents of an environment in the order in which they joined, after a place in that order.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn remote_agents(
+        &self,
+        environment: EnvironmentKey,
+        after: Option<(Timestamp, [u8; 16])>,
+        limit: usize,
+    ) -> Result<Vec<RemoteAgentRecord>> {
+        let (joined, id) = after.unwrap_or((Timestamp(i64::MIN), [0; 16]));
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let select = format!(
+            "{COLUMNS} WHERE environment = ?1 AND (joined > ?2 OR (joined = ?2 AND id > ?3)) \
+             ORDER BY joined, id LIMIT ?4"
+        );
+        let names =
+            "SELECT agent, name FROM remote_agent_name WHERE environment = ?1 ORDER BY name";
+        self.look(|sql| {
+            let mut found =
+                sql.all(&select, values![environment.0, joined, &id, limit], from_row)?;
+            let mut served: BTreeMap<[u8; 16], Vec<String>> = BTreeMap::new();
+            sql.visit(names, values![environment.0], &mut |row| {
+                served.entry(row.id(0)?).or_default().push(row.string(1)?);
+                Ok(())
+            })?;
+            for agent in &mut found {
+                agent.names = served.remove(&agent.uuid).unwrap_or_default();
+            }
+            Ok(found)
+        })
+    }
+
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn remote_agent(&self, uuid: &[u8; 16]) -> Result<RemoteAgentRecord> {
+        self.look(|sql| agent_with_id(sql, uuid))?.ok_or_else(|| unknown(uuid))
+    }
+
+    /// Which agents of an environment are served by remote agents, by name; also by those that were revoked.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn served_names(&self, environment: EnvironmentKey) -> Result<Vec<ServedName>> {
+        let select = "SELECT n.name, n.agent, a.revoked, a.session, a.gateway, a.seen \
+             FROM remote_agent_name n JOIN remote_agent a ON a.id = n.agent \
+             WHERE n.environment = ?1 ORDER BY n.name";
+        self.look(|sql| {
+            sql.all(select, values![environment.0], |row| {
+                Ok(ServedName {
+                    name: row.string(0)?,
+                    agent: row.id(1)?,
+                    revoked: row.integer(2)?.is_some(),
+                    session: row.int(3)?,
+                    gateway: row.maybe_id(4)?,
+                    seen: row.maybe_time(5)?,
+                })
+            })
+        })
+    }
+
+    /// Takes a remote agent's right to serve away; its session ends. With `release`, which is the id of the request for a repair of them,
+    /// whoever deploys serves its agents again; else they wait for another one to join. Doing it twice is doing it once.
+    ///
+    /// # Errors
+    /// `NotFound` if the environment has none with this id.
+    pub fn revoke_remote_agent(
+        &self,
+        environment: EnvironmentKey,
+        uuid: &[u8; 16],
+        release: Option<[u8; 16]>,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.change(|sql| {
+            let update = "UPDATE remote_agent SET revoked = coalesce(revoked, ?3), gateway = NULL \
+                 WHERE environment = ?1 AND id = ?2";
+            if sql.run(update, values![environment.0, uuid, now])? == 0 {
+                return Err(unknown(uuid));
+            }
+            if let Some(request) = release {
+                let names = "DELETE FROM remote_agent_name WHERE agent = ?1 RETURNING name";
+                let names = sql.all(names, values![uuid], |row| row.string(0))?;
+                if !names.is_empty() {
+                    let moved = serde_json::json!({ "agents": names });
+                    insert_request(sql, environment, &request, "repair", &moved, now)?;
+                }
+            }
+            note(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)
+        })
+    }
+
+    /// Opens a session. The one before, if there is one, does not count any more. `None` if the agent may not have one.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn open_agent_session(
+        &self,
+        uuid: &[u8; 16],
+        new: &NewAgentSession<'_>,
+        now: Timestamp,
+    ) -> Result<Option<OpenedSession>> {
+        let facts = new.facts.to_string();
+        self.change(|sql| {
+            let before = "SELECT environment, gateway, boot FROM remote_agent \
+                 WHERE id = ?1 AND revoked IS NULL";
+            let before = sql.first(before, values![uuid], |row| {
+                Ok((EnvironmentKey(row.int(0)?), row.maybe_id(1)?, row.maybe_id(2)?))
+            })?;
+            let Some((environment, gateway, boot)) = before else { return Ok(None) };
+            let update = "UPDATE remote_agent SET session = session + 1, gateway = ?2, boot = ?3, \
+                 version = ?4, facts = ?5, connected = ?6, seen = ?6 \
+                 WHERE id = ?1 RETURNING session";
+            let values = values![uuid, &new.gateway, &new.boot, new.version, &facts, now];
+            let number = sql.first(update, values, |row| row.int(0))?;
+            let number = number.ok_or_else(|| unknown(uuid))?;
+            note(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)?;
+            let from_another_process = gateway.is_some() && boot != Some(new.boot);
+            Ok(Some(OpenedSession { number, from_another_process }))
+        })
+    }
+
+    /// Notes that a session ended. A newer one is not touched.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn close_agent_session(&self, uuid: &[u8; 16], number: i64, now: Timestamp) -> Result<()> {
+        self.change(|sql| {
+            let update = "UPDATE remote_agent SET gateway = NULL, seen = ?3 \
+                 WHERE id = ?1 AND session = ?2 AND gateway IS NOT NULL RETURNING environment";
+            let found = sql.first(update, values![uuid, number, now], |row| row.int(0))?;
+            let Some(environment) = found.map(EnvironmentKey) else { return Ok(()) };
+            note(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)
+        })
+    }
+}

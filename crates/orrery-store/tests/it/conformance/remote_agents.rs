@@ -1,0 +1,248 @@
+//! Invitations, remote agents, their sessions, gateways, and the installation's own secrets.
+
+use orrery_model::Timestamp;
+use orrery_store::{
+    EnvironmentKey, GatewayRecord, Join, Joining, NewAgentSession, NewInvitation,
+    RemoteAgentRecord, Store, StoreError,
+};
+use serde_json::json;
+
+use crate::support::Backend;
+
+super::list_cases![
+    an_invitation_lets_one_machine_join_once,
+    invitations_expire_and_name_who_may_be_served,
+    an_agent_is_served_by_one_remote_agent,
+    a_revoked_remote_agent_keeps_its_names_unless_they_are_released,
+    the_newest_session_counts,
+    a_gateway_that_is_not_seen_has_no_sessions,
+    remote_agents_are_listed_in_the_order_in_which_they_joined,
+    a_deleted_environment_takes_its_remote_agents_along,
+    an_own_secret_is_kept_once_and_belongs_to_nobody,
+];
+
+const NOW: Timestamp = Timestamp(1_000);
+const TOKEN: [u8; 32] = [7; 32];
+
+fn invite(store: &dyn Store, hash: [u8; 32], names: &[&str]) -> Result<(), StoreError> {
+    let environment = store.default_environment().unwrap();
+    let new = NewInvitation {
+        uuid: [hash[0]; 16],
+        hash,
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        created: NOW,
+        expires: Timestamp(2_000),
+    };
+    store.records().create_invitation(environment, &new)
+}
+
+fn joining(id: u8, key: u8, names: &[&str]) -> Joining {
+    Joining {
+        uuid: [id; 16],
+        key: [key; 32],
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+        facts: json!({"host": "web1"}),
+        version: "0.1.0".to_owned(),
+    }
+}
+
+fn join(store: &dyn Store, hash: [u8; 32], joining: &Joining, at: i64) -> Join {
+    store.records().join(&hash, joining, Timestamp(at)).unwrap()
+}
+
+fn joined(join: Join) -> RemoteAgentRecord {
+    match join {
+        Join::Joined(agent) => *agent,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A remote agent for these names.
+fn enrolled(store: &dyn Store, id: u8, names: &[&str]) -> RemoteAgentRecord {
+    invite(store, [id; 32], names).unwrap();
+    joined(join(store, [id; 32], &joining(id, id, &[]), 1_100))
+}
+
+fn open(store: &dyn Store, agent: u8, gateway: u8, boot: u8) -> Option<(i64, bool)> {
+    let facts = json!({"host": "new"});
+    let new = NewAgentSession {
+        gateway: [gateway; 16],
+        boot: [boot; 16],
+        version: "0.2.0",
+        facts: &facts,
+    };
+    let opened = store.records().open_agent_session(&[agent; 16], &new, Timestamp(1_200)).unwrap();
+    opened.map(|opened| (opened.number, opened.from_another_process))
+}
+
+fn an_invitation_lets_one_machine_join_once(backend: Backend) {
+    let store = backend.fresh();
+    assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 1_100), Join::Unknown);
+    invite(&*store, TOKEN, &["web2", "web1"]).unwrap();
+    let first = joined(join(&*store, TOKEN, &joining(1, 1, &[]), 1_100));
+    assert_eq!((first.uuid, first.names.clone()), ([1; 16], vec!["web1".into(), "web2".into()]));
+    assert_eq!((first.joined, first.revoked, first.session), (Timestamp(1_100), None, 0));
+    assert_eq!((first.facts.clone(), first.version.as_str()), (json!({"host": "web1"}), "0.1.0"));
+    let again = joined(join(&*store, TOKEN, &joining(2, 1, &[]), 1_150));
+    assert_eq!(again, first, "the same key is the same agent");
+    assert_eq!(join(&*store, TOKEN, &joining(3, 9, &[]), 1_150), Join::Used);
+    let environment = store.default_environment().unwrap();
+    store.records().revoke_remote_agent(environment, &[1; 16], None, NOW).unwrap();
+    assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 1_160), Join::Revoked);
+}
+
+fn invitations_expire_and_name_who_may_be_served(backend: Backend) {
+    let store = backend.fresh();
+    invite(&*store, TOKEN, &["web1", "web2"]).unwrap();
+    let other = join(&*store, TOKEN, &joining(1, 1, &["web1", "db1"]), 1_100);
+    assert_eq!(other, Join::NotInvited("db1".to_owned()));
+    assert_eq!(join(&*store, TOKEN, &joining(1, 1, &[]), 2_000), Join::Expired);
+    let agent = joined(join(&*store, TOKEN, &joining(1, 1, &["web2"]), 1_999));
+    assert_eq!(agent.names, ["web2"]);
+    let environment = store.default_environment().unwrap();
+    let served = store.records().served_names(environment).unwrap();
+    assert_eq!(served.len(), 1);
+    assert_eq!((served[0].name.as_str(), served[0].agent), ("web2", [1; 16]));
+}
+
+fn an_agent_is_served_by_one_remote_agent(backend: Backend) {
+    let store = backend.fresh();
+    invite(&*store, [8; 32], &["web1"]).unwrap();
+    enrolled(&*store, 1, &["web1"]);
+    let error = invite(&*store, [9; 32], &["db1", "web1"]).unwrap_err();
+    assert!(matches!(&error, StoreError::NotNow(text) if text.contains("\"web1\"")), "{error}");
+    let taken = Join::Taken { name: "web1".to_owned(), by: [1; 16] };
+    assert_eq!(join(&*store, [8; 32], &joining(2, 2, &[]), 1_100), taken);
+    let environment = store.default_environment().unwrap();
+    store.records().revoke_remote_agent(environment, &[1; 16], None, NOW).unwrap();
+    joined(join(&*store, [8; 32], &joining(2, 2, &[]), 1_100));
+    assert_eq!(store.records().served_names(environment).unwrap()[0].agent, [2; 16]);
+    assert!(store.records().remote_agent(&[1; 16]).unwrap().names.is_empty());
+}
+
+fn a_revoked_remote_agent_keeps_its_names_unless_they_are_released(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let other = store.create_environment("p", "e").unwrap().key;
+    enrolled(&*store, 1, &["web1"]);
+    open(&*store, 1, 5, 5).unwrap();
+    let records = store.records();
+    let error = records.revoke_remote_agent(other, &[1; 16], None, NOW).unwrap_err();
+    assert!(matches!(error, StoreError::NotFound { .. }), "{error}");
+    records.revoke_remote_agent(environment, &[1; 16], None, Timestamp(1_300)).unwrap();
+    records.revoke_remote_agent(environment, &[1; 16], None, Timestamp(1_400)).unwrap();
+    let served = records.served_names(environment).unwrap();
+    assert_eq!((served.len(), served[0].revoked, served[0].gateway), (1, true, None));
+    let agent = records.remote_agent(&[1; 16]).unwrap();
+    assert_eq!((agent.revoked, agent.gateway), (Some(Timestamp(1_300)), None));
+    assert_eq!(open(&*store, 1, 5, 5), None, "it gets no session");
+    assert!(records.sessions_of_gateway(&[5; 16]).unwrap().is_empty());
+    records.revoke_remote_agent(environment, &[1; 16], Some([8; 16]), NOW).unwrap();
+    assert!(records.served_names(environment).unwrap().is_empty());
+    records.revoke_remote_agent(environment, &[1; 16], Some([9; 16]), NOW).unwrap();
+    let asked = records.open_requests(environment).unwrap();
+    let asked: Vec<_> = asked.iter().map(|one| (one.kind.as_str(), &one.payload)).collect();
+    let repair = json!({"agents": ["web1"]});
+    assert_eq!(asked, [("repair", &repair), ("repair", &repair)], "when it came, and when it went");
+}
+
+fn the_newest_session_counts(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    assert_eq!(open(&*store, 1, 5, 1), None, "nobody knows this agent");
+    enrolled(&*store, 1, &["web1"]);
+    assert_eq!(open(&*store, 1, 5, 1), Some((1, false)));
+    assert_eq!(open(&*store, 1, 6, 1), Some((2, false)), "the same process came elsewhere");
+    assert_eq!(open(&*store, 1, 6, 2), Some((3, true)), "a second one has its key");
+    assert!(records.sessions_of_gateway(&[5; 16]).unwrap().is_empty());
+    assert_eq!(records.sessions_of_gateway(&[6; 16]).unwrap(), [([1; 16], 3)]);
+    records.close_agent_session(&[1; 16], 2, Timestamp(1_500)).unwrap();
+    let agent = records.remote_agent(&[1; 16]).unwrap();
+    assert_eq!((agent.session, agent.gateway), (3, Some([6; 16])), "an old end changes nothing");
+    assert_eq!((agent.version.as_str(), agent.facts), ("0.2.0", json!({"host": "new"})));
+    let seen = records.latest_change().unwrap();
+    records.close_agent_session(&[1; 16], 3, Timestamp(1_600)).unwrap();
+    let agent = records.remote_agent(&[1; 16]).unwrap();
+    assert_eq!((agent.gateway, agent.seen), (None, Some(Timestamp(1_600))));
+    let notes = records.changes(seen, None, 10).unwrap();
+    assert_eq!(notes.len(), 1);
+    assert_eq!(notes[0].kind, "remote_agent");
+    assert_eq!(open(&*store, 1, 6, 3), Some((4, false)), "there was nobody to be displaced");
+}
+
+fn a_gateway_that_is_not_seen_has_no_sessions(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    let gateway = |id: u8, seen: i64| GatewayRecord {
+        uuid: [id; 16],
+        address: format!("10.0.0.{id}:8889"),
+        started: NOW,
+        seen: Timestamp(seen),
+    };
+    enrolled(&*store, 1, &["web1"]);
+    enrolled(&*store, 2, &["web2"]);
+    records.gateway_is_alive(&gateway(5, 1_100), Timestamp(0)).unwrap();
+    records.gateway_is_alive(&gateway(6, 1_100), Timestamp(0)).unwrap();
+    open(&*store, 1, 5, 1).unwrap();
+    open(&*store, 2, 6, 1).unwrap();
+    records.gateway_is_alive(&gateway(6, 1_900), Timestamp(1_100)).unwrap();
+    let seen = |id: u8| records.remote_agent(&[id; 16]).unwrap().seen;
+    assert_eq!((seen(1), seen(2)), (Some(Timestamp(1_200)), Some(Timestamp(1_900))));
+    assert_eq!(records.gateways(Timestamp(1_500)).unwrap(), [gateway(6, 1_900)]);
+    assert_eq!(records.gateways(Timestamp(0)).unwrap(), [gateway(6, 1_900), gateway(5, 1_100)]);
+    records.gateway_is_alive(&gateway(6, 2_000), Timestamp(1_500)).unwrap();
+    assert_eq!(records.remote_agent(&[1; 16]).unwrap().gateway, None);
+    assert_eq!(records.remote_agent(&[2; 16]).unwrap().gateway, Some([6; 16]));
+    records.gateway_is_gone(&[6; 16]).unwrap();
+    assert_eq!(records.remote_agent(&[2; 16]).unwrap().gateway, None);
+    assert!(records.gateways(Timestamp(0)).unwrap().is_empty());
+}
+
+fn remote_agents_are_listed_in_the_order_in_which_they_joined(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    for id in 1..=3 {
+        enrolled(&*store, id, &[&format!("web{id}"), &format!("app{id}")]);
+    }
+    let page = store.records().remote_agents(environment, None, 2).unwrap();
+    assert_eq!(page.iter().map(|agent| agent.uuid[0]).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(page[1].names, ["app2", "web2"]);
+    let last = (page[1].joined, page[1].uuid);
+    let page = store.records().remote_agents(environment, Some(last), 2).unwrap();
+    assert_eq!(page.iter().map(|agent| agent.uuid[0]).collect::<Vec<_>>(), [3]);
+    let other = store.create_environment("p", "e").unwrap().key;
+    assert!(store.records().remote_agents(other, None, 9).unwrap().is_empty());
+}
+
+fn a_deleted_environment_takes_its_remote_agents_along(backend: Backend) {
+    let store = backend.fresh();
+    enrolled(&*store, 1, &["web1"]);
+    invite(&*store, TOKEN, &["db1"]).unwrap();
+    let environment = store.environments().unwrap().remove(0);
+    while !store.records().erase_contents(environment.key, NOW).unwrap() {}
+    assert!(store.records().remote_agent(&[1; 16]).is_ok(), "clearing keeps them");
+    store.records().erase_environment(&environment.uuid, NOW).unwrap();
+    let error = store.records().remote_agent(&[1; 16]).unwrap_err();
+    assert!(matches!(error, StoreError::NotFound { .. }), "{error}");
+    assert_eq!(join(&*store, TOKEN, &joining(2, 2, &[]), 1_100), Join::Unknown);
+}
+
+fn an_own_secret_is_kept_once_and_belongs_to_nobody(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let records = store.records();
+    let known = |_: &[u8]| true;
+    let kept = records.keep_own_secret("ca", b"first", &known, NOW).unwrap();
+    assert_eq!((kept.environment, &*kept.sealed), (Some(EnvironmentKey::NONE), &b"first"[..]));
+    let again = records.keep_own_secret("ca", b"second", &known, Timestamp(2_000)).unwrap();
+    assert_eq!(again, kept, "whoever comes second gets the first");
+    for place in [None, Some(environment)] {
+        assert!(records.secrets(place).unwrap().is_empty());
+        assert!(records.secret(place, "ca").is_err());
+        assert!(records.delete_secret(place, "ca", NOW).is_err());
+    }
+    assert_eq!(records.all_secrets().unwrap(), std::slice::from_ref(&kept));
+    let foreign = |sealed: &[u8]| sealed != b"first";
+    let error = records.keep_own_secret("ca", b"third", &foreign, NOW).unwrap_err();
+    assert!(matches!(error, StoreError::OtherKey), "{error}");
+}

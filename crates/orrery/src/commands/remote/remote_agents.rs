@@ -1,0 +1,87 @@
+//! `orrery agent invite`, `remotes` and `revoke`.
+
+use orrery_api::client::query;
+use orrery_api::{Invitation, NewInvitation, RemoteAgent};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::table::{Table, moment_or};
+use super::{print_json, read_list, show_done, show_list};
+use crate::cli_things::{AgentInvite, AgentRevoke};
+use crate::commands::trouble::Trouble;
+use crate::remote::RemoteEnvironment;
+use crate::{Exit, output, style};
+
+pub(super) fn invite(
+    of: &RemoteEnvironment,
+    invite: AgentInvite,
+    json: bool,
+) -> Result<Exit, Trouble> {
+    let AgentInvite { names, expires_in } = invite;
+    let new = NewInvitation { names, expires_in: Some(expires_in) };
+    let at = of.path(&["remote-agents", "invitations"]);
+    let made: Invitation = of.client.post_once(&at, &new)?;
+    if json {
+        return print_json(&made);
+    }
+    let gateway = style::harmless(&made.gateway);
+    output::say(&format!(
+        "on the machine, before {}: orrery agent join {gateway} TOKEN, and then: orrery agent run",
+        style::harmless(&made.expires)
+    ));
+    output::say("this is the only time that the token is shown:");
+    let written = output::print(|out| writeln!(out, "{}", made.token.expose()));
+    Ok(if written { Exit::Done } else { Exit::Error })
+}
+
+fn all(of: &RemoteEnvironment) -> Result<Vec<RemoteAgent>, Trouble> {
+    Ok(read_list(of.client.list::<RemoteAgent>(&of.path(&["remote-agents"])).large(), None)?)
+}
+
+pub(super) fn list(of: &RemoteEnvironment, json: bool) -> Result<Exit, Trouble> {
+    let headings = ["AGENTS", "STATUS", "HOST", "LAST SEEN", "JOINED", "ID"];
+    show_list(json, &all(of)?, Table::new("remote agent", &headings), |agent| {
+        let host = agent.machine.get("host_name").and_then(Value::as_str).unwrap_or("-");
+        vec![
+            agent.names.join(", "),
+            agent.status.clone(),
+            host.to_owned(),
+            moment_or(agent.last_seen.as_ref(), "never"),
+            moment_or(Some(&agent.joined), "-"),
+            agent.id.to_string(),
+        ]
+    })
+}
+
+pub(super) fn revoke(
+    of: &RemoteEnvironment,
+    revoke: &AgentRevoke,
+    json: bool,
+) -> Result<Exit, Trouble> {
+    let found = find(of, &revoke.remote)?;
+    let release = if revoke.release { Some("true") } else { None };
+    let at = of.path(&["remote-agents", &found.id.to_string()]);
+    of.client.delete::<Value>(&query(&at, &[("release", release)]))?;
+    let names = style::harmless(&found.names.join(", "));
+    let text = if revoke.release {
+        format!("the remote agent {} is refused from now on; the server serves {names}", found.id)
+    } else {
+        format!(
+            "the remote agent {} is refused from now on; {names} wait for another one",
+            found.id
+        )
+    };
+    show_done(json, &json!({}), &text)
+}
+
+fn find(of: &RemoteEnvironment, text: &str) -> Result<RemoteAgent, Trouble> {
+    let id: Option<Uuid> = text.parse().ok();
+    let is_meant = |agent: &RemoteAgent| match id {
+        Some(id) => agent.id == id,
+        None => agent.names.iter().any(|name| name == text),
+    };
+    all(of)?.into_iter().find(is_meant).ok_or_else(|| {
+        Trouble::said(format!("no remote agent is, or serves, {text}"))
+            .help("`orrery agent remotes` shows those that there are")
+    })
+}

@@ -1,0 +1,316 @@
+//! Remote agents from end to end, with the real program on both databases: a server, an invitation, a machine that joins and serves; kills of
+//! both sides in the middle of a command; a revocation.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+
+use crate::BINARY;
+use crate::server_kills::{Server, World};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name: &str, postgres: bool| {
+        Trial::test(format!("remote_agents/{name}"), move || {
+            Ok(serve_and_kill(postgres).map_err(|error| format!("{error:#}"))?)
+        })
+    };
+    let apart = Trial::test("remote_agents/roles_apart", || {
+        Ok(roles_apart().map_err(|error| format!("{error:#}"))?)
+    });
+    vec![trial("sqlite", false), trial("postgres", true), apart]
+}
+
+/// A process that dies with this value.
+struct Process(Child);
+
+impl Process {
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// As by `kill -9`.
+    fn kill(&mut self) -> Result<()> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that is dead already cannot be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !holds()? {
+        ensure!(Instant::now() < end, "this never came: {what}");
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    Ok(())
+}
+
+/// The command line against a server.
+fn orrery(server: &Server, environment: &str, arguments: &[&str]) -> Result<Value> {
+    let done = Command::new(BINARY)
+        .args(arguments)
+        .arg("--json")
+        .env("ORRERY_SERVER", &server.base)
+        .env("ORRERY_TOKEN", &server.token)
+        .env("ORRERY_ENVIRONMENT", environment)
+        .output()?;
+    let (out, err) = (String::from_utf8(done.stdout)?, String::from_utf8_lossy(&done.stderr));
+    ensure!(done.status.success(), "{arguments:?}: {err}{out}");
+    Ok(serde_json::from_str(&out)?)
+}
+
+/// `orrery agent join`; what it said if it failed.
+fn join(gateway: &str, token: &str, state: &Path) -> Result<std::result::Result<(), String>> {
+    let mut command = Command::new(BINARY);
+    command.args(["agent", "join", gateway, token, "--state"]).arg(state);
+    let done = command.stdin(Stdio::null()).output()?;
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    Ok(if done.status.success() { Ok(()) } else { Err(said) })
+}
+
+/// `orrery agent run`, once it says that it begins.
+fn run(state: &Path) -> Result<Process> {
+    let mut command = Command::new(BINARY);
+    command.args(["agent", "run", "--log", "warn", "--state"]).arg(state);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().context("no output")?).read_line(&mut line)?;
+    ensure!(line.starts_with("orrery agent "), "the agent did not start: {line}");
+    Ok(Process(child))
+}
+
+fn file(path: &Path, content: &str) -> Value {
+    json!({
+        "id": format!("std::File[web1,path={}]", path.display()),
+        "attributes": {
+            "path": path, "content": content, "mode": 644, "owner": null, "group": null,
+            "purged": false, "prefix_content": [], "suffix_content": [], "content_seperator": "\n",
+            "send_event": false, "receive_events": true,
+        },
+    })
+}
+
+fn command(line: &str, creates: &Path) -> Value {
+    json!({
+        "id": format!("exec::Run[web1,command={line}]"),
+        "attributes": {
+            "command": line, "creates": creates, "cwd": "", "environment": {}, "onlyif": "", "path": "",
+            "reload": "", "reload_only": false, "returns": [0], "timeout": 300, "unless": "", "skip_on_fail": false,
+            "send_event": false, "receive_events": true,
+        },
+    })
+}
+
+struct Scene {
+    world: World,
+    options: [String; 2],
+    machine: PathBuf,
+    state: PathBuf,
+    /// The path of the environment's API.
+    environment: String,
+}
+
+impl Scene {
+    fn start(&self) -> Result<Server> {
+        self.world.start_with(&[&self.options[0], &self.options[1]])
+    }
+
+    fn put(&self, server: &Server, resources: &[Value]) -> Result<()> {
+        let body = json!({"resources": resources});
+        self.world.made(server, &format!("{}/versions", self.environment), &body)?;
+        Ok(())
+    }
+
+    fn get(&self, server: &Server, rest: &str) -> Result<Value> {
+        let path = format!("{}{rest}", self.environment);
+        let (status, answer) = self.world.call_with(server, "GET", &path, None, "")?;
+        ensure!(status == 200, "{path}: {status} {answer}");
+        Ok(answer)
+    }
+
+    fn until_all(&self, server: &Server, status: &str, count: u64) -> Result<()> {
+        until(&format!("{count} {status}"), || {
+            let counts = self.get(server, "/resource-counts")?;
+            Ok(counts["by_status"][status].as_u64() == Some(count))
+        })
+        .with_context(|| self.logs(server).unwrap_or_else(|error| error.to_string()))
+    }
+
+    /// What is said of every resource, for who has to find out what went wrong.
+    fn logs(&self, server: &Server) -> Result<String> {
+        let mut said = String::new();
+        let list = self.get(server, "/resources")?;
+        for one in list["items"].as_array().into_iter().flatten() {
+            let id = one["id"].as_str().unwrap_or_default();
+            let part: String = id.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            let logs = self.get(server, &format!("/resources/{part}/logs"))?;
+            said += &format!("{} {id}: {logs}\n", one["status"]);
+        }
+        Ok(said)
+    }
+
+    fn id(&self) -> &str {
+        self.environment.rsplit('/').next().unwrap_or_default()
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.machine.join(name)).unwrap_or_default()
+    }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn scene(postgres: bool) -> Result<(Scene, Server)> {
+    let world = World::new(postgres)?;
+    let options = ["--gateway-listen".to_owned(), format!("127.0.0.1:{}", free_port()?)];
+    let server = world.start_with(&[&options[0], &options[1]])?;
+    let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+    let body = json!({"project": project["id"], "name": "e"});
+    let made = world.made(&server, "/api/v1/environments", &body)?;
+    let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
+    let (machine, state) = (world.path("machine"), world.path("agent"));
+    std::fs::create_dir(&machine)?;
+    Ok((Scene { world, options, machine, state, environment }, server))
+}
+
+fn serve_and_kill(postgres: bool) -> Result<()> {
+    let (scene, mut server) = scene(postgres)?;
+    let motd = scene.machine.join("motd");
+
+    // A machine is invited, joins, and serves.
+    let invited = orrery(&server, scene.id(), &["agent", "invite", "web1"])?;
+    let token = invited["token"].as_str().context("no token")?;
+    let gateway = invited["gateway"].as_str().context("no gateway")?;
+    ensure!(gateway == scene.options[1], "{invited}");
+    scene.put(&server, &[file(&motd, "first\n")])?;
+    scene.until_all(&server, "deployed", 1)?;
+    std::fs::remove_file(&motd)?;
+    if let Err(said) = join(gateway, token, &scene.state)? {
+        anyhow::bail!("joining failed: {said}");
+    }
+    let second = join(gateway, token, &scene.world.path("other"))?;
+    ensure!(second.is_err_and(|said| said.contains("another invitation")), "a token is for one");
+    // What the server did before on its own machine is not on this one.
+    scene.until_all(&server, "unavailable", 1)?;
+    ensure!(!motd.exists(), "the server worked for a remote agent");
+    let mut agent = run(&scene.state)?;
+    scene.until_all(&server, "deployed", 1)?;
+    ensure!(scene.read("motd") == "first\n");
+
+    // It is the agent that does it.
+    let whose = scene.machine.join("whose");
+    let who = command(&format!("sh -c 'echo $PPID > {}'", whose.display()), &whose);
+    scene.put(&server, &[file(&motd, "second\n"), who.clone()])?;
+    scene.until_all(&server, "deployed", 2)?;
+    ensure!(scene.read("motd") == "second\n");
+    let parent = scene.read("whose");
+    ensure!(parent.trim() == agent.pid().to_string(), "{parent} is not {}", agent.pid());
+
+    // The agent is killed in the middle of a command, and comes back.
+    let (log, marker) = (scene.machine.join("log"), scene.machine.join("marker"));
+    let slow =
+        format!("sh -c 'echo begun >> {}; sleep 2; touch {}'", log.display(), marker.display());
+    let resources = [file(&motd, "third\n"), who.clone(), command(&slow, &marker)];
+    scene.put(&server, &resources)?;
+    until("the slow command begins", || Ok(scene.read("log").contains("begun")))?;
+    agent.kill()?;
+    let mut agent = run(&scene.state)?;
+    until("the third version is there", || Ok(marker.exists() && scene.read("motd") == "third\n"))?;
+    scene.until_all(&server, "deployed", 3)?;
+
+    // The server is killed in the middle of a command; the agent finds the new one by itself.
+    std::fs::write(&log, "")?;
+    let marker = scene.machine.join("second-marker");
+    let slow =
+        format!("sh -c 'echo begun >> {}; sleep 2; touch {}'", log.display(), marker.display());
+    let resources = [file(&motd, "fourth\n"), who.clone(), command(&slow, &marker)];
+    scene.put(&server, &resources)?;
+    until("the slow command begins", || Ok(scene.read("log").contains("begun")))?;
+    server.child.kill()?;
+    server.child.wait()?;
+    server = scene.start()?;
+    until("the agent is back", || {
+        Ok(scene.get(&server, "/remote-agents")?["items"][0]["status"] == "connected")
+    })?;
+    until("the fourth version is there", || {
+        Ok(marker.exists() && scene.read("motd") == "fourth\n")
+    })?;
+    scene.until_all(&server, "deployed", 3)?;
+    ensure!(agent.0.try_wait()?.is_none(), "the agent ended with the server");
+
+    // A revoked agent ends, and nobody works in its place.
+    let listed = orrery(&server, scene.id(), &["agent", "remotes"])?;
+    ensure!(listed["items"][0]["names"] == json!(["web1"]), "{listed}");
+    orrery(&server, scene.id(), &["agent", "revoke", "web1"])?;
+    until("the revoked agent ends", || Ok(agent.0.try_wait()?.is_some()))?;
+    ensure!(agent.0.wait()?.code() == Some(1));
+    scene.put(&server, &[file(&motd, "fifth\n")])?;
+    scene.until_all(&server, "unavailable", 1)?;
+    ensure!(scene.read("motd") == "fourth\n");
+    Ok(())
+}
+
+/// One process answers requests, one deploys, and two are gateways; one of them dies.
+fn roles_apart() -> Result<()> {
+    let (scene, server) = {
+        let world = World::new(true)?;
+        let server = world.start_with(&["--role", "api"])?;
+        let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+        let body = json!({"project": project["id"], "name": "e"});
+        let made = world.made(&server, "/api/v1/environments", &body)?;
+        let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
+        let (machine, state) = (world.path("machine"), world.path("agent"));
+        std::fs::create_dir(&machine)?;
+        let options = ["--gateway-listen".to_owned(), format!("127.0.0.1:{}", free_port()?)];
+        (Scene { world, options, machine, state, environment }, server)
+    };
+    let _process = scene.world.start_with(&["--role", "process"])?;
+    let options = ["--role", "gateway", &scene.options[0], &scene.options[1]];
+    let mut gateway = scene.world.start_with(&options)?;
+    let invite = |names: &str| orrery(&server, scene.id(), &["agent", "invite", names]);
+    until("a gateway is there", || Ok(invite("web0").is_ok()))?;
+    let invited = invite("web1")?;
+    let token = invited["token"].as_str().context("no token")?;
+    if let Err(said) = join(&scene.options[1], token, &scene.state)? {
+        anyhow::bail!("joining failed: {said}");
+    }
+    let _agent = run(&scene.state)?;
+    let motd = scene.machine.join("motd");
+    scene.put(&server, &[file(&motd, "first\n")])?;
+    until("the first version is there", || Ok(scene.read("motd") == "first\n"))?;
+    scene.until_all(&server, "deployed", 1)?;
+
+    // The gateway dies in the middle of a command; another one takes its place.
+    let (log, marker) = (scene.machine.join("log"), scene.machine.join("marker"));
+    let slow =
+        format!("sh -c 'echo begun >> {}; sleep 2; touch {}'", log.display(), marker.display());
+    scene.put(&server, &[file(&motd, "second\n"), command(&slow, &marker)])?;
+    until("the slow command begins", || Ok(scene.read("log").contains("begun")))?;
+    gateway.child.kill()?;
+    gateway.child.wait()?;
+    let _gateway = scene.world.start_with(&options)?;
+    until("the second version is there", || {
+        Ok(marker.exists() && scene.read("motd") == "second\n")
+    })?;
+    scene.until_all(&server, "deployed", 2)?;
+    ensure!(scene.read("log").lines().count() == 1, "it ran twice: {}", scene.read("log"));
+    Ok(())
+}
