@@ -52,9 +52,11 @@ lint:
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 # `cargo test` and not a runner with a process per test: the language suite has more than a thousand
-# cases in one binary, and reading the corpus for each of them costs minutes.
+# cases in one binary, and reading the corpus for each of them costs minutes. Tests wait for servers and
+# processes half of the time, so more of them run than there are processors. The lints have seen to it that
+# examples compile.
 unit-tests:
-	cargo test --workspace --all-targets --no-fail-fast --quiet
+	cargo test --workspace --lib --bins --tests --no-fail-fast --quiet -- --test-threads $$(( $$(nproc) * 3 / 2 ))
 
 doc-tests:
 	cargo test --workspace --doc --quiet

@@ -8,7 +8,8 @@ use orrery_handlers::{LocalTarget, Registry};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::enrolment::{EnrolmentError, now, renew};
+use crate::clock::now;
+use crate::enrolment::{EnrolmentError, renew};
 use crate::errors::chain;
 use crate::journal::{Bounds, Journal, JournalError};
 use crate::protocol::{Hello, Machine, PROTOCOL, Refusal, RefusalCode};

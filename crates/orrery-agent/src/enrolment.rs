@@ -1,10 +1,10 @@
 //! How an agent gets its certificate, and the next one.
 
-use orrery_model::Timestamp;
 use rcgen::{CertificateParams, KeyPair};
 
 use crate::address::GatewayAddress;
 use crate::asking::{AskError, post};
+use crate::clock::now;
 use crate::protocol::{
     JOIN_PATH, JoinAnswer, JoinRequest, Machine, RENEW_PATH, RenewAnswer, RenewRequest, Secret,
 };
@@ -27,14 +27,6 @@ pub enum EnrolmentError {
     Tls(#[from] TlsError),
     #[error("no request for a certificate can be made")]
     Request(#[from] rcgen::Error),
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the agent is the rim: certificates end in real time"
-)]
-pub(crate) fn now() -> Timestamp {
-    Timestamp::from_system(std::time::SystemTime::now())
 }
 
 /// A request for a certificate. Its subject says nothing: the server decides who this is.

@@ -19,16 +19,15 @@ use crate::protocol::Answer;
 pub struct Bounds {
     pub entries_max: usize,
     pub bytes_max: u64,
+    /// A file below this size is never written anew, whatever is in it.
+    pub rewrite_from: u64,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Bounds { entries_max: 10_000, bytes_max: 64 * 1024 * 1024 }
+        Bounds { entries_max: 10_000, bytes_max: 64 * 1024 * 1024, rewrite_from: 1024 * 1024 }
     }
 }
-
-/// A file below this size is never written anew.
-const REWRITE_FROM: u64 = 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 #[error("the journal {} cannot be {action}; see that there is space, and who may write there", path.display())]
@@ -114,7 +113,8 @@ impl Journal {
         loop {
             line.clear();
             // Damage must not make this read the whole disk.
-            let read = reader.by_ref().take(self.bounds.bytes_max.max(REWRITE_FROM) * 2);
+            let read =
+                reader.by_ref().take(self.bounds.bytes_max.max(self.bounds.rewrite_from) * 2);
             let length = { read }.read_until(b'\n', &mut line)? as u64;
             if length == 0 {
                 break;
@@ -185,7 +185,7 @@ impl Journal {
         self.tidy()
     }
 
-    /// Notes what commands came to, for good.
+    /// Notes what commands came to. It survives the end of this process; for more, see `sync`.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -194,7 +194,6 @@ impl Journal {
             let place = self.append(&Line::Finished(answer))?;
             self.note(answer.id, true, place);
         }
-        self.sync()?;
         self.tidy()
     }
 
@@ -248,7 +247,7 @@ impl Journal {
 
     /// Writes the file anew when most of it is of no use. A kill leaves the old one or the new one.
     fn tidy(&mut self) -> Result<(), JournalError> {
-        if self.length <= REWRITE_FROM || self.length <= self.live * 2 {
+        if self.length <= self.bounds.rewrite_from || self.length <= self.live * 2 {
             return Ok(());
         }
         self.rewrite().map_err(self.failed("tidied"))
@@ -300,103 +299,4 @@ struct Id {
 }
 
 #[cfg(test)]
-mod tests {
-    use orrery_model::{Change, LogLevel, LogLine, OutcomeStatus, Timestamp};
-
-    use super::*;
-    use crate::protocol::WireOutcome;
-
-    fn answer(number: u128, message: &str) -> Answer {
-        let line = LogLine {
-            at: Timestamp(1),
-            level: LogLevel::Info,
-            message: message.to_owned(),
-            values: serde_json::Map::new(),
-        };
-        let outcome = WireOutcome {
-            status: OutcomeStatus::Deployed,
-            change: Change::default(),
-            facts: Vec::new(),
-            log: vec![line],
-        };
-        Answer { id: Uuid::from_u128(number), outcome, announced: true, repeated: false }
-    }
-
-    fn finished(number: u128, message: &str) -> Option<Known> {
-        Some(Known::Finished(Box::new(answer(number, message))))
-    }
-
-    #[test]
-    fn it_is_the_same_after_it_was_opened_again() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("journal");
-        let mut journal = Journal::open(&path, Bounds::default()).unwrap();
-        journal.raise_epoch(4).unwrap();
-        journal.started(Uuid::from_u128(1)).unwrap();
-        journal.started(Uuid::from_u128(2)).unwrap();
-        journal.finished(&[answer(1, "one")]).unwrap();
-        for journal in [&journal, &Journal::open(&path, Bounds::default()).unwrap()] {
-            assert_eq!(journal.epoch(), 4);
-            assert_eq!(journal.find(Uuid::from_u128(1)).unwrap(), finished(1, "one"));
-            assert_eq!(journal.find(Uuid::from_u128(2)).unwrap(), Some(Known::Started));
-            assert_eq!(journal.find(Uuid::from_u128(3)).unwrap(), None);
-        }
-    }
-
-    #[test]
-    fn whatever_a_kill_cuts_off_the_rest_is_readable_and_goes_on() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("journal");
-        let mut journal = Journal::open(&path, Bounds::default()).unwrap();
-        journal.raise_epoch(4).unwrap();
-        journal.finished(&[answer(1, "one")]).unwrap();
-        let whole = std::fs::metadata(&path).unwrap().len();
-        journal.finished(&[answer(2, "two")]).unwrap();
-        let text = std::fs::read(&path).unwrap();
-        for cut in usize::try_from(whole).unwrap()..text.len() {
-            std::fs::write(&path, &text[..cut]).unwrap();
-            let mut journal = Journal::open(&path, Bounds::default()).unwrap();
-            assert_eq!(journal.find(Uuid::from_u128(1)).unwrap(), finished(1, "one"));
-            assert_eq!(journal.find(Uuid::from_u128(2)).unwrap(), None);
-            journal.finished(&[answer(3, "three")]).unwrap();
-            let journal = Journal::open(&path, Bounds::default()).unwrap();
-            assert_eq!(journal.epoch(), 4);
-            assert_eq!(journal.find(Uuid::from_u128(3)).unwrap(), finished(3, "three"));
-        }
-    }
-
-    #[test]
-    fn a_damaged_line_costs_that_line() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("journal");
-        let mut journal = Journal::open(&path, Bounds::default()).unwrap();
-        journal.finished(&[answer(1, "one"), answer(2, "two")]).unwrap();
-        let text = std::fs::read_to_string(&path).unwrap().replacen("\"finished\"", "finished", 1);
-        std::fs::write(&path, text).unwrap();
-        let journal = Journal::open(&path, Bounds::default()).unwrap();
-        assert_eq!(journal.find(Uuid::from_u128(1)).unwrap(), None);
-        assert_eq!(journal.find(Uuid::from_u128(2)).unwrap(), finished(2, "two"));
-    }
-
-    #[test]
-    fn the_oldest_is_forgotten_and_the_file_stays_small() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("journal");
-        let bounds = Bounds { entries_max: 100, bytes_max: 400_000 };
-        let mut journal = Journal::open(&path, bounds).unwrap();
-        journal.raise_epoch(9).unwrap();
-        let message = "x".repeat(5_000);
-        for number in 1..=1_000 {
-            journal.started(Uuid::from_u128(number)).unwrap();
-            journal.finished(&[answer(number, &message)]).unwrap();
-            assert!(std::fs::metadata(&path).unwrap().len() <= REWRITE_FROM + 20_000);
-        }
-        for journal in [&journal, &Journal::open(&path, bounds).unwrap()] {
-            assert_eq!(journal.epoch(), 9);
-            assert!(journal.live <= bounds.bytes_max && journal.entries.len() <= 100);
-            assert_eq!(journal.find(Uuid::from_u128(1_000)).unwrap(), finished(1_000, &message));
-            assert_eq!(journal.find(Uuid::from_u128(950)).unwrap(), finished(950, &message));
-            assert_eq!(journal.find(Uuid::from_u128(1)).unwrap(), None);
-        }
-    }
-}
+mod tests;

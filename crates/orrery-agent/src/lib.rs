@@ -8,6 +8,7 @@
 mod address;
 mod agent;
 mod asking;
+mod clock;
 mod enrolment;
 mod errors;
 pub mod journal;

@@ -5,6 +5,7 @@
 //! tells why it is as it is. One suite of tests, `tests/it`, runs on every implementation.
 
 mod acting;
+mod both;
 mod codes;
 mod error;
 mod glob;

@@ -3,10 +3,12 @@
 use std::sync::{Arc, PoisonError};
 
 use orrery_executor::Performed;
-use orrery_model::{ChangeKind, LogLevel, LogLine, Timestamp};
+use orrery_model::{Change, ChangeKind, LogLevel, LogLine, Outcome, OutcomeStatus};
 
 use super::{Item, Shared, lock};
+use crate::clock::now;
 use crate::errors::chain;
+use crate::journal::JournalError;
 use crate::protocol::{Answer, FromAgent, What};
 
 /// Longer answers are shortened, in bytes.
@@ -31,6 +33,21 @@ impl Shared {
         }
     }
 
+    fn keep(&self, answers: &[Answer]) -> Result<(), JournalError> {
+        if answers.is_empty() {
+            return Ok(());
+        }
+        let mut journal = lock(&self.journal);
+        journal.finished(answers)?;
+        // Where nothing was changed, a loss of power costs another look.
+        let harmless = |answer: &Answer| {
+            answer.outcome.status == OutcomeStatus::Deployed
+                && answer.outcome.change.kind == ChangeKind::NoChange
+                && !answer.announced
+        };
+        if answers.iter().all(harmless) { Ok(()) } else { journal.sync() }
+    }
+
     fn keep_and_tell(&self, ended: Vec<(Arc<Item>, Performed)>) {
         let changed = |performed: &Performed| performed.outcome.change.kind != ChangeKind::NoChange;
         if ended.iter().any(|(_, performed)| changed(performed))
@@ -45,9 +62,7 @@ impl Shared {
             // A dry run can be asked for again without harm.
             if item.command.what == What::DryRun { told.push(answer) } else { kept.push(answer) }
         }
-        if !kept.is_empty()
-            && let Err(error) = lock(&self.journal).finished(&kept)
-        {
+        if let Err(error) = self.keep(&kept) {
             // What is done is done, and is told; if that is lost too, it is done again from its read.
             tracing::error!(error = chain(&error), "results cannot be kept");
         }
@@ -64,18 +79,26 @@ impl Shared {
     }
 }
 
+/// What a command comes to that was cancelled while it waited.
+pub(super) fn never_begun() -> Performed {
+    let message = "it was cancelled before it began".to_owned();
+    let values = serde_json::Map::new();
+    let line = LogLine { at: now(), level: LogLevel::Warning, message, values };
+    let (status, change) = (OutcomeStatus::Skipped, Change::default());
+    Outcome { status, change, facts: Vec::new(), log: vec![line] }.into()
+}
+
 /// Cuts an answer down that would not fit into a message.
 fn shortened(mut answer: Answer) -> Answer {
     let length = serde_json::to_vec(&answer).map_or(0, |text| text.len());
     if length <= ANSWER_MAX {
         return answer;
     }
-    let at = answer.outcome.log.last().map_or(Timestamp(0), |line| line.at);
     let message = format!(
         "the log and the changes have {length} bytes, too many to be sent, and are left out"
     );
     let values = serde_json::Map::new();
-    answer.outcome.log = vec![LogLine { at, level: LogLevel::Warning, message, values }];
+    answer.outcome.log = vec![LogLine { at: now(), level: LogLevel::Warning, message, values }];
     answer.outcome.change.attributes.clear();
     answer.outcome.facts.clear();
     answer

@@ -122,6 +122,24 @@ impl Shared {
             let _ = outbox.send(message);
         }
     }
+
+    /// Asks commands to end. Those that still wait are answered at once.
+    fn cancel(&self, is_meant: impl Fn(&Item) -> bool) {
+        {
+            let mut state = lock(&self.state);
+            let State { queue, underway, ended, .. } = &mut *state;
+            underway.values().filter(|item| is_meant(item)).for_each(|item| item.stop.cancel());
+            queue.retain(|item| {
+                let meant = is_meant(item);
+                if meant {
+                    ended.push((Arc::clone(item), answering::never_begun()));
+                }
+                !meant
+            });
+        }
+        self.noted.notify_all();
+        self.ended.notify_all();
+    }
 }
 
 /// Carries commands out until it is closed.
@@ -176,10 +194,7 @@ impl Runner {
 
     /// Asks a command to end.
     pub fn cancel(&self, id: Uuid) {
-        if let Some(item) = lock(&self.0.state).underway.get(&id) {
-            item.stop.cancel();
-        }
-        self.0.noted.notify_all();
+        self.0.cancel(|item| item.id() == id);
     }
 
     /// The change that a command is about to make is noted.
@@ -203,8 +218,7 @@ impl Runner {
     }
 
     pub fn cancel_all(&self) {
-        lock(&self.0.state).underway.values().for_each(|item| item.stop.cancel());
-        self.0.noted.notify_all();
+        self.0.cancel(|_| true);
     }
 
     /// Waits until everything that was taken in is answered; whether it is.

@@ -181,6 +181,25 @@ fn who_has_too_much_to_do_says_so() {
 }
 
 #[test]
+fn who_waits_and_is_cancelled_is_answered_at_once() {
+    let place = Place::new();
+    let limits = Limits { running_max: 1, queued_max: 10 };
+    let mut bench = Bench::with_limits(&place.journal(), limits);
+    let (running, waiting) = (pause("a", 60_000), appends(&place.path("log")));
+    bench.tell(&running);
+    bench.tell(&waiting);
+    bench.runner.cancel(waiting.id);
+    let answer = bench.result();
+    assert_eq!((answer.id, answer.outcome.status), (waiting.id, OutcomeStatus::Skipped));
+    assert_eq!(bench.runner.underway(), [running.id]);
+    bench.tell(&pause("c", 0));
+    bench.runner.cancel_all();
+    let ended = [bench.result(), bench.result()];
+    assert!(ended.iter().all(|answer| answer.outcome.status == OutcomeStatus::Skipped));
+    assert_eq!(place.lines("log"), 0);
+}
+
+#[test]
 fn commands_for_one_resource_never_overlap_and_others_run_beside_them() {
     let place = Place::new();
     let mut bench = place.bench();

@@ -186,6 +186,11 @@ impl SqliteStore {
         run().map_err(|error| self.explain(error))
     }
 
+    /// As `read`: with a database in this process, a transaction costs no round trips.
+    fn read_once<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        self.read(work)
+    }
+
     fn explain(&self, error: StoreError) -> StoreError {
         match &self.path {
             Some(path) => error.at(path),
@@ -218,33 +223,7 @@ fn take_numbers(tx: &Connection, counter: &str, count: usize) -> Result<i64> {
 }
 
 impl Store for SqliteStore {
-    fn default_environment(&self) -> Result<EnvironmentKey> {
-        match self.read(environments::find_default)? {
-            Some(key) => Ok(key),
-            None => self.write(environments::create_default),
-        }
-    }
-
-    fn create_environment(&self, project: &str, name: &str) -> Result<Environment> {
-        self.act(|tx| environments::create_environment(tx, project, name))
-    }
-
-    fn environments(&self) -> Result<Vec<Environment>> {
-        self.read(environments::environments)
-    }
-
-    fn settings(&self, environment: EnvironmentKey) -> Result<BTreeMap<String, serde_json::Value>> {
-        self.read(|tx| environments::settings(tx, environment))
-    }
-
-    fn set_setting(
-        &self,
-        environment: EnvironmentKey,
-        name: &str,
-        value: Option<&serde_json::Value>,
-    ) -> Result<()> {
-        self.act(|tx| environments::set_setting(tx, environment, name, value))
-    }
+    crate::both::methods_of_both_stores!();
 
     fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease> {
         self.write(|tx| engine::acquire_lease(tx, environment, request))
@@ -262,197 +241,12 @@ impl Store for SqliteStore {
         self.read(|tx| engine::lease_holder(tx, environment))
     }
 
-    fn reserve_version(&self, environment: EnvironmentKey) -> Result<VersionNumber> {
-        self.write(|tx| put::reserve_version(tx, environment))
-    }
-
     fn put_version(
         &self,
         environment: EnvironmentKey,
         version: &NewVersion<'_>,
     ) -> Result<PutVersion> {
         self.act(|tx| put::put_version(tx, environment, version))
-    }
-
-    fn release_version(
-        &self,
-        environment: EnvironmentKey,
-        number: VersionNumber,
-        now: Timestamp,
-    ) -> Result<()> {
-        self.act(|tx| prune::release_version(tx, environment, number, now))
-    }
-
-    fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
-        self.read(|tx| read::versions(tx, environment))
-    }
-
-    fn read_version(
-        &self,
-        environment: EnvironmentKey,
-        number: VersionNumber,
-        visit: &mut dyn FnMut(ResourceRow<'_>),
-    ) -> Result<VersionInfo> {
-        self.read(|tx| read::read_version(tx, environment, number, visit))
-    }
-
-    fn diff_versions(
-        &self,
-        environment: EnvironmentKey,
-        from: VersionNumber,
-        to: VersionNumber,
-        visit: &mut dyn FnMut(ResourceDifference),
-    ) -> Result<()> {
-        self.read(|tx| read::diff_versions(tx, environment, from, to, visit))
-    }
-
-    fn unknowns(
-        &self,
-        environment: EnvironmentKey,
-        number: VersionNumber,
-    ) -> Result<Vec<(Unknown, bool)>> {
-        self.read(|tx| parameters::unknowns(tx, environment, number))
-    }
-
-    fn delete_version(&self, environment: EnvironmentKey, number: VersionNumber) -> Result<()> {
-        self.act(|tx| prune::delete_version(tx, environment, number))
-    }
-
-    fn keep_versions(
-        &self,
-        environment: EnvironmentKey,
-        keep: usize,
-    ) -> Result<Vec<VersionNumber>> {
-        self.act(|tx| prune::keep_versions(tx, environment, keep))
-    }
-
-    fn recover(&self, lease: &Lease) -> Result<Vec<Started>> {
-        self.write(|tx| engine::recover(tx, lease))
-    }
-
-    fn begin(&self, lease: &Lease, actions: &[Started]) -> Result<()> {
-        self.write(|tx| engine::begin(tx, lease, actions))
-    }
-
-    fn record_results(
-        &self,
-        lease: &Lease,
-        results: &[ResultRecord<'_>],
-    ) -> Result<ParameterEffect> {
-        self.write(|tx| engine::record_results(tx, lease, results))
-    }
-
-    fn process_version(
-        &self,
-        lease: &Lease,
-        number: VersionNumber,
-        states: &[StateRecord<'_>],
-    ) -> Result<()> {
-        self.write(|tx| engine::process_version(tx, lease, number, states))
-    }
-
-    fn is_any_running(&self, environment: EnvironmentKey) -> Result<bool> {
-        self.read(|tx| engine::is_any_running(tx, environment))
-    }
-
-    fn processed_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {
-        self.read(|tx| engine::processed_version(tx, environment))
-    }
-
-    fn read_states(
-        &self,
-        environment: EnvironmentKey,
-        visit: &mut dyn FnMut(StateRow<'_>),
-    ) -> Result<()> {
-        self.read(|tx| engine::read_states(tx, environment, visit))
-    }
-
-    fn forget_actions(&self, lease: &Lease, before: Timestamp) -> Result<u64> {
-        self.write(|tx| engine::forget_actions(tx, lease, before))
-    }
-
-    fn list_resources(
-        &self,
-        environment: EnvironmentKey,
-        filter: &ResourceFilter,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<ResourcePage> {
-        self.read(|tx| query::list_resources(tx, environment, filter, after, limit))
-    }
-
-    fn find_resource(
-        &self,
-        environment: EnvironmentKey,
-        id: &str,
-    ) -> Result<Option<ResourceSummary>> {
-        self.read(|tx| query::find_resource(tx, environment, id))
-    }
-
-    fn read_resource(
-        &self,
-        environment: EnvironmentKey,
-        id: &str,
-    ) -> Result<Option<orrery_model::Resource>> {
-        self.read(|tx| read::read_resource(tx, environment, id))
-    }
-
-    fn actions(
-        &self,
-        environment: EnvironmentKey,
-        id: &str,
-        before: Option<ActionKey>,
-        limit: usize,
-    ) -> Result<Vec<Action>> {
-        self.read(|tx| query::actions(tx, environment, id, before, limit))
-    }
-
-    fn agents(&self, environment: EnvironmentKey) -> Result<Vec<Agent>> {
-        self.read(|tx| environments::agents(tx, environment))
-    }
-
-    fn set_paused(
-        &self,
-        environment: EnvironmentKey,
-        agent: Option<&str>,
-        paused: bool,
-    ) -> Result<()> {
-        self.act(|tx| environments::set_paused(tx, environment, agent, paused))
-    }
-
-    fn parameters(&self, environment: EnvironmentKey) -> Result<Vec<Parameter>> {
-        self.read(|tx| parameters::parameters(tx, environment))
-    }
-
-    fn facts(&self, environment: EnvironmentKey, id: &str) -> Result<Vec<Parameter>> {
-        self.read(|tx| parameters::facts(tx, environment, id))
-    }
-
-    fn set_parameter(
-        &self,
-        environment: EnvironmentKey,
-        name: &str,
-        value: &str,
-        source: ParameterSource,
-        now: Timestamp,
-    ) -> Result<ParameterEffect> {
-        self.act(|tx| parameters::set_parameter(tx, environment, name, value, source, now))
-    }
-
-    fn missing_files(&self, hashes: &[ContentHash]) -> Result<Vec<ContentHash>> {
-        self.read(|tx| parameters::missing_files(tx, hashes))
-    }
-
-    fn put_files(&self, files: &[(ContentHash, &[u8])]) -> Result<()> {
-        self.write(|tx| parameters::put_files(tx, files))
-    }
-
-    fn file(&self, hash: &ContentHash) -> Result<Option<Vec<u8>>> {
-        self.read(|tx| parameters::file(tx, hash))
-    }
-
-    fn records(&self) -> crate::Records<'_> {
-        crate::Records::of(self)
     }
 
     fn check(&self) -> Result<Vec<String>> {
