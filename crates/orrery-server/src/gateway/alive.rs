@@ -1,12 +1,13 @@
 //! Signs of life: the store learns that a gateway and its sessions are alive, and the gateway which of its sessions are over.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use orrery_agent::protocol::{Refusal, RefusalCode};
 use orrery_model::Timestamp;
-use orrery_store::{GatewayRecord, StoreError};
-use tokio::sync::broadcast::error::RecvError;
+use orrery_store::{ChangeNote, GatewayRecord, RemoteAgentRecord, StoreError};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
@@ -18,6 +19,8 @@ use super::{ALIVE_WITHIN, GatewayState};
 
 /// One statement for all sessions, so often.
 const EVERY: Duration = Duration::from_secs(10);
+/// So many agents are looked at one by one; beyond, all are.
+const ONE_BY_ONE: usize = 64;
 /// After the store did not answer.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// A session that was opened in the store a moment ago may not be with the hub yet, and one that is with the hub is in the store: so only
@@ -52,15 +55,16 @@ pub(super) async fn live(state: GatewayState, address: String) {
                 }
             } => {
                 let concerned = match heard {
-                    Ok(note) => note.kind == CHANGE,
-                    Err(RecvError::Lagged(_)) => true,
+                    Ok(note) if note.kind == CHANGE => gather(&note, changes.as_mut()),
+                    Ok(_) => Concerned::Agents(BTreeSet::new()),
+                    Err(RecvError::Lagged(_)) => Concerned::All,
                     Err(RecvError::Closed) => {
                         changes = None;
                         tokio::time::sleep(TRY_AGAIN_AFTER).await;
-                        false
+                        Concerned::All
                     }
                 };
-                if concerned && let Err(error) = end_what_is_over(&state).await {
+                if let Err(error) = end_those_of(&state, concerned).await {
                     tracing::warn!(%error, "sessions cannot be compared with the store");
                     timer.reset_at(Instant::now() + TRY_AGAIN_AFTER);
                 }
@@ -72,6 +76,55 @@ pub(super) async fn live(state: GatewayState, address: String) {
     if let Err(error) = gone {
         tracing::warn!(%error, "the end of the gateway is not noted; it is forgotten by and by");
     }
+}
+
+/// Whose sessions may be over.
+enum Concerned {
+    All,
+    Agents(BTreeSet<Uuid>),
+}
+
+/// Those of a change and of all that has come since: when thousands of agents come at once, each of them is no reason to look at all.
+fn gather(first: &ChangeNote, more: Option<&mut broadcast::Receiver<ChangeNote>>) -> Concerned {
+    let mut agents = BTreeSet::new();
+    agents.extend(first.subject.parse::<Uuid>());
+    let Some(more) = more else { return Concerned::Agents(agents) };
+    loop {
+        match more.try_recv() {
+            Ok(note) if note.kind == CHANGE => agents.extend(note.subject.parse::<Uuid>()),
+            Ok(_) => {}
+            Err(TryRecvError::Lagged(_)) => return Concerned::All,
+            Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+        }
+    }
+    if agents.len() > ONE_BY_ONE { Concerned::All } else { Concerned::Agents(agents) }
+}
+
+async fn end_those_of(state: &GatewayState, concerned: Concerned) -> Result<(), ServerError> {
+    let Concerned::Agents(agents) = concerned else { return end_what_is_over(state).await };
+    for agent in agents {
+        let Some(number) = state.app.hub().session(agent) else { continue };
+        let found = state
+            .app
+            .with_store(move |store| match store.records().remote_agent(agent.as_bytes()) {
+                Err(StoreError::NotFound { .. }) => Ok(None),
+                found => found.map(Some),
+            })
+            .await?;
+        let me = Some(state.id.into_bytes());
+        let is_counted = |found: &RemoteAgentRecord| found.gateway == me && found.session >= number;
+        if !found.as_ref().is_some_and(is_counted) {
+            end(state, agent, number).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn end(state: &GatewayState, agent: Uuid, number: i64) -> Result<(), ServerError> {
+    let refusal = why(state, agent, number).await?;
+    tracing::info!(%agent, session = number, reason = refusal.reason, "a session is over");
+    state.app.hub().end(agent, number, refusal);
+    Ok(())
 }
 
 async fn beat(state: &GatewayState, address: &str, started: Timestamp) -> Result<(), ServerError> {
@@ -102,9 +155,7 @@ async fn end_what_is_over(state: &GatewayState) -> Result<(), ServerError> {
         if counted.get(&agent).is_some_and(|counted| *counted >= number) {
             continue;
         }
-        let refusal = why(state, agent, number).await?;
-        tracing::info!(%agent, session = number, reason = refusal.reason, "a session is over");
-        state.app.hub().end(agent, number, refusal);
+        end(state, agent, number).await?;
     }
     Ok(())
 }

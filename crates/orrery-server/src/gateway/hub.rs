@@ -186,6 +186,11 @@ impl Hub {
         self.own().sessions.iter().map(|(agent, session)| (*agent, session.number)).collect()
     }
 
+    /// The number of the session that an agent has here.
+    pub(crate) fn session(&self, agent: Uuid) -> Option<i64> {
+        self.own().sessions.get(&agent).map(|session| session.number)
+    }
+
     /// Hears what an agent says of a command, from before it is sent.
     pub(crate) fn open_call(self: &Arc<Self>, id: Uuid, agent: Uuid, sink: Sink) -> OpenCall {
         self.own().calls.insert(id, Call { agent, sink });

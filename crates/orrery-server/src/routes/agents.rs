@@ -24,7 +24,7 @@ fn shown(
     counted: &Counted,
     around: &Around,
 ) -> Agent {
-    let served = around.served.iter().find(|served| served.name == record.name);
+    let served = around.served.get(&record.name);
     let path = format!("{}/agents/{}", environments::path_of(environment), segment(&record.name));
     let mut actions = Actions::new();
     let offered: &[&str] = match (environment.halted, record.paused) {
@@ -63,14 +63,15 @@ fn shown(
 /// What the status of agents depends on.
 struct Around {
     has_engine: bool,
-    served: Vec<ServedName>,
+    served: BTreeMap<String, ServedName>,
 }
 
 impl Around {
     fn read(store: &dyn Store, environment: EnvironmentKey) -> Result<Self, StoreError> {
+        let served = store.records().served_names(environment)?;
         Ok(Around {
             has_engine: store.lease_holder(environment)?.is_some(),
-            served: store.records().served_names(environment)?,
+            served: served.into_iter().map(|one| (one.name.clone(), one)).collect(),
         })
     }
 }

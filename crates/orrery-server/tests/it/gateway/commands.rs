@@ -410,7 +410,7 @@ fn a_change_that_somebody_reloads_for_is_noted_before_it_is_made() {
         assert!(store.is_any_running(environment.key).unwrap(), "it is noted");
         session.say(&answer(&first, OutcomeStatus::Deployed));
         let second = session.command();
-        assert_eq!(second.changed_dependencies, [first.resource.id.clone()]);
+        assert_eq!(second.changed_dependencies, std::slice::from_ref(&first.resource.id));
         session.say(&answer(&second, OutcomeStatus::Deployed));
         working.until_status("deployed");
     }
