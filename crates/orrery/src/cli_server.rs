@@ -108,6 +108,9 @@ pub(crate) struct ServerOptions {
     /// Where invitations send agents, as host:port, if it is not where the gateway listens
     #[arg(long, value_name = "HOST:PORT", env = "ORRERY_GATEWAY_ADDRESS")]
     pub(crate) gateway_address: Option<String>,
+    /// Where other servers reach just this gateway, as host:port, if agents reach it through a balancer
+    #[arg(long, value_name = "HOST:PORT", env = "ORRERY_GATEWAY_PEER_ADDRESS")]
+    pub(crate) gateway_peer_address: Option<String>,
     /// Further names under which agents dial the gateway, for its certificate
     #[arg(long, value_name = "NAME", env = "ORRERY_GATEWAY_NAMES", value_delimiter = ',')]
     pub(crate) gateway_names: Option<Vec<String>>,
@@ -158,6 +161,7 @@ impl ServerOptions {
             role: self.role.or(other.role),
             gateway_listen: self.gateway_listen.or(other.gateway_listen),
             gateway_address: self.gateway_address.or(other.gateway_address),
+            gateway_peer_address: self.gateway_peer_address.or(other.gateway_peer_address),
             gateway_names: self.gateway_names.or(other.gateway_names),
             workers: self.workers.or(other.workers),
             host_memory: self.host_memory.or(other.host_memory),

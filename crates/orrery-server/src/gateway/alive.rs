@@ -27,8 +27,14 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// the hub's are looked at. The kind of change that concerns them:
 const CHANGE: &str = "remote_agent";
 
+/// Where a gateway is reached.
+pub(super) struct Addresses {
+    pub(super) agents: String,
+    pub(super) peers: String,
+}
+
 /// Tells the store that this gateway is alive, until it stops; ends sessions that are over as soon as the store says so.
-pub(super) async fn live(state: GatewayState, address: String) {
+pub(super) async fn live(state: GatewayState, addresses: Addresses) {
     let started = state.app.now();
     let mut timer = tokio::time::interval(EVERY);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -43,7 +49,7 @@ pub(super) async fn live(state: GatewayState, address: String) {
         tokio::select! {
             () = state.stop.cancelled() => break,
             _ = timer.tick() => {
-                if let Err(error) = beat(&state, &address, started).await {
+                if let Err(error) = beat(&state, &addresses, started).await {
                     tracing::warn!(%error, "the gateway cannot say that it is alive");
                     timer.reset_at(Instant::now() + TRY_AGAIN_AFTER);
                 }
@@ -127,10 +133,19 @@ async fn end(state: &GatewayState, agent: Uuid, number: i64) -> Result<(), Serve
     Ok(())
 }
 
-async fn beat(state: &GatewayState, address: &str, started: Timestamp) -> Result<(), ServerError> {
+async fn beat(
+    state: &GatewayState,
+    addresses: &Addresses,
+    started: Timestamp,
+) -> Result<(), ServerError> {
     let seen = state.app.now();
-    let record =
-        GatewayRecord { uuid: state.id.into_bytes(), address: address.to_owned(), started, seen };
+    let record = GatewayRecord {
+        uuid: state.id.into_bytes(),
+        address: addresses.agents.clone(),
+        peer_address: addresses.peers.clone(),
+        started,
+        seen,
+    };
     let dead_before = Timestamp(seen.0 - ALIVE_WITHIN);
     state
         .app

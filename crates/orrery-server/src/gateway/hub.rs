@@ -71,8 +71,8 @@ pub(crate) enum NotSent {
 #[derive(Clone, Debug)]
 pub(crate) struct OwnGateway {
     pub(crate) id: Uuid,
-    /// Where others reach it.
-    pub(crate) address: String,
+    /// Where other servers reach it.
+    pub(crate) peer_address: String,
 }
 
 #[derive(Default)]

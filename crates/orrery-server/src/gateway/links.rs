@@ -115,7 +115,11 @@ impl Links {
                 }
                 Err(error) => {
                     let error: &dyn std::error::Error = &error;
-                    tracing::warn!(error, gateway = gateway.address, "a gateway is not reached");
+                    tracing::warn!(
+                        error,
+                        gateway = gateway.peer_address,
+                        "a gateway is not reached"
+                    );
                     return Err(NotSent::NotConnected);
                 }
             },
@@ -136,8 +140,9 @@ impl Links {
         let own = self.hub.gateway();
         let is_own = |gateway: &GatewayRecord| {
             // A gateway that was killed a moment ago may still be known, under the address that is this one's by now.
-            own.as_ref()
-                .is_some_and(|own| own.id == gateway_id(gateway) || own.address == gateway.address)
+            own.as_ref().is_some_and(|own| {
+                own.id == gateway_id(gateway) || own.peer_address == gateway.peer_address
+            })
         };
         let since = Timestamp(system_time().0 - ALIVE_WITHIN);
         let found = records.gateways(since).ok()?.into_iter().find(|gateway| gateway.uuid == at);
@@ -158,13 +163,13 @@ type Socket = WebSocketStream<TlsStream<TcpStream>>;
 
 async fn connect(tls: &Arc<MutualTls>, gateway: &GatewayRecord) -> Result<Socket, LinkError> {
     let config = tls.client().await.ok_or(LinkError::NoAuthority)?;
-    let host = host_of(&gateway.address).to_owned();
+    let host = host_of(&gateway.peer_address).to_owned();
     let name = ServerName::try_from(host.clone()).map_err(|_| LinkError::Name(host))?;
     let dial = async {
-        let stream = TcpStream::connect(&gateway.address).await?;
+        let stream = TcpStream::connect(&gateway.peer_address).await?;
         stream.set_nodelay(true)?;
         let stream = TlsConnector::from(config).connect(name, stream).await?;
-        let url = format!("wss://{}{PEER_PATH}", gateway.address);
+        let url = format!("wss://{}{PEER_PATH}", gateway.peer_address);
         let limits = WebSocketConfig::default()
             .max_message_size(Some(FRAME_MAX))
             .max_frame_size(Some(FRAME_MAX));

@@ -66,6 +66,8 @@ pub struct GatewayOptions {
     pub listen: SocketAddr,
     /// What invitations tell agents, as `host:port`. Without, where it listens, or the name of this machine if that is everywhere.
     pub address: Option<String>,
+    /// Where other servers reach just this gateway, if that is not where agents do.
+    pub peer_address: Option<String>,
     /// Further names under which agents dial it.
     pub names: Vec<String>,
 }
@@ -75,8 +77,8 @@ pub struct GatewayOptions {
 pub enum GatewayError {
     #[error("--gateway-listen {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    #[error("--gateway-address {0:?} is no host and port, such as agents.example.com:8889")]
-    Address(String),
+    #[error("{option} {given:?} is no host and port, such as agents.example.com:8889")]
+    Address { option: &'static str, given: String },
 }
 
 /// What all of a gateway shares.
@@ -98,12 +100,12 @@ pub struct GatewayRole {
     living: JoinHandle<()>,
 }
 
-fn check_address(address: &str) -> Result<(), GatewayError> {
+fn check_address(option: &'static str, address: &str) -> Result<(), GatewayError> {
     let fits = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
     if address.rsplit_once(':').is_some_and(fits) && !address.contains('/') {
         return Ok(());
     }
-    Err(GatewayError::Address(address.to_owned()))
+    Err(GatewayError::Address { option, given: address.to_owned() })
 }
 
 impl GatewayRole {
@@ -112,7 +114,7 @@ impl GatewayRole {
     /// # Errors
     /// If it cannot listen, or nobody would know where it is.
     pub async fn start(app: App, options: GatewayOptions) -> Result<Self, GatewayError> {
-        let GatewayOptions { listen, address, names } = options;
+        let GatewayOptions { listen, address, peer_address, names } = options;
         let failed = |source| GatewayError::Listen { address: listen, source };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
@@ -124,18 +126,21 @@ impl GatewayRole {
             }
             None => bound.to_string(),
         };
-        check_address(&address)?;
+        let peer_address = peer_address.unwrap_or_else(|| address.clone());
+        check_address("--gateway-address", &address)?;
+        check_address("--gateway-peer-address", &peer_address)?;
         let id = Uuid::new_v4();
-        let names = tls::own_names(&names, &address, bound.ip());
+        let names = tls::own_names(&names, [&address, &peer_address], bound.ip());
         let tls = Arc::new(MutualTls::new(app.vault().clone(), id, names));
         let stop = CancellationToken::new();
         let state = GatewayState { app, id, tls: Arc::clone(&tls), stop: stop.clone() };
         let hub = Arc::clone(state.app.hub());
-        let living = tokio::spawn(alive::live(state.clone(), address.clone()));
+        let addresses = alive::Addresses { agents: address.clone(), peers: peer_address.clone() };
+        let living = tokio::spawn(alive::live(state.clone(), addresses));
         let encryption = Encryption::Mutual(tls);
         let serving =
             tokio::spawn(connection::serve(listener, encryption, router(state), stop.clone()));
-        hub.set_gateway(Some(OwnGateway { id, address: address.clone() }));
+        hub.set_gateway(Some(OwnGateway { id, peer_address }));
         tracing::info!(%bound, address, "the gateway is ready");
         Ok(GatewayRole { address, hub, stop, serving, living })
     }

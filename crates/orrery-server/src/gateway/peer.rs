@@ -58,7 +58,7 @@ pub(super) async fn open(
 ) -> Result<Response, Refused> {
     if server == gateway.app.links().id() {
         // Its calls would be taken for those of another process, and never be answered.
-        let reason = "a process does not dial itself; --gateway-address leads to another gateway";
+        let reason = "a process does not dial itself; the --gateway-peer-address of another gateway leads here";
         return Err(Refused::new(StatusCode::CONFLICT, RefusalCode::Other, reason));
     }
     let response = upgrade.max_message_size(FRAME_MAX).max_frame_size(FRAME_MAX).on_upgrade(

@@ -131,9 +131,9 @@ fn client_config(authority: &Authority, own: Credentials) -> Result<ClientConfig
 }
 
 /// The names under which a gateway may be dialled: those that are given, those of its addresses, and this machine's.
-pub(crate) fn own_names(given: &[String], address: &str, listen: IpAddr) -> Vec<String> {
+pub(crate) fn own_names(given: &[String], addresses: [&str; 2], listen: IpAddr) -> Vec<String> {
     let mut names = given.to_vec();
-    names.push(host_of(address).to_owned());
+    names.extend(addresses.map(|address| host_of(address).to_owned()));
     if !listen.is_unspecified() {
         names.push(listen.to_string());
     }
@@ -165,14 +165,19 @@ mod tests {
     fn a_gateway_answers_to_its_names() {
         let names = own_names(
             &["gw.example.com".to_owned()],
-            "agents.example.com:8889",
+            ["agents.example.com:8889", "agents.example.com:8889"],
             IpAddr::from([10, 0, 0, 1]),
         );
         for name in ["gw.example.com", "agents.example.com", "10.0.0.1", "localhost", "::1"] {
             assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
         }
-        let names = own_names(&[], "[2001:db8::1]:8889", IpAddr::from([0, 0, 0, 0]));
+        let names = own_names(
+            &[],
+            ["[2001:db8::1]:8889", "gw1.example.com:8889"],
+            IpAddr::from([0, 0, 0, 0]),
+        );
         assert!(names.iter().any(|known| known == "2001:db8::1"), "{names:?}");
+        assert!(names.iter().any(|known| known == "gw1.example.com"), "{names:?}");
         assert!(!names.iter().any(|known| known == "0.0.0.0"), "{names:?}");
     }
 }

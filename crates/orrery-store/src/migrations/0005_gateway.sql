@@ -47,8 +47,10 @@ CREATE INDEX remote_agent_name_of_agent ON remote_agent_name (agent);
 -- Gateways that are, or were, alive.
 CREATE TABLE gateway (
     id BLOB PRIMARY KEY,
-    -- Where agents and other servers reach it.
+    -- Where agents reach it, or another one that is as good.
     address TEXT NOT NULL,
+    -- Where other servers reach just this one.
+    peer_address TEXT NOT NULL,
     started INTEGER NOT NULL,
     seen INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;

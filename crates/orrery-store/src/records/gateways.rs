@@ -10,20 +10,23 @@ use crate::{Result, values};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayRecord {
     pub uuid: [u8; 16],
-    /// Where agents and other servers reach it, as `host:port`.
+    /// Where agents reach it, as `host:port`: behind a balancer, several have the same.
     pub address: String,
+    /// Where other servers reach just this one.
+    pub peer_address: String,
     pub started: Timestamp,
     pub seen: Timestamp,
 }
 
-const COLUMNS: &str = "SELECT id, address, started, seen FROM gateway";
+const COLUMNS: &str = "SELECT id, address, peer_address, started, seen FROM gateway";
 
 fn from_row(row: &dyn Row) -> Result<GatewayRecord> {
     Ok(GatewayRecord {
         uuid: row.id(0)?,
         address: row.string(1)?,
-        started: row.time(2)?,
-        seen: row.time(3)?,
+        peer_address: row.string(2)?,
+        started: row.time(3)?,
+        seen: row.time(4)?,
     })
 }
 
@@ -34,11 +37,11 @@ impl Records<'_> {
     /// # Errors
     /// Those of the database.
     pub fn gateway_is_alive(&self, gateway: &GatewayRecord, dead_before: Timestamp) -> Result<()> {
-        let GatewayRecord { uuid, address, started, seen } = gateway;
+        let GatewayRecord { uuid, address, peer_address, started, seen } = gateway;
         self.change(|sql| {
-            let insert = "INSERT INTO gateway (id, address, started, seen) \
-                 VALUES (?1, ?2, ?3, ?4) ON CONFLICT (id) DO UPDATE SET seen = excluded.seen";
-            sql.run(insert, values![uuid, address, *started, *seen])?;
+            let insert = "INSERT INTO gateway (id, address, peer_address, started, seen) \
+                 VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO UPDATE SET seen = excluded.seen";
+            sql.run(insert, values![uuid, address, peer_address, *started, *seen])?;
             let sessions = "UPDATE remote_agent SET seen = ?2 WHERE gateway = ?1";
             sql.run(sessions, values![uuid, *seen])?;
             let dead = "SELECT id FROM gateway WHERE seen < ?1";

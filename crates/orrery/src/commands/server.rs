@@ -167,6 +167,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let gateway = roles.contains(&Role::Gateway).then(|| GatewayOptions {
         listen: options.gateway_listen.unwrap_or_else(|| next_to(address)),
         address: options.gateway_address.clone(),
+        peer_address: options.gateway_peer_address.clone(),
         names: options.gateway_names.clone().unwrap_or_default(),
     });
     let served = runtime.block_on(serve(app, &roles, process, gateway, compiles, address, tls));

@@ -356,6 +356,7 @@ fn a_server_that_was_killed_and_started_again_does_not_dial_itself() {
     let former = GatewayRecord {
         uuid: [7; 16],
         address: working.world.address.clone(),
+        peer_address: working.world.address.clone(),
         started: now,
         seen: now,
     };

@@ -56,8 +56,12 @@ impl World {
     }
 
     fn start_gateway(&mut self) {
-        let options =
-            GatewayOptions { listen: ([127, 0, 0, 1], 0).into(), address: None, names: Vec::new() };
+        let options = GatewayOptions {
+            listen: ([127, 0, 0, 1], 0).into(),
+            address: None,
+            peer_address: None,
+            names: Vec::new(),
+        };
         let started = self.runtime.block_on(GatewayRole::start(self.served.app.clone(), options));
         let gateway = started.unwrap();
         self.address = gateway.address().to_owned();

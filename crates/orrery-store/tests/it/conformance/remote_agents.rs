@@ -175,7 +175,8 @@ fn a_gateway_that_is_not_seen_has_no_sessions(backend: Backend) {
     let records = store.records();
     let gateway = |id: u8, seen: i64| GatewayRecord {
         uuid: [id; 16],
-        address: format!("10.0.0.{id}:8889"),
+        address: "balancer.example.com:8889".to_owned(),
+        peer_address: format!("10.0.0.{id}:8889"),
         started: NOW,
         seen: Timestamp(seen),
     };
