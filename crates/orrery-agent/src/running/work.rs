@@ -28,11 +28,10 @@ impl Shared {
     /// Sees to it that somebody takes the next command.
     pub(super) fn hire(self: &Arc<Self>) {
         let mut state = lock(&self.state);
-        if state.idle > 0 {
-            self.work.notify_one();
-            return;
-        }
-        if state.workers >= self.limits.running_max.max(1) {
+        self.work.notify_one();
+        // Who was woken counts as idle until it has the lock: several commands may be meant for one and the same worker.
+        let short_of_workers = state.queue.len() > state.idle;
+        if !short_of_workers || state.workers >= self.limits.running_max.max(1) {
             return;
         }
         let shared = Arc::clone(self);
