@@ -68,6 +68,38 @@ async fn a_token_becomes_a_certificate_once() {
 }
 
 #[tokio::test]
+async fn who_is_to_be_replaced_stays_until_there_is_another() {
+    let (first, second) = (Gateway::start().await, Gateway::start().await);
+    let directory = tempfile::tempdir().unwrap();
+    let state = open(directory.path());
+    let identity = first.join(&state).await;
+    let key = state.key().unwrap().serialize_pem();
+    std::fs::write(state.journal(), "").unwrap();
+    let instead = |gateway: &Gateway, token: JoinToken| {
+        let (address, state) = (gateway.address(), &state);
+        async move { orrery_agent::join_instead(state, &address, &token, None).await }
+    };
+    // The token is for another gateway.
+    let refused = instead(&second, first.token().clone()).await;
+    assert!(matches!(refused, Err(EnrolmentError::Ask(_))), "{refused:?}");
+    assert_eq!(state.identity().unwrap().as_ref(), Some(&identity));
+    assert_eq!(state.key().unwrap().serialize_pem(), key);
+    assert!(state.journal().exists());
+
+    let next = instead(&second, second.token().clone()).await.unwrap();
+    assert_eq!(next.gateway, second.address());
+    assert_eq!(state.identity().unwrap(), Some(next));
+    assert_ne!(state.key().unwrap().serialize_pem(), key);
+    assert!(!state.journal().exists());
+    drop(state);
+    let agent = Running::start(directory.path());
+    let mut second = second;
+    second.talk().await;
+    agent.stop.cancel();
+    agent.end().await.unwrap();
+}
+
+#[tokio::test]
 async fn only_the_gateway_of_the_token_learns_of_it() {
     let gateway = Gateway::start().await;
     let other = Gateway::start().await;

@@ -41,11 +41,14 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, Trouble> {
     };
     let token = token.map_err(|error| Trouble::of(&error))?;
     let state = state.open()?;
-    if replace {
-        state.forget().map_err(|error| Trouble::of(&error))?;
-    }
     let names = (!names.is_empty()).then_some(names);
-    let joined = runtime()?.block_on(orrery_agent::join(&state, &gateway, &token, names));
+    let joined = runtime()?.block_on(async {
+        if replace {
+            orrery_agent::join_instead(&state, &gateway, &token, names).await
+        } else {
+            orrery_agent::join(&state, &gateway, &token, names).await
+        }
+    });
     let identity = joined.map_err(|error| {
         let trouble = Trouble::of(&error);
         match error {
