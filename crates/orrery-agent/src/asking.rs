@@ -17,6 +17,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::address::{GatewayAddress, InvalidAddress};
 use crate::protocol::{Refusal, RefusalCode};
+use crate::watched::Watched;
 
 /// How long a connection may take, and a request.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -43,17 +44,21 @@ pub enum AskError {
     Unreadable { gateway: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
+/// An encrypted connection to a gateway.
+pub(crate) type Connection = TlsStream<Watched>;
+
 /// Opens a connection.
 pub(crate) async fn connect(
     gateway: &GatewayAddress,
     config: Arc<ClientConfig>,
-) -> Result<TlsStream<TcpStream>, AskError> {
+) -> Result<Connection, AskError> {
     let name = gateway.server_name()?;
     let opening = async {
         let unreachable = |source| AskError::Unreachable { gateway: gateway.to_string(), source };
         let address = (gateway.host(), gateway.port());
         let stream = TcpStream::connect(address).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
+        let stream = Watched::new(stream, WITHIN);
         let secured = TlsConnector::from(config).connect(name, stream).await;
         secured.map_err(|source| AskError::Insecure { gateway: gateway.to_string(), source })
     };
@@ -87,7 +92,7 @@ fn unreadable(
 
 async fn exchange<Q: Serialize>(
     gateway: &GatewayAddress,
-    stream: TlsStream<TcpStream>,
+    stream: Connection,
     path: &str,
     question: &Q,
 ) -> Result<(StatusCode, Bytes), AskError> {
