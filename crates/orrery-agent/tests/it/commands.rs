@@ -11,6 +11,7 @@ use orrery_handlers::{Durability, LocalTarget, Registry};
 use orrery_model::{LogLevel, ResourceFlags, ResourceId, VersionNumber};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError, unbounded_channel};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 pub(crate) const ENVIRONMENT: Uuid = Uuid::from_u128(77);
@@ -105,6 +106,7 @@ impl Gate {
 pub(crate) struct Bench {
     pub(crate) runner: Runner,
     said: UnboundedReceiver<FromAgent>,
+    clock: tokio::runtime::Runtime,
 }
 
 impl Bench {
@@ -124,7 +126,8 @@ impl Bench {
         let runner = runner.unwrap();
         let (outbox, said) = unbounded_channel();
         runner.attach(outbox);
-        Bench { runner, said }
+        let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        Bench { runner, said, clock }
     }
 
     /// As if the session broke and another began.
@@ -141,16 +144,9 @@ impl Bench {
 
     /// What it says next.
     pub(crate) fn hear(&mut self) -> FromAgent {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match self.said.try_recv() {
-                Ok(message) => return message,
-                Err(TryRecvError::Empty) if Instant::now() < until => {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                Err(error) => panic!("nothing is said: {error}"),
-            }
-        }
+        let said = &mut self.said;
+        let heard = self.clock.block_on(async { timeout(PATIENCE, said.recv()).await });
+        heard.expect("something is said").expect("the runner is there")
     }
 
     pub(crate) fn is_silent(&mut self) -> bool {

@@ -1,11 +1,14 @@
 //! What becomes of commands: run once, in turn, within bounds, for the newest owner only.
 
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use orrery_agent::journal::{Bounds, Journal};
 use orrery_agent::protocol::{Content, FromAgent, RejectionCode, Secret, What};
 use orrery_agent::running::Limits;
 use orrery_model::{ChangeKind, OutcomeStatus, SecretText};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -263,6 +266,27 @@ fn what_an_agent_cannot_do_is_rejected() {
         bench.tell(&command);
         assert_eq!(rejected(bench.hear()).1, code, "{:?}", command.resource);
     }
+}
+
+#[test]
+fn who_cannot_note_that_a_command_begins_rejects_it_and_has_done_with_it() {
+    // A file in memory that is full from some moment on.
+    let file = memfd_create("journal", MemfdFlags::ALLOW_SEALING).unwrap();
+    let place = Place::new();
+    symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), place.journal()).unwrap();
+    let mut bench = place.bench();
+    bench.run(&pause("first", 0));
+    fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+    for _ in 0..200 {
+        let command = appends(&place.path("log"));
+        bench.tell(&command);
+        assert!(matches!(bench.hear(), FromAgent::Accepted { .. }));
+        let (id, code, reason) = rejected(bench.hear());
+        assert_eq!((id, code), (command.id, RejectionCode::Unable), "{reason}");
+        // Who sends it again now is not told that it is underway.
+        assert!(bench.runner.underway().is_empty());
+    }
+    assert_eq!(place.lines("log"), 0);
 }
 
 #[test]
