@@ -61,6 +61,11 @@ impl Identity {
         self.obtained + Duration::from_secs(self.valid_seconds / 3 * 2)
     }
 
+    /// Whether that is now. If the clock is before the time at which the certificate came, it was set back, and says nothing about how long it has been.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.renew_at() <= now || now < self.obtained
+    }
+
     pub fn expires_at(&self) -> Timestamp {
         self.obtained + Duration::from_secs(self.valid_seconds)
     }
@@ -254,7 +259,8 @@ mod tests {
         assert_eq!(state.key().unwrap().public_key_raw(), key.public_key_raw());
         state.keep_identity(&identity()).unwrap();
         assert_eq!(state.identity().unwrap(), Some(identity()));
-        assert_eq!(identity().renew_at(), Timestamp(60_000_000));
+        let due = |seconds: i64| identity().is_due(Timestamp(seconds * 1_000_000));
+        assert_eq!([0, 59, 60, -1].map(due), [false, false, true, true]);
         for name in [KEY, IDENTITY] {
             let mode = std::fs::metadata(path.join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");
