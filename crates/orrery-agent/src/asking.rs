@@ -32,6 +32,8 @@ pub enum AskError {
     Address(#[from] InvalidAddress),
     #[error("the gateway {gateway} cannot be reached")]
     Unreachable { gateway: String, source: std::io::Error },
+    #[error("{gateway} is no gateway: what it answers is not TLS")]
+    NoGateway { gateway: String },
     #[error("no secure connection to the gateway {gateway}")]
     Insecure { gateway: String, source: std::io::Error },
     #[error("the gateway {gateway} did not answer within {} s", WITHIN.as_secs())]
@@ -60,10 +62,19 @@ pub(crate) async fn connect(
         stream.set_nodelay(true).map_err(unreachable)?;
         let stream = Watched::new(stream, WITHIN);
         let secured = TlsConnector::from(config).connect(name, stream).await;
-        secured.map_err(|source| AskError::Insecure { gateway: gateway.to_string(), source })
+        secured.map_err(|source| insecure(gateway, source))
     };
     let opened = tokio::time::timeout(WITHIN, opening).await;
     opened.unwrap_or_else(|_| Err(AskError::Silent { gateway: gateway.to_string() }))
+}
+
+fn insecure(gateway: &GatewayAddress, source: std::io::Error) -> AskError {
+    let gateway = gateway.to_string();
+    let cause = source.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidMessage(_)) => AskError::NoGateway { gateway },
+        _ => AskError::Insecure { gateway, source },
+    }
 }
 
 /// Sends a request, and reads the answer.

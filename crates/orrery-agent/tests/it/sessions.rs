@@ -10,6 +10,7 @@ use orrery_agent::token::JoinToken;
 use orrery_agent::{Agent, AgentError, AskError, EnrolmentError, Pace, StateDirectory};
 use orrery_model::OutcomeStatus;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -120,6 +121,24 @@ async fn only_the_gateway_of_the_token_learns_of_it() {
     let guessed = JoinToken::parse(&format!("orrj_{}{}", "A".repeat(43), &token[48..]));
     let wrong = orrery_agent::join(&state, &gateway.address(), &guessed.unwrap(), None).await;
     assert!(matches!(&wrong, Err(EnrolmentError::Ask(AskError::Refused(_)))), "{wrong:?}");
+}
+
+#[tokio::test]
+async fn what_does_not_speak_tls_is_called_no_gateway() {
+    // As the port of the server's API would.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read_u8().await.unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        // What is left unread must not reset the connection before the answer is read.
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let token = JoinToken::new(&[9; 32], b"an authority");
+    let refused = orrery_agent::join(&open(directory.path()), &address, &token, None).await;
+    assert!(matches!(refused, Err(EnrolmentError::Ask(AskError::NoGateway { .. }))), "{refused:?}");
 }
 
 #[tokio::test]

@@ -5,7 +5,9 @@ use std::error::Error;
 use orrery_agent::protocol::RefusalCode;
 use orrery_agent::running::Limits;
 use orrery_agent::token::JoinToken;
-use orrery_agent::{Agent, AgentError, AskError, EnrolmentError, Pace, StateDirectory};
+use orrery_agent::{
+    Agent, AgentError, AskError, DEFAULT_PORT, EnrolmentError, Pace, StateDirectory,
+};
 use orrery_server::telemetry;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -56,6 +58,10 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, Trouble> {
                 if refusal.code == RefusalCode::Token =>
             {
                 trouble.help("tokens are good for one machine and a short time: `orrery agent invite` makes another")
+            }
+            EnrolmentError::Ask(AskError::NoGateway { .. } | AskError::Insecure { .. }) => {
+                let help = format!("the gateway has a port of its own, {DEFAULT_PORT} unless the server says otherwise: `orrery agent invite` shows its address");
+                trouble.help(help)
             }
             _ => trouble,
         }
