@@ -76,7 +76,14 @@ impl Identity {
 pub struct StateDirectory {
     path: PathBuf,
     /// Held as long as this is.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for StateDirectory {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a program that is just being started may still have it open. If this fails, that is what is left.
+        let _ = self.lock.unlock();
+    }
 }
 
 impl StateDirectory {
@@ -104,7 +111,7 @@ impl StateDirectory {
         let lock = lock.map_err(failed("written to"))?;
         match lock.try_lock() {
             Ok(()) => {
-                let state = StateDirectory { path: path.to_owned(), _lock: lock };
+                let state = StateDirectory { path: path.to_owned(), lock };
                 state.finish_replacing()?;
                 Ok(state)
             }
@@ -308,6 +315,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(directory.path()).unwrap();
         assert!(matches!(StateDirectory::open(directory.path()), Err(StateError::InUse(_))));
+        // As a program has it that is just being started.
+        let _inherited = state.lock.try_clone().unwrap();
         drop(state);
         StateDirectory::open(directory.path()).unwrap();
     }
