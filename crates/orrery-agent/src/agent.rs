@@ -186,7 +186,7 @@ impl Certificates {
     async fn keep_fresh(self: Arc<Self>) {
         loop {
             let identity = self.identity().clone();
-            if identity.renew_at() <= now() {
+            if identity.is_due(now()) {
                 match renew(&self.state, &identity).await {
                     Ok(renewed) => {
                         tracing::info!(expires = %renewed.expires_at(), "the certificate is renewed");

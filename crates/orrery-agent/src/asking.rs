@@ -17,6 +17,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::address::{GatewayAddress, InvalidAddress};
 use crate::protocol::{Refusal, RefusalCode};
+use crate::watched::Watched;
 
 /// How long a connection may take, and a request.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -31,6 +32,8 @@ pub enum AskError {
     Address(#[from] InvalidAddress),
     #[error("the gateway {gateway} cannot be reached")]
     Unreachable { gateway: String, source: std::io::Error },
+    #[error("{gateway} is no gateway: what it answers is not TLS")]
+    NoGateway { gateway: String },
     #[error("no secure connection to the gateway {gateway}")]
     Insecure { gateway: String, source: std::io::Error },
     #[error("the gateway {gateway} did not answer within {} s", WITHIN.as_secs())]
@@ -43,22 +46,35 @@ pub enum AskError {
     Unreadable { gateway: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
+/// An encrypted connection to a gateway.
+pub(crate) type Connection = TlsStream<Watched>;
+
 /// Opens a connection.
 pub(crate) async fn connect(
     gateway: &GatewayAddress,
     config: Arc<ClientConfig>,
-) -> Result<TlsStream<TcpStream>, AskError> {
+) -> Result<Connection, AskError> {
     let name = gateway.server_name()?;
     let opening = async {
         let unreachable = |source| AskError::Unreachable { gateway: gateway.to_string(), source };
         let address = (gateway.host(), gateway.port());
         let stream = TcpStream::connect(address).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
+        let stream = Watched::new(stream, WITHIN);
         let secured = TlsConnector::from(config).connect(name, stream).await;
-        secured.map_err(|source| AskError::Insecure { gateway: gateway.to_string(), source })
+        secured.map_err(|source| insecure(gateway, source))
     };
     let opened = tokio::time::timeout(WITHIN, opening).await;
     opened.unwrap_or_else(|_| Err(AskError::Silent { gateway: gateway.to_string() }))
+}
+
+fn insecure(gateway: &GatewayAddress, source: std::io::Error) -> AskError {
+    let gateway = gateway.to_string();
+    let cause = source.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidMessage(_)) => AskError::NoGateway { gateway },
+        _ => AskError::Insecure { gateway, source },
+    }
 }
 
 /// Sends a request, and reads the answer.
@@ -87,7 +103,7 @@ fn unreadable(
 
 async fn exchange<Q: Serialize>(
     gateway: &GatewayAddress,
-    stream: TlsStream<TcpStream>,
+    stream: Connection,
     path: &str,
     question: &Q,
 ) -> Result<(StatusCode, Bytes), AskError> {

@@ -49,9 +49,36 @@ pub async fn join(
         return Err(EnrolmentError::Joined { state, agent: identity.agent });
     }
     let key = state.key()?;
+    let identity = enrol(&key, gateway, token, names).await?;
+    state.keep_identity(&identity)?;
+    Ok(identity)
+}
+
+/// Joins as another agent than the one that is there, if one is. It stays until the new one is known.
+///
+/// # Errors
+/// If the gateway refuses or cannot be reached, or nothing can be kept.
+pub async fn join_instead(
+    state: &StateDirectory,
+    gateway: &GatewayAddress,
+    token: &JoinToken,
+    names: Option<Vec<String>>,
+) -> Result<Identity, EnrolmentError> {
+    let key = state.next_key()?;
+    let identity = enrol(&key, gateway, token, names).await?;
+    state.replace_identity(&identity)?;
+    Ok(identity)
+}
+
+async fn enrol(
+    key: &KeyPair,
+    gateway: &GatewayAddress,
+    token: &JoinToken,
+    names: Option<Vec<String>>,
+) -> Result<Identity, EnrolmentError> {
     let request = JoinRequest {
         token: Secret(token.text().clone()),
-        csr: signing_request(&key)?,
+        csr: signing_request(key)?,
         names,
         machine: Machine::this(),
     };
@@ -70,7 +97,6 @@ pub async fn join(
     };
     // What could not be used later is better refused now.
     tls::for_sessions(&identity, &key.serialize_pem())?;
-    state.keep_identity(&identity)?;
     Ok(identity)
 }
 

@@ -80,6 +80,10 @@ pub struct Journal {
     /// Of all lines that entries are at.
     live: u64,
     next: u64,
+    /// From this length on it is looked at whether the file is to be written anew.
+    tidy_from: u64,
+    /// The directory is known to hold this very file after a loss of power.
+    in_place: bool,
 }
 
 impl Journal {
@@ -101,6 +105,8 @@ impl Journal {
             in_order: BTreeMap::new(),
             live: 0,
             next: 0,
+            tidy_from: bounds.rewrite_from,
+            in_place: false,
         };
         journal.load().map_err(failed)?;
         Ok(journal)
@@ -182,7 +188,8 @@ impl Journal {
     pub fn started(&mut self, id: Uuid) -> Result<(), JournalError> {
         let place = self.append(&Line::<Answer>::Started(id))?;
         self.note(id, false, place);
-        self.tidy()
+        self.tidy();
+        Ok(())
     }
 
     /// Notes what commands came to. It survives the end of this process; for more, see `sync`.
@@ -194,15 +201,26 @@ impl Journal {
             let place = self.append(&Line::Finished(answer))?;
             self.note(answer.id, true, place);
         }
-        self.tidy()
+        self.tidy();
+        Ok(())
     }
 
     /// Makes all that was noted survive a loss of power.
     ///
     /// # Errors
     /// If that is not possible.
-    pub fn sync(&self) -> Result<(), JournalError> {
-        self.file.sync_data().map_err(self.failed("written"))
+    pub fn sync(&mut self) -> Result<(), JournalError> {
+        let sync = || {
+            self.file.sync_data()?;
+            if !self.in_place {
+                let directory = self.path.parent().filter(|path| !path.as_os_str().is_empty());
+                File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+            }
+            Ok(())
+        };
+        sync().map_err(self.failed("written"))?;
+        self.in_place = true;
+        Ok(())
     }
 
     fn failed(&self, action: &'static str) -> impl Fn(io::Error) -> JournalError {
@@ -235,29 +253,50 @@ impl Journal {
         }
         self.in_order.insert(entry.number, id);
         self.live += place.length;
-        while self.entries.len() > self.bounds.entries_max
-            || (self.live > self.bounds.bytes_max && self.entries.len() > 1)
-        {
-            let Some((_, oldest)) = self.in_order.pop_first() else { break };
-            if let Some(gone) = self.entries.remove(&oldest) {
+        while let Some(number) = self.too_much(entry.number) {
+            let Some(id) = self.in_order.remove(&number) else { break };
+            if let Some(gone) = self.entries.remove(&id) {
                 self.live -= gone.place.length;
             }
         }
     }
 
-    /// Writes the file anew when most of it is of no use. A kill leaves the old one or the new one.
-    fn tidy(&mut self) -> Result<(), JournalError> {
-        if self.length <= self.bounds.rewrite_from || self.length <= self.live * 2 {
-            return Ok(());
+    /// What has to be forgotten next, if anything has to.
+    fn too_much(&self, newest: u64) -> Option<u64> {
+        if self.entries.len() > self.bounds.entries_max {
+            return self.in_order.first_key_value().map(|(number, _)| *number);
         }
-        self.rewrite().map_err(self.failed("tidied"))
+        if self.live <= self.bounds.bytes_max {
+            return None;
+        }
+        // It is answers that are large. That a command began takes little room, and is needed as long as it runs.
+        let is_answer = |(number, id): &(&u64, &Uuid)| {
+            **number != newest && self.entries.get(id).is_some_and(|entry| entry.finished)
+        };
+        self.in_order.iter().find(is_answer).map(|(number, _)| *number)
     }
 
+    /// Writes the file anew when most of it is of no use. If that is not possible, the old one serves, and it is tried again when it has grown.
+    fn tidy(&mut self) {
+        if self.length <= self.tidy_from || self.length <= self.live * 2 {
+            return;
+        }
+        self.tidy_from = self.bounds.rewrite_from;
+        if let Err(error) = self.rewrite() {
+            self.tidy_from += self.length;
+            // Where there is no space, half a copy must not take what is left.
+            let _ = std::fs::remove_file(self.path.with_extension("new"));
+            tracing::warn!(path = %self.path.display(), %error, "the journal cannot be tidied now");
+        }
+    }
+
+    /// A kill leaves the old file or the new one. Nothing can fail once the new one is in place.
     fn rewrite(&mut self) -> io::Result<()> {
         let beside = self.path.with_extension("new");
         let mut options = OpenOptions::new();
-        let mut file =
-            options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        let mut file = options.read(true).append(true).create(true).mode(0o600).open(&beside)?;
+        // A kill may have left something there.
+        file.set_len(0)?;
         let mut writer = io::BufWriter::new(&mut file);
         let mut offset = 0;
         let epoch = serde_json::to_vec(&Line::<Answer>::Epoch(self.epoch))?;
@@ -278,10 +317,9 @@ impl Journal {
         drop(writer);
         file.sync_data()?;
         std::fs::rename(&beside, &self.path)?;
-        if let Some(directory) = self.path.parent() {
-            File::open(directory)?.sync_all()?;
-        }
-        self.file = OpenOptions::new().read(true).append(true).open(&self.path)?;
+        self.file = file;
+        // Until the directory is synced, a loss of power may bring the old one back, with all that was synced before.
+        self.in_place = false;
         self.length = offset;
         for (id, offset) in moved {
             if let Some(entry) = self.entries.get_mut(&id) {

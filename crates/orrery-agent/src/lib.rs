@@ -19,12 +19,13 @@ mod session;
 mod state;
 mod tls;
 pub mod token;
+mod watched;
 mod wire;
 
 pub use address::{DEFAULT_PORT, GatewayAddress, InvalidAddress};
 pub use agent::{Agent, AgentError, Pace};
 pub use asking::AskError;
-pub use enrolment::{EnrolmentError, join};
+pub use enrolment::{EnrolmentError, join, join_instead};
 pub use session::SessionError;
 pub use state::{Identity, StateDirectory, StateError};
 pub use tls::TlsError;

@@ -109,7 +109,7 @@ pub struct Welcome {
     pub agent: Uuid,
     /// Of all sessions of an agent, the one with the highest number counts.
     pub session: u64,
-    /// The gateway sends a ping so often; after three times of silence either side ends the session.
+    /// The gateway sends a ping so often; after three times without a byte either side ends the session.
     pub heartbeat_seconds: u32,
 }
 

@@ -1,25 +1,25 @@
 //! One session: a WebSocket over mutual TLS, from the first word to its end.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use rustls::ClientConfig;
-use tokio::net::TcpStream;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::{Instant, sleep_until, timeout};
-use tokio_rustls::client::TlsStream;
+use tokio::sync::mpsc::{UnboundedReceiver, WeakUnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tokio_util::sync::CancellationToken;
 
 use crate::address::GatewayAddress;
-use crate::asking::{AskError, connect, refusal};
+use crate::asking::{AskError, Connection, connect, refusal};
 use crate::protocol::{FromAgent, Hello, MESSAGE_MAX, Refusal, SESSION_PATH, ToAgent, Welcome};
 use crate::running::Runner;
 
-/// How long the gateway may take to answer a greeting, or to take a message.
+/// How long the gateway may take to answer a greeting.
 const WITHIN: Duration = Duration::from_secs(30);
 /// How many heartbeats may be missed.
 const SILENCE: u32 = 3;
@@ -76,14 +76,15 @@ pub(crate) async fn serve(
             return End::Stopped;
         }
     };
-    let mut session = match opened {
+    let session = match opened {
         Ok(Opened::Welcome(session)) => session,
         Ok(Opened::Refused(refusal)) => return End::Refused(refusal),
         Err(error) => return End::Lost { error, welcomed: false },
     };
     let (outbox, outgoing) = unbounded_channel();
+    let pongs = outbox.downgrade();
     runner.attach(outbox);
-    let end = session.talk(runner, outgoing, stop).await;
+    let end = session.talk(runner, pongs, outgoing, stop).await;
     runner.detach();
     match end {
         Ok(end) => end,
@@ -115,8 +116,10 @@ enum Opened {
     Refused(Refusal),
 }
 
+type Socket = WebSocketStream<Connection>;
+
 struct Session {
-    socket: WebSocketStream<TlsStream<TcpStream>>,
+    socket: Socket,
     silence_max: Duration,
 }
 
@@ -126,14 +129,21 @@ impl Session {
         config: Arc<ClientConfig>,
         hello: Hello,
     ) -> Result<Opened, SessionError> {
-        let silent = |_| SessionError::Silent(WITHIN.as_secs());
         let stream = connect(gateway, config).await?;
+        let greeted = timeout(WITHIN, Session::greet(gateway, stream, hello)).await;
+        greeted.unwrap_or_else(|_| Err(SessionError::Silent(WITHIN.as_secs())))
+    }
+
+    async fn greet(
+        gateway: &GatewayAddress,
+        stream: Connection,
+        hello: Hello,
+    ) -> Result<Opened, SessionError> {
         let limits = WebSocketConfig::default()
             .max_message_size(Some(MESSAGE_MAX))
             .max_frame_size(Some(MESSAGE_MAX));
         let url = format!("wss://{gateway}{SESSION_PATH}");
-        let shaking = client_async_with_config(url, stream, Some(limits));
-        let socket = match timeout(WITHIN, shaking).await.map_err(silent)? {
+        let mut socket = match client_async_with_config(url, stream, Some(limits)).await {
             Ok((socket, _)) => socket,
             Err(tungstenite::Error::Http(response)) => {
                 let body = response.body().as_deref().unwrap_or_default();
@@ -141,75 +151,106 @@ impl Session {
             }
             Err(error) => return Err(error.into()),
         };
-        let mut session = Session { socket, silence_max: WITHIN };
-        session.send(&FromAgent::Hello(hello)).await?;
+        socket.send(text_of(&FromAgent::Hello(hello))?).await?;
         loop {
-            let message = timeout(WITHIN, session.socket.next()).await.map_err(silent)?;
-            match read(message.ok_or(SessionError::Closed)??).await? {
+            let message = socket.next().await.ok_or(SessionError::Closed)??;
+            match read(message).await? {
                 None => {}
                 Some(ToAgent::Welcome(welcome)) => {
-                    session.silence_max = silence(&welcome);
+                    let silence_max = silence(&welcome);
+                    socket.get_mut().get_mut().0.set_silence_max(silence_max);
                     tracing::info!(%gateway, agent = %welcome.agent, session = welcome.session, "connected");
-                    return Ok(Opened::Welcome(Box::new(session)));
+                    return Ok(Opened::Welcome(Box::new(Session { socket, silence_max })));
                 }
                 Some(ToAgent::Refuse(refusal)) => return Ok(Opened::Refused(refusal)),
-                Some(ToAgent::Ping) => session.send(&FromAgent::Pong).await?,
+                Some(ToAgent::Ping) => socket.send(text_of(&FromAgent::Pong)?).await?,
                 Some(_) => return Err(SessionError::Unreadable("no welcome".into())),
             }
         }
     }
 
+    /// Listens and speaks at the same time: a long answer on a slow line keeps nobody from hearing what comes.
     async fn talk(
-        &mut self,
+        self: Box<Self>,
         runner: &Runner,
-        mut outgoing: UnboundedReceiver<FromAgent>,
+        pongs: WeakUnboundedSender<FromAgent>,
+        outgoing: UnboundedReceiver<FromAgent>,
         stop: &CancellationToken,
     ) -> Result<End, SessionError> {
-        let mut heard = Instant::now();
+        let Session { socket, silence_max } = *self;
+        let (writer, reader) = socket.split();
+        let listening = listen(reader, silence_max, runner, pongs);
+        let speaking = speak(writer, outgoing);
         let draining = async {
             stop.cancelled().await;
             tracing::info!("the agent ends; what it was asked for comes to its end first");
             drain(runner.clone()).await;
         };
-        tokio::pin!(draining);
+        tokio::pin!(listening, speaking, draining);
+        let mut drained = false;
         loop {
             tokio::select! {
-                message = self.socket.next() => {
-                    heard = Instant::now();
-                    match read(message.ok_or(SessionError::Closed)??).await? {
-                        Some(ToAgent::Ping) => self.send(&FromAgent::Pong).await?,
-                        Some(ToAgent::Refuse(refusal)) => return Ok(End::Refused(refusal)),
-                        Some(message) => receive(runner, message).await,
-                        None => {}
-                    }
-                }
-                Some(message) = outgoing.recv() => self.send(&message).await?,
-                () = sleep_until(heard + self.silence_max) => {
-                    return Err(SessionError::Silent(self.silence_max.as_secs()));
-                }
-                () = &mut draining => {
-                    while let Ok(message) = outgoing.try_recv() {
-                        self.send(&message).await?;
-                    }
-                    // All is said; whether the gateway hears the farewell does not matter.
-                    let _ = timeout(CANCEL_WITHIN, self.socket.close(None)).await;
-                    return Ok(End::Stopped);
+                end = &mut listening => return if drained { Ok(End::Stopped) } else { end },
+                spoken = &mut speaking => return spoken.map(|()| End::Stopped),
+                () = &mut draining, if !drained => {
+                    drained = true;
+                    // Nothing more will be said; who speaks ends after what is left.
+                    runner.detach();
                 }
             }
         }
     }
+}
 
-    async fn send(&mut self, message: &FromAgent) -> Result<(), SessionError> {
-        let text = serde_json::to_string(message)
-            .map_err(|error| SessionError::Unreadable(error.into()))?;
-        let sent = timeout(WITHIN, self.socket.send(Message::text(text))).await;
-        sent.map_err(|_| SessionError::Silent(WITHIN.as_secs()))??;
-        Ok(())
+/// Takes in what the gateway says, until the session is over.
+async fn listen(
+    mut reader: SplitStream<Socket>,
+    silence_max: Duration,
+    runner: &Runner,
+    pongs: WeakUnboundedSender<FromAgent>,
+) -> Result<End, SessionError> {
+    loop {
+        let message = match reader.next().await.ok_or(SessionError::Closed)? {
+            Err(tungstenite::Error::Io(error)) if error.kind() == ErrorKind::TimedOut => {
+                return Err(SessionError::Silent(silence_max.as_secs()));
+            }
+            message => message?,
+        };
+        match read(message).await? {
+            Some(ToAgent::Ping) => {
+                if let Some(outbox) = pongs.upgrade() {
+                    // If nobody sends it any more, the session is about to end.
+                    let _ = outbox.send(FromAgent::Pong);
+                }
+            }
+            Some(ToAgent::Refuse(refusal)) => return Ok(End::Refused(refusal)),
+            Some(message) => receive(runner, message).await,
+            None => {}
+        }
     }
 }
 
+/// Sends what there is to say, and closes the connection after the last of it. However long a message takes: whether the gateway is still there is
+/// noticed by who listens.
+async fn speak(
+    mut writer: SplitSink<Socket, Message>,
+    mut outgoing: UnboundedReceiver<FromAgent>,
+) -> Result<(), SessionError> {
+    while let Some(message) = outgoing.recv().await {
+        writer.send(text_of(&message)?).await?;
+    }
+    // All is said; whether the gateway hears the farewell does not matter.
+    let _ = timeout(CANCEL_WITHIN, writer.close()).await;
+    Ok(())
+}
+
+fn text_of(message: &FromAgent) -> Result<Message, SessionError> {
+    let text = serde_json::to_string(message);
+    text.map(Message::text).map_err(|error| SessionError::Unreadable(error.into()))
+}
+
 fn silence(welcome: &Welcome) -> Duration {
-    Duration::from_secs(u64::from(welcome.heartbeat_seconds.max(1) * SILENCE))
+    Duration::from_secs(u64::from(welcome.heartbeat_seconds.max(1).saturating_mul(SILENCE)))
 }
 
 /// What a message says; `None` if it is only a sign of life.

@@ -1,4 +1,7 @@
 //! What an agent keeps on its machine: its key, who it is, and the journal. One process at a time.
+//!
+//! Who is to be replaced stays until the next one is known: its key is made beside, and `identity.next.json` is the point from which on it counts. What has to
+//! follow (its key in place, the journal of the other one gone) is done again by whoever opens the directory after a kill.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -16,6 +19,8 @@ use crate::address::GatewayAddress;
 const LOCK: &str = "lock";
 const KEY: &str = "key.pem";
 const IDENTITY: &str = "identity.json";
+const NEXT_KEY: &str = "key.next.pem";
+const NEXT_IDENTITY: &str = "identity.next.json";
 const JOURNAL: &str = "journal";
 
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +61,11 @@ impl Identity {
         self.obtained + Duration::from_secs(self.valid_seconds / 3 * 2)
     }
 
+    /// Whether that is now. If the clock is before the time at which the certificate came, it was set back, and says nothing about how long it has been.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.renew_at() <= now || now < self.obtained
+    }
+
     pub fn expires_at(&self) -> Timestamp {
         self.obtained + Duration::from_secs(self.valid_seconds)
     }
@@ -66,7 +76,14 @@ impl Identity {
 pub struct StateDirectory {
     path: PathBuf,
     /// Held as long as this is.
-    _lock: File,
+    lock: File,
+}
+
+impl Drop for StateDirectory {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a program that is just being started may still have it open. If this fails, that is what is left.
+        let _ = self.lock.unlock();
+    }
 }
 
 impl StateDirectory {
@@ -93,7 +110,11 @@ impl StateDirectory {
             options.write(true).create(true).truncate(false).mode(0o600).open(path.join(LOCK));
         let lock = lock.map_err(failed("written to"))?;
         match lock.try_lock() {
-            Ok(()) => Ok(StateDirectory { path: path.to_owned(), _lock: lock }),
+            Ok(()) => {
+                let state = StateDirectory { path: path.to_owned(), lock };
+                state.finish_replacing()?;
+                Ok(state)
+            }
             Err(TryLockError::WouldBlock) => Err(StateError::InUse(path.to_owned())),
             Err(TryLockError::Error(source)) => Err(failed("locked")(source)),
         }
@@ -121,7 +142,11 @@ impl StateDirectory {
     /// # Errors
     /// If it cannot be written; what was there before is there then.
     pub fn keep_identity(&self, identity: &Identity) -> Result<(), StateError> {
-        let path = self.path.join(IDENTITY);
+        self.write_identity(IDENTITY, identity)
+    }
+
+    fn write_identity(&self, name: &str, identity: &Identity) -> Result<(), StateError> {
+        let path = self.path.join(name);
         let text = serde_json::to_string_pretty(identity);
         let text = text.map_err(|error| StateError::Io {
             path: path.clone(),
@@ -136,7 +161,19 @@ impl StateDirectory {
     /// # Errors
     /// If it can be neither read nor made.
     pub fn key(&self) -> Result<KeyPair, StateError> {
-        let path = self.path.join(KEY);
+        self.key_named(KEY)
+    }
+
+    /// The key of the agent that is to be the next one here, as `key`.
+    ///
+    /// # Errors
+    /// If it can be neither read nor made.
+    pub fn next_key(&self) -> Result<KeyPair, StateError> {
+        self.key_named(NEXT_KEY)
+    }
+
+    fn key_named(&self, name: &str) -> Result<KeyPair, StateError> {
+        let path = self.path.join(name);
         if let Some(text) = read(&path)? {
             let key = KeyPair::from_pem(&text);
             return key.map_err(|error| StateError::Damaged { path, source: error.into() });
@@ -146,21 +183,35 @@ impl StateDirectory {
         Ok(key)
     }
 
-    /// Forgets who it is, and all that it did.
+    /// Becomes the agent that `next_key` was made for, and forgets the one before with all that it did.
     ///
     /// # Errors
-    /// If something cannot be removed.
-    pub fn forget(&self) -> Result<(), StateError> {
-        for name in [IDENTITY, KEY, JOURNAL] {
-            let path = self.path.join(name);
-            match std::fs::remove_file(&path) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    return Err(StateError::Io { path, action: "removed", source });
-                }
-                _ => {}
-            }
+    /// If it cannot be written. It is still the one before then, or becomes the next when the directory is opened again.
+    pub fn replace_identity(&self, next: &Identity) -> Result<(), StateError> {
+        self.write_identity(NEXT_IDENTITY, next)?;
+        self.finish_replacing()
+    }
+
+    fn finish_replacing(&self) -> Result<(), StateError> {
+        let next = self.path.join(NEXT_IDENTITY);
+        if read(&next)?.is_none() {
+            return Ok(());
         }
-        Ok(())
+        let or_done = |path: &Path, action, done: io::Result<()>| match done {
+            // A kill came after this step.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(StateError::Io { path: path.to_owned(), action, source }),
+            Ok(()) => Ok(()),
+        };
+        let key = self.path.join(KEY);
+        or_done(&key, "replaced", std::fs::rename(self.path.join(NEXT_KEY), &key))?;
+        // Its epochs are those of another environment, perhaps of another server.
+        let journal = self.journal();
+        or_done(&journal, "removed", std::fs::remove_file(&journal))?;
+        let identity = self.path.join(IDENTITY);
+        or_done(&identity, "replaced", std::fs::rename(&next, &identity))?;
+        let synced = File::open(&self.path).and_then(|directory| directory.sync_all());
+        or_done(&self.path, "written to", synced)
     }
 
     /// Puts a file in place, whole, for its owner only.
@@ -215,15 +266,48 @@ mod tests {
         assert_eq!(state.key().unwrap().public_key_raw(), key.public_key_raw());
         state.keep_identity(&identity()).unwrap();
         assert_eq!(state.identity().unwrap(), Some(identity()));
-        assert_eq!(identity().renew_at(), Timestamp(60_000_000));
+        let due = |seconds: i64| identity().is_due(Timestamp(seconds * 1_000_000));
+        assert_eq!([0, 59, 60, -1].map(due), [false, false, true, true]);
         for name in [KEY, IDENTITY] {
             let mode = std::fs::metadata(path.join(name)).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{name}");
         }
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        state.forget().unwrap();
-        assert_eq!(state.identity().unwrap(), None);
-        assert_ne!(state.key().unwrap().public_key_raw(), key.public_key_raw());
+    }
+
+    #[test]
+    fn the_next_agent_takes_the_place_wherever_a_kill_comes() {
+        let next = Identity { agent: Uuid::from_u128(9), ..identity() };
+        // How much of the replacement was done before the kill.
+        for steps in 0..=4 {
+            let directory = tempfile::tempdir().unwrap();
+            let path = |name: &str| directory.path().join(name);
+            let state = StateDirectory::open(directory.path()).unwrap();
+            let before = state.key().unwrap();
+            state.keep_identity(&identity()).unwrap();
+            std::fs::write(state.journal(), "").unwrap();
+            let key = state.next_key().unwrap();
+            assert_eq!(state.next_key().unwrap().public_key_raw(), key.public_key_raw());
+            if steps > 0 {
+                state.write_identity(NEXT_IDENTITY, &next).unwrap();
+            }
+            if steps > 1 {
+                std::fs::rename(path(NEXT_KEY), path(KEY)).unwrap();
+            }
+            if steps > 2 {
+                std::fs::remove_file(state.journal()).unwrap();
+            }
+            if steps > 3 {
+                state.replace_identity(&next).unwrap();
+            }
+            drop(state);
+            let state = StateDirectory::open(directory.path()).unwrap();
+            let (who, with) = if steps > 0 { (&next, key) } else { (&identity(), before) };
+            assert_eq!(state.identity().unwrap().as_ref(), Some(who), "{steps}");
+            assert_eq!(state.key().unwrap().public_key_raw(), with.public_key_raw(), "{steps}");
+            assert_eq!(state.journal().exists(), steps == 0, "{steps}");
+            assert!(!path(NEXT_IDENTITY).exists(), "{steps}");
+        }
     }
 
     #[test]
@@ -231,6 +315,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(directory.path()).unwrap();
         assert!(matches!(StateDirectory::open(directory.path()), Err(StateError::InUse(_))));
+        // As a program has it that is just being started.
+        let _inherited = state.lock.try_clone().unwrap();
         drop(state);
         StateDirectory::open(directory.path()).unwrap();
     }

@@ -28,7 +28,7 @@ pub(crate) struct AgentJoin {
     /// Serve only this agent of the invitation; may be repeated
     #[arg(long = "name", value_name = "AGENT")]
     pub(crate) names: Vec<String>,
-    /// Forget the agent that the state directory belongs to
+    /// Forget the agent that the state directory belongs to, once this one has joined
     #[arg(long)]
     pub(crate) replace: bool,
     #[command(flatten)]

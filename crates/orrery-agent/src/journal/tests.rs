@@ -100,6 +100,76 @@ fn the_oldest_is_forgotten_and_the_file_stays_small() {
     }
 }
 
+#[test]
+fn a_file_that_cannot_be_written_anew_is_used_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let bounds = Bounds { entries_max: 10, bytes_max: 1 << 20, rewrite_from: 10_000 };
+    let mut journal = Journal::open(&path, bounds).unwrap();
+    // Nothing can be written beside it.
+    let in_the_way = path.with_extension("new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let message = "x".repeat(1_000);
+    for number in 1..=100 {
+        journal.started(Uuid::from_u128(number)).unwrap();
+        journal.finished(&[answer(number, &message)]).unwrap();
+    }
+    journal.sync().unwrap();
+    assert!(std::fs::metadata(&path).unwrap().len() > 100_000);
+    for journal in [&journal, &Journal::open(&path, bounds).unwrap()] {
+        assert_eq!(journal.find(Uuid::from_u128(100)).unwrap(), finished(100, &message));
+    }
+    std::fs::remove_dir(&in_the_way).unwrap();
+    for number in 101..=120 {
+        journal.finished(&[answer(number, &message)]).unwrap();
+    }
+    assert!(std::fs::metadata(&path).unwrap().len() < 30_000);
+}
+
+/// In a process of its own: a path without a directory is for the working directory, which belongs to the whole process.
+#[test]
+fn what_comes_after_the_file_was_written_anew_is_there_also_in_the_working_directory() {
+    const ITSELF: &str = "ORRERY_TEST_JOURNAL_HERE";
+    if std::env::var_os(ITSELF).is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = "journal::tests::what_comes_after_the_file_was_written_anew_is_there_also_in_the_working_directory";
+        let mut itself = std::process::Command::new(std::env::current_exe().unwrap());
+        itself.args(["--exact", name]).env(ITSELF, "1").current_dir(directory.path());
+        assert!(itself.status().unwrap().success());
+        return;
+    }
+    let path = Path::new("journal");
+    let bounds = Bounds { entries_max: 5, bytes_max: 1 << 20, rewrite_from: 1_000 };
+    let mut journal = Journal::open(path, bounds).unwrap();
+    for number in 1..=100 {
+        journal.started(Uuid::from_u128(number)).unwrap();
+        let again = Journal::open(path, bounds).unwrap();
+        assert_eq!(again.find(Uuid::from_u128(number)).unwrap(), Some(Known::Started));
+    }
+    journal.sync().unwrap();
+    assert!(std::fs::metadata(path).unwrap().len() < 2_000);
+}
+
+#[test]
+fn large_answers_do_not_make_it_forget_what_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let bounds = Bounds { entries_max: 100, bytes_max: 20_000, rewrite_from: 1_000 };
+    let mut journal = Journal::open(&path, bounds).unwrap();
+    journal.started(Uuid::from_u128(1)).unwrap();
+    let message = "x".repeat(9_000);
+    for number in 2..=9 {
+        journal.finished(&[answer(number, &message)]).unwrap();
+    }
+    // One that is longer than all that may be kept is the newest, and is kept.
+    journal.finished(&[answer(10, &message.repeat(3))]).unwrap();
+    for journal in [&journal, &Journal::open(&path, bounds).unwrap()] {
+        assert_eq!(journal.find(Uuid::from_u128(1)).unwrap(), Some(Known::Started));
+        assert_eq!(journal.find(Uuid::from_u128(9)).unwrap(), None);
+        assert_eq!(journal.find(Uuid::from_u128(10)).unwrap(), finished(10, &message.repeat(3)));
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Started(u128),

@@ -1,5 +1,6 @@
 //! The thread that keeps what commands came to, and then tells it. What gathers meanwhile shares the waiting for the disk.
 
+use std::io;
 use std::sync::{Arc, PoisonError};
 
 use orrery_executor::Performed;
@@ -67,13 +68,12 @@ impl Shared {
             tracing::error!(error = chain(&error), "results cannot be kept");
         }
         {
+            // Under one lock: who finds that nothing is underway knows that everything is told.
             let mut state = lock(&self.state);
-            for answer in kept.iter().chain(&told) {
+            for answer in kept.into_iter().chain(told) {
                 state.underway.remove(&answer.id);
+                self.say(FromAgent::Result(Box::new(answer)));
             }
-        }
-        for answer in kept.into_iter().chain(told) {
-            self.say(FromAgent::Result(Box::new(answer)));
         }
         self.ended.notify_all();
     }
@@ -88,9 +88,24 @@ pub(super) fn never_begun() -> Performed {
     Outcome { status, change, facts: Vec::new(), log: vec![line] }.into()
 }
 
+/// Measures what is written, and keeps nothing of it.
+struct Counted(usize);
+
+impl io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Cuts an answer down that would not fit into a message.
 fn shortened(mut answer: Answer) -> Answer {
-    let length = serde_json::to_vec(&answer).map_or(0, |text| text.len());
+    let mut counted = Counted(0);
+    let length = serde_json::to_writer(&mut counted, &answer).map_or(0, |()| counted.0);
     if length <= ANSWER_MAX {
         return answer;
     }

@@ -9,6 +9,7 @@ use orrery_model::ResourceId;
 
 use super::{Item, Shared, State, lock};
 use crate::errors::chain;
+use crate::journal::JournalError;
 use crate::protocol::{FromAgent, RejectionCode, What};
 use crate::wire::{Carried, CarriedSecrets};
 
@@ -28,11 +29,10 @@ impl Shared {
     /// Sees to it that somebody takes the next command.
     pub(super) fn hire(self: &Arc<Self>) {
         let mut state = lock(&self.state);
-        if state.idle > 0 {
-            self.work.notify_one();
-            return;
-        }
-        if state.workers >= self.limits.running_max.max(1) {
+        self.work.notify_one();
+        // Who was woken counts as idle until it has the lock: several commands may be meant for one and the same worker.
+        let short_of_workers = state.queue.len() > state.idle;
+        if !short_of_workers || state.workers >= self.limits.running_max.max(1) {
             return;
         }
         let shared = Arc::clone(self);
@@ -66,9 +66,13 @@ impl Shared {
             state = lock(&self.state);
             state.occupied.remove(&item.resource.id);
             match performed {
-                Some(performed) => state.ended.push((item, performed)),
-                None => {
-                    state.underway.remove(&item.id());
+                Ok(performed) => state.ended.push((item, performed)),
+                Err(error) => {
+                    let (id, reason) = (item.id(), chain(&error));
+                    tracing::error!(command = %id, reason, "a command cannot be begun");
+                    // Under one lock: if it comes again in between, nobody would answer it.
+                    state.underway.remove(&id);
+                    self.say(FromAgent::Rejected { id, code: RejectionCode::Unable, reason });
                 }
             }
             self.ended.notify_all();
@@ -78,17 +82,12 @@ impl Shared {
         state.workers -= 1;
     }
 
-    /// `None` if nothing was done.
-    fn perform(&self, item: &Item) -> Option<Performed> {
+    /// If there is an error, nothing was done.
+    fn perform(&self, item: &Item) -> Result<Performed, JournalError> {
         let command = &item.command;
         let id = command.id;
-        if command.what != What::DryRun
-            && let Err(error) = lock(&self.journal).started(id)
-        {
-            let reason = chain(&error);
-            tracing::error!(command = %id, reason, "a command cannot be begun");
-            self.say(FromAgent::Rejected { id, code: RejectionCode::Unable, reason });
-            return None;
+        if command.what != What::DryRun {
+            lock(&self.journal).started(id)?;
         }
         let announce = || self.announce(item);
         let task = Task {
@@ -113,7 +112,7 @@ impl Shared {
         let mut performed = task.run(&bench);
         performed.repeated |= item.repeated;
         tracing::debug!(command = %id, resource = %item.resource.id, status = performed.outcome.status.as_str(), "a command ended");
-        Some(performed)
+        Ok(performed)
     }
 
     fn learned(&self) -> Arc<Session> {

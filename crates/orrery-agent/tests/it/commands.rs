@@ -1,8 +1,8 @@
 //! Commands for tests, and a runner whose answers are read one by one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orrery_agent::journal::{Bounds, Journal};
 use orrery_agent::protocol::{Answer, Command, FromAgent, What, WireResource};
@@ -11,6 +11,7 @@ use orrery_handlers::{Durability, LocalTarget, Registry};
 use orrery_model::{LogLevel, ResourceFlags, ResourceId, VersionNumber};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError, unbounded_channel};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 pub(crate) const ENVIRONMENT: Uuid = Uuid::from_u128(77);
@@ -60,10 +61,52 @@ pub(crate) fn shell(line: &str) -> Command {
     command("exec::Run", "command", &format!("sh -c '{line}'"), &json!({}))
 }
 
+/// Holds commands up in the middle until a test lets them go on.
+pub(crate) struct Gate {
+    directory: PathBuf,
+}
+
+impl Gate {
+    /// The directory is its own.
+    pub(crate) fn new(directory: PathBuf) -> Self {
+        std::fs::create_dir(&directory).unwrap();
+        Gate { directory }
+    }
+
+    /// Notes that it began, waits at the gate, and notes its end. Commands of one name are for one resource.
+    pub(crate) fn command(&self, name: &str) -> Command {
+        let directory = self.directory.display();
+        let wait = format!("until test -e {directory}/open; do sleep 0.02; done");
+        let log = format!("{directory}/log");
+        shell(&format!("echo {name} begins >> {log}; {wait}; echo {name} ends >> {log}"))
+    }
+
+    pub(crate) fn open(&self) {
+        std::fs::write(self.directory.join("open"), "").unwrap();
+    }
+
+    /// What was noted so far, in its order.
+    pub(crate) fn noted(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Waits until so many commands have begun.
+    pub(crate) fn wait_for(&self, begun: usize) {
+        let until = Instant::now() + PATIENCE;
+        let count = || self.noted().iter().filter(|line| line.ends_with("begins")).count();
+        while count() < begun {
+            assert!(Instant::now() < until, "only these: {:?}", self.noted());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
 /// A runner, and what it says.
 pub(crate) struct Bench {
     pub(crate) runner: Runner,
     said: UnboundedReceiver<FromAgent>,
+    clock: tokio::runtime::Runtime,
 }
 
 impl Bench {
@@ -83,7 +126,8 @@ impl Bench {
         let runner = runner.unwrap();
         let (outbox, said) = unbounded_channel();
         runner.attach(outbox);
-        Bench { runner, said }
+        let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        Bench { runner, said, clock }
     }
 
     /// As if the session broke and another began.
@@ -100,16 +144,9 @@ impl Bench {
 
     /// What it says next.
     pub(crate) fn hear(&mut self) -> FromAgent {
-        let until = std::time::Instant::now() + PATIENCE;
-        loop {
-            match self.said.try_recv() {
-                Ok(message) => return message,
-                Err(TryRecvError::Empty) if std::time::Instant::now() < until => {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                Err(error) => panic!("nothing is said: {error}"),
-            }
-        }
+        let said = &mut self.said;
+        let heard = self.clock.block_on(async { timeout(PATIENCE, said.recv()).await });
+        heard.expect("something is said").expect("the runner is there")
     }
 
     pub(crate) fn is_silent(&mut self) -> bool {

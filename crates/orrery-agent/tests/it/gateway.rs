@@ -1,4 +1,4 @@
-//! A small gateway: an authority, a listener with mutual TLS, and sessions that a test holds in its hands.
+//! A small gateway: an authority, a listener with mutual TLS, and sessions that a test holds in its hands. And a slow line to it.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -27,6 +27,8 @@ use rcgen::{
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_rustls::TlsAcceptor;
@@ -37,6 +39,7 @@ use crate::commands::{ENVIRONMENT, NAME};
 /// Nothing takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const AGENT: Uuid = Uuid::from_u128(5);
+pub(crate) const HOUR: u64 = 3600;
 
 /// A session, from the gateway's side.
 pub(crate) struct Talk {
@@ -81,6 +84,7 @@ pub(crate) struct Shared {
     token: JoinToken,
     /// The key that joined with it.
     joined: Mutex<Option<Vec<u8>>>,
+    /// For how long certificates are good that a token becomes; renewed ones are good for an hour.
     pub(crate) valid_seconds: AtomicU64,
     pub(crate) heartbeat_seconds: AtomicU32,
     pub(crate) renewals: AtomicU32,
@@ -139,8 +143,8 @@ async fn renew(
     }
     shared.renewals.fetch_add(1, Ordering::Relaxed);
     let (certificate, _) = shared.issue(&request.csr);
-    let valid_seconds = shared.valid_seconds.load(Ordering::Relaxed);
-    Json(RenewAnswer { certificate, ca: shared.ca.clone(), valid_seconds }).into_response()
+    let ca = shared.ca.clone();
+    Json(RenewAnswer { certificate, ca, valid_seconds: HOUR }).into_response()
 }
 
 async fn session(
@@ -222,7 +226,7 @@ impl Gateway {
             token: JoinToken::new(&[9; 32], ca.der()),
             ca: ca.pem(),
             joined: Mutex::default(),
-            valid_seconds: AtomicU64::new(3600),
+            valid_seconds: AtomicU64::new(HOUR),
             heartbeat_seconds: AtomicU32::new(10),
             renewals: AtomicU32::new(0),
             refusal: Mutex::default(),
@@ -279,4 +283,29 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, router: Router) {
     let service = TowerToHyperService::new(router.layer(Extension(peer)));
     let builder = Builder::new(TokioExecutor::new());
     let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
+}
+
+/// A line to a gateway that never stops and is never fast: at most so many bytes at a time, with a pause before each of them.
+pub(crate) async fn slow_line(to: SocketAddr, bytes: usize, pause: Duration) -> GatewayAddress {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let (from_near, to_near) = near.into_split();
+            let (from_far, to_far) = TcpStream::connect(to).await.unwrap().into_split();
+            tokio::spawn(trickle(from_near, to_far, bytes, pause));
+            tokio::spawn(trickle(from_far, to_near, bytes, pause));
+        }
+    });
+    address.to_string().parse().unwrap()
+}
+
+async fn trickle(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, bytes: usize, pause: Duration) {
+    let mut buffer = vec![0; bytes];
+    while let Ok(count) = from.read(&mut buffer).await {
+        tokio::time::sleep(pause).await;
+        if count == 0 || to.write_all(&buffer[..count]).await.is_err() {
+            break;
+        }
+    }
 }

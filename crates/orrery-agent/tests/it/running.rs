@@ -1,15 +1,18 @@
 //! What becomes of commands: run once, in turn, within bounds, for the newest owner only.
 
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use orrery_agent::journal::{Bounds, Journal};
 use orrery_agent::protocol::{Content, FromAgent, RejectionCode, Secret, What};
 use orrery_agent::running::Limits;
 use orrery_model::{ChangeKind, OutcomeStatus, SecretText};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::commands::{Bench, command, file, pause, shell};
+use crate::commands::{Bench, Gate, command, file, pause, shell};
 
 struct Place {
     directory: tempfile::TempDir,
@@ -30,6 +33,10 @@ impl Place {
 
     fn bench(&self) -> Bench {
         Bench::new(&self.journal())
+    }
+
+    fn gate(&self) -> Gate {
+        Gate::new(self.path("gate"))
     }
 
     fn lines(&self, name: &str) -> usize {
@@ -72,17 +79,18 @@ fn a_repeated_command_is_answered_and_not_run_again() {
 fn a_command_that_is_underway_is_not_begun_a_second_time() {
     let place = Place::new();
     let mut bench = place.bench();
-    let log = place.path("log");
-    let command = shell(&format!("echo once >> {}; sleep 0.3", log.display()));
+    let gate = place.gate();
+    let command = gate.command("a");
     bench.tell(&command);
     bench.tell(&command);
     let accepted = |message| matches!(message, FromAgent::Accepted { id } if id == command.id);
     assert!(accepted(bench.hear()) && accepted(bench.hear()));
     assert_eq!(bench.runner.underway(), [command.id]);
+    gate.open();
     assert_eq!(bench.result().id, command.id);
     assert!(bench.runner.underway().is_empty());
     assert!(bench.is_silent());
-    assert_eq!(place.lines("log"), 1);
+    assert_eq!(gate.noted(), ["a begins", "a ends"]);
 }
 
 #[test]
@@ -146,8 +154,10 @@ fn a_new_owner_ends_what_an_older_one_asked_for() {
     let place = Place::new();
     let limits = Limits { running_max: 1, queued_max: 10 };
     let mut bench = Bench::with_limits(&place.journal(), limits);
-    let (running, waiting) = (pause("a", 60_000), pause("b", 0));
+    let gate = place.gate();
+    let (running, waiting) = (gate.command("a"), pause("b", 0));
     bench.tell(&running);
+    gate.wait_for(1);
     bench.tell(&waiting);
     let mut newer = pause("c", 0);
     newer.epoch = Some(2);
@@ -203,20 +213,37 @@ fn who_waits_and_is_cancelled_is_answered_at_once() {
 fn commands_for_one_resource_never_overlap_and_others_run_beside_them() {
     let place = Place::new();
     let mut bench = place.bench();
-    let log = place.path("log");
-    // The same resource: one line begins and ends before the next begins.
-    let line = format!("echo begin >> {0}; sleep 0.1; echo end >> {0}", log.display());
-    let commands: Vec<_> = (0..4).map(|_| shell(&line)).collect();
-    let begun = std::time::Instant::now();
-    commands.iter().for_each(|command| bench.tell(command));
-    let slow: Vec<_> = (0..4).map(|at| pause(&format!("slow{at}"), 1_000)).collect();
-    slow.iter().for_each(|command| bench.tell(command));
-    for _ in 0..8 {
+    let gate = place.gate();
+    let names = ["a", "a", "a", "b", "c"];
+    names.iter().for_each(|name| bench.tell(&gate.command(name)));
+    // One of each resource: nobody waits for a command of another one.
+    gate.wait_for(3);
+    let mut begun = gate.noted();
+    begun.sort();
+    assert_eq!(begun, ["a begins", "b begins", "c begins"]);
+    gate.open();
+    for _ in names {
         assert_eq!(bench.result().outcome.status, OutcomeStatus::Deployed);
     }
-    let text = std::fs::read_to_string(&log).unwrap();
-    assert_eq!(text, "begin\nend\n".repeat(4));
-    assert!(begun.elapsed().as_millis() < 3_500, "{:?}", begun.elapsed());
+    let mut noted = gate.noted();
+    noted.retain(|line| line.starts_with('a'));
+    assert_eq!(noted, ["a begins", "a ends"].repeat(3));
+}
+
+#[test]
+fn commands_that_come_at_once_run_at_once_though_only_one_worker_is_there() {
+    let place = Place::new();
+    let mut bench = place.bench();
+    // From now on there is a worker that waits.
+    bench.run(&pause("first", 0));
+    let gate = place.gate();
+    let count = Limits::default().running_max;
+    (0..count).for_each(|at| bench.tell(&gate.command(&format!("c{at}"))));
+    gate.wait_for(count);
+    gate.open();
+    for _ in 0..count {
+        assert_eq!(bench.result().outcome.status, OutcomeStatus::Deployed);
+    }
 }
 
 #[test]
@@ -239,6 +266,27 @@ fn what_an_agent_cannot_do_is_rejected() {
         bench.tell(&command);
         assert_eq!(rejected(bench.hear()).1, code, "{:?}", command.resource);
     }
+}
+
+#[test]
+fn who_cannot_note_that_a_command_begins_rejects_it_and_has_done_with_it() {
+    // A file in memory that is full from some moment on.
+    let file = memfd_create("journal", MemfdFlags::ALLOW_SEALING).unwrap();
+    let place = Place::new();
+    symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), place.journal()).unwrap();
+    let mut bench = place.bench();
+    bench.run(&pause("first", 0));
+    fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+    for _ in 0..200 {
+        let command = appends(&place.path("log"));
+        bench.tell(&command);
+        assert!(matches!(bench.hear(), FromAgent::Accepted { .. }));
+        let (id, code, reason) = rejected(bench.hear());
+        assert_eq!((id, code), (command.id, RejectionCode::Unable), "{reason}");
+        // Who sends it again now is not told that it is underway.
+        assert!(bench.runner.underway().is_empty());
+    }
+    assert_eq!(place.lines("log"), 0);
 }
 
 #[test]

@@ -10,11 +10,12 @@ use orrery_agent::token::JoinToken;
 use orrery_agent::{Agent, AgentError, AskError, EnrolmentError, Pace, StateDirectory};
 use orrery_model::OutcomeStatus;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::commands::{NAME, file, pause, shell};
-use crate::gateway::{AGENT, Gateway, PATIENCE};
+use crate::commands::{Gate, NAME, file, pause};
+use crate::gateway::{AGENT, Gateway, HOUR, PATIENCE, slow_line};
 
 const QUICK: Pace = Pace { first: Duration::from_millis(20), most: Duration::from_millis(200) };
 
@@ -68,6 +69,38 @@ async fn a_token_becomes_a_certificate_once() {
 }
 
 #[tokio::test]
+async fn who_is_to_be_replaced_stays_until_there_is_another() {
+    let (first, second) = (Gateway::start().await, Gateway::start().await);
+    let directory = tempfile::tempdir().unwrap();
+    let state = open(directory.path());
+    let identity = first.join(&state).await;
+    let key = state.key().unwrap().serialize_pem();
+    std::fs::write(state.journal(), "").unwrap();
+    let instead = |gateway: &Gateway, token: JoinToken| {
+        let (address, state) = (gateway.address(), &state);
+        async move { orrery_agent::join_instead(state, &address, &token, None).await }
+    };
+    // The token is for another gateway.
+    let refused = instead(&second, first.token().clone()).await;
+    assert!(matches!(refused, Err(EnrolmentError::Ask(_))), "{refused:?}");
+    assert_eq!(state.identity().unwrap().as_ref(), Some(&identity));
+    assert_eq!(state.key().unwrap().serialize_pem(), key);
+    assert!(state.journal().exists());
+
+    let next = instead(&second, second.token().clone()).await.unwrap();
+    assert_eq!(next.gateway, second.address());
+    assert_eq!(state.identity().unwrap(), Some(next));
+    assert_ne!(state.key().unwrap().serialize_pem(), key);
+    assert!(!state.journal().exists());
+    drop(state);
+    let agent = Running::start(directory.path());
+    let mut second = second;
+    second.talk().await;
+    agent.stop.cancel();
+    agent.end().await.unwrap();
+}
+
+#[tokio::test]
 async fn only_the_gateway_of_the_token_learns_of_it() {
     let gateway = Gateway::start().await;
     let other = Gateway::start().await;
@@ -88,6 +121,24 @@ async fn only_the_gateway_of_the_token_learns_of_it() {
     let guessed = JoinToken::parse(&format!("orrj_{}{}", "A".repeat(43), &token[48..]));
     let wrong = orrery_agent::join(&state, &gateway.address(), &guessed.unwrap(), None).await;
     assert!(matches!(&wrong, Err(EnrolmentError::Ask(AskError::Refused(_)))), "{wrong:?}");
+}
+
+#[tokio::test]
+async fn what_does_not_speak_tls_is_called_no_gateway() {
+    // As the port of the server's API would.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read_u8().await.unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        // What is left unread must not reset the connection before the answer is read.
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let token = JoinToken::new(&[9; 32], b"an authority");
+    let refused = orrery_agent::join(&open(directory.path()), &address, &token, None).await;
+    assert!(matches!(refused, Err(EnrolmentError::Ask(AskError::NoGateway { .. }))), "{refused:?}");
 }
 
 #[tokio::test]
@@ -117,14 +168,21 @@ async fn commands_are_carried_out_and_answered_and_an_orderly_end_waits_for_them
     let answer = talk.result().await;
     assert_eq!((answer.id, answer.outcome.status), (deploy.id, OutcomeStatus::Deployed));
     assert_eq!(std::fs::read_to_string(&motd).unwrap(), text);
-    let slow = pause("a", 500);
+    let gate = Gate::new(directory.path().join("gate"));
+    let slow = gate.command("slow");
     talk.tell(ToAgent::Command(Box::new(slow.clone())));
     assert!(matches!(talk.hear().await, Some(FromAgent::Accepted { .. })));
     agent.stop.cancel();
-    // It is on its way out, and takes nothing new.
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    talk.tell(ToAgent::Command(Box::new(pause("b", 0))));
-    assert!(matches!(talk.hear().await, Some(FromAgent::Busy { .. })));
+    // It is on its way out, and takes nothing new from then on.
+    loop {
+        talk.tell(ToAgent::Command(Box::new(pause("b", 0))));
+        match talk.hear().await {
+            Some(FromAgent::Busy { .. }) => break,
+            Some(FromAgent::Accepted { .. }) => assert_ne!(talk.result().await.id, slow.id),
+            other => panic!("{other:?}"),
+        }
+    }
+    gate.open();
     assert_eq!(talk.result().await.id, slow.id);
     assert!(talk.hear().await.is_none());
     agent.end().await.unwrap();
@@ -137,8 +195,9 @@ async fn a_connection_that_breaks_costs_nothing_that_was_done() {
     let state = directory.path().join("state");
     gateway.join(&open(&state)).await;
     let agent = Running::start(&state);
-    let log = directory.path().join("log");
-    let command = shell(&format!("sleep 0.2; echo once >> {}", log.display()));
+    let gate = Gate::new(directory.path().join("gate"));
+    let command = gate.command("once");
+    let once = ["once begins", "once ends"];
     let message = || ToAgent::Command(Box::new(command.clone()));
     let mut talk = gateway.talk().await;
     let boot = talk.hello.boot;
@@ -149,13 +208,14 @@ async fn a_connection_that_breaks_costs_nothing_that_was_done() {
     let mut talk = gateway.talk().await;
     assert_eq!((talk.hello.boot, talk.hello.running.as_slice()), (boot, &[command.id][..]));
     talk.tell(message());
+    gate.open();
     assert_eq!(talk.result().await.id, command.id);
     drop(talk);
     // Between the effect and the answer, as the gateway sees it.
     let mut talk = gateway.talk().await;
     talk.tell(message());
     assert_eq!(talk.result().await.outcome.status, OutcomeStatus::Deployed);
-    assert_eq!(std::fs::read_to_string(&log).unwrap(), "once\n");
+    assert_eq!(gate.noted(), once);
     agent.stop.cancel();
     agent.end().await.unwrap();
     // And after the agent's process began anew.
@@ -164,7 +224,7 @@ async fn a_connection_that_breaks_costs_nothing_that_was_done() {
     assert_ne!(talk.hello.boot, boot);
     talk.tell(message());
     assert_eq!(talk.result().await.id, command.id);
-    assert_eq!(std::fs::read_to_string(&log).unwrap(), "once\n");
+    assert_eq!(gate.noted(), once);
     agent.stop.cancel();
     agent.end().await.unwrap();
 }
@@ -175,11 +235,12 @@ async fn a_gateway_that_is_silent_or_talks_nonsense_is_left() {
     gateway.shared().heartbeat_seconds.store(1, Ordering::Relaxed);
     let directory = tempfile::tempdir().unwrap();
     gateway.join(&open(directory.path())).await;
+    // Before it began, so before anything was heard.
+    let begun = std::time::Instant::now();
     let agent = Running::start(directory.path());
     let mut talk = gateway.talk().await;
-    let begun = std::time::Instant::now();
     assert!(talk.hear().await.is_none());
-    assert!(begun.elapsed() >= Duration::from_millis(2_500), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
     let mut talk = gateway.talk().await;
     talk.tell(ToAgent::Refuse(Refusal {
         code: RefusalCode::Unavailable,
@@ -187,6 +248,33 @@ async fn a_gateway_that_is_silent_or_talks_nonsense_is_left() {
     }));
     assert!(talk.hear().await.is_none());
     gateway.talk().await;
+    agent.stop.cancel();
+    agent.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_message_may_take_longer_than_silence_as_long_as_it_moves() {
+    let mut gateway = Gateway::start().await;
+    gateway.shared().heartbeat_seconds.store(1, Ordering::Relaxed);
+    let line = slow_line(gateway.address, 64 * 1024, Duration::from_millis(60)).await;
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    orrery_agent::join(&open(&state), &line, gateway.token(), None).await.unwrap();
+    let agent = Running::start(&state);
+    let mut talk = gateway.talk().await;
+    let pings = talk.tell.clone();
+    let pinging = tokio::spawn(async move {
+        while pings.send(ToAgent::Ping).is_ok() {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    });
+    // More than three seconds there, and as long back, with what changed.
+    let text = "a line of a long file\n".repeat(200_000);
+    let motd = directory.path().join("motd");
+    let deploy = file(&motd, &json!({"content": text, "mode": 644}));
+    talk.tell(ToAgent::Command(Box::new(deploy.clone())));
+    assert_eq!(talk.result().await.id, deploy.id);
+    pinging.abort();
     agent.stop.cancel();
     agent.end().await.unwrap();
 }
@@ -218,12 +306,11 @@ async fn the_next_certificate_comes_in_time_and_is_used() {
     let agent = Running::start(directory.path());
     let talk = gateway.talk().await;
     let first = talk.certificate.clone();
-    gateway.shared().valid_seconds.store(3600, Ordering::Relaxed);
     let until = std::time::Instant::now() + PATIENCE;
     let renewed = || {
         let text = std::fs::read_to_string(directory.path().join("identity.json")).unwrap();
         let now: orrery_agent::Identity = serde_json::from_str(&text).unwrap();
-        now.valid_seconds == 3600 && now.certificate != identity.certificate
+        now.valid_seconds == HOUR && now.certificate != identity.certificate
     };
     while !renewed() {
         assert!(std::time::Instant::now() < until, "it is not renewed");

@@ -5,7 +5,9 @@ use std::error::Error;
 use orrery_agent::protocol::RefusalCode;
 use orrery_agent::running::Limits;
 use orrery_agent::token::JoinToken;
-use orrery_agent::{Agent, AgentError, AskError, EnrolmentError, Pace, StateDirectory};
+use orrery_agent::{
+    Agent, AgentError, AskError, DEFAULT_PORT, EnrolmentError, Pace, StateDirectory,
+};
 use orrery_server::telemetry;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -41,11 +43,14 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, Trouble> {
     };
     let token = token.map_err(|error| Trouble::of(&error))?;
     let state = state.open()?;
-    if replace {
-        state.forget().map_err(|error| Trouble::of(&error))?;
-    }
     let names = (!names.is_empty()).then_some(names);
-    let joined = runtime()?.block_on(orrery_agent::join(&state, &gateway, &token, names));
+    let joined = runtime()?.block_on(async {
+        if replace {
+            orrery_agent::join_instead(&state, &gateway, &token, names).await
+        } else {
+            orrery_agent::join(&state, &gateway, &token, names).await
+        }
+    });
     let identity = joined.map_err(|error| {
         let trouble = Trouble::of(&error);
         match error {
@@ -53,6 +58,10 @@ pub(super) fn join(options: AgentJoin, as_json: bool) -> Result<Exit, Trouble> {
                 if refusal.code == RefusalCode::Token =>
             {
                 trouble.help("tokens are good for one machine and a short time: `orrery agent invite` makes another")
+            }
+            EnrolmentError::Ask(AskError::NoGateway { .. } | AskError::Insecure { .. }) => {
+                let help = format!("the gateway has a port of its own, {DEFAULT_PORT} unless the server says otherwise: `orrery agent invite` shows its address");
+                trouble.help(help)
             }
             _ => trouble,
         }
