@@ -6,8 +6,8 @@ use orrery_model::{ResourceId, Status, Timestamp, Version, VersionNumber};
 
 use crate::{
     Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion, Renewal,
-    ResourceDifference, ResourceFilter, ResourceKey, ResourcePage, ResourceRow, ResourceSummary,
+    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
+    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourceKey, ResourcePage, ResourceRow, ResourceSummary,
     Result, ResultRecord, Started, StateRecord, StateRow, StoreError, Unknown, VersionInfo,
 };
 
@@ -62,6 +62,15 @@ pub trait Store: Send + Sync {
         number: VersionNumber,
         now: Timestamp,
     ) -> Result<()>;
+    /// Makes a version the one that is wanted, if it is not yet, and asks its engine for something, in one transaction: whoever
+    /// reads both finds both or neither.
+    fn release_and_ask(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+        request: &NewRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestRecord>;
     /// By ascending number.
     fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>>;
     /// Visits the resources of a version in the order of their ids.

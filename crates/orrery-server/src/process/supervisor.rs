@@ -11,7 +11,7 @@ use orrery_store::{ChangeSeq, EnvironmentKey, Lease, Renewal, StoreError};
 use crate::app::App;
 
 use super::held::HeldLease;
-use super::runner::{Next, Runner};
+use super::runner::{LOOK_EVERY, Next, Runner, STOP_WITHIN};
 use super::{Message, ProcessOptions};
 
 /// How often the change feed is read without a nudge: nudges may be lost.
@@ -312,9 +312,20 @@ impl Supervisor {
                 }
             }
         }
-        for place in self.places.values().filter(|place| !place.busy) {
-            own(&place.runner).stop();
+        // All are cancelled before any is waited for: each may have handlers that take their time.
+        let runners: Vec<Arc<Mutex<Runner>>> = self
+            .places
+            .values()
+            .filter(|place| !place.busy)
+            .map(|place| Arc::clone(&place.runner))
+            .collect();
+        runners.iter().for_each(|runner| own(runner).cancel());
+        let until = Instant::now() + STOP_WITHIN;
+        while Instant::now() < until && runners.iter().any(|runner| own(runner).is_running()) {
+            self.renew_leases();
+            std::thread::sleep(LOOK_EVERY);
         }
+        runners.iter().for_each(|runner| own(runner).stop_until(until));
     }
 }
 

@@ -48,8 +48,8 @@ use crate::acting;
 use crate::plan::Given;
 use crate::{
     Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion, Renewal,
-    ResourceDifference, ResourceFilter, ResourcePage, ResourceRow, ResourceSummary, Result,
+    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
+    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage, ResourceRow, ResourceSummary, Result,
     ResultRecord, Started, StateRecord, StateRow, Store, Unknown, VersionInfo,
 };
 
