@@ -37,7 +37,10 @@ pub(crate) enum WriterState {
 /// Something to be kept.
 #[derive(Debug)]
 pub(crate) enum Write {
-    Processed { version: VersionNumber, states: Vec<(ResourceKey, ResourceState)> },
+    Processed {
+        version: VersionNumber,
+        states: Vec<(ResourceKey, ResourceState)>,
+    },
     Result(Record),
     /// A run takes long.
     Began(Started),

@@ -39,9 +39,9 @@ impl TlsError {
     /// The file that is to blame.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            TlsError::Io { path, .. } | TlsError::Pem { path, .. } | TlsError::Refused { path, .. } => {
-                Some(path)
-            }
+            TlsError::Io { path, .. }
+            | TlsError::Pem { path, .. }
+            | TlsError::Refused { path, .. } => Some(path),
             TlsError::Generate(_) => None,
         }
     }

@@ -7,8 +7,9 @@ use orrery_model::{ResourceId, Status, Timestamp, Version, VersionNumber};
 use crate::{
     Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
     LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
-    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourceKey, ResourcePage, ResourceRow, ResourceSummary,
-    Result, ResultRecord, Started, StateRecord, StateRow, StoreError, Unknown, VersionInfo,
+    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourceKey, ResourcePage,
+    ResourceRow, ResourceSummary, Result, ResultRecord, Started, StateRecord, StateRow, StoreError,
+    Unknown, VersionInfo,
 };
 
 /// Where all state lives.

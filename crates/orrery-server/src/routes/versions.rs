@@ -117,7 +117,7 @@ async fn stored(
                 let operation = done.asked.map(operations::shown);
                 Ok(VersionStored { version, created_now: done.put.created, operation })
             })
-                .map_or_else(|error| Ok(Err(error)), |found: Result<_, StoreError>| found.map(Ok))
+            .map_or_else(|error| Ok(Err(error)), |found: Result<_, StoreError>| found.map(Ok))
         })
         .await??;
     let number = answer.version.number;

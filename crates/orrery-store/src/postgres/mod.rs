@@ -49,8 +49,9 @@ use crate::plan::Given;
 use crate::{
     Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
     LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
-    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage, ResourceRow, ResourceSummary, Result,
-    ResultRecord, Started, StateRecord, StateRow, Store, Unknown, VersionInfo,
+    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage, ResourceRow,
+    ResourceSummary, Result, ResultRecord, Started, StateRecord, StateRow, Store, Unknown,
+    VersionInfo,
 };
 
 /// Kinds of locks by name, each with names of its own. 1 belongs to `take_numbers`, in the schema.

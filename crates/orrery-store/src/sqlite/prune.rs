@@ -4,8 +4,8 @@ use orrery_model::{Timestamp, VersionNumber};
 use rusqlite::{Connection, params};
 
 use super::note;
-use super::sql::OnSqlite;
 use super::read::{ResourceReader, find_version, versions};
+use super::sql::OnSqlite;
 use crate::plan::digest;
 use crate::records::{insert_request, subject_of_versions};
 use crate::{EnvironmentKey, NewRequest, RequestRecord, Result, StoreError};

@@ -195,9 +195,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
     let program = std::env::current_exe().map_err(Failure::Run)?;
     let api_address = options.api_address.as_deref().map(api_address).transpose()?;
-    let compiles = |here| {
-        compile_options(&options, &data, program, api_address.unwrap_or(here))
-    };
+    let compiles = |here| compile_options(&options, &data, program, api_address.unwrap_or(here));
     let process = ProcessOptions {
         data: data.clone(),
         workers: options.workers.unwrap_or(WORKERS).max(1).into(),
