@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orrery_handlers::{Contents, Registry, Secrets};
-use orrery_model::LogLevel;
+use orrery_model::{LogLevel, OutcomeStatus};
 use orrery_scheduler::{Event, Scheduler, Settings};
 use orrery_store::{Lease, Store, StoreError};
 
 use crate::core::{Core, LONG};
-use crate::job::{Workshop, perform};
+use crate::job::{JobKind, Workshop, perform};
 use crate::load::{Desired, Start};
 use crate::progress::{Progress, Tally};
 use crate::targets::Targets;
@@ -51,6 +51,8 @@ pub enum Notice {
     Attention,
     /// Results were kept.
     Written,
+    /// A handler was run to bring a resource to what is wanted.
+    Ran { outcome: OutcomeStatus, took: Duration },
 }
 
 impl std::fmt::Debug for Setup {
@@ -398,7 +400,12 @@ fn work(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>) {
         if waiting > 0 {
             hire(shared, pool, waiting, lost);
         }
+        let began = Instant::now();
         let performed = perform(&job, &room, &shared.workshop);
+        if job.kind == JobKind::Deploy && job.skip.is_none() {
+            let outcome = performed.outcome.status;
+            shared.notify(Notice::Ran { outcome, took: began.elapsed() });
+        }
         core = shared.lock();
         core.job_ended(job, performed);
         if core.must_wake_writer() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use orrery_model::{ResourceId, Status, Timestamp, Version, VersionNumber};
 
 use crate::{
-    Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
+    Action, ActionKey, Agent, Connections, ContentHash, Environment, EnvironmentKey, Holder, Lease,
     LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
     Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourceKey, ResourcePage,
     ResourceRow, ResourceSummary, Result, ResultRecord, Started, StateRecord, StateRow, StoreError,
@@ -18,6 +18,11 @@ use crate::{
 /// nothing of it is. Methods block, and may be called from any thread. A visitor must not call the store:
 /// the implementation may hold its only connection meanwhile.
 pub trait Store: Send + Sync {
+    /// How many connections to a database server there are; `None` if there is none.
+    fn connections(&self) -> Option<Connections> {
+        None
+    }
+
     // Environments.
 
     /// The environment of a store that has only one; made when it is first asked for.

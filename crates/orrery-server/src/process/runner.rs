@@ -307,6 +307,7 @@ impl Runner {
             // A supervisor that is gone wants to know nothing.
             Notice::Attention => drop(messages.send(Message::Attention(key))),
             Notice::Written => app.nudge(),
+            Notice::Ran { outcome, took } => app.metrics().handler_ran(outcome, took),
         };
         let places = Arc::new(AgentPlaces::read(&self.app, store, record)?);
         let setup = Setup {

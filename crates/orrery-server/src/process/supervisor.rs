@@ -14,6 +14,8 @@ use super::held::HeldLease;
 use super::runner::{LOOK_EVERY, Next, Runner, STOP_WITHIN};
 use super::{Message, ProcessOptions};
 
+/// How the signs of life of the process role are called.
+const PULSE: &str = "process";
 /// How often the change feed is read without a nudge: nudges may be lost.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Changes that are read at once.
@@ -76,6 +78,8 @@ impl Supervisor {
         let mut polled = Instant::now();
         self.poll();
         loop {
+            let trouble = self.lost.then_some("it cannot read from the database what has changed");
+            self.app.pulse().beat(PULSE, trouble);
             self.put_to_work();
             let pause = self.pause(polled + POLL_EVERY);
             match inbox.recv_timeout(pause) {
@@ -302,6 +306,7 @@ impl Supervisor {
     /// Gives everything back.
     fn stop(mut self, inbox: &Receiver<Message>) {
         self.waiting.clear();
+        self.app.pulse().end(PULSE);
         while self.busy > 0 {
             match inbox.recv_timeout(Duration::from_secs(30)) {
                 Ok(Message::Attended(key, next)) => self.attended(key, next),

@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_request_with_a_key_is_carried_out_once_postgres", || carried_out_once(true)),
         trial("a_kill_between_effect_and_answer", kill_between_effect_and_answer),
         trial("options_that_are_wrong_are_named", wrong_options),
+        trial("metrics_tell_of_work", metrics),
         trial("roles_serve_what_they_are_for", roles_apart),
         trial("a_server_without_the_key_of_the_secrets_refuses", without_the_key),
     ]
@@ -234,6 +235,30 @@ fn wrong_options() -> Result<()> {
     Ok(())
 }
 
+fn metrics() -> Result<()> {
+    let world = World::new(true)?;
+    let server = world.start()?;
+    let environment = environment(&world, &server)?;
+    world.made(&server, &format!("{environment}/versions"), &version(1))?;
+    // Nobody has a handler for it.
+    let wanted = [
+        "orrery_handler_runs_total{outcome=\"unavailable\"} 1",
+        "orrery_handler_run_seconds_count 1",
+        "orrery_compile_seconds_count 0",
+        "orrery_database_connections_max 10",
+        "orrery_database_connections{state=\"idle\"}",
+    ];
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let told = get(&world, &server, "/metrics")?;
+        let told = told.as_str().context("no text")?;
+        let Some(missing) = wanted.iter().find(|line| !told.contains(**line)) else { break };
+        ensure!(Instant::now() < until, "{missing} is not in {told}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
 /// A server without an account, and the link that it prints, if it does.
 fn start_new(database: &str, data: &str, role: &str) -> Result<(Server, Option<String>)> {
     let mut command = Command::new(BINARY);
@@ -263,8 +288,20 @@ fn roles_apart() -> Result<()> {
         let (other, own) = start_new(&database, &data, role)?;
         ensure!(own.is_none(), "{role} prints a link");
         for path in ["/health", "/health/live", "/health/ready"] {
-            let (status, answer) = world.call_with(&other, "GET", path, None, "")?;
-            ensure!(status == 200, "{role} {path}: {status} {answer}");
+            // A gateway is ready when the others can know of it.
+            let until = Instant::now() + PATIENCE;
+            loop {
+                let (status, answer) = world.call_with(&other, "GET", path, None, "")?;
+                if status == 200 {
+                    break;
+                }
+                ensure!(Instant::now() < until, "{role} {path}: {status} {answer}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        let (_, answer) = world.call_with(&other, "GET", "/health", None, "")?;
+        for part in role.split(',').chain(["store"]) {
+            ensure!(answer["checks"][part] == "ok", "{role}: {answer}");
         }
         let (status, _) = world.call_with(&other, "GET", "/metrics", None, "")?;
         ensure!(status == 401, "{role} /metrics: {status}");
