@@ -22,7 +22,7 @@ pub enum Transitioning {
 pub type Actions = BTreeMap<String, String>;
 
 /// Something that was begun and takes its time.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Operation {
     pub id: uuid::Uuid,
     /// What was asked for: `deploy`, `repair`, `dry_run`, `facts`, `clear`, `delete`.

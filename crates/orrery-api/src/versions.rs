@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::Operation;
+
 /// A version to be stored. The command line sends it, and a compile on the server makes it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -40,6 +42,10 @@ pub struct VersionUpload {
     /// Store nothing and answer with the newest version if that has the same resources.
     #[serde(default)]
     pub only_if_changed: bool,
+    /// Only for what is released: every resource is looked at, also those that the version does not change, and each of them once.
+    /// The answer names the operation.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub verify: bool,
 }
 
 /// What an upload says something about.
@@ -145,6 +151,9 @@ pub struct VersionStored {
     pub version: VersionSummary,
     /// False if the newest version had the same resources, and nothing was stored.
     pub created_now: bool,
+    /// What ends when every resource was looked at, if the upload asked for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Operation>,
 }
 
 /// A number for a version that is stored later.

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use orrery_handlers::{Session, Stop};
 use orrery_model::{
@@ -15,7 +15,7 @@ use orrery_scheduler::{
     Command, Decision, Dependency, Event, Parts, ResourceIndex, Scheduler, Start, TaskKind,
     TaskNumber, TaskResult, decide,
 };
-use orrery_store::{ActionKind, ResourceKey, StoreError};
+use orrery_store::{ActionKind, ResourceKey, Started, StoreError};
 use rustc_hash::FxHashMap;
 
 use crate::dry_run::{DryRun, DryRunEntry};
@@ -28,6 +28,9 @@ use crate::writer::{Action, BATCH, Record, Write, WriterState};
 
 /// How many of the running tasks a look at the engine names.
 const SLOWEST: usize = 3;
+
+/// Runs that take longer are shown as deploying to whoever reads the store.
+pub(crate) const LONG: Duration = Duration::from_secs(1);
 
 /// What is known of a managed resource beside what the scheduler knows.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +53,10 @@ struct Underway {
     stop: Stop,
     id: ResourceId,
     started: Timestamp,
+    /// What is noted in the store if it takes long; `None` once it is, and for what is not noted.
+    long: Option<Started>,
+    /// That it is under way was noted because it takes long.
+    noted: bool,
 }
 
 pub(crate) struct Core {
@@ -71,6 +78,8 @@ pub(crate) struct Core {
     /// Among them is more than that something was found as it was.
     pressing: bool,
     pub(crate) writer: WriterState,
+    /// Somebody watches for runs that take long.
+    pub(crate) overseen: bool,
     pub(crate) dry_run: DryRun,
     pub(crate) wake_at: Option<Timestamp>,
     /// It was set since somebody last asked.
@@ -110,6 +119,7 @@ impl Core {
             writes: Vec::new(),
             pressing: false,
             writer: WriterState::Absent,
+            overseen: false,
             dry_run: DryRun::default(),
             wake_at: None,
             wake_moved: false,
@@ -160,6 +170,14 @@ impl Core {
         let mut commands = std::mem::take(&mut self.commands);
         self.scheduler.handle(event, now, &mut commands);
         self.carry_out(commands, &FxHashMap::default(), now);
+    }
+
+    /// Takes in what somebody outside asks for.
+    pub(crate) fn ask(&mut self, event: Event) {
+        if matches!(event, Event::Repair(_) | Event::Deploy(_) | Event::DryRun(_)) {
+            self.begin_pass();
+        }
+        self.apply(event);
     }
 
     fn wanted(&self, position: u32) -> (&Resource, Option<ResourceKey>) {
@@ -213,6 +231,9 @@ impl Core {
                         self.lost += 1;
                         self.tally.failed += 1;
                         self.give_up(&underway, now);
+                        if underway.noted {
+                            self.has_ended(&underway.id);
+                        }
                     }
                 }
                 Command::Ignored { .. } => {}
@@ -256,7 +277,44 @@ impl Core {
         }
     }
 
-    /// Notes a changed state. A mark that a handler runs is not kept: everything is verified after a start.
+    /// Notes the runs that have taken long by now, so that people can see them, and says when to look again. Short runs are not
+    /// noted: that would cost more than many of them do.
+    pub(crate) fn note_long_runs(&mut self) -> Option<Duration> {
+        let now = self.now();
+        let mut next: Option<Duration> = None;
+        let mut long = Vec::new();
+        for underway in self.underway.values_mut() {
+            let Some(started) = underway.long else { continue };
+            let left = LONG.saturating_sub(now.since(underway.started));
+            if left.is_zero() {
+                underway.long = None;
+                underway.noted = true;
+                long.push(started);
+            } else {
+                next = Some(next.map_or(left, |next| next.min(left)));
+            }
+        }
+        long.into_iter().for_each(|started| self.write(Write::Began(started)));
+        next
+    }
+
+    /// Whether a run is under way that may take long.
+    pub(crate) fn may_take_long(&self) -> bool {
+        !self.discard && self.underway.values().any(|underway| underway.long.is_some())
+    }
+
+    /// Takes the note of a long run back that was given up.
+    fn has_ended(&mut self, id: &ResourceId) {
+        let Some(index) = self.scheduler.index_of(id.as_str()) else { return };
+        let Entry { key: Some(resource), changed_at, .. } = self.entry(index) else { return };
+        let Some(mut state) = self.scheduler.state(index) else { return };
+        state.last_produced_events = changed_at;
+        state.deploying = false;
+        let (action, facts) = (None, Vec::new());
+        self.write(Write::Result(Record { resource, state: Some(state), action, facts }));
+    }
+
+    /// Notes a changed state. A mark that a handler runs is not kept here: everything is verified after a start.
     fn keep(
         &mut self,
         index: ResourceIndex,
@@ -272,7 +330,6 @@ impl Core {
         // The scheduler counts every run as a cause for dependents to look again; what they would reload
         // for is a change.
         state.last_produced_events = changed_at;
-        state.deploying = false;
         if with_version {
             // A resource without a state in the store is new, and says so by that.
             if stored || state.blocked != Blocked::NotBlocked {
@@ -333,7 +390,12 @@ impl Core {
         let deadline = start.deadline.and_then(|at| Instant::now().checked_add(at.since(now)));
         let stop = deadline.map_or_else(Stop::never, Stop::at);
         let id = resource.id.clone();
-        self.underway.insert(start.task, Underway { stop: stop.clone(), id, started: now });
+        let version = self.desired.version;
+        let long = key
+            .filter(|_| kind == JobKind::Deploy && skip.is_none())
+            .map(|resource| Started { resource, kind: ActionKind::Deploy, version, at: now });
+        let underway = Underway { stop: stop.clone(), id, started: now, long, noted: false };
+        self.underway.insert(start.task, underway);
         self.jobs.push_back(Job {
             task: start.task,
             kind,
@@ -422,11 +484,11 @@ impl Core {
     pub(crate) fn job_ended(&mut self, job: Job, performed: Performed) {
         let Performed { mut outcome, announced, repeated } = performed;
         let now = self.now();
-        if self.underway.remove(&job.task).is_none() {
+        let Some(underway) = self.underway.remove(&job.task) else {
             // It was given up before.
             self.lost = self.lost.saturating_sub(1);
             return;
-        }
+        };
         if let JobKind::DryRun { entry } = job.kind {
             self.tally.add(outcome.status, outcome.change.kind);
             self.dry_run_answer(entry, DryRunEntry::Outcome(outcome));
@@ -457,16 +519,18 @@ impl Core {
         }
         self.tell(&job, &outcome, now);
         self.apply(Event::TaskFinished { task: job.task, result });
-        self.record(&job, outcome, now);
+        self.record(&job, outcome, underway.noted, now);
         if self.scheduler.is_idle() {
             // Whatever comes next, a timer or a version, may come much later.
             self.begin_pass();
         }
     }
 
-    /// Keeps what a run did. One that found everything as it was is kept in the state alone.
-    fn record(&mut self, job: &Job, outcome: Outcome, now: Timestamp) {
-        let uneventful = job.kind == JobKind::Deploy
+    /// Keeps what a run did. One that found everything as it was is kept in the state alone, unless it was noted that it takes
+    /// long, which its end takes back.
+    fn record(&mut self, job: &Job, outcome: Outcome, noted: bool, now: Timestamp) {
+        let uneventful = !noted
+            && job.kind == JobKind::Deploy
             && job.was_compliant
             && outcome.status == OutcomeStatus::Deployed
             && outcome.change.kind == ChangeKind::NoChange

@@ -2,15 +2,15 @@
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orrery_handlers::{Contents, Registry, Secrets};
-use orrery_model::LogLevel;
+use orrery_model::{LogLevel, OutcomeStatus};
 use orrery_scheduler::{Event, Scheduler, Settings};
 use orrery_store::{Lease, Store, StoreError};
 
-use crate::core::Core;
-use crate::job::{Workshop, perform};
+use crate::core::{Core, LONG};
+use crate::job::{JobKind, Workshop, perform};
 use crate::load::{Desired, Start};
 use crate::progress::{Progress, Tally};
 use crate::targets::Targets;
@@ -20,6 +20,8 @@ use crate::writer::{self, WriterState};
 const WRITES_MAX: usize = 100_000;
 /// After so long without a job, a worker ends.
 const STAY_FOR: Duration = Duration::from_secs(2);
+/// Runs that take long are noted at most so often.
+const OVERSEE_EVERY: Duration = Duration::from_millis(100);
 
 /// What an engine needs from outside.
 pub struct Setup {
@@ -49,6 +51,8 @@ pub enum Notice {
     Attention,
     /// Results were kept.
     Written,
+    /// A handler was run to bring a resource to what is wanted.
+    Ran { outcome: OutcomeStatus, took: Duration },
 }
 
 impl std::fmt::Debug for Setup {
@@ -91,6 +95,8 @@ pub(crate) struct Shared {
     pub(crate) space: Condvar,
     /// Something happened that whoever watches wants to know.
     watch: Condvar,
+    /// The engine ends: nobody has to watch for long runs any more.
+    oversight: Condvar,
     targets: Arc<dyn Targets>,
     listener: Option<Listener>,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -132,7 +138,42 @@ impl Shared {
         self.written.notify_all();
         self.space.notify_all();
         self.watch.notify_all();
+        self.oversight.notify_all();
     }
+
+    /// Sees to it that runs which take long are noted. There is a thread for it only while something runs, and one for all of it.
+    fn oversee(self: &Arc<Self>, core: &mut Core) {
+        if core.overseen || self.workshop.keeper.is_none() || !core.may_take_long() {
+            return;
+        }
+        let shared = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("overseer".to_owned());
+        match thread.spawn(move || oversee(&shared)) {
+            Ok(_) => core.overseen = true,
+            // The next job tries again.
+            Err(error) => tracing::warn!(%error, "long runs are not shown as such"),
+        }
+    }
+}
+
+/// Looks after a while which runs still go on. It waits first: most are over by then, and a thread for each would cost more than
+/// they do.
+fn oversee(shared: &Arc<Shared>) {
+    let mut core = shared.lock();
+    let mut pause = LONG;
+    while !core.closed {
+        let waited = shared.oversight.wait_timeout(core, pause);
+        core = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let next = core.note_long_runs();
+        if !core.writes.is_empty() && !core.closed {
+            shared.wake_writer(&mut core);
+        }
+        match next {
+            Some(next) => pause = next.max(OVERSEE_EVERY),
+            None => break,
+        }
+    }
+    core.overseen = false;
 }
 
 /// A running engine.
@@ -197,6 +238,7 @@ impl Engine {
             written: Condvar::new(),
             space: Condvar::new(),
             watch: Condvar::new(),
+            oversight: Condvar::new(),
             targets,
             listener,
             writer: Mutex::default(),
@@ -206,13 +248,7 @@ impl Engine {
 
     /// Tells the engine something: a request, a pause, settings.
     pub fn tell(&self, event: Event) {
-        {
-            let mut core = self.shared.lock();
-            if matches!(event, Event::Repair(_) | Event::Deploy(_) | Event::DryRun(_)) {
-                core.begin_pass();
-            }
-            core.apply(event);
-        }
+        self.shared.lock().ask(event);
         self.set_to_work();
     }
 
@@ -357,13 +393,19 @@ fn work(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>) {
             continue;
         };
         let room = core.room(&job);
+        shared.oversee(&mut core);
         let waiting = core.jobs.len();
         let lost = core.lost;
         drop(core);
         if waiting > 0 {
             hire(shared, pool, waiting, lost);
         }
+        let began = Instant::now();
         let performed = perform(&job, &room, &shared.workshop);
+        if job.kind == JobKind::Deploy && job.skip.is_none() {
+            let outcome = performed.outcome.status;
+            shared.notify(Notice::Ran { outcome, took: began.elapsed() });
+        }
         core = shared.lock();
         core.job_ended(job, performed);
         if core.must_wake_writer() {

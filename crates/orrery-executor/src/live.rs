@@ -76,7 +76,16 @@ impl Update {
 impl Engine {
     /// Takes newer versions in. The cost follows the change.
     pub fn update(&self, update: Update) {
-        self.with_core(|core| core.update(update));
+        self.update_and(update, Vec::new());
+    }
+
+    /// The same, together with what was asked for along with these versions: no handler ends in between, so that whatever is due
+    /// for both reasons is run once.
+    pub fn update_and(&self, update: Update, asked: Vec<Event>) {
+        self.with_core(|core| {
+            core.update(update);
+            asked.into_iter().for_each(|event| core.ask(event));
+        });
         self.set_to_work();
     }
 

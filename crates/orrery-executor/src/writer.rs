@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use orrery_model::VersionNumber;
 use orrery_model::{Change, ChangeKind, Fact, LogLine, OutcomeStatus, ResourceState, Timestamp};
 use orrery_store::{
-    ActionKind, ActionRecord, Lease, ParameterEffect, ResourceKey, ResultRecord, StateRecord,
-    Store, StoreError,
+    ActionKind, ActionRecord, Lease, ParameterEffect, ResourceKey, ResultRecord, Started,
+    StateRecord, Store, StoreError,
 };
 
 use crate::engine::{Notice, Shared};
@@ -37,8 +37,13 @@ pub(crate) enum WriterState {
 /// Something to be kept.
 #[derive(Debug)]
 pub(crate) enum Write {
-    Processed { version: VersionNumber, states: Vec<(ResourceKey, ResourceState)> },
+    Processed {
+        version: VersionNumber,
+        states: Vec<(ResourceKey, ResourceState)>,
+    },
     Result(Record),
+    /// A run takes long.
+    Began(Started),
 }
 
 /// What one resource came to; the parts that are `None` or empty stay as they were.
@@ -143,6 +148,11 @@ fn write(
                 .map(|(resource, state)| StateRecord { resource: *resource, state })
                 .collect();
             store.process_version(lease, *version, &records)?;
+            at += 1;
+            continue;
+        }
+        if let Write::Began(started) = &writes[at] {
+            store.begin(lease, std::slice::from_ref(started))?;
             at += 1;
             continue;
         }

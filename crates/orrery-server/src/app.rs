@@ -15,6 +15,7 @@ use crate::gateway::{Hub, Links};
 use crate::gather::Gather;
 use crate::metrics::Metrics;
 use crate::problem::ServerError;
+use crate::pulse::Pulse;
 use crate::tail::Tail;
 use crate::vault::{MasterKey, Vault};
 
@@ -46,6 +47,7 @@ struct Inner {
     store: Arc<dyn Store>,
     settings: AppSettings,
     metrics: Arc<Metrics>,
+    pulse: Pulse,
     nudges: broadcast::Sender<Nudge>,
     stopping: CancellationToken,
     tail: Tail,
@@ -87,6 +89,7 @@ impl App {
                 settings,
                 hub,
                 metrics,
+                pulse: Pulse::default(),
                 nudges,
                 auth: Auth::default(),
                 stopping: CancellationToken::new(),
@@ -133,6 +136,11 @@ impl App {
 
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.inner.metrics
+    }
+
+    /// Whether the roles of this process go on.
+    pub(crate) fn pulse(&self) -> &Pulse {
+        &self.inner.pulse
     }
 
     pub fn now(&self) -> Timestamp {

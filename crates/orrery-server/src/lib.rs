@@ -11,6 +11,7 @@
 //! | `settings` | what can be set for an environment |
 //! | `tail`, `counts` | the end of the change feed, and counts, read once for all who ask |
 //! | `gather` | questions about single resources, asked together |
+//! | `pulse` | signs of life of the roles |
 //! | `upkeep` | measuring, forgetting what is old, emptying environments |
 //! | `vault` | secrets, sealed with a key that is not in the database |
 //! | `routes` | the API, one module for each kind of thing |
@@ -37,6 +38,7 @@ mod gather;
 mod metrics;
 mod problem;
 mod process;
+mod pulse;
 mod routes;
 mod server;
 mod settings;

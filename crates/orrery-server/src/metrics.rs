@@ -1,12 +1,14 @@
 //! What can be measured of a server, in one place; `/metrics` shows it in the format of OpenMetrics.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use orrery_model::OutcomeStatus;
+use orrery_store::{Connections, Store};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -38,6 +40,21 @@ struct AgentCall {
     result: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Ended {
+    /// How a handler's run or a compile ended.
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ConnectionState {
+    /// `idle` or `used`.
+    state: &'static str,
+}
+
+/// Seconds of work: from a handler that finds all as wanted to a compile of a large model.
+const WORK_BUCKETS: [f64; 10] = [0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0];
+
 /// Seconds: from what a cache answers to what makes people wait.
 const BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
 
@@ -56,6 +73,12 @@ pub(crate) struct Metrics {
     /// Remote agents that have a session with this process.
     pub(crate) agent_sessions: Gauge,
     agent_calls: Family<AgentCall, Counter>,
+    handler_runs: Family<Ended, Counter>,
+    handler_seconds: Histogram,
+    compiles: Family<Ended, Counter>,
+    compile_seconds: Histogram,
+    connections: Family<ConnectionState, Gauge>,
+    connections_max: Gauge,
 }
 
 impl Default for Metrics {
@@ -81,6 +104,21 @@ impl Default for Metrics {
         let agent_calls = Family::default();
         let help = "Commands to remote agents, by how they ended";
         registry.register("agent_calls", help, agent_calls.clone());
+        let handler_runs = Family::default();
+        let help = "Runs of handlers, by what they came to";
+        registry.register("handler_runs", help, handler_runs.clone());
+        let handler_seconds = Histogram::new(WORK_BUCKETS);
+        registry.register("handler_run_seconds", "How long they took", handler_seconds.clone());
+        let compiles = Family::default();
+        registry.register("compiles", "Compiles, by how they ended", compiles.clone());
+        let compile_seconds = Histogram::new(WORK_BUCKETS);
+        registry.register("compile_seconds", "How long they took", compile_seconds.clone());
+        let connections = Family::default();
+        let help = "Connections to PostgreSQL that this process has";
+        registry.register("database_connections", help, connections.clone());
+        let connections_max = Gauge::default();
+        let help = "How many of them it may have; 0 without PostgreSQL";
+        registry.register("database_connections_max", help, connections_max.clone());
         Metrics {
             registry,
             requests,
@@ -90,6 +128,12 @@ impl Default for Metrics {
             troubles,
             agent_sessions,
             agent_calls,
+            handler_runs,
+            handler_seconds,
+            compiles,
+            compile_seconds,
+            connections,
+            connections_max,
         }
     }
 }
@@ -98,6 +142,29 @@ impl Metrics {
     /// Counts a command to a remote agent.
     pub(crate) fn agent_called(&self, result: &'static str) {
         self.agent_calls.get_or_create(&AgentCall { result }).inc();
+    }
+
+    /// Counts a run of a handler.
+    pub(crate) fn handler_ran(&self, outcome: OutcomeStatus, took: Duration) {
+        self.handler_runs.get_or_create(&Ended { outcome: outcome.as_str() }).inc();
+        self.handler_seconds.observe(took.as_secs_f64());
+    }
+
+    /// Counts a compile.
+    pub(crate) fn compiled(&self, outcome: &'static str, took: Duration) {
+        self.compiles.get_or_create(&Ended { outcome }).inc();
+        self.compile_seconds.observe(took.as_secs_f64());
+    }
+
+    /// Takes a look at what is not counted as it happens.
+    fn look(&self, store: &dyn Store) {
+        let Some(Connections { open, idle, max }) = store.connections() else { return };
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let states = [("idle", idle), ("used", open.saturating_sub(idle))];
+        for (state, number) in states {
+            self.connections.get_or_create(&ConnectionState { state }).set(count(number));
+        }
+        self.connections_max.set(count(max));
     }
 
     fn text(&self) -> Result<String, std::fmt::Error> {
@@ -139,6 +206,7 @@ pub(crate) async fn measure(State(app): State<App>, request: Request, next: Next
         (status = 401, body = orrery_api::Problem, content_type = "application/problem+json"),
         (status = 403, body = orrery_api::Problem, content_type = "application/problem+json")))]
 pub(crate) async fn show(State(app): State<App>) -> Result<Response, ServerError> {
+    app.metrics().look(&**app.store());
     let text = app.metrics().text().map_err(|error| ServerError::Internal(error.to_string()))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response())

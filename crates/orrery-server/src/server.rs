@@ -32,6 +32,12 @@ const BODY_MAX: usize = 100 * 1024 * 1024;
 /// A body of which nothing more comes for so long is given up.
 const BODY_STALLED: Duration = Duration::from_secs(30);
 
+/// All that a server without the API answers: whether it is well.
+fn bare_router(app: &App) -> Router {
+    let (routes, _) = routes::of_every_role().split_for_parts();
+    framed(app, routes.route_layer(middleware::from_fn_with_state(app.clone(), access::check)))
+}
+
 /// All that the server answers.
 pub(crate) fn router(app: &App) -> Router {
     let (routes, described) = routes::all().split_for_parts();
@@ -39,7 +45,8 @@ pub(crate) fn router(app: &App) -> Router {
     let parameters = Parameters::of(&document);
     let document = Bytes::from(document.to_string());
     let described = get(async move || ([(header::CONTENT_TYPE, "application/json")], document));
-    routes
+    let routes = routes
+        .route("/", get(routes::pages::home))
         .route("/api/v1/openapi.json", described)
         .route("/api/v1/docs", get(routes::pages::docs))
         .route("/setup", get(routes::pages::setup))
@@ -48,7 +55,13 @@ pub(crate) fn router(app: &App) -> Router {
         // Before the fallback is set: what is not routed needs no right. The last one runs first.
         .route_layer(middleware::from_fn_with_state(app.clone(), conventions::repeat))
         .route_layer(middleware::from_fn_with_state(parameters, conventions::check_parameters))
-        .route_layer(middleware::from_fn_with_state(app.clone(), access::check))
+        .route_layer(middleware::from_fn_with_state(app.clone(), access::check));
+    framed(app, routes)
+}
+
+/// What holds for all requests, whatever is served.
+fn framed(app: &App, routes: Router<App>) -> Router {
+    routes
         .fallback(async || ServerError::NoRoute)
         .layer(middleware::from_fn_with_state(app.clone(), metrics::measure))
         .layer(DefaultBodyLimit::max(BODY_MAX))
@@ -99,6 +112,7 @@ pub struct Server {
     listener: TcpListener,
     app: App,
     tls: Option<Tls>,
+    api: bool,
 }
 
 impl Server {
@@ -107,7 +121,12 @@ impl Server {
     /// # Errors
     /// If the address cannot be had.
     pub async fn bind(app: App, address: SocketAddr) -> std::io::Result<Self> {
-        Ok(Server { listener: TcpListener::bind(address).await?, app, tls: None })
+        Ok(Server { listener: TcpListener::bind(address).await?, app, tls: None, api: true })
+    }
+
+    /// The same server without the role `api`: it tells whether it is well, and what can be measured, and nothing else.
+    pub fn without_api(self) -> Self {
+        Server { api: false, ..self }
     }
 
     /// The same server, with connections encrypted.
@@ -132,7 +151,8 @@ impl Server {
             stopping.cancel();
         });
         let encryption = self.tls.map_or(Encryption::Absent, Encryption::Present);
-        connection::serve(self.listener, encryption, router(&self.app), stop).await;
+        let router = if self.api { router(&self.app) } else { bare_router(&self.app) };
+        connection::serve(self.listener, encryption, router, stop).await;
         self.app.close().await;
         Ok(())
     }

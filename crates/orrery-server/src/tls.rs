@@ -11,6 +11,8 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest as _, Sha256};
 
+const SELF_SIGNED: &str = "self-signed.crt";
+
 /// Where the certificate comes from.
 #[derive(Clone, Debug)]
 pub enum TlsSource {
@@ -31,6 +33,18 @@ pub enum TlsError {
     Refused { path: PathBuf, source: rustls::Error },
     #[error("a certificate cannot be made: {0}")]
     Generate(String),
+}
+
+impl TlsError {
+    /// The file that is to blame.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            TlsError::Io { path, .. }
+            | TlsError::Pem { path, .. }
+            | TlsError::Refused { path, .. } => Some(path),
+            TlsError::Generate(_) => None,
+        }
+    }
 }
 
 /// What connections are encrypted with. It can be read anew while the server runs.
@@ -69,6 +83,14 @@ impl Tls {
     /// SHA-256 of the certificate, by which somebody can recognize it.
     pub fn fingerprint(&self) -> String {
         self.loaded.read().unwrap_or_else(PoisonError::into_inner).fingerprint.clone()
+    }
+
+    /// The file with the certificate, if it signs itself: whoever has it can trust the server.
+    pub fn self_signed(&self) -> Option<PathBuf> {
+        match &self.source {
+            TlsSource::Files { .. } => None,
+            TlsSource::SelfSigned { directory, .. } => Some(directory.join(SELF_SIGNED)),
+        }
     }
 
     /// The certificates as PEM, for those who want to recognize the server by them.
@@ -117,7 +139,7 @@ fn read(source: &TlsSource) -> Result<Loaded, TlsError> {
 
 /// The files of the certificate that signs itself. It is made once: whoever has chosen to trust it is not asked again.
 fn self_signed(directory: &Path, names: &[String]) -> Result<(PathBuf, PathBuf), TlsError> {
-    let certificate = directory.join("self-signed.crt");
+    let certificate = directory.join(SELF_SIGNED);
     let key = directory.join("self-signed.key");
     if certificate.exists() && key.exists() {
         return Ok((certificate, key));

@@ -49,6 +49,16 @@ macro_rules! methods_of_both_stores {
             self.act(|tx| prune::release_version(tx, environment, number, now))
         }
 
+        fn release_and_ask(
+            &self,
+            environment: EnvironmentKey,
+            number: VersionNumber,
+            request: &NewRequest<'_>,
+            now: Timestamp,
+        ) -> Result<RequestRecord> {
+            self.act(|tx| prune::release_and_ask(tx, environment, number, request, now))
+        }
+
         fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>> {
             self.read_once(|tx| read::versions(tx, environment))
         }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use orrery_model::{ResourceId, Status, Timestamp, Version, VersionNumber};
 
 use crate::{
-    Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion, Renewal,
-    ResourceDifference, ResourceFilter, ResourceKey, ResourcePage, ResourceRow, ResourceSummary,
-    Result, ResultRecord, Started, StateRecord, StateRow, StoreError, Unknown, VersionInfo,
+    Action, ActionKey, Agent, Connections, ContentHash, Environment, EnvironmentKey, Holder, Lease,
+    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
+    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourceKey, ResourcePage,
+    ResourceRow, ResourceSummary, Result, ResultRecord, Started, StateRecord, StateRow, StoreError,
+    Unknown, VersionInfo,
 };
 
 /// Where all state lives.
@@ -17,6 +18,11 @@ use crate::{
 /// nothing of it is. Methods block, and may be called from any thread. A visitor must not call the store:
 /// the implementation may hold its only connection meanwhile.
 pub trait Store: Send + Sync {
+    /// How many connections to a database server there are; `None` if there is none.
+    fn connections(&self) -> Option<Connections> {
+        None
+    }
+
     // Environments.
 
     /// The environment of a store that has only one; made when it is first asked for.
@@ -62,6 +68,15 @@ pub trait Store: Send + Sync {
         number: VersionNumber,
         now: Timestamp,
     ) -> Result<()>;
+    /// Makes a version the one that is wanted, if it is not yet, and asks its engine for something, in one transaction: whoever
+    /// reads both finds both or neither.
+    fn release_and_ask(
+        &self,
+        environment: EnvironmentKey,
+        number: VersionNumber,
+        request: &NewRequest<'_>,
+        now: Timestamp,
+    ) -> Result<RequestRecord>;
     /// By ascending number.
     fn versions(&self, environment: EnvironmentKey) -> Result<Vec<VersionInfo>>;
     /// Visits the resources of a version in the order of their ids.

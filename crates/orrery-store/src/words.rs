@@ -88,6 +88,16 @@ pub struct NewVersion<'a> {
     pub lease: Option<&'a Lease>,
 }
 
+/// Connections of one process to a database server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// Those that exist or are being made.
+    pub open: usize,
+    /// Those of them that nobody uses.
+    pub idle: usize,
+    pub max: usize,
+}
+
 /// What a put did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PutVersion {

@@ -1,11 +1,15 @@
 //! What `orrery server` understands: the same options as flags, environment variables and lines of a file.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use orrery_server::IssuerSettings;
-use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Error as _, IntoDeserializer as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// Run a server for teams
 ///
@@ -16,6 +20,10 @@ use serde::Deserialize;
 Every option can also be a line of the configuration file, under its name without dashes in front
 (`listen = \"127.0.0.1:8888\"`), or an environment variable. Flags are stronger than variables, and
 variables stronger than the file.
+
+Without an account yet, a link is printed with which the first one can be made. The variable
+ORRERY_ADMIN_PASSWORD makes the account `admin` with that password instead. Other issuers of tokens,
+for single sign-on, are sections [[issuers]] of the file.
 
 Examples:
   orrery server                                             all roles, state in one file
@@ -67,13 +75,14 @@ pub(crate) enum LogFormat {
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct ServerOptions {
     /// Where to listen [default: 127.0.0.1:8888]
-    #[arg(long, value_name = "ADDRESS", env = "ORRERY_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", env = "ORRERY_LISTEN", value_parser = socket_address)]
+    #[serde(deserialize_with = "read_address")]
     pub(crate) listen: Option<SocketAddr>,
     /// Encrypt connections with a certificate that signs itself, made at the first start: for development
     #[arg(long, value_name = "HOW", env = "ORRERY_TLS")]
     pub(crate) tls: Option<TlsMode>,
     /// The certificate for TLS, with those that vouch for it, in PEM format; read again on SIGHUP
-    #[arg(long, value_name = "FILE", env = "ORRERY_TLS_CERTIFICATE", requires = "tls_key", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", env = "ORRERY_TLS_CERTIFICATE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_certificate: Option<PathBuf>,
     /// The key of the certificate, in PEM format
     #[arg(long, value_name = "FILE", env = "ORRERY_TLS_KEY", value_hint = ValueHint::FilePath)]
@@ -83,6 +92,7 @@ pub(crate) struct ServerOptions {
     pub(crate) insecure_listen: Option<bool>,
     /// Proxies that may tell, by X-Forwarded-For, where a request comes from: networks such as 10.0.0.0/8
     #[arg(long, value_name = "NETWORK", env = "ORRERY_TRUSTED_PROXIES", value_delimiter = ',')]
+    #[serde(deserialize_with = "one_or_more")]
     pub(crate) trusted_proxies: Option<Vec<String>>,
     /// The file with the key that seals secrets, mode 0600 [default: the credential `orrery-secret-key` of systemd, else secret.key in the data directory, made when it is needed]
     #[arg(long, value_name = "FILE", env = "ORRERY_SECRET_KEY_FILE", value_hint = ValueHint::FilePath)]
@@ -99,11 +109,16 @@ pub(crate) struct ServerOptions {
     /// Where checkouts, code and Python environments are kept [default: /var/lib/orrery for root, ~/.local/state/orrery otherwise]
     #[arg(long, value_name = "DIR", env = "ORRERY_SERVER_DATA", value_hint = ValueHint::DirPath)]
     pub(crate) data: Option<PathBuf>,
-    /// Which parts to run [default: all]
+    /// Which parts to run [default: all]; without `api`, only /health and /metrics are answered
     #[arg(long, value_name = "ROLE", env = "ORRERY_ROLE", value_delimiter = ',')]
+    #[serde(deserialize_with = "one_or_more")]
     pub(crate) role: Option<Vec<Role>>,
+    /// Where compiles find the API, if this process compiles and another one answers requests [default: this process]
+    #[arg(long, value_name = "URL", env = "ORRERY_API_ADDRESS")]
+    pub(crate) api_address: Option<String>,
     /// Where remote agents dial in, always with TLS [default: the address of --listen, one port higher]
-    #[arg(long, value_name = "ADDRESS", env = "ORRERY_GATEWAY_LISTEN")]
+    #[arg(long, value_name = "ADDRESS", env = "ORRERY_GATEWAY_LISTEN", value_parser = socket_address)]
+    #[serde(deserialize_with = "read_address")]
     pub(crate) gateway_listen: Option<SocketAddr>,
     /// Where invitations send agents, as host:port, if it is not where the gateway listens
     #[arg(long, value_name = "HOST:PORT", env = "ORRERY_GATEWAY_ADDRESS")]
@@ -113,6 +128,7 @@ pub(crate) struct ServerOptions {
     pub(crate) gateway_peer_address: Option<String>,
     /// Further names under which agents dial the gateway, for its certificate
     #[arg(long, value_name = "NAME", env = "ORRERY_GATEWAY_NAMES", value_delimiter = ',')]
+    #[serde(deserialize_with = "one_or_more")]
     pub(crate) gateway_names: Option<Vec<String>>,
     /// How many handlers may run at once in one environment [default: 16]
     #[arg(long, value_name = "COUNT", env = "ORRERY_WORKERS")]
@@ -143,6 +159,43 @@ pub(crate) struct ServerOptions {
     pub(crate) traces: Option<String>,
 }
 
+/// An address to listen at. Names are not taken: which of its addresses is meant, and when it is looked up, nobody could tell.
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "an address is a number of the machine and a port, such as 127.0.0.1:8888 (this machine only), 0.0.0.0:8888 \
+         (all its networks) or [::1]:8888"
+            .to_owned()
+    })
+}
+
+fn read_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(from)?;
+    socket_address(&text).map(Some).map_err(D::Error::custom)
+}
+
+/// A list, or the only thing on it.
+fn one_or_more<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<Option<Vec<T>>, D::Error> {
+    struct OneOrMore<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for OneOrMore<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text or a list of texts")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Vec<T>, E> {
+            Ok(vec![T::deserialize(text.into_deserializer())?])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Vec<T>, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(list))
+        }
+    }
+    from.deserialize_any(OneOrMore(PhantomData)).map(Some)
+}
+
 impl ServerOptions {
     /// These options, and those of `other` where nothing is said.
     pub(crate) fn or(self, other: Self) -> Self {
@@ -159,6 +212,7 @@ impl ServerOptions {
             database_connections: self.database_connections.or(other.database_connections),
             data: self.data.or(other.data),
             role: self.role.or(other.role),
+            api_address: self.api_address.or(other.api_address),
             gateway_listen: self.gateway_listen.or(other.gateway_listen),
             gateway_address: self.gateway_address.or(other.gateway_address),
             gateway_peer_address: self.gateway_peer_address.or(other.gateway_peer_address),

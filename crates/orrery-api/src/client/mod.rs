@@ -13,7 +13,7 @@ mod path;
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orrery_model::SecretText;
 use serde::Serialize;
@@ -41,6 +41,8 @@ const ATTEMPTS_MAX: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(150);
 /// The longest pause that a server may ask for.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// A server that needs so long to say that it is not available has tried for us: nobody waits for that again and again.
+const REPEAT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Where a server is, and as whom it is asked.
 #[derive(Clone, Debug, Default)]
@@ -206,12 +208,17 @@ impl Client {
             .and_then(|(media_type, content)| Some((*media_type, compress(content).ok()?, true)));
         let body = compressed
             .or_else(|| body.map(|(media_type, content)| (*media_type, content.clone(), false)));
+        let began = Instant::now();
         let mut pause = FIRST_PAUSE;
         let mut attempt = 1;
         loop {
             let last = attempt == ATTEMPTS_MAX;
             match self.send_once(method, path, body.as_ref(), repeating) {
-                Ok(answer) if answer.status() == http::StatusCode::SERVICE_UNAVAILABLE && !last => {
+                Ok(answer)
+                    if answer.status() == http::StatusCode::SERVICE_UNAVAILABLE
+                        && !last
+                        && began.elapsed() < REPEAT_WITHIN =>
+                {
                     pause = asked_pause(&answer).unwrap_or(pause).min(PAUSE_MAX);
                     // Such an answer says that nothing was done.
                 }

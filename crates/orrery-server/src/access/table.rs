@@ -74,6 +74,7 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
     ("DELETE", "/api/v1/projects/{project}", Access::Project(Right::Administer)),
     ("GET", "/api/v1/docs", Access::Public),
     ("GET", "/setup", Access::Public),
+    ("GET", "/", Access::Public),
     ("GET", "/api/v1/environments", Access::Known),
     // The handler checks the right to administer the project.
     ("POST", "/api/v1/environments", Access::Known),

@@ -143,7 +143,7 @@ async fn store(call: &Call, mut upload: VersionUpload) -> Result<PutVersion, Ser
             upload.code = modules.bundle(store, key, &mut upload)?;
             let settings = store.records().settings(key)?;
             let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
-            store_upload(store, key, upload, auto, now)
+            store_upload(store, key, upload, auto, now).map(|stored| stored.put)
         };
         Ok(work())
     })

@@ -41,6 +41,9 @@ use crate::tls::Tls;
 pub struct ServerAddress {
     pub host: String,
     pub port: u16,
+    /// Connections are encrypted.
+    pub secure: bool,
+    /// With this certificate, if it is this process that is reached.
     pub tls: Option<Tls>,
 }
 
@@ -52,14 +55,14 @@ impl ServerAddress {
             true => "localhost".to_owned(),
             false => ip.to_string(),
         };
-        ServerAddress { host, port: address.port(), tls }
+        ServerAddress { host, port: address.port(), secure: tls.is_some(), tls }
     }
 
     fn told(&self) -> JobServer {
         JobServer {
             host: self.host.clone(),
             port: self.port,
-            tls: self.tls.is_some(),
+            tls: self.secure,
             ca: self.tls.as_ref().map_or_else(String::new, Tls::certificates),
         }
     }

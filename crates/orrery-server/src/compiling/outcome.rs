@@ -107,9 +107,9 @@ pub(super) fn store(
     let (store, environment) = (run.app.store(), run.environment.key);
     let auto_deploy = settings(run)?.auto_deploy;
     match versions::store_upload(&**store, environment, upload, auto_deploy, run.app.now()) {
-        Ok(put) => {
+        Ok(stored) => {
             run.app.nudge();
-            Ok(put.number)
+            Ok(stored.put.number)
         }
         // By a run that was believed dead, under the same number.
         Err(ServerError::Store(StoreError::VersionExists(_))) => Ok(number),

@@ -331,26 +331,46 @@ fn work(
     mut ended: Ended,
 ) {
     let compile = orrery_store::uuid_text(&claimed.run.id);
-    tracing::info!(compile, "a compile starts");
-    match run::run(app, options, claimed, &|| stopping.load(Ordering::Acquire)) {
+    let key = claimed.record.environment;
+    let records = app.store().records();
+    let environment =
+        records.environment_of(key).map_or_else(|_| format!("{key:?}"), |record| record.name);
+    let began = Instant::now();
+    tracing::info!(compile, environment, "a compile starts");
+    let outcome = match run::run(app, options, claimed, &|| stopping.load(Ordering::Acquire)) {
         Ok(()) => {
-            tracing::info!(compile, "a compile has ended");
             ended.done = true;
+            let kept = records.compile(key, &claimed.run.id).ok();
+            let (success, version) = kept
+                .map_or((None, None), |kept| (kept.success, kept.version.map(|number| number.0)));
+            let outcome = match success {
+                Some(true) => "success",
+                Some(false) => "failed",
+                None => "unknown",
+            };
+            let took_ms = began.elapsed().as_millis();
+            tracing::info!(compile, environment, outcome, version, took_ms, "a compile has ended");
+            outcome
         }
         Err(Interrupted::Lost) => {
-            tracing::info!(compile, "a compile was cancelled or taken over");
+            tracing::info!(compile, environment, "a compile was cancelled or taken over");
             ended.done = true;
+            "cancelled"
         }
         Err(interrupted) => {
             let error = &interrupted as &dyn std::error::Error;
             match &interrupted {
-                Interrupted::Stopping => tracing::info!(compile, "a compile is given back"),
-                _ => tracing::error!(compile, error, "a compile was interrupted"),
+                Interrupted::Stopping => {
+                    tracing::info!(compile, environment, "a compile is given back");
+                }
+                _ => tracing::error!(compile, environment, error, "a compile was interrupted"),
             }
-            let given = app.store().records().abandon_compile(&claimed.run, app.now());
+            let given = records.abandon_compile(&claimed.run, app.now());
             if let Err(error) = given {
                 tracing::warn!(compile, %error, "a compile cannot be given back");
             }
+            "interrupted"
         }
-    }
+    };
+    app.metrics().compiled(outcome, began.elapsed());
 }

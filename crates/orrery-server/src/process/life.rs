@@ -15,7 +15,7 @@ impl Runner {
         store: &dyn Store,
         record: &EnvironmentRecord,
     ) -> Result<Next, RunnerError> {
-        self.halt();
+        self.stop();
         self.remove_files(record);
         upkeep::erase(store, record, self.app.now())?;
         self.app.nudge();
@@ -41,7 +41,7 @@ impl Runner {
         record: &EnvironmentRecord,
         request: &RequestRecord,
     ) -> Result<(), RunnerError> {
-        self.halt();
+        self.stop();
         let now = self.app.now();
         // Another process may be at work here: it clears the environment then.
         let lease = self.acquire(store)?;

@@ -28,7 +28,7 @@ use super::life::clearing;
 use super::places::AgentPlaces;
 use super::secrets::EnvironmentSecrets;
 use super::supervisor::micros;
-use super::work::Work;
+use super::work::{Taken, Work, take_requests};
 use super::{Message, ProcessOptions};
 
 /// The kind of request that needs no engine.
@@ -37,8 +37,10 @@ pub(super) const DRY_RUN: &str = "dry_run";
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(3);
 /// A dry run that another process took so long ago is taken over.
 const LEFT_ALONE_AFTER: Duration = Duration::from_secs(600);
-/// How long handlers may take to end when the environment is halted.
-const HALT_WITHIN: Duration = Duration::from_secs(10);
+/// How long handlers may take to end when they are cancelled: less than what is left of a lease that is not renewed any more.
+pub(super) const STOP_WITHIN: Duration = Duration::from_secs(10);
+/// How often it is looked whether they have.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What the supervisor does next for an environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub(super) struct Runner {
     pub(super) options: Arc<ProcessOptions>,
     messages: Sender<Message>,
     pub(super) key: EnvironmentKey,
+    /// What the environment is called in logs and traces.
+    name: String,
     held: Arc<HeldLease>,
     work: Option<Work>,
     /// Dry runs that were begun here.
@@ -87,6 +91,7 @@ impl Runner {
             options,
             messages,
             key,
+            name: format!("{key:?}"),
             held: Arc::default(),
             work: None,
             dry_runs: BTreeSet::new(),
@@ -112,10 +117,10 @@ impl Runner {
             Err(error) => {
                 match &error {
                     RunnerError::Store(StoreError::Leased { holder }) => {
-                        tracing::debug!(environment = ?self.key, %holder, "somebody else has it");
+                        tracing::debug!(environment = %self.name, %holder, "somebody else has it");
                     }
                     _ => tracing::error!(
-                        environment = ?self.key,
+                        environment = %self.name,
                         error = &error as &dyn std::error::Error,
                         "the environment cannot be worked on now"
                     ),
@@ -132,10 +137,15 @@ impl Runner {
     }
 
     fn try_attend(&mut self, look: bool) -> Result<Next, RunnerError> {
-        let _span = tracing::info_span!("attend", environment = ?self.key, look).entered();
+        let span = tracing::info_span!("attend", environment = tracing::field::Empty, look);
+        // A look may find another name.
+        if !look {
+            span.record("environment", &self.name);
+        }
+        let _entered = span.clone().entered();
         if self.work.as_ref().is_some_and(|work| work.engine.has_failed()) {
             // What could not be kept is not known to anybody: begin again from what the store knows.
-            tracing::warn!(environment = ?self.key, "results could not be kept; starting over");
+            tracing::warn!(environment = %self.name, "results could not be kept; starting over");
             self.stop();
             return Ok(self.later(TRY_AGAIN_AFTER));
         }
@@ -149,7 +159,11 @@ impl Runner {
             let store = Arc::clone(self.app.store());
             match store.records().environment_of(self.key) {
                 Ok(record) if record.deleting => return self.delete(&*store, &record),
-                Ok(record) => self.look(&*store, &record)?,
+                Ok(record) => {
+                    self.name.clone_from(&record.name);
+                    span.record("environment", &record.name);
+                    self.look(&*store, &record)?;
+                }
                 Err(StoreError::NotFound { .. }) => {
                     self.stop();
                     return Ok(Next::Gone);
@@ -175,10 +189,10 @@ impl Runner {
             return self.clear(store, record, &request);
         }
         if record.halted {
-            self.halt();
+            self.stop();
             return Ok(());
         }
-        let released = released_versions(store, self.key)?;
+        let Intent { released, open } = Intent::read(store, self.key)?;
         let Some(newest) = released.last() else {
             return self.begin_dry_runs(store, record, &BTreeSet::new());
         };
@@ -192,16 +206,14 @@ impl Runner {
             .collect();
         let pausing = paused.clone();
         match &mut self.work {
-            None => self.load(store, record, newest, settings, paused)?,
+            None => self.load(store, record, newest, settings, paused, open)?,
             Some(work) => {
                 // First: what a version brings for an agent that was paused before must wait.
                 work.set(settings, paused);
                 work.move_agents(store.records().served_names(self.key)?);
-                self.follow(store, record, &released)?;
+                self.follow(store, record, &released, open)?;
             }
         }
-        let Some(work) = &mut self.work else { return Ok(()) };
-        work.take_requests(&self.app, self.key)?;
         self.begin_dry_runs(store, record, &pausing)
     }
 
@@ -264,9 +276,10 @@ impl Runner {
         newest: &VersionInfo,
         settings: Settings,
         paused: BTreeSet<String>,
+        open: Vec<RequestRecord>,
     ) -> Result<(), RunnerError> {
         let lease = self.acquire(store)?;
-        let started = self.start(store, record, newest, settings, paused, lease);
+        let started = self.start(store, record, newest, (settings, paused), open, lease);
         if started.is_err() {
             self.release(store, &lease);
         }
@@ -278,8 +291,8 @@ impl Runner {
         store: &dyn Store,
         record: &EnvironmentRecord,
         newest: &VersionInfo,
-        settings: Settings,
-        paused: BTreeSet<String>,
+        (settings, paused): (Settings, BTreeSet<String>),
+        open: Vec<RequestRecord>,
         lease: Lease,
     ) -> Result<(), RunnerError> {
         let began = Instant::now();
@@ -294,6 +307,7 @@ impl Runner {
             // A supervisor that is gone wants to know nothing.
             Notice::Attention => drop(messages.send(Message::Attention(key))),
             Notice::Written => app.nudge(),
+            Notice::Ran { outcome, took } => app.metrics().handler_ran(outcome, took),
         };
         let places = Arc::new(AgentPlaces::read(&self.app, store, record)?);
         let setup = Setup {
@@ -307,7 +321,9 @@ impl Runner {
             keeper: Some(Keeper { store: Arc::clone(self.app.store()), lease }),
             listener: Some(Arc::new(listener)),
         };
-        let engine = Engine::start(setup, start, Vec::new())?;
+        // What was asked for before the start is one with what is due anyway.
+        let Taken { events, requests } = take_requests(&self.app, self.key, open, &[])?;
+        let engine = Engine::start(setup, start, events)?;
         // A process that was killed may have kept a fact without asking for the compile that it is a reason for.
         if store.unknowns(self.key, newest.number)?.iter().any(|(_, resolved)| *resolved) {
             self.unknowns_became_known()?;
@@ -320,7 +336,6 @@ impl Runner {
             "environment taken over"
         );
         self.app.metrics().environments.inc();
-        let requests = Vec::new();
         self.work = Some(Work { engine, lease, handlers, places, settings, paused, requests });
         Ok(())
     }
@@ -331,12 +346,19 @@ impl Runner {
         store: &dyn Store,
         record: &EnvironmentRecord,
         released: &[VersionInfo],
+        open: Vec<RequestRecord>,
     ) -> Result<(), RunnerError> {
         let Some(work) = &mut self.work else { return Ok(()) };
         let current = work.engine.version();
         let newer: Vec<&VersionInfo> =
             released.iter().filter(|version| version.number > current).collect();
-        let Some(newest) = newer.last() else { return Ok(()) };
+        let Some(newest) = newer.last() else {
+            let Taken { events, requests } =
+                take_requests(&self.app, self.key, open, &work.requests)?;
+            work.requests.extend(requests);
+            events.into_iter().for_each(|event| work.engine.tell(event));
+            return Ok(());
+        };
         let steps: Vec<VersionNumber> = newer.iter().map(|version| version.number).collect();
         let update = match Update::read(store, self.key, current, &steps) {
             Ok(update) => update,
@@ -344,7 +366,7 @@ impl Runner {
                 // The version it knows was cleaned away: everything is read anew.
                 let (settings, paused) = (work.settings.clone(), work.paused.clone());
                 self.stop();
-                return self.load(store, record, newest, settings, paused);
+                return self.load(store, record, newest, settings, paused, open);
             }
             Err(error) => return Err(error.into()),
         };
@@ -360,7 +382,9 @@ impl Runner {
         }
         let Some(work) = &mut self.work else { return Ok(()) };
         let changes = update.len();
-        work.engine.update(update);
+        let Taken { events, requests } = take_requests(&self.app, self.key, open, &work.requests)?;
+        work.requests.extend(requests);
+        work.engine.update_and(update, events);
         self.app.metrics().versions.inc_by(steps.len() as u64);
         tracing::info!(environment = %record.name, version = newest.number.0, changes, "version taken in");
         Ok(())
@@ -391,23 +415,35 @@ impl Runner {
         Ok(())
     }
 
-    /// Stops what runs and gives the environment back.
-    pub(super) fn halt(&mut self) {
+    /// Asks what runs to end, and begins nothing more.
+    pub(super) fn cancel(&self) {
         if let Some(work) = &self.work {
             work.engine.tell(Event::Halt);
-            let until = Instant::now() + HALT_WITHIN;
-            while work.engine.is_running() && Instant::now() < until {
-                std::thread::sleep(Duration::from_millis(20));
-            }
         }
-        self.stop();
     }
 
-    /// Gives the environment back, also when this process may not act for it any more: what is known is kept.
+    /// Whether a handler runs.
+    pub(super) fn is_running(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.engine.is_running())
+    }
+
+    /// Stops what runs and gives the environment back, also when this process may not act for it any more. What is known is
+    /// kept. Handlers are waited for: whoever comes next would run them beside those that were left.
     pub(super) fn stop(&mut self) {
+        self.cancel();
+        self.stop_until(Instant::now() + STOP_WITHIN);
+    }
+
+    /// The same for what was cancelled before, with a limit of its own.
+    pub(super) fn stop_until(&mut self, until: Instant) {
+        while self.is_running() && Instant::now() < until {
+            std::thread::sleep(LOOK_EVERY);
+        }
         let Some(Work { engine, lease, handlers, .. }) = self.work.take() else { return };
         self.app.metrics().environments.dec();
-        engine.tell(Event::Halt);
+        if engine.is_running() {
+            tracing::warn!(environment = %self.name, "handlers that do not end are left behind");
+        }
         if let Err(error) = engine.finish() {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -416,6 +452,30 @@ impl Runner {
         }
         handlers.close();
         self.release(&**self.app.store(), &lease);
+    }
+}
+
+/// What is wanted of an environment.
+struct Intent {
+    released: Vec<VersionInfo>,
+    /// Requests that are not finished.
+    open: Vec<RequestRecord>,
+}
+
+impl Intent {
+    /// Reads what belongs together: a request that came with the release of a version is not seen without it, nor the other way
+    /// round, since nothing was released while the requests were read.
+    fn read(store: &dyn Store, environment: EnvironmentKey) -> Result<Self, StoreError> {
+        let mut released = released_versions(store, environment)?;
+        loop {
+            let open = store.records().open_requests(environment)?;
+            let again = released_versions(store, environment)?;
+            let newest = |versions: &[VersionInfo]| versions.last().map(|version| version.number);
+            if newest(&again) == newest(&released) {
+                return Ok(Intent { released, open });
+            }
+            released = again;
+        }
     }
 }
 

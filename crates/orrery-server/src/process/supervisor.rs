@@ -11,9 +11,11 @@ use orrery_store::{ChangeSeq, EnvironmentKey, Lease, Renewal, StoreError};
 use crate::app::App;
 
 use super::held::HeldLease;
-use super::runner::{Next, Runner};
+use super::runner::{LOOK_EVERY, Next, Runner, STOP_WITHIN};
 use super::{Message, ProcessOptions};
 
+/// How the signs of life of the process role are called.
+const PULSE: &str = "process";
 /// How often the change feed is read without a nudge: nudges may be lost.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Changes that are read at once.
@@ -76,6 +78,8 @@ impl Supervisor {
         let mut polled = Instant::now();
         self.poll();
         loop {
+            let trouble = self.lost.then_some("it cannot read from the database what has changed");
+            self.app.pulse().beat(PULSE, trouble);
             self.put_to_work();
             let pause = self.pause(polled + POLL_EVERY);
             match inbox.recv_timeout(pause) {
@@ -302,6 +306,7 @@ impl Supervisor {
     /// Gives everything back.
     fn stop(mut self, inbox: &Receiver<Message>) {
         self.waiting.clear();
+        self.app.pulse().end(PULSE);
         while self.busy > 0 {
             match inbox.recv_timeout(Duration::from_secs(30)) {
                 Ok(Message::Attended(key, next)) => self.attended(key, next),
@@ -312,9 +317,20 @@ impl Supervisor {
                 }
             }
         }
-        for place in self.places.values().filter(|place| !place.busy) {
-            own(&place.runner).stop();
+        // All are cancelled before any is waited for: each may have handlers that take their time.
+        let runners: Vec<Arc<Mutex<Runner>>> = self
+            .places
+            .values()
+            .filter(|place| !place.busy)
+            .map(|place| Arc::clone(&place.runner))
+            .collect();
+        runners.iter().for_each(|runner| own(runner).cancel());
+        let until = Instant::now() + STOP_WITHIN;
+        while Instant::now() < until && runners.iter().any(|runner| own(runner).is_running()) {
+            self.renew_leases();
+            std::thread::sleep(LOOK_EVERY);
         }
+        runners.iter().for_each(|runner| own(runner).stop_until(until));
     }
 }
 

@@ -57,34 +57,6 @@ impl Work {
         }
     }
 
-    /// Takes in what was asked for since.
-    pub(super) fn take_requests(
-        &mut self,
-        app: &App,
-        key: EnvironmentKey,
-    ) -> Result<(), RunnerError> {
-        let store = Arc::clone(app.store());
-        for request in store.records().open_requests(key)? {
-            let known = self.requests.iter().any(|known| known.key == request.key);
-            if known || request.kind == DRY_RUN {
-                continue;
-            }
-            store.records().take_request(request.key, app.now())?;
-            match super::requests::event(&*store, key, &request)? {
-                Ok(event) => {
-                    self.engine.tell(event);
-                    self.requests.push(request);
-                }
-                Err(refusal) => {
-                    let outcome = serde_json::json!({"error": refusal});
-                    store.records().finish_request(&request, &outcome, app.now())?;
-                    app.nudge();
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// All is done that can be: what was asked for is.
     pub(super) fn finish_requests(&mut self, app: &App) -> Result<(), RunnerError> {
         while let Some(request) = self.requests.pop() {
@@ -94,4 +66,39 @@ impl Work {
         }
         Ok(())
     }
+}
+
+/// What was asked for and is new, as the engine understands it.
+pub(super) struct Taken {
+    pub(super) events: Vec<Event>,
+    pub(super) requests: Vec<RequestRecord>,
+}
+
+/// Takes in what was asked for, but for what is known already. The engine has to be told.
+pub(super) fn take_requests(
+    app: &App,
+    key: EnvironmentKey,
+    open: Vec<RequestRecord>,
+    known: &[RequestRecord],
+) -> Result<Taken, RunnerError> {
+    let store = Arc::clone(app.store());
+    let mut taken = Taken { events: Vec::new(), requests: Vec::new() };
+    for request in open {
+        if request.kind == DRY_RUN || known.iter().any(|known| known.key == request.key) {
+            continue;
+        }
+        store.records().take_request(request.key, app.now())?;
+        match super::requests::event(&*store, key, &request)? {
+            Ok(event) => {
+                taken.events.push(event);
+                taken.requests.push(request);
+            }
+            Err(refusal) => {
+                let outcome = serde_json::json!({"error": refusal});
+                store.records().finish_request(&request, &outcome, app.now())?;
+                app.nudge();
+            }
+        }
+    }
+    Ok(taken)
 }

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use crate::app::App;
 use crate::auth::Caller;
+use crate::compiling::RepositoryError;
 use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
@@ -180,6 +181,11 @@ pub(super) async fn create(
     body: Option<Body<NewCompile>>,
 ) -> Result<(StatusCode, HeaderMap, Json<Compile>), ServerError> {
     active(&environment)?;
+    if environment.repository.is_empty() {
+        let text = format!("{}: {}", environment.name, RepositoryError::None);
+        let status = StatusCode::CONFLICT;
+        return Err(ServerError::Refused { status, code: "no-repository", detail: text });
+    }
     let new = body.map(|Body(new)| new).unwrap_or_default();
     let id = new.id.unwrap_or_else(Uuid::new_v4).into_bytes();
     let request = request_of(new)?;

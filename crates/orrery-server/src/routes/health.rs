@@ -3,9 +3,15 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use orrery_model::Timestamp;
+use orrery_store::StoreError;
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::problem::ServerError;
+
+/// A gateway tells the store that it is alive more often than this, in microseconds.
+const GATEWAY_SILENT: i64 = 30_000_000;
 
 /// Alive and able to work, with reasons.
 #[utoipa::path(get, path = "/health", tag = "health", security(()),
@@ -21,19 +27,54 @@ pub(super) async fn live() -> Json<Value> {
     Json(json!({"status": "live"}))
 }
 
-/// The server can work: its store answers.
+/// The server can work: its store answers, and each of its roles goes on.
 #[utoipa::path(get, path = "/health/ready", tag = "health", security(()),
     responses((status = 200, description = "Ready", body = Value), (status = 503, description = "Not ready, and why", body = Value)))]
 pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
-    let mut checks = serde_json::Map::new();
-    if app.hub().gateway().is_some() {
-        checks.insert("gateway".to_owned(), "ok".into());
+    let gateway = app.hub().gateway();
+    let own = gateway.as_ref().map(|gateway| gateway.id.into_bytes());
+    let since = Timestamp(app.now().0.saturating_sub(GATEWAY_SILENT));
+    let answer = app
+        .with_store(move |store| {
+            store.records().latest_change()?;
+            let Some(own) = own else { return Ok(true) };
+            Ok(store.records().gateways(since)?.iter().any(|gateway| gateway.uuid == own))
+        })
+        .await;
+    let mut checks: Vec<(&str, Option<String>)> = app.pulse().read();
+    if gateway.is_some() {
+        let silent = "other servers do not know of it: it could not tell the database lately";
+        let trouble = matches!(answer, Ok(false)).then(|| silent.to_owned());
+        checks.push(("gateway", trouble));
     }
-    let store = app.with_store(|store| store.records().latest_change()).await;
-    let (code, status, store) = match store {
-        Ok(_) => (StatusCode::OK, "ready", "ok".to_owned()),
-        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, "not ready", error.problem().detail),
+    checks.push(("store", answer.err().map(|error| told(&error).to_owned())));
+    let well = checks.iter().all(|(_, trouble)| trouble.is_none());
+    let (code, status) = match well {
+        true => (StatusCode::OK, "ready"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
     };
-    checks.insert("store".to_owned(), store.into());
+    let checks: serde_json::Map<String, Value> = checks
+        .into_iter()
+        .map(|(name, trouble)| (name.to_owned(), trouble.unwrap_or_else(|| "ok".to_owned()).into()))
+        .collect();
     (code, Json(json!({"status": status, "checks": checks})))
+}
+
+/// Why the store is of no use. Everybody may read this, so it does not say where the database is; the log does.
+fn told(error: &ServerError) -> &'static str {
+    let store = match error {
+        ServerError::Store(error) => error,
+        ServerError::SharedStore(error) => error,
+        ServerError::Stopping => return "the server is stopping",
+        _ => return "it failed; the server's log tells more",
+    };
+    tracing::warn!(error = store as &dyn std::error::Error, "the server is not ready");
+    match store {
+        StoreError::Unreachable { .. } => "the database cannot be reached",
+        StoreError::ConnectionLost { .. } => "the connection to the database was lost",
+        StoreError::NoConnection { .. } => "all connections to the database are in use",
+        StoreError::Busy { .. } | StoreError::Contended { .. } => "the database is busy",
+        StoreError::Full { .. } => "the disk of the database is full",
+        _ => "it failed; the server's log tells more",
+    }
 }

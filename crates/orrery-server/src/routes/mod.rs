@@ -81,13 +81,18 @@ pub(crate) fn active(environment: &EnvironmentRecord) -> Result<(), ServerError>
 )]
 struct Description;
 
-/// All routes, with their description.
-pub(crate) fn all() -> OpenApiRouter<App> {
+/// What a server answers whatever its roles are.
+pub(crate) fn of_every_role() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(health::health))
         .routes(routes!(health::live))
         .routes(routes!(health::ready))
         .routes(routes!(crate::metrics::show))
+}
+
+/// All routes, with their description.
+pub(crate) fn all() -> OpenApiRouter<App> {
+    of_every_role()
         .routes(routes!(projects::list, projects::create))
         .routes(routes!(projects::get, projects::update, projects::delete))
         .routes(routes!(sessions::setup))

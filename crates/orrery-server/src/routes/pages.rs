@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use axum::http::{HeaderName, HeaderValue, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Redirect, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
@@ -52,6 +52,11 @@ fn source(text: &str, begin: &str, end: &str) -> String {
 
 static DOCS: LazyLock<Page> = LazyLock::new(|| Page::new(include_str!("docs.html")));
 static SETUP: LazyLock<Page> = LazyLock::new(|| Page::new(include_str!("setup.html")));
+
+/// There is nothing to see at the address itself, but at another one.
+pub(crate) async fn home() -> Redirect {
+    Redirect::to("/api/v1/docs")
+}
 
 /// Shows the description of the API.
 pub(crate) async fn docs() -> Response {

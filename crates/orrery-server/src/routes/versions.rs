@@ -8,7 +8,7 @@ use orrery_api::{
     Transitioning, Unknown, VersionResource, VersionStored, VersionSummary, VersionUpload,
 };
 use orrery_model::{Resource, VersionNumber};
-use orrery_store::{EnvironmentRecord, PutVersion, ResourceFilter, Store, StoreError, VersionInfo};
+use orrery_store::{EnvironmentRecord, ResourceFilter, Store, StoreError, VersionInfo};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
@@ -20,7 +20,7 @@ use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 use crate::versions::{self, version_info};
 
-use super::{active, environments, time};
+use super::{active, environments, operations, time};
 
 /// What decides how a version is shown.
 struct Course {
@@ -103,7 +103,7 @@ fn one(
 async fn stored(
     app: &App,
     environment: EnvironmentRecord,
-    work: impl FnOnce(&dyn Store, &EnvironmentRecord) -> Result<PutVersion, ServerError>
+    work: impl FnOnce(&dyn Store, &EnvironmentRecord) -> Result<versions::Stored, ServerError>
     + Send
     + 'static,
 ) -> Result<(StatusCode, HeaderMap, Json<VersionStored>), ServerError> {
@@ -112,17 +112,21 @@ async fn stored(
     let answer = app
         .change(move |store| {
             let done = work(store, &environment);
-            done.map(|done| Ok((one(store, &environment, done.number)?, done.created)))
-                .map_or_else(|error| Ok(Err(error)), |found: Result<_, StoreError>| found.map(Ok))
+            done.map(|done| {
+                let version = one(store, &environment, done.put.number)?;
+                let operation = done.asked.map(operations::shown);
+                Ok(VersionStored { version, created_now: done.put.created, operation })
+            })
+            .map_or_else(|error| Ok(Err(error)), |found: Result<_, StoreError>| found.map(Ok))
         })
         .await??;
-    let (version, created_now) = answer;
+    let number = answer.version.number;
     let mut headers = HeaderMap::new();
-    if let Ok(location) = HeaderValue::from_str(&format!("{path}/versions/{}", version.number)) {
+    if let Ok(location) = HeaderValue::from_str(&format!("{path}/versions/{number}")) {
         headers.insert(header::LOCATION, location);
     }
-    let status = if created_now { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, headers, Json(VersionStored { version, created_now })))
+    let status = if answer.created_now { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, headers, Json(answer)))
 }
 
 /// Stores a version, full or a change of some sets. It is released if the environment's `auto_deploy` or the upload says so.

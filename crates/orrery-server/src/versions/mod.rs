@@ -6,10 +6,11 @@ mod upload;
 use orrery_api::{UploadScope, VersionUpload};
 use orrery_model::{Resource, SetName, Timestamp, VersionNumber};
 use orrery_store::{
-    EnvironmentKey, NewVersion, PutVersion, Scope, Standing, Store, StoreError, Unknown,
-    VersionInfo, load_version,
+    EnvironmentKey, NewRequest, NewVersion, PutVersion, RequestRecord, Scope, Standing, Store,
+    StoreError, Unknown, VersionInfo, load_version,
 };
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::problem::ServerError;
 use crate::upload::read_upload;
@@ -27,6 +28,13 @@ const UNSUITABLE: &str = "unsuitable_for_partial";
 const BASE: &str = "partial_base";
 const ROLLED_BACK: &str = "rolled_back_to";
 
+/// What storing a version came to.
+pub(crate) struct Stored {
+    pub(crate) put: PutVersion,
+    /// The look at everything that was asked for along with it.
+    pub(crate) asked: Option<RequestRecord>,
+}
+
 /// Stores a version. `auto_release` says whether it is released if the upload does not say.
 ///
 /// Nothing is stored if a rule is broken.
@@ -36,8 +44,12 @@ pub(crate) fn store_upload(
     upload: VersionUpload,
     auto_release: bool,
     now: Timestamp,
-) -> Result<PutVersion, ServerError> {
+) -> Result<Stored, ServerError> {
     let release = upload.release.unwrap_or(auto_release);
+    if upload.verify && !release {
+        let reason = "is for versions that are released: ask for that too";
+        return Err(ServerError::field("verify", reason));
+    }
     let number = upload.number.map(upload::number).transpose()?;
     upload::check_sets(&upload)?;
     let (resources, unknowns) =
@@ -50,6 +62,7 @@ pub(crate) fn store_upload(
         info: Value::Object(upload.info),
         unknowns,
         release,
+        verify: upload.verify,
         only_if_changed: upload.only_if_changed,
         now,
     };
@@ -87,6 +100,8 @@ struct Draft {
     info: Value,
     unknowns: Vec<Unknown>,
     release: bool,
+    /// Every resource is looked at.
+    verify: bool,
     only_if_changed: bool,
     now: Timestamp,
 }
@@ -99,9 +114,10 @@ impl Draft {
         resources: &[Resource],
         scope: Scope<'_>,
         base: Option<VersionNumber>,
-    ) -> Result<PutVersion, ServerError> {
-        // A new number is the highest, so that it may be released as it is stored. A number from before may be late.
-        let at_once = self.release && self.number.is_none();
+    ) -> Result<Stored, ServerError> {
+        // A new number is the highest, so that it may be released as it is stored. A number from before may be late, and what is
+        // asked for along with a release comes with it: an engine that knows of one of them only would run resources twice.
+        let at_once = self.release && self.number.is_none() && !self.verify;
         let put = store.put_version(
             environment,
             &NewVersion {
@@ -118,14 +134,24 @@ impl Draft {
             },
         )?;
         let is_due = self.release && !(at_once && put.created);
-        if is_due {
-            match store.release_version(environment, put.number, self.now) {
-                // A newer one is released: this one is kept, and the answer says that it is not wanted.
-                Ok(()) | Err(StoreError::AlreadyReleased(_) | StoreError::Superseded { .. }) => {}
-                Err(error) => return Err(error.into()),
+        let released = match (is_due, self.verify) {
+            (false, _) => Ok(None),
+            (true, false) => {
+                store.release_version(environment, put.number, self.now).map(|()| None)
             }
-        }
-        Ok(put)
+            (true, true) => {
+                let (uuid, payload) = (Uuid::new_v4().into_bytes(), json!({}));
+                let request = NewRequest { uuid, kind: "repair", payload: &payload };
+                store.release_and_ask(environment, put.number, &request, self.now).map(Some)
+            }
+        };
+        let asked = match released {
+            Ok(asked) => asked,
+            // A newer one is released: this one is kept, and the answer says that it is not wanted.
+            Err(StoreError::AlreadyReleased(_) | StoreError::Superseded { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Stored { put, asked })
     }
 }
 
@@ -191,7 +217,7 @@ fn store_change(
     environment: EnvironmentKey,
     new: Draft,
     change: &Change,
-) -> Result<PutVersion, ServerError> {
+) -> Result<Stored, ServerError> {
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -269,7 +295,7 @@ pub(crate) fn roll_back(
     environment: EnvironmentKey,
     number: VersionNumber,
     now: Timestamp,
-) -> Result<PutVersion, ServerError> {
+) -> Result<Stored, ServerError> {
     let old = load_version(store, environment, number)?;
     let unknowns = store.unknowns(environment, number)?;
     let unknowns = unknowns.into_iter().filter(|(_, resolved)| !resolved);
@@ -286,6 +312,7 @@ pub(crate) fn roll_back(
         info,
         unknowns: unknowns.map(|(unknown, _)| unknown).collect(),
         release: true,
+        verify: false,
         only_if_changed: false,
         now,
     };

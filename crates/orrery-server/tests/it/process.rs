@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orrery_model::{Attributes, Resource, ResourceId, Status, Timestamp};
+use orrery_model::{Attributes, Resource, ResourceId, Status, Timestamp, VersionNumber};
 use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
 use orrery_store::{
-    EnvironmentKey, EnvironmentRecord, Holder, LeaseRequest, NewEnvironment, NewVersion,
-    PostgresStore, Scope, SqliteStore, Store,
+    EnvironmentKey, EnvironmentRecord, Holder, LeaseRequest, NewEnvironment, NewRequest,
+    NewVersion, PostgresStore, Scope, SqliteStore, Store,
 };
 use orrery_testing::{Database, Postgres};
 use serde_json::{Value, json};
@@ -84,6 +84,27 @@ impl World {
     }
 
     fn put(&self, environment: EnvironmentKey, resources: &[Resource]) {
+        self.store(environment, resources, true);
+        self.app.nudge();
+    }
+
+    /// Puts a version and asks, along with its release, that everything is looked at.
+    fn put_and_verify(&self, environment: EnvironmentKey, resources: &[Resource]) -> [u8; 16] {
+        let number = self.store(environment, resources, false);
+        let uuid = *uuid::Uuid::new_v4().as_bytes();
+        let request = NewRequest { uuid, kind: "repair", payload: &json!({}) };
+        let store = self.app.store();
+        store.release_and_ask(environment, number, &request, self.app.now()).unwrap();
+        self.app.nudge();
+        uuid
+    }
+
+    fn store(
+        &self,
+        environment: EnvironmentKey,
+        resources: &[Resource],
+        released: bool,
+    ) -> VersionNumber {
         let version = NewVersion {
             number: None,
             base: None,
@@ -92,12 +113,15 @@ impl World {
             scope: Scope::All,
             resources,
             unknowns: &[],
-            released: true,
+            released,
             only_if_changed: false,
             lease: None,
         };
-        self.app.store().put_version(environment, &version).unwrap();
-        self.app.nudge();
+        self.app.store().put_version(environment, &version).unwrap().number
+    }
+
+    fn is_finished(&self, request: &[u8; 16]) -> bool {
+        self.app.store().records().request(request).unwrap().finished.is_some()
     }
 
     fn request(&self, environment: EnvironmentKey, kind: &str, payload: &Value) -> [u8; 16] {
@@ -141,6 +165,97 @@ fn open(database: &Database) -> Arc<dyn Store> {
 fn scripted(agent: &str, name: &str, attributes: &str) -> Resource {
     let id = ResourceId::new("std::testing::ScriptedResource", agent, "name", name).unwrap();
     Resource::new(id, Attributes::parse(attributes).unwrap(), Vec::new())
+}
+
+/// A command that is run each time, in a shell.
+fn command(agent: &str, script: &str, note: u32) -> Resource {
+    let line = format!("sh -c '{script}'");
+    let id = ResourceId::new("exec::Run", agent, "command", &line).unwrap();
+    let attributes = json!({
+        "command": line, "creates": "", "cwd": "", "environment": {"NOTE": note.to_string()},
+        "onlyif": "", "path": "", "reload": "", "reload_only": false, "returns": [0],
+        "timeout": 300, "unless": "", "skip_on_fail": false,
+    });
+    Resource::new(id, Attributes::parse(&attributes.to_string()).unwrap(), Vec::new())
+}
+
+fn what_is_verified_with_a_new_version_runs_once(kind: Kind) {
+    let mut world = World::new(kind);
+    let key = world.environment("one").key;
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let told =
+        |agent: &str, note| command(agent, &format!("echo {agent} >> {}", log.display()), note);
+    let count = |agent: &str| {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.lines().filter(|line| *line == agent).count()
+    };
+    // Before the engine is there, and then while it is at rest: commands that are over at once are what runs twice.
+    for round in 0..10 {
+        let resources = [told("same", 0), told("changed", round), told("also", round)];
+        let asked = world.put_and_verify(key, &resources);
+        if round == 0 {
+            world.start();
+        }
+        world.until("all was looked at", |world| world.is_finished(&asked));
+        let runs = usize::try_from(round).unwrap() + 1;
+        for agent in ["same", "changed", "also"] {
+            assert_eq!(count(agent), runs, "{agent} in round {round}");
+        }
+    }
+}
+
+fn a_stop_ends_the_handlers_that_run(kind: Kind) {
+    let mut world = World::new(kind);
+    let key = world.environment("one").key;
+    let directory = tempfile::tempdir().unwrap();
+    let pids = ["x", "y"].map(|name| directory.path().join(name));
+    let slow: Vec<Resource> = ["x", "y"]
+        .into_iter()
+        .zip(&pids)
+        .map(|(agent, pid)| {
+            command(agent, &format!("echo $$ > {}; exec sleep 300", pid.display()), 0)
+        })
+        .collect();
+    world.put(key, &slow);
+    world.start();
+    let read = |path: &std::path::Path| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.strip_suffix('\n').map(str::to_owned)
+    };
+    world.until("both run", |_| pids.iter().all(|path| read(path).is_some()));
+    world.stop();
+    for path in &pids {
+        let own = format!("/proc/{}/cmdline", read(path).unwrap());
+        let still = std::fs::read_to_string(own).unwrap_or_default();
+        assert!(!still.contains("sleep"), "{still:?} goes on");
+    }
+    // What they came to is kept.
+    for one in &slow {
+        assert_eq!(world.runs(key, one), 1);
+        assert_eq!(world.status(key, one), Some(Status::Available));
+    }
+}
+
+fn a_run_that_takes_long_is_shown(kind: Kind) {
+    let mut world = World::new(kind);
+    let key = world.environment("one").key;
+    let directory = tempfile::tempdir().unwrap();
+    let go = directory.path().join("go");
+    let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", go.display());
+    let (long, short) = (command("x", &wait, 0), scripted("y", "short", "{}"));
+    world.put(key, &[long.clone(), short.clone()]);
+    world.start();
+    world.until("it is shown", |world| world.status(key, &long) == Some(Status::Deploying));
+    assert_eq!(world.status(key, &short), Some(Status::Deployed));
+    // Something else that is kept of it meanwhile does not hide it.
+    let changed = command("x", &wait, 1);
+    let other = scripted("z", "other", "{}");
+    world.put(key, &[changed.clone(), short, other.clone()]);
+    world.until_deployed(key, std::slice::from_ref(&other));
+    assert_eq!(world.status(key, &changed), Some(Status::Deploying));
+    std::fs::write(&go, "").unwrap();
+    world.until_deployed(key, std::slice::from_ref(&changed));
 }
 
 fn what_is_released_is_deployed_and_newer_versions_follow(kind: Kind) {
@@ -468,6 +583,21 @@ macro_rules! on {
             #[test]
             fn an_environment_that_is_deleted_is_gone_with_all_that_was_in_it() {
                 super::an_environment_that_is_deleted_is_gone_with_all_that_was_in_it($kind);
+            }
+
+            #[test]
+            fn what_is_verified_with_a_new_version_runs_once() {
+                super::what_is_verified_with_a_new_version_runs_once($kind);
+            }
+
+            #[test]
+            fn a_stop_ends_the_handlers_that_run() {
+                super::a_stop_ends_the_handlers_that_run($kind);
+            }
+
+            #[test]
+            fn a_run_that_takes_long_is_shown() {
+                super::a_run_that_takes_long_is_shown($kind);
             }
         }
     };

@@ -48,10 +48,11 @@ use self::transaction::Tx;
 use crate::acting;
 use crate::plan::Given;
 use crate::{
-    Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion, Renewal,
-    ResourceDifference, ResourceFilter, ResourcePage, ResourceRow, ResourceSummary, Result,
-    ResultRecord, Started, StateRecord, StateRow, Store, Unknown, VersionInfo,
+    Action, ActionKey, Agent, Connections, ContentHash, Environment, EnvironmentKey, Holder, Lease,
+    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
+    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage, ResourceRow,
+    ResourceSummary, Result, ResultRecord, Started, StateRecord, StateRow, Store, Unknown,
+    VersionInfo,
 };
 
 /// Kinds of locks by name, each with names of its own. 1 belongs to `take_numbers`, in the schema.
@@ -159,6 +160,10 @@ impl PostgresStore {
 
 impl Store for PostgresStore {
     crate::both::methods_of_both_stores!();
+
+    fn connections(&self) -> Option<Connections> {
+        Some(self.pool.connections())
+    }
 
     fn acquire_lease(&self, environment: EnvironmentKey, request: &LeaseRequest) -> Result<Lease> {
         self.write(|tx| leases::acquire_lease(tx, environment, request))

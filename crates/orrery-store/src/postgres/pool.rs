@@ -12,7 +12,7 @@ use rustls_platform_verifier::BuilderVerifierExt as _;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::connection::{Connection, explain_connecting};
-use crate::{Holder, Result, StoreError};
+use crate::{Connections, Holder, Result, StoreError};
 
 /// How long somebody waits for a connection that others use.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -89,6 +89,11 @@ impl Pool {
 
     pub(super) fn place(&self) -> &str {
         &self.place
+    }
+
+    pub(super) fn connections(&self) -> Connections {
+        let state = self.lock();
+        Connections { open: state.open, idle: state.idle.len(), max: self.size }
     }
 
     /// A connection on which `begin` has worked. One that was lost while nobody used it is replaced: `begin` is the first to

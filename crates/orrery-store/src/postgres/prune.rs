@@ -8,9 +8,9 @@ use super::read::{find_version, load_revisions, read_names, versions};
 use super::transaction::Tx;
 use crate::codes::number_from;
 use crate::plan::digest;
-use crate::records::subject_of_versions;
+use crate::records::{insert_request, subject_of_versions};
 use crate::sql::Row as _;
-use crate::{EnvironmentKey, Result, StoreError};
+use crate::{EnvironmentKey, NewRequest, RequestRecord, Result, StoreError};
 
 /// Revisions that become the newest again at a time.
 const CHUNK: usize = 2_000;
@@ -37,6 +37,21 @@ pub(super) fn release_version(
     )?;
     tx.note(environment, "version", &number.to_string());
     Ok(())
+}
+
+pub(super) fn release_and_ask(
+    tx: &mut Tx<'_>,
+    environment: EnvironmentKey,
+    number: VersionNumber,
+    request: &NewRequest<'_>,
+    now: Timestamp,
+) -> Result<RequestRecord> {
+    match release_version(tx, environment, number, now) {
+        Ok(()) | Err(StoreError::AlreadyReleased(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let NewRequest { uuid, kind, payload } = *request;
+    insert_request(tx, environment, &uuid, kind, payload, now)
 }
 
 fn newest_released(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {

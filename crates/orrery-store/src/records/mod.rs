@@ -62,7 +62,8 @@ pub use notifications::{NewNotification, NotificationFilter, NotificationRecord}
 pub use parameters::{NewParameter, ParameterFilter};
 pub use projects::ProjectRecord;
 pub use remote_agents::{NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName};
-pub use requests::{RequestKey, RequestRecord};
+pub(crate) use requests::insert_request;
+pub use requests::{NewRequest, RequestKey, RequestRecord};
 pub use resource_counts::StatusCount;
 pub use resource_details::ResourceDetails;
 pub use resource_list::{ResourceLine, ResourceLines, ResourceQuery};

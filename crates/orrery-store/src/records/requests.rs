@@ -25,6 +25,14 @@ pub struct RequestRecord {
     pub outcome: Option<serde_json::Value>,
 }
 
+/// Something to be asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRequest<'a> {
+    pub uuid: [u8; 16],
+    pub kind: &'a str,
+    pub payload: &'a serde_json::Value,
+}
+
 const COLUMNS: &str = "SELECT id, uuid, environment, kind, payload, created, taken, finished, \
      coalesce(outcome, 'null') FROM request";
 

@@ -36,9 +36,10 @@ use crate::lock::WriterLock;
 use crate::sql::Sql as _;
 use crate::{
     Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
-    LeaseRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion, Renewal,
-    ResourceDifference, ResourceFilter, ResourcePage, ResourceRow, ResourceSummary, Result,
-    ResultRecord, Started, StateRecord, StateRow, Store, StoreError, Unknown, VersionInfo,
+    LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
+    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage, ResourceRow,
+    ResourceSummary, Result, ResultRecord, Started, StateRecord, StateRow, Store, StoreError,
+    Unknown, VersionInfo,
 };
 
 /// When a commit has to be on the disk.

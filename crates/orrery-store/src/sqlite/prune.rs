@@ -5,9 +5,10 @@ use rusqlite::{Connection, params};
 
 use super::note;
 use super::read::{ResourceReader, find_version, versions};
+use super::sql::OnSqlite;
 use crate::plan::digest;
-use crate::records::subject_of_versions;
-use crate::{EnvironmentKey, Result, StoreError};
+use crate::records::{insert_request, subject_of_versions};
+use crate::{EnvironmentKey, NewRequest, RequestRecord, Result, StoreError};
 
 pub(super) fn release_version(
     tx: &Connection,
@@ -29,6 +30,21 @@ pub(super) fn release_version(
         params![environment.0, number.0, now.0],
     )?;
     note(tx, environment, "version", &number.to_string())
+}
+
+pub(super) fn release_and_ask(
+    tx: &Connection,
+    environment: EnvironmentKey,
+    number: VersionNumber,
+    request: &NewRequest<'_>,
+    now: Timestamp,
+) -> Result<RequestRecord> {
+    match release_version(tx, environment, number, now) {
+        Ok(()) | Err(StoreError::AlreadyReleased(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let NewRequest { uuid, kind, payload } = *request;
+    insert_request(&mut OnSqlite(tx), environment, &uuid, kind, payload, now)
 }
 
 fn newest_released(tx: &Connection, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {

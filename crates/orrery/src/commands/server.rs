@@ -42,8 +42,16 @@ enum Failure {
         "roles in different processes need --database postgres://…: give no --role, or all of them"
     )]
     SplitRoles,
-    #[error("--log")]
+    #[error("{}", match .0 { TelemetryError::Traces { .. } => "--traces", _ => "--log" })]
     Telemetry(#[from] TelemetryError),
+    #[error("{option}: there has to be at least one")]
+    Zero { option: &'static str },
+    #[error(
+        "--database {scheme}://… is none that is known: give postgres://user:password@host/database, or a path of a file"
+    )]
+    Scheme { scheme: String },
+    #[error("--api-address {given}: {reason}")]
+    ApiAddress { given: String, reason: String },
     #[error("--data: {} cannot be made", path.display())]
     Data { path: PathBuf, source: std::io::Error },
     #[error("--database")]
@@ -79,8 +87,34 @@ fn resolve(given: Server) -> Result<ServerOptions, Failure> {
         Err(source) => return Err(Failure::Unreadable { path, source }),
     };
     let file: ServerOptions = toml::from_str(&text)
-        .map_err(|error| Failure::Config { path, reason: error.to_string() })?;
-    Ok(given.options.or(file))
+        .map_err(|error| Failure::Config { path, reason: config_trouble(&text, &error) })?;
+    let options = given.options.or(file);
+    let counts = [
+        ("--workers", options.workers.map(u64::from)),
+        ("--compiles", options.compiles.map(u64::from)),
+        ("--compile-time", options.compile_time),
+    ];
+    if let Some((option, _)) = counts.into_iter().find(|(_, count)| *count == Some(0)) {
+        return Err(Failure::Zero { option });
+    }
+    Ok(options)
+}
+
+/// What is wrong with a configuration file, and where. The line itself is not told: there may be a password in it.
+fn config_trouble(text: &str, error: &toml::de::Error) -> String {
+    let message = error.message();
+    let reason = match message.rsplit_once(", expected ") {
+        // The other part repeats what was given.
+        Some((given, expected)) if given.starts_with("invalid ") => format!("expected {expected}"),
+        _ => message.to_owned(),
+    };
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return reason };
+    let line = before.matches('\n').count() + 1;
+    let name = text.lines().nth(line - 1).and_then(|line| line.split_once('='));
+    match name.map(|(name, _)| name.trim()) {
+        Some(name) if !name.is_empty() => format!("line {line}, {name}: {reason}"),
+        _ => format!("line {line}: {reason}"),
+    }
 }
 
 fn data_directory() -> Result<PathBuf, Failure> {
@@ -113,6 +147,9 @@ fn open_store(options: &ServerOptions, data: &Path) -> Result<Arc<dyn Store>, Fa
         }),
         Some(path) => {
             let path = path.strip_prefix("sqlite://").unwrap_or(path);
+            if let Some((scheme, _)) = path.split_once("://") {
+                return Err(Failure::Scheme { scheme: scheme.to_owned() });
+            }
             Arc::new(SqliteStore::open(path, &holder)?)
         }
         None => Arc::new(SqliteStore::open(data.join("server.db"), &holder)?),
@@ -157,7 +194,8 @@ fn try_run(given: Server) -> Result<(), Failure> {
     security::check_key(&app)?;
     let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
     let program = std::env::current_exe().map_err(Failure::Run)?;
-    let compiles = |at| compile_options(&options, &data, program, at);
+    let api_address = options.api_address.as_deref().map(api_address).transpose()?;
+    let compiles = |here| compile_options(&options, &data, program, api_address.unwrap_or(here));
     let process = ProcessOptions {
         data: data.clone(),
         workers: options.workers.unwrap_or(WORKERS).max(1).into(),
@@ -173,6 +211,36 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let served = runtime.block_on(serve(app, &roles, process, gateway, compiles, address, tls));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
+}
+
+/// Where another process answers requests.
+fn api_address(given: &str) -> Result<ServerAddress, Failure> {
+    let bad = |reason: &str| Failure::ApiAddress {
+        given: given.to_owned(),
+        reason: format!("{reason}; write it as https://orrery.example.com:8888"),
+    };
+    let (scheme, rest) = given.split_once("://").ok_or_else(|| bad("it has no https://"))?;
+    let secure = match scheme {
+        "https" => true,
+        "http" => false,
+        _ => return Err(bad("it is neither https nor http")),
+    };
+    let rest = rest.trim_end_matches('/');
+    if rest.contains(['/', '@', '?', '#']) {
+        return Err(bad("it is more than a host and a port"));
+    }
+    // The colons of an IPv6 address stand in brackets.
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !port.contains(']') => {
+            (host, port.parse().map_err(|_| bad("its port is no number"))?)
+        }
+        _ => (rest, if secure { 443 } else { 80 }),
+    };
+    let host = host.trim_matches(['[', ']']).to_owned();
+    if host.is_empty() {
+        return Err(bad("it has no host"));
+    }
+    Ok(ServerAddress { host, port, secure, tls: None })
 }
 
 /// The next port; any port stays any.
@@ -197,6 +265,17 @@ fn compile_options(
     }
 }
 
+/// Where the server is found. For one that listens everywhere, that is the name of the machine.
+fn url_of(address: SocketAddr, secure: bool) -> String {
+    let scheme = if secure { "https" } else { "http" };
+    match security::host_name() {
+        Some(name) if address.ip().is_unspecified() => {
+            format!("{scheme}://{name}:{}", address.port())
+        }
+        _ => format!("{scheme}://{address}"),
+    }
+}
+
 async fn serve(
     app: App,
     roles: &[Role],
@@ -210,23 +289,28 @@ async fn serve(
     let server = orrery_server::Server::bind(app.clone(), address).await;
     let mut server = server.map_err(|source| Failure::Listen { address, source })?;
     let address = server.address().map_err(Failure::Run)?;
-    let mut url = format!("http://{address}");
+    let url = url_of(address, tls.is_some());
     if let Some(tls) = tls.clone() {
         server = server.with_tls(tls);
-        url = format!("https://{address}");
     }
-    security::prepare_accounts(&app, &url).await?;
+    let gateway = match gateway {
+        Some(options) => Some(GatewayRole::start(app.clone(), options).await?),
+        None => None,
+    };
+    // When nothing can fail any more: a link that was told must lead somewhere. Only who answers requests has one to tell.
+    if roles.contains(&Role::Api) {
+        security::tell_certificate(tls.as_ref(), &url);
+        security::prepare_accounts(&app, &url).await?;
+    } else {
+        server = server.without_api();
+    }
     let mut working = None;
     if roles.contains(&Role::Process) {
         let compiles = compiles(ServerAddress::of(address, tls.clone()));
         let compiles = CompileService::start(app.clone(), compiles).map_err(Failure::Run)?;
-        let role = ProcessRole::start(app.clone(), process).map_err(Failure::Run)?;
+        let role = ProcessRole::start(app, process).map_err(Failure::Run)?;
         working = Some((compiles, role));
     }
-    let gateway = match gateway {
-        Some(options) => Some(GatewayRole::start(app, options).await?),
-        None => None,
-    };
     // The one line on standard output: whoever started the server may be waiting for it.
     let _ = output::print(|out| writeln!(out, "orrery server listens on {url}"));
     tracing::info!(%address, ?roles, "the server is ready");

@@ -30,6 +30,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("walk_through_sqlite", || walk_through(false)),
         trial("walk_through_postgres", || walk_through(true)),
+        trial("one_deploy_runs_each_handler_once_sqlite", || deploys_once(false)),
+        trial("one_deploy_runs_each_handler_once_postgres", || deploys_once(true)),
         trial("mistakes", mistakes),
         trial("completion", completion),
     ]
@@ -257,6 +259,35 @@ fn rewritten(page: &str, happened: &[String]) -> String {
     // A line between two parts of an output was one of the page, too.
     static EMPTY: LazyLock<Regex> = LazyLock::new(|| Regex::new("\n{3,}").expect("a pattern"));
     EMPTY.replace_all(&text, "\n\n").into_owned()
+}
+
+/// As a local deploy: everything is verified, and each handler runs once, whether the version changed it or not.
+fn deploys_once(postgres: bool) -> Result<()> {
+    let mut world = World::new(postgres)?;
+    world.start(true)?;
+    let url = world.server()?.url.clone();
+    world.done(&format!("orrery login {url} --name admin"))?;
+    world.done("orrery project create shop && orrery environment create shop/live --use")?;
+    world.done("orrery new once")?;
+    let log = world.directory.path().join("log");
+    for round in 1..=3 {
+        // The second version changes one of them, the third deploy nothing.
+        let text = format!(
+            "import exec\nhost = std::Host(name=\"localhost\", os=std::linux)\n\
+             exec::Run(host=host, command=\"sh -c 'echo same >> {0}'\")\n\
+             exec::Run(host=host, command=\"sh -c 'echo changed >> {0}'\", timeout={1})\n",
+            log.display(),
+            100 + round.min(2),
+        );
+        std::fs::write(world.directory.path().join("once/main.cf"), text)?;
+        world.done("cd once && orrery deploy")?;
+        let told = std::fs::read_to_string(&log)?;
+        for name in ["same", "changed"] {
+            let runs = told.lines().filter(|line| *line == name).count();
+            ensure!(runs == round, "{name} ran {runs} times in {round} deploys");
+        }
+    }
+    Ok(())
 }
 
 fn mistakes() -> Result<()> {

@@ -26,6 +26,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_request_with_a_key_is_carried_out_once_postgres", || carried_out_once(true)),
         trial("a_kill_between_effect_and_answer", kill_between_effect_and_answer),
         trial("options_that_are_wrong_are_named", wrong_options),
+        trial("metrics_tell_of_work", metrics),
+        trial("roles_serve_what_they_are_for", roles_apart),
         trial("a_server_without_the_key_of_the_secrets_refuses", without_the_key),
     ]
 }
@@ -168,7 +170,10 @@ fn kill_between_effect_and_answer() -> Result<()> {
 fn refusal(arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(BINARY);
     command.args(["server", "--listen", "127.0.0.1:0", "--log", "error"]).args(arguments);
-    let output = command.stdin(Stdio::null()).output()?;
+    // Should it start after all, it is ended, and that is no refusal.
+    let mut limited = Command::new("timeout");
+    limited.arg("60").arg(command.get_program()).args(command.get_args());
+    let output = limited.stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.code() == Some(1), "{:?}: {text}", output.status);
     Ok(text)
@@ -195,6 +200,122 @@ fn wrong_options() -> Result<()> {
     )?;
     let told = refusal(&["--config", &config.display().to_string()])?;
     ensure!(told.contains("--database-connections"), "{told}");
+    // Each names the option, and says what would be right.
+    let cases: [(&[&str], [&str; 2]); 8] = [
+        (&["--database", "mysql://x"], ["--database mysql://", "postgres://"]),
+        (&["--workers", "0"], ["--workers", "at least one"]),
+        (&["--compile-time", "0"], ["--compile-time", "at least one"]),
+        (&["--traces", "not a url"], ["--traces", "not a url"]),
+        (&["--tls-certificate", "/nowhere", "--tls-key", "/nowhere"], ["--tls-", "/nowhere"]),
+        (&["--tls-certificate", "/nowhere"], ["--tls-certificate", "--tls-key"]),
+        (&["--trusted-proxies", "nonsense"], ["--trusted-proxies", "10.0.0.0/8"]),
+        (&["--api-address", "orrery.example.com"], ["--api-address", "https://"]),
+    ];
+    for (case, words) in cases {
+        let told = refusal(&[&["--data", &data], case].concat())?;
+        for word in words {
+            ensure!(told.contains(word), "{case:?}: {word:?} is not in {told}");
+        }
+    }
+    let told = refusal(&["--data", &data, "--trusted-proxies", "nonsense"])?;
+    ensure!(told.matches("10.0.0.0/8").count() == 1, "it is said twice: {told}");
+    // What stands in the file may be a password.
+    let secret = format!("data = {data:?}\ndatabase-connections = \"hunter2-of-ada\"\n");
+    for text in [secret, "database = \"postgres://ada:hunter2-of-ada@db/x\" oops\n".to_owned()] {
+        std::fs::write(&config, text)?;
+        let told = refusal(&["--config", &config.display().to_string()])?;
+        ensure!(!told.contains("hunter2"), "{told}");
+        ensure!(told.contains("server.toml") && told.contains("line "), "{told}");
+    }
+    // A list of one is that one; and the key may stand elsewhere than the certificate.
+    std::fs::write(&config, format!("role = \"api\"\ntls-key = \"/nokey\"\ndata = {data:?}\n"))?;
+    let file = config.display().to_string();
+    let told = refusal(&["--config", &file, "--database", &url, "--tls-certificate", "/nowhere"])?;
+    ensure!(told.contains("/nowhere") && !told.contains("required"), "{told}");
+    Ok(())
+}
+
+fn metrics() -> Result<()> {
+    let world = World::new(true)?;
+    let server = world.start()?;
+    let environment = environment(&world, &server)?;
+    world.made(&server, &format!("{environment}/versions"), &version(1))?;
+    // Nobody has a handler for it.
+    let wanted = [
+        "orrery_handler_runs_total{outcome=\"unavailable\"} 1",
+        "orrery_handler_run_seconds_count 1",
+        "orrery_compile_seconds_count 0",
+        "orrery_database_connections_max 10",
+        "orrery_database_connections{state=\"idle\"}",
+    ];
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let told = get(&world, &server, "/metrics")?;
+        let told = told.as_str().context("no text")?;
+        let Some(missing) = wanted.iter().find(|line| !told.contains(**line)) else { break };
+        ensure!(Instant::now() < until, "{missing} is not in {told}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// A server without an account, and the link that it prints, if it does.
+fn start_new(database: &str, data: &str, role: &str) -> Result<(Server, Option<String>)> {
+    let mut command = Command::new(BINARY);
+    command.args(["server", "--listen", "127.0.0.1:0", "--log", "error", "--role", role]);
+    command.args(["--data", data, "--database", database]).env_remove("ORRERY_ADMIN_PASSWORD");
+    let errors = tempfile::NamedTempFile::new()?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.reopen()?);
+    let mut child = command.spawn()?;
+    let mut line = String::new();
+    let out = child.stdout.take().context("no output")?;
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line)?;
+    let base = line.split_whitespace().last().context("it did not start")?.to_owned();
+    let told = std::fs::read_to_string(errors.path())?;
+    let ticket = told.split_once("/setup#").and_then(|(_, rest)| rest.lines().next());
+    let ticket = ticket.map(|ticket| ticket.trim().to_owned());
+    Ok((Server { child, base, token: String::new() }, ticket))
+}
+
+/// One process has the API; starting the others takes nothing from it, and they answer nothing but how they are.
+fn roles_apart() -> Result<()> {
+    let world = World::new(true)?;
+    let database = world.database.as_ref().context("no database")?.url();
+    let data = world.path("data").display().to_string();
+    let (api, ticket) = start_new(&database, &data, "api")?;
+    let ticket = ticket.context("no link was printed")?;
+    for role in ["process", "gateway", "process,gateway"] {
+        let (other, own) = start_new(&database, &data, role)?;
+        ensure!(own.is_none(), "{role} prints a link");
+        for path in ["/health", "/health/live", "/health/ready"] {
+            // A gateway is ready when the others can know of it.
+            let until = Instant::now() + PATIENCE;
+            loop {
+                let (status, answer) = world.call_with(&other, "GET", path, None, "")?;
+                if status == 200 {
+                    break;
+                }
+                ensure!(Instant::now() < until, "{role} {path}: {status} {answer}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        let (_, answer) = world.call_with(&other, "GET", "/health", None, "")?;
+        for part in role.split(',').chain(["store"]) {
+            ensure!(answer["checks"][part] == "ok", "{role}: {answer}");
+        }
+        let (status, _) = world.call_with(&other, "GET", "/metrics", None, "")?;
+        ensure!(status == 401, "{role} /metrics: {status}");
+        for path in ["/", "/setup", "/api/v1/docs", "/api/v1/openapi.json", "/api/v1/projects"] {
+            let (status, answer) = world.call_with(&other, "GET", path, None, "")?;
+            ensure!(status == 404, "{role} {path}: {status} {answer}");
+        }
+        let body = json!({"name": "admin", "password": "x"});
+        let (status, _) = world.call_with(&other, "POST", "/api/v1/login", Some(&body), "")?;
+        ensure!(status == 404, "{role} login: {status}");
+    }
+    let body = json!({"token": ticket, "name": "ada", "password": "correct horse battery 1"});
+    let (status, answer) = world.call_with(&api, "POST", "/api/v1/setup", Some(&body), "")?;
+    ensure!(status < 300, "the link does not work any more: {status} {answer}");
     Ok(())
 }
 

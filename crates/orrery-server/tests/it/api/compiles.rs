@@ -13,6 +13,7 @@ on_both!(
     a_compile_can_be_cancelled,
     compiles_come_in_pages,
     environments_that_are_not_compiled_for,
+    without_a_repository_nothing_is_compiled,
     repositories_are_checked_and_shown_without_passwords,
 );
 
@@ -147,6 +148,13 @@ fn environments_that_are_not_compiled_for(world: World) {
     assert_eq!(set["compile"], Value::Null);
     world.put("/settings/server_compile", &json!({"value": true})).good();
     world.act("/compiles").good();
+}
+
+fn without_a_repository_nothing_is_compiled(world: World) {
+    let none = json!({"repository": ""});
+    world.admin().send("PATCH", &world.at(""), &[], Some(&none)).good();
+    refused(&world.act("/compiles"), 409, "no-repository");
+    assert_eq!(world.get("/compiles").good()["items"], json!([]));
 }
 
 fn repositories_are_checked_and_shown_without_passwords(world: World) {

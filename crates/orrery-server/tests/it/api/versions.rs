@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{World, id_of, ids, on_both, path_of, refused, resource};
 
 on_both!(
+    what_is_verified_comes_with_its_release,
     versions_are_stored_and_shown,
     numbers_are_reserved_first,
     bad_versions_are_refused_whole,
@@ -269,4 +270,25 @@ fn packed_uploads_are_unpacked_within_limits(world: World) {
     assert!(bomb.len() < 1024 * 1024);
     refused(&send(bomb, "gzip"), 413, "too-large");
     assert_eq!(world.get("/versions").good()["items"].as_array().unwrap().len(), 1);
+}
+
+fn what_is_verified_comes_with_its_release(world: World) {
+    let resources = json!([{"id": "t::R[a,name=n]", "attributes": {}}]);
+    let upload = |release: bool| {
+        let body = json!({
+            "resources": resources, "release": release, "verify": true, "only_if_changed": true,
+        });
+        world.post("/versions", &body)
+    };
+    refused(&upload(false), 422, "invalid");
+    // The second has nothing new to store, and is looked at all the same.
+    for is_new in [true, false] {
+        let stored = upload(true).good();
+        assert_eq!((&stored["created_now"], &stored["released"]), (&json!(is_new), &json!(true)));
+        let operation = &stored["operation"];
+        assert_eq!(operation["kind"], "repair", "{stored}");
+        let path = format!("/operations/{}", operation["id"].as_str().unwrap());
+        assert_eq!(world.get(&path).good()["transitioning"], "yes");
+    }
+    assert_eq!(world.get("/operations").good()["items"].as_array().unwrap().len(), 2);
 }

@@ -77,7 +77,11 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted) -> Result<Exit, ExportErr
         let at = of.path(&["versions", &version.to_string(), "release"]);
         of.client.act::<Value>(&at)?;
     }
-    let begun: Operation = of.client.post(&of.path(&["repair"]), &DeployRequest::default())?;
+    let begun: Operation = match stored.operation {
+        Some(begun) => begun,
+        // The version was not released as it was stored, but just now.
+        None => of.client.post(&of.path(&["repair"]), &DeployRequest::default())?,
+    };
     // The engine takes up a released version at once: what it did until now belongs to this, too.
     let since = if stored.created_now { &stored.version.created } else { &begun.created };
     let since = since.parse().unwrap_or_default();
@@ -116,6 +120,7 @@ fn push(
         info: info(message),
         release,
         only_if_changed: release == Some(true),
+        verify: release == Some(true),
         ..VersionUpload::default()
     };
     push.push(of, version)

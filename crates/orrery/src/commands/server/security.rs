@@ -21,15 +21,15 @@ pub(super) enum Insecure {
     HalfTls,
     #[error("give --tls self-signed, or --tls-certificate and --tls-key, not both")]
     TwiceTls,
-    #[error("TLS")]
-    Tls(#[from] TlsError),
+    #[error("{option}")]
+    Tls { option: &'static str, source: TlsError },
     #[error(transparent)]
     Listen(#[from] orrery_server::NotWithoutTls),
     #[error(transparent)]
     Vault(#[from] VaultError),
     #[error("issuers of the configuration file")]
     Issuer(#[from] InvalidIssuer),
-    #[error("--trusted-proxies: {0}")]
+    #[error("--trusted-proxies")]
     Proxies(#[from] InvalidNetwork),
     #[error("the first account cannot be made ({ADMIN_PASSWORD}): {0}")]
     FirstAccount(String),
@@ -51,9 +51,7 @@ pub(super) fn tls(
             if !address.ip().is_unspecified() && !address.ip().is_loopback() {
                 names.push(address.ip().to_string());
             }
-            if let Ok(host) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
-                names.push(host.trim().to_owned());
-            }
+            names.extend(host_name());
             Some(TlsSource::SelfSigned { directory: data.to_owned(), names })
         }
         (None, ..) => return Err(Insecure::HalfTls),
@@ -61,13 +59,33 @@ pub(super) fn tls(
     };
     check_listen(address, source.is_some(), options.insecure_listen.unwrap_or(false))?;
     let Some(source) = source else { return Ok(None) };
-    let self_signed = matches!(source, TlsSource::SelfSigned { .. });
-    let tls = Tls::load(source)?;
-    if self_signed {
-        let fingerprint = tls.fingerprint();
-        output::say(&format!("the certificate signs itself; its SHA-256 is {fingerprint}"));
-    }
+    let own_key = options.tls_key.clone();
+    let tls = Tls::load(source).map_err(|source| {
+        let option = match source.path() {
+            _ if options.tls.is_some() => "--tls self-signed",
+            Some(path) if own_key.as_deref() == Some(path) => "--tls-key",
+            _ => "--tls-certificate",
+        };
+        Insecure::Tls { option, source }
+    })?;
     Ok(Some(tls))
+}
+
+/// The name of this machine, if it has one.
+pub(super) fn host_name() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let name = name.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// Says how to trust a certificate that nobody vouches for.
+pub(super) fn tell_certificate(tls: Option<&Tls>, url: &str) {
+    let Some((tls, file)) = tls.and_then(|tls| Some((tls, tls.self_signed()?))) else { return };
+    let (file, fingerprint) = (file.display(), tls.fingerprint());
+    output::say(&format!(
+        "the certificate signs itself: {file}, its SHA-256 is {fingerprint}; other machines need a copy of the file:"
+    ));
+    output::say(&format!("  orrery login {url} --ca {file}"));
 }
 
 /// Where the key for secrets is.
