@@ -18,6 +18,7 @@ use orrery_scheduler::{
 use orrery_store::{ActionKind, ResourceKey, StoreError};
 use rustc_hash::FxHashMap;
 
+use crate::asked::Requests;
 use crate::dry_run::{DryRun, DryRunEntry};
 use crate::job::{AgentRoom, Job, JobKind};
 use crate::load::Desired;
@@ -50,6 +51,8 @@ struct Underway {
     stop: Stop,
     id: ResourceId,
     started: Timestamp,
+    /// It reads facts, and deploys nothing.
+    facts: bool,
 }
 
 pub(crate) struct Core {
@@ -65,11 +68,17 @@ pub(crate) struct Core {
     pass: u64,
     pub(crate) jobs: VecDeque<Job>,
     underway: FxHashMap<TaskNumber, Underway>,
+    /// The task that was started last.
+    pub(crate) latest_task: TaskNumber,
+    pub(crate) requests: Requests,
     /// Nothing is kept: for dry runs.
     discard: bool,
     pub(crate) writes: Vec<Write>,
+    /// How many there ever were, and how many of them are kept.
+    pub(crate) queued: u64,
+    pub(crate) kept: u64,
     /// Among them is more than that something was found as it was.
-    pressing: bool,
+    pub(crate) pressing: bool,
     pub(crate) writer: WriterState,
     pub(crate) dry_run: DryRun,
     pub(crate) wake_at: Option<Timestamp>,
@@ -106,8 +115,12 @@ impl Core {
             pass: 0,
             jobs: VecDeque::new(),
             underway: FxHashMap::default(),
+            latest_task: TaskNumber(0),
+            requests: Requests::default(),
             discard,
             writes: Vec::new(),
+            queued: 0,
+            kept: 0,
             pressing: false,
             writer: WriterState::Absent,
             dry_run: DryRun::default(),
@@ -158,8 +171,12 @@ impl Core {
     pub(crate) fn apply(&mut self, event: Event) {
         let now = self.now();
         let mut commands = std::mem::take(&mut self.commands);
+        let takes_back = matches!(event, Event::Cancel(_));
         self.scheduler.handle(event, now, &mut commands);
         self.carry_out(commands, &FxHashMap::default(), now);
+        if takes_back {
+            self.look_for_withdrawn();
+        }
     }
 
     fn wanted(&self, position: u32) -> (&Resource, Option<ResourceKey>) {
@@ -213,6 +230,10 @@ impl Core {
                         self.lost += 1;
                         self.tally.failed += 1;
                         self.give_up(&underway, now);
+                        if let Some(index) = self.scheduler.index_of(underway.id.as_str()) {
+                            let failed = (OutcomeStatus::Failed, ChangeKind::NoChange);
+                            self.run_ended(index, task, underway.facts, Some(failed));
+                        }
                     }
                 }
                 Command::Ignored { .. } => {}
@@ -236,6 +257,7 @@ impl Core {
     fn write(&mut self, write: Write) {
         if !self.discard {
             self.writes.push(write);
+            self.queued += 1;
         }
     }
 
@@ -333,7 +355,9 @@ impl Core {
         let deadline = start.deadline.and_then(|at| Instant::now().checked_add(at.since(now)));
         let stop = deadline.map_or_else(Stop::never, Stop::at);
         let id = resource.id.clone();
-        self.underway.insert(start.task, Underway { stop: stop.clone(), id, started: now });
+        self.latest_task = self.latest_task.max(start.task);
+        let facts = kind == JobKind::Facts;
+        self.underway.insert(start.task, Underway { stop: stop.clone(), id, started: now, facts });
         self.jobs.push_back(Job {
             task: start.task,
             kind,
@@ -449,6 +473,10 @@ impl Core {
             self.tally.add(outcome.status, outcome.change.kind);
             TaskResult::Finished(outcome.status)
         };
+        let verdict = match result {
+            TaskResult::Finished(status) => Some((status, outcome.change.kind)),
+            TaskResult::Cancelled => None,
+        };
         let unclear = announced && (repeated || outcome.status != OutcomeStatus::Deployed);
         if (unclear || outcome.change.kind != ChangeKind::NoChange)
             && let Some(index) = self.scheduler.index_of(job.resource.id.as_str())
@@ -458,6 +486,12 @@ impl Core {
         self.tell(&job, &outcome, now);
         self.apply(Event::TaskFinished { task: job.task, result });
         self.record(&job, outcome, now);
+        // After that: whoever asked for it is told when it is kept.
+        if !self.requests.is_empty()
+            && let Some(index) = self.scheduler.index_of(job.resource.id.as_str())
+        {
+            self.run_ended(index, job.task, job.kind == JobKind::Facts, verdict);
+        }
         if self.scheduler.is_idle() {
             // Whatever comes next, a timer or a version, may come much later.
             self.begin_pass();

@@ -45,7 +45,7 @@ pub type Listener = Arc<dyn Fn(Notice) + Send + Sync>;
 /// What a listener hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// All is done that can be, the time of the next tick moved, or writing failed.
+    /// All is done that can be, a request has ended, the time of the next tick moved, or writing failed.
     Attention,
     /// Results were kept.
     Written,
@@ -372,7 +372,9 @@ fn work(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>) {
         if core.scheduler.is_idle() {
             shared.watch.notify_all();
         }
-        if shared.listener.is_some() && (core.scheduler.is_idle() || core.wake_moved) {
+        let wants_attention =
+            core.scheduler.is_idle() || core.wake_moved || core.requests.has_answers(core.kept);
+        if shared.listener.is_some() && wants_attention {
             core.wake_moved = false;
             drop(core);
             shared.notify(Notice::Attention);

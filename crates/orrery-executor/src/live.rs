@@ -140,6 +140,7 @@ impl Core {
             {
                 let position = self.entry(index).position;
                 self.free.extend(position);
+                self.withdraw(index);
                 *self.entry_mut(index) = NO_ENTRY;
                 former.push((difference.id.clone(), difference.key));
             }
@@ -172,5 +173,6 @@ impl Core {
         }
         let former = former.iter().map(|(id, key)| (id.as_str(), *key)).collect();
         self.carry_out(commands, &former, now);
+        self.look_for_withdrawn();
     }
 }

@@ -159,9 +159,7 @@ impl Runner {
         }
         let Some(work) = &mut self.work else { return Ok(Next::Nothing) };
         work.engine.tick();
-        if work.engine.is_at_rest() {
-            work.finish_requests(&self.app)?;
-        }
+        work.finish_requests(&self.app)?;
         if work.engine.take_resolved() > 0 {
             self.unknowns_became_known()?;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use orrery_executor::Engine;
+use orrery_executor::{Engine, Ticket};
 use orrery_scheduler::{Event, Filter, Settings};
 use orrery_store::{EnvironmentKey, Lease, RequestRecord, ServedName};
 
@@ -22,7 +22,15 @@ pub(super) struct Work {
     pub(super) settings: Settings,
     pub(super) paused: BTreeSet<String>,
     /// What was asked for and is under way.
-    pub(super) requests: Vec<RequestRecord>,
+    pub(super) requests: Vec<Open>,
+}
+
+/// A request that the engine has taken in.
+pub(super) struct Open {
+    request: RequestRecord,
+    ticket: Ticket,
+    /// Agents that people were told it waits for.
+    said: Vec<String>,
 }
 
 impl Work {
@@ -65,15 +73,16 @@ impl Work {
     ) -> Result<(), RunnerError> {
         let store = Arc::clone(app.store());
         for request in store.records().open_requests(key)? {
-            let known = self.requests.iter().any(|known| known.key == request.key);
+            let known = self.requests.iter().any(|known| known.request.key == request.key);
             if known || request.kind == DRY_RUN {
                 continue;
             }
             store.records().take_request(request.key, app.now())?;
             match super::requests::event(&*store, key, &request)? {
                 Ok(event) => {
-                    self.engine.tell(event);
-                    self.requests.push(request);
+                    let ticket = self.engine.ask(event);
+                    let said = super::requests::said(request.outcome.as_ref());
+                    self.requests.push(Open { request, ticket, said });
                 }
                 Err(refusal) => {
                     let outcome = serde_json::json!({"error": refusal});
@@ -85,12 +94,28 @@ impl Work {
         Ok(())
     }
 
-    /// All is done that can be: what was asked for is.
+    /// Ends the requests whose work is done, and says what others wait for.
     pub(super) fn finish_requests(&mut self, app: &App) -> Result<(), RunnerError> {
-        while let Some(request) = self.requests.pop() {
-            let outcome = serde_json::json!({"done": true});
-            app.store().records().finish_request(&request, &outcome, app.now())?;
+        for (ticket, answer) in self.engine.take_answers() {
+            let Some(at) = self.requests.iter().position(|open| open.ticket == ticket) else {
+                continue;
+            };
+            let outcome = super::requests::outcome(&answer);
+            let request = &self.requests[at].request;
+            // If this fails, the engine is begun anew, and takes the request in once more.
+            app.store().records().finish_request(request, &outcome, app.now())?;
+            self.requests.remove(at);
             app.nudge();
+        }
+        for open in &mut self.requests {
+            let nobody = self.paused.is_empty();
+            let paused = if nobody { Vec::new() } else { self.engine.waiting(open.ticket).paused };
+            if paused != open.said {
+                let progress = super::requests::progress(&paused);
+                app.store().records().note_progress(&open.request, &progress, app.now())?;
+                open.said = paused;
+                app.nudge();
+            }
         }
         Ok(())
     }

@@ -28,8 +28,12 @@ pub(super) fn shown(record: RequestRecord) -> Operation {
             let text = error.as_str().map_or_else(|| error.to_string(), str::to_owned);
             (Transitioning::Error, text)
         }
-        (Some(_), None) => (Transitioning::No, String::new()),
-        (None, None) if record.taken.is_some() => (Transitioning::Yes, "under way".to_owned()),
+        (Some(_), None) => {
+            (Transitioning::No, record.outcome.as_ref().map(summary).unwrap_or_default())
+        }
+        (None, None) if record.taken.is_some() => {
+            (Transitioning::Yes, under_way(record.outcome.as_ref()))
+        }
         (None, None) => (Transitioning::Yes, "waiting for the engine".to_owned()),
     };
     Operation {
@@ -42,6 +46,40 @@ pub(super) fn shown(record: RequestRecord) -> Operation {
         outcome: record.outcome,
         transitioning,
         transitioning_message: message,
+    }
+}
+
+/// The counts of an outcome, in words.
+fn summary(outcome: &Value) -> String {
+    const COUNTS: [(&str, &str); 9] = [
+        ("deployed", "deployed"),
+        ("failed", "failed"),
+        ("skipped", "skipped"),
+        ("unavailable", "unavailable"),
+        ("non_compliant", "not compliant"),
+        ("cancelled", "cancelled"),
+        ("as_wanted", "as wanted"),
+        ("blocked", "blocked"),
+        ("withdrawn", "withdrawn"),
+    ];
+    let Some(matched) = outcome["matched"].as_u64() else { return String::new() };
+    if matched == 0 {
+        return "no resource is meant".to_owned();
+    }
+    let said = COUNTS.iter().filter_map(|(name, words)| {
+        let count = outcome[*name].as_u64().filter(|count| *count > 0)?;
+        Some(format!("{count} {words}"))
+    });
+    said.collect::<Vec<_>>().join(", ")
+}
+
+fn under_way(progress: Option<&Value>) -> String {
+    let paused = progress.and_then(|progress| progress["paused_agents"].as_array());
+    let names: Vec<&str> = paused.into_iter().flatten().filter_map(Value::as_str).collect();
+    match names.len() {
+        0 => "under way".to_owned(),
+        1..=5 => format!("waits for paused agents: {}", names.join(", ")),
+        more => format!("waits for {more} paused agents: {}, …", names[..5].join(", ")),
     }
 }
 
