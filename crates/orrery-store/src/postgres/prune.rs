@@ -171,7 +171,7 @@ fn undo_newest(tx: &mut Tx<'_>, environment: EnvironmentKey, before: i64) -> Res
 fn forget_resources(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<()> {
     tx.execute(
         "WITH unused AS MATERIALIZED (SELECT id FROM resource \
-             WHERE environment = $1 AND head IS NULL \
+             WHERE environment = $1 AND absent \
              AND NOT EXISTS (SELECT 1 FROM revision \
                  WHERE revision.resource = resource.id AND revision.until IS NOT NULL) \
              AND NOT EXISTS (SELECT 1 FROM running WHERE running.resource = resource.id)), \

@@ -1,0 +1,1 @@
+-- Nothing in SQLite, where an update writes to the indexes whose columns changed and to no other.
