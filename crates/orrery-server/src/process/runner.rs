@@ -13,8 +13,8 @@ use orrery_executor::{
 use orrery_model::{LogLevel, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, Settings};
 use orrery_store::{
-    EnvironmentKey, EnvironmentRecord, Holder, Lease, LeaseRequest, RequestKey, RequestRecord,
-    Store, StoreError, VersionInfo, load_version,
+    EnvironmentKey, EnvironmentRecord, Holder, Lease, LeaseRequest, NewNotification, RequestKey,
+    RequestRecord, Store, StoreError, VersionInfo, load_version,
 };
 
 use crate::app::App;
@@ -73,6 +73,8 @@ pub(super) struct Runner {
     /// Dry runs that were begun here.
     dry_runs: BTreeSet<RequestKey>,
     pub(super) settings: EnvironmentSettings,
+    /// What people were last told about why it does not go on.
+    trouble: String,
 }
 
 impl Runner {
@@ -91,6 +93,7 @@ impl Runner {
             work: None,
             dry_runs: BTreeSet::new(),
             settings: EnvironmentSettings::from_map(&BTreeMap::new()),
+            trouble: String::new(),
         }
     }
 
@@ -122,8 +125,39 @@ impl Runner {
                 }
                 self.app.metrics().troubles.inc();
                 self.stop();
+                if !matches!(error, RunnerError::Store(_)) {
+                    // A store that does not answer cannot be told so, and says so itself.
+                    self.tell_trouble(&described(&error));
+                }
                 self.later(TRY_AGAIN_AFTER)
             }
+        }
+    }
+
+    /// Tells people why the environment does not go on, or that it does. That this cannot be kept is no further trouble.
+    fn tell_trouble(&mut self, trouble: &str) {
+        if self.trouble == trouble {
+            return;
+        }
+        let (store, now) = (Arc::clone(self.app.store()), self.app.now());
+        let mut told = store.records().set_trouble(self.key, trouble, now);
+        if told.is_ok() && !trouble.is_empty() {
+            let new = NewNotification {
+                uuid: uuid::Uuid::new_v4().into_bytes(),
+                title: "The environment cannot be worked on",
+                message: trouble,
+                severity: "error",
+                uri: "",
+                compile: None,
+            };
+            told = store.records().add_notification(self.key, &new, now).map(drop);
+        }
+        match told {
+            Ok(()) => {
+                self.trouble = trouble.to_owned();
+                self.app.nudge();
+            }
+            Err(error) => tracing::warn!(%error, "the trouble of an environment is not kept"),
         }
     }
 
@@ -149,7 +183,12 @@ impl Runner {
             let store = Arc::clone(self.app.store());
             match store.records().environment_of(self.key) {
                 Ok(record) if record.deleting => return self.delete(&*store, &record),
-                Ok(record) => self.look(&*store, &record)?,
+                Ok(record) => {
+                    // What a former process told is known from here on.
+                    self.trouble.clone_from(&record.trouble);
+                    self.look(&*store, &record)?;
+                    self.tell_trouble("");
+                }
                 Err(StoreError::NotFound { .. }) => {
                     self.stop();
                     return Ok(Next::Gone);
@@ -415,6 +454,17 @@ impl Runner {
         handlers.close();
         self.release(&**self.app.store(), &lease);
     }
+}
+
+/// An error with what it comes from.
+pub(super) fn described(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(&format!(": {error}"));
+        source = error.source();
+    }
+    text
 }
 
 fn released_versions(

@@ -39,15 +39,19 @@ fn shown(record: EnvironmentRecord, settings: &[SettingRecord]) -> Environment {
     let mut offer = |name: &str| actions.insert(name.to_owned(), format!("{path}/{name}"));
     if !record.deleting {
         offer(if record.halted { "resume" } else { "halt" });
-        offer("deploy");
-        offer("repair");
+        if !record.halted {
+            offer("deploy");
+            offer("repair");
+        }
         if !protected {
             offer("clear");
         }
     }
-    let (transitioning, message) = match record.deleting {
-        true => (Transitioning::Yes, "it is being deleted"),
-        false => (Transitioning::No, ""),
+    let (transitioning, message) = match &*record.trouble {
+        _ if record.deleting => (Transitioning::Yes, "it is being deleted".to_owned()),
+        _ if record.halted => (Transitioning::No, "it is halted".to_owned()),
+        "" => (Transitioning::No, String::new()),
+        trouble => (Transitioning::Error, trouble.to_owned()),
     };
     Environment {
         id: Uuid::from_bytes(record.uuid),
@@ -62,7 +66,7 @@ fn shown(record: EnvironmentRecord, settings: &[SettingRecord]) -> Environment {
         halted: record.halted,
         protected,
         transitioning,
-        transitioning_message: message.to_owned(),
+        transitioning_message: message,
         actions,
     }
 }

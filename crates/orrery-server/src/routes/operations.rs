@@ -16,12 +16,12 @@ use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
 use crate::problem::ServerError;
 
 use super::resources::parse_statuses;
-use super::{environments, time};
+use super::{active, environments, time};
 
 /// Ids or agents that one request may name.
 const NAMED_MAX: usize = 10_000;
 
-pub(super) fn shown(record: RequestRecord) -> Operation {
+pub(super) fn shown(environment: &EnvironmentRecord, record: RequestRecord) -> Operation {
     let failed = record.outcome.as_ref().and_then(|outcome| outcome.get("error"));
     let (transitioning, message) = match (&record.finished, failed) {
         (_, Some(error)) => {
@@ -30,6 +30,12 @@ pub(super) fn shown(record: RequestRecord) -> Operation {
         }
         (Some(_), None) => {
             (Transitioning::No, record.outcome.as_ref().map(summary).unwrap_or_default())
+        }
+        (None, None) if is_engine_work(&record.kind) && environment.halted => {
+            (Transitioning::Yes, "waiting: the environment is halted".to_owned())
+        }
+        (None, None) if is_engine_work(&record.kind) && !environment.trouble.is_empty() => {
+            (Transitioning::Yes, format!("waiting: {}", environment.trouble))
         }
         (None, None) if record.taken.is_some() => {
             (Transitioning::Yes, under_way(record.outcome.as_ref()))
@@ -47,6 +53,10 @@ pub(super) fn shown(record: RequestRecord) -> Operation {
         transitioning,
         transitioning_message: message,
     }
+}
+
+fn is_engine_work(kind: &str) -> bool {
+    !matches!(kind, "clear" | "delete")
 }
 
 /// The counts of an outcome, in words.
@@ -94,7 +104,7 @@ pub(super) fn accepted(
     if let Ok(location) = HeaderValue::from_str(&location) {
         headers.insert(header::LOCATION, location);
     }
-    (StatusCode::ACCEPTED, headers, Json(shown(record)))
+    (StatusCode::ACCEPTED, headers, Json(shown(environment, record)))
 }
 
 /// Asks the engine of an environment for something.
@@ -134,11 +144,15 @@ pub(super) async fn list(
     let before: Option<i64> = filter.after.as_deref().map(place).transpose()?;
     let found = app
         .with_store(move |store| {
-            store.records().requests(environment.key, before.map(RequestKey), limit + 1)
+            let before = before.map(RequestKey);
+            let found = store.records().requests(environment.key, before, limit + 1)?;
+            Ok((store.records().environment_of(environment.key)?, found))
         })
         .await?;
+    let (environment, found) = found;
     let (found, next) = page(found, limit, |record| record.key.0);
-    Ok(Json(Page { items: found.into_iter().map(shown).collect(), next }))
+    let items = found.into_iter().map(|record| shown(&environment, record)).collect();
+    Ok(Json(Page { items, next }))
 }
 
 /// One operation.
@@ -150,11 +164,17 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<Operation>, ServerError> {
-    let found = app.with_store(move |store| store.records().request(id.as_bytes())).await?;
+    let found = app
+        .with_store(move |store| {
+            let found = store.records().request(id.as_bytes())?;
+            Ok((store.records().environment_of(environment.key)?, found))
+        })
+        .await?;
+    let (environment, found) = found;
     if found.environment != environment.key {
         return Err(ServerError::NotFound { kind: "operation", name: id.to_string() });
     }
-    Ok(Json(shown(found)))
+    Ok(Json(shown(&environment, found)))
 }
 
 fn check_list(name: &str, list: Option<&Vec<String>>) -> Result<(), ServerError> {
@@ -218,9 +238,17 @@ async fn start(
     kind: &'static str,
     request: Option<Body<DeployRequest>>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
-    if environment.deleting {
-        return Err(orrery_store::StoreError::Deleting(environment.name.clone()).into());
-    }
+    active(environment)?;
     let payload = payload_of(request.map(|Body(request)| request).unwrap_or_default())?;
+    // Nobody would carry it out, and nobody could say when.
+    if environment.halted {
+        return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
+    }
+    let key = environment.key;
+    let versions = app.with_store(move |store| store.versions(key)).await?;
+    if !versions.iter().any(|version| version.released) {
+        let text = "no version is released: there is nothing to deploy";
+        return Err(ServerError::Conflict(text.to_owned()));
+    }
     begin(app, environment, kind, payload).await
 }
