@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use orrery_api::{DeployRequest, Operation, Page, ResourceSelection, Transitioning};
+use orrery_api::{Actions, DeployRequest, Operation, Page, ResourceSelection, Transitioning};
 use orrery_model::ResourceId;
 use orrery_store::{EnvironmentRecord, RequestKey, RequestRecord};
 use serde::Deserialize;
@@ -52,6 +52,8 @@ pub(super) fn shown(environment: &EnvironmentRecord, record: RequestRecord) -> O
         outcome: record.outcome,
         transitioning,
         transitioning_message: message,
+        // It ends by itself; what it is about has actions.
+        actions: Actions::new(),
     }
 }
 

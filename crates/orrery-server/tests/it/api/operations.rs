@@ -277,6 +277,13 @@ fn dry_runs_are_counted_once(world: World) {
     refused(&world.get(&format!("{run}/changes?status=odd")), 400, "bad-filter");
     let list = world.get(&path).good();
     assert_eq!(list["items"][0]["id"], json!(id));
+    let again = list["items"][0]["actions"]["repeat"].as_str().unwrap();
+    let newer = world.admin().send("POST", again, &[], None).good()["request"]["dry_run"].clone();
+    let first = world.get(&format!("{path}?limit=1")).good();
+    assert_eq!(first["items"][0]["id"], newer);
+    let after = first["next"].as_str().unwrap();
+    let second = world.get(&format!("{path}?limit=1&after={after}")).good();
+    assert_eq!((&second["items"][0]["id"], &second["next"]), (&json!(id), &Value::Null));
     let other = world.upload(&[("a", 2)]);
     refused(&world.get(&format!("/versions/{other}/dry-runs/{id}")), 404, "not-found");
 }
