@@ -37,11 +37,14 @@ pub struct Operation {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished: Option<String>,
-    /// What it came to.
+    /// What it came to: for deploys and repairs, counts of the resources that they mean. Before that, whom it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<serde_json::Value>,
     /// Whether it is still under way, or went wrong.
     pub transitioning: Transitioning,
     /// What it is doing, or what went wrong.
     pub transitioning_message: String,
+    /// What can be done with it now.
+    #[serde(default)]
+    pub actions: Actions,
 }

@@ -218,6 +218,12 @@ pub struct Agent {
     pub resources: u64,
     /// Its resources of each status.
     pub by_status: BTreeMap<String, u64>,
+    /// Whether it is on its way to a pause, or cannot be reached.
+    #[serde(default)]
+    pub transitioning: Transitioning,
+    /// What it is doing, or what is wrong.
+    #[serde(default)]
+    pub transitioning_message: String,
     /// What can be done with it now.
     pub actions: Actions,
 }

@@ -12,6 +12,9 @@ pub struct Secret {
     pub name: String,
     /// When the value was set.
     pub updated: String,
+    /// Grows with each change; in `If-Match`, between quotation marks, a change is made to this one alone.
+    #[serde(default)]
+    pub revision: i64,
 }
 
 /// A value to be kept.

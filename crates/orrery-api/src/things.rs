@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{AttributeChange, Transitioning};
+use crate::{Actions, AttributeChange, Transitioning};
 
 /// A named value of an environment, or a fact of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -41,6 +41,9 @@ pub struct ParameterUpdate {
     /// Only for facts: whether it has to be told again from time to time. It has, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<bool>,
+    /// What whoever sets it says about it. What was said before stays, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
 /// What a new value did.
@@ -151,6 +154,9 @@ pub struct DryRun {
     pub transitioning: Transitioning,
     /// What it is doing.
     pub transitioning_message: String,
+    /// What can be done with it now.
+    #[serde(default)]
+    pub actions: Actions,
 }
 
 /// What would become of one resource.

@@ -18,6 +18,7 @@ use orrery_scheduler::{
 use orrery_store::{ActionKind, ResourceKey, Started, StoreError};
 use rustc_hash::FxHashMap;
 
+use crate::asked::Requests;
 use crate::dry_run::{DryRun, DryRunEntry};
 use crate::job::{AgentRoom, Job, JobKind};
 use crate::load::Desired;
@@ -57,6 +58,8 @@ struct Underway {
     long: Option<Started>,
     /// That it is under way was noted because it takes long.
     noted: bool,
+    /// It reads facts, and deploys nothing.
+    facts: bool,
 }
 
 pub(crate) struct Core {
@@ -72,11 +75,17 @@ pub(crate) struct Core {
     pass: u64,
     pub(crate) jobs: VecDeque<Job>,
     underway: FxHashMap<TaskNumber, Underway>,
+    /// The task that was started last.
+    pub(crate) latest_task: TaskNumber,
+    pub(crate) requests: Requests,
     /// Nothing is kept: for dry runs.
     discard: bool,
     pub(crate) writes: Vec<Write>,
+    /// How many there ever were, and how many of them are kept.
+    pub(crate) queued: u64,
+    pub(crate) kept: u64,
     /// Among them is more than that something was found as it was.
-    pressing: bool,
+    pub(crate) pressing: bool,
     pub(crate) writer: WriterState,
     /// Somebody watches for runs that take long.
     pub(crate) overseen: bool,
@@ -115,8 +124,12 @@ impl Core {
             pass: 0,
             jobs: VecDeque::new(),
             underway: FxHashMap::default(),
+            latest_task: TaskNumber(0),
+            requests: Requests::default(),
             discard,
             writes: Vec::new(),
+            queued: 0,
+            kept: 0,
             pressing: false,
             writer: WriterState::Absent,
             overseen: false,
@@ -168,12 +181,16 @@ impl Core {
     pub(crate) fn apply(&mut self, event: Event) {
         let now = self.now();
         let mut commands = std::mem::take(&mut self.commands);
+        let takes_back = matches!(event, Event::Cancel(_));
         self.scheduler.handle(event, now, &mut commands);
         self.carry_out(commands, &FxHashMap::default(), now);
+        if takes_back {
+            self.look_for_withdrawn();
+        }
     }
 
     /// Takes in what somebody outside asks for.
-    pub(crate) fn ask(&mut self, event: Event) {
+    pub(crate) fn take_in(&mut self, event: Event) {
         if matches!(event, Event::Repair(_) | Event::Deploy(_) | Event::DryRun(_)) {
             self.begin_pass();
         }
@@ -234,6 +251,10 @@ impl Core {
                         if underway.noted {
                             self.has_ended(&underway.id);
                         }
+                        if let Some(index) = self.scheduler.index_of(underway.id.as_str()) {
+                            let failed = (OutcomeStatus::Failed, ChangeKind::NoChange);
+                            self.run_ended(index, task, underway.facts, Some(failed));
+                        }
                     }
                 }
                 Command::Ignored { .. } => {}
@@ -257,6 +278,7 @@ impl Core {
     fn write(&mut self, write: Write) {
         if !self.discard {
             self.writes.push(write);
+            self.queued += 1;
         }
     }
 
@@ -394,7 +416,9 @@ impl Core {
         let long = key
             .filter(|_| kind == JobKind::Deploy && skip.is_none())
             .map(|resource| Started { resource, kind: ActionKind::Deploy, version, at: now });
-        let underway = Underway { stop: stop.clone(), id, started: now, long, noted: false };
+        self.latest_task = self.latest_task.max(start.task);
+        let facts = kind == JobKind::Facts;
+        let underway = Underway { stop: stop.clone(), id, started: now, long, noted: false, facts };
         self.underway.insert(start.task, underway);
         self.jobs.push_back(Job {
             task: start.task,
@@ -511,6 +535,10 @@ impl Core {
             self.tally.add(outcome.status, outcome.change.kind);
             TaskResult::Finished(outcome.status)
         };
+        let verdict = match result {
+            TaskResult::Finished(status) => Some((status, outcome.change.kind)),
+            TaskResult::Cancelled => None,
+        };
         let unclear = announced && (repeated || outcome.status != OutcomeStatus::Deployed);
         if (unclear || outcome.change.kind != ChangeKind::NoChange)
             && let Some(index) = self.scheduler.index_of(job.resource.id.as_str())
@@ -520,6 +548,12 @@ impl Core {
         self.tell(&job, &outcome, now);
         self.apply(Event::TaskFinished { task: job.task, result });
         self.record(&job, outcome, underway.noted, now);
+        // After that: whoever asked for it is told when it is kept.
+        if !self.requests.is_empty()
+            && let Some(index) = self.scheduler.index_of(job.resource.id.as_str())
+        {
+            self.run_ended(index, job.task, job.kind == JobKind::Facts, verdict);
+        }
         if self.scheduler.is_idle() {
             // Whatever comes next, a timer or a version, may come much later.
             self.begin_pass();

@@ -9,6 +9,7 @@ use orrery_model::{LogLevel, OutcomeStatus};
 use orrery_scheduler::{Event, Scheduler, Settings};
 use orrery_store::{Lease, Store, StoreError};
 
+use crate::asked::Ticket;
 use crate::core::{Core, LONG};
 use crate::job::{JobKind, Workshop, perform};
 use crate::load::{Desired, Start};
@@ -47,7 +48,7 @@ pub type Listener = Arc<dyn Fn(Notice) + Send + Sync>;
 /// What a listener hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// All is done that can be, the time of the next tick moved, or writing failed.
+    /// All is done that can be, a request has ended, the time of the next tick moved, or writing failed.
     Attention,
     /// Results were kept.
     Written,
@@ -195,15 +196,40 @@ impl Engine {
     /// # Errors
     /// If no thread can be started.
     pub fn start(setup: Setup, start: Start, first: Vec<Event>) -> Result<Self, EngineError> {
+        let begun = Self::begin(setup, start, |engine| {
+            first.into_iter().for_each(|event| engine.tell(event));
+        });
+        begun.map(|(engine, ())| engine)
+    }
+
+    /// The same, and what it is told first is answered for.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn start_asked(
+        setup: Setup,
+        start: Start,
+        asked: Vec<Event>,
+    ) -> Result<(Self, Vec<Ticket>), EngineError> {
+        Self::begin(setup, start, |engine| {
+            asked.into_iter().map(|event| engine.ask(event)).collect()
+        })
+    }
+
+    fn begin<T>(
+        setup: Setup,
+        start: Start,
+        tell: impl FnOnce(&Self) -> T,
+    ) -> Result<(Self, T), EngineError> {
         let Start { desired, mut recovery, former, states } = start;
         let engine = Engine::idle(setup, desired)?;
         let stays_halted = std::mem::replace(&mut recovery.halted, true);
         engine.shared.lock().begin(recovery, &former, &states);
-        first.into_iter().for_each(|event| engine.tell(event));
+        let told = tell(&engine);
         if !stays_halted {
             engine.tell(Event::Resume);
         }
-        Ok(engine)
+        Ok((engine, told))
     }
 
     /// An engine that knows what is wanted, but manages nothing: for dry runs.
@@ -248,7 +274,7 @@ impl Engine {
 
     /// Tells the engine something: a request, a pause, settings.
     pub fn tell(&self, event: Event) {
-        self.shared.lock().ask(event);
+        self.shared.lock().take_in(event);
         self.set_to_work();
     }
 
@@ -414,7 +440,9 @@ fn work(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>) {
         if core.scheduler.is_idle() {
             shared.watch.notify_all();
         }
-        if shared.listener.is_some() && (core.scheduler.is_idle() || core.wake_moved) {
+        let wants_attention =
+            core.scheduler.is_idle() || core.wake_moved || core.requests.has_answers(core.kept);
+        if shared.listener.is_some() && wants_attention {
             core.wake_moved = false;
             drop(core);
             shared.notify(Notice::Attention);

@@ -14,6 +14,7 @@
 //! Start from [`Engine`]; [`Desired`] and [`recovery`] make what it starts from, [`plan()`] asks what a deploy
 //! would do. It knows nothing of models, terminals or servers. Tests: `tests/it`.
 
+mod asked;
 mod core;
 mod dry_run;
 mod engine;
@@ -31,6 +32,7 @@ mod targets;
 mod task;
 mod writer;
 
+pub use asked::{Answer, Ticket, Waiting};
 pub use engine::{Engine, EngineError, Keeper, Listener, Notice, Setup};
 pub use hosting::{Hosted, Hosting, HostingError, StoredContents, StoredParameters};
 pub use interrupted::note_interrupted;

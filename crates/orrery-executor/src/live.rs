@@ -9,6 +9,7 @@ use orrery_scheduler::{Event, VersionDiff};
 use orrery_store::{EnvironmentKey, ResourceDifference, ResourceKey, Store, StoreError};
 use rustc_hash::FxHashMap;
 
+use crate::asked::Ticket;
 use crate::core::{Core, Entry, NO_ENTRY};
 use crate::engine::Engine;
 use crate::load::Changes;
@@ -81,12 +82,13 @@ impl Engine {
 
     /// The same, together with what was asked for along with these versions: no handler ends in between, so that whatever is due
     /// for both reasons is run once.
-    pub fn update_and(&self, update: Update, asked: Vec<Event>) {
-        self.with_core(|core| {
+    pub fn update_and(&self, update: Update, asked: Vec<Event>) -> Vec<Ticket> {
+        let tickets = self.with_core(|core| {
             core.update(update);
-            asked.into_iter().for_each(|event| core.ask(event));
+            asked.into_iter().map(|event| core.ask(event)).collect()
         });
         self.set_to_work();
+        tickets
     }
 
     /// The version that is wanted at present.
@@ -149,6 +151,7 @@ impl Core {
             {
                 let position = self.entry(index).position;
                 self.free.extend(position);
+                self.withdraw(index);
                 *self.entry_mut(index) = NO_ENTRY;
                 former.push((difference.id.clone(), difference.key));
             }
@@ -181,5 +184,6 @@ impl Core {
         }
         let former = former.iter().map(|(id, key)| (id.as_str(), *key)).collect();
         self.carry_out(commands, &former, now);
+        self.look_for_withdrawn();
     }
 }

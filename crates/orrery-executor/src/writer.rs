@@ -104,10 +104,12 @@ pub(crate) fn run(shared: &Arc<Shared>, store: &dyn Store, lease: &Lease, target
                 let mut core = shared.lock();
                 core.resolved += effect.resolved;
                 core.writer = WriterState::Waits;
+                core.kept += writes.len() as u64;
                 let at_rest = core.scheduler.is_idle() && core.writes.is_empty();
+                let answers = core.requests.has_answers(core.kept);
                 drop(core);
                 shared.notify(Notice::Written);
-                if at_rest {
+                if at_rest || answers {
                     shared.notify(Notice::Attention);
                 }
             }

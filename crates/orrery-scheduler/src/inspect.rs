@@ -6,6 +6,7 @@ use orrery_model::{
 
 use crate::command::{AgentIndex, DryRunId, Priority, Reason, ResourceIndex, TaskKind, TaskNumber};
 use crate::edges::NONE;
+use crate::event::Filter;
 use crate::queue::{Kind, Place};
 use crate::scheduler::Scheduler;
 use crate::settings::Settings;
@@ -93,6 +94,32 @@ impl Scheduler {
     /// A deploy would touch it.
     pub fn is_dirty(&self, resource: ResourceIndex) -> bool {
         self.resources.id(resource.0).is_some() && self.resources[resource.0].dirty
+    }
+
+    /// The resources that a filter means.
+    pub fn matched(&self, filter: &Filter) -> Vec<ResourceIndex> {
+        self.matching(filter).into_iter().map(ResourceIndex).collect()
+    }
+
+    /// A deploy of it runs, or has yet to.
+    pub fn is_under_way(&self, resource: ResourceIndex) -> bool {
+        self.resources.id(resource.0).is_some() && {
+            let record = &self.resources[resource.0];
+            record.task != NONE || record.running
+        }
+    }
+
+    /// Its facts are being read, or have yet to be.
+    pub fn is_asked_for_facts(&self, resource: ResourceIndex) -> bool {
+        if self.resources.id(resource.0).is_none() {
+            return false;
+        }
+        let run = self.queues.agent(self.resources[resource.0].agent).run;
+        self.fact_tasks.contains_key(&resource.0)
+            || self
+                .runs
+                .get(run)
+                .is_some_and(|run| run.kind == Kind::FactRefresh { slot: resource.0 })
     }
 
     /// When it is due on its own, and what for.

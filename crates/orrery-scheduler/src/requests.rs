@@ -69,7 +69,7 @@ impl Scheduler {
     }
 
     /// The resources that a filter means. All of them are looked at only if it says nothing.
-    fn matching(&self, filter: &Filter) -> Vec<u32> {
+    pub(crate) fn matching(&self, filter: &Filter) -> Vec<u32> {
         let agents = self.agents_of(filter);
         if let Some(ids) = &filter.ids {
             let found = ids.iter().filter_map(|id| self.resources.find(id.as_str()));

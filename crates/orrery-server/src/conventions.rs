@@ -29,22 +29,30 @@ const KEY_LENGTH_MAX: usize = 255;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
-/// Their answers have secrets in them, of which nothing but digests is kept.
-const SECRET_ROUTES: [&str; 9] = [
-    "/api/v1/login",
-    "/api/v1/setup",
-    "/api/v1/renew",
+/// Whoever logs in is not known before, and has no keys.
+pub(crate) const KEYLESS_ROUTES: [&str; 5] =
+    ["/api/v1/login", "/api/v1/setup", "/api/v1/renew", "/api/v2/login", "/api/v2/login/renew"];
+
+/// Their answers have secrets in them, of which nothing but digests is kept: that the request was carried out is remembered, and
+/// not how it was answered.
+pub(crate) const SECRET_ROUTES: [&str; 4] = [
     "/api/v1/tokens",
     "/api/v1/environments/{environment}/remote-agents/invitations",
     "/api/v1/environment_auth",
     "/api/v2/environment_auth",
-    "/api/v2/login",
-    "/api/v2/login/renew",
 ];
 
-/// Which parameters each operation takes after the question mark, by method and path.
+/// What each operation takes beside its body, by method and path.
 #[derive(Clone, Debug)]
-pub(crate) struct Parameters(Arc<HashMap<(String, String), HashSet<String>>>);
+pub(crate) struct Parameters(Arc<HashMap<(String, String), Known>>);
+
+#[derive(Clone, Debug)]
+struct Known {
+    /// Parameters after the question mark.
+    query: HashSet<String>,
+    /// What it changes has a revision.
+    if_match: bool,
+}
 
 impl Parameters {
     /// Reads them from the description of the API.
@@ -52,11 +60,14 @@ impl Parameters {
         let mut table = HashMap::new();
         for (path, item) in document["paths"].as_object().into_iter().flatten() {
             for (method, operation) in item.as_object().into_iter().flatten() {
-                let parameters = operation["parameters"].as_array().into_iter().flatten();
-                let names = parameters.filter(|parameter| parameter["in"] == "query");
-                let names = names.filter_map(|parameter| parameter["name"].as_str());
-                let key = (method.to_ascii_uppercase(), path.clone());
-                table.insert(key, names.map(str::to_owned).collect());
+                let names = |place: &str| -> HashSet<String> {
+                    let all = operation["parameters"].as_array().into_iter().flatten();
+                    let there = all.filter(|parameter| parameter["in"] == place);
+                    there.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect()
+                };
+                let known =
+                    Known { query: names("query"), if_match: names("header").contains("If-Match") };
+                table.insert((method.to_ascii_uppercase(), path.clone()), known);
             }
         }
         Parameters(Arc::new(table))
@@ -70,8 +81,8 @@ impl Parameters {
         };
         for part in query.split('&').filter(|part| !part.is_empty()) {
             let name = part.split('=').next().unwrap_or_default();
-            if !known.contains(name) {
-                let mut known: Vec<&str> = known.iter().map(String::as_str).collect();
+            if !known.query.contains(name) {
+                let mut known: Vec<&str> = known.query.iter().map(String::as_str).collect();
                 known.sort_unstable();
                 let known = match &known[..] {
                     [] => "this path takes none".to_owned(),
@@ -84,6 +95,19 @@ impl Parameters {
             }
         }
         Ok(())
+    }
+
+    /// Whoever says what a change is based on must not be answered as if that had been looked at.
+    fn check_if_match(&self, request: &Request, path: &str) -> Result<(), ServerError> {
+        if request.method().is_safe() || !request.headers().contains_key(header::IF_MATCH) {
+            return Ok(());
+        }
+        match self.0.get(&(request.method().as_str().to_owned(), path.to_owned())) {
+            Some(Known { if_match: false, .. }) => Err(ServerError::PreconditionFailed(
+                "this has no revision: leave If-Match out".to_owned(),
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -100,6 +124,7 @@ pub(crate) async fn check_parameters(
     }
     if let Some(matched) = request.extensions().get::<MatchedPath>() {
         parameters.check(request.method(), matched.as_str(), query)?;
+        parameters.check_if_match(&request, matched.as_str())?;
     }
     Ok(next.run(request).await)
 }
@@ -168,7 +193,8 @@ pub(crate) async fn repeat(
 ) -> Result<Response, ServerError> {
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let gives_secrets = SECRET_ROUTES.contains(&route);
-    if request.method() != Method::POST || !request.headers().contains_key(&KEY) || gives_secrets {
+    let has_key = request.headers().contains_key(&KEY) && !KEYLESS_ROUTES.contains(&route);
+    if request.method() != Method::POST || !has_key {
         return Ok(next.run(request).await);
     }
     let key = request.headers().get(&KEY).and_then(|key| key.to_str().ok()).unwrap_or_default();
@@ -208,8 +234,8 @@ pub(crate) async fn repeat(
         }
         Repetition::Acted(began) => {
             let detail = format!(
-                "the request with this Idempotency-Key, of {began}, was carried out at least in part, and the server was \
-                 interrupted before it could answer; it is not carried out again: look at what is there"
+                "the request with this Idempotency-Key, of {began}, was carried out at least in part, and its answer is not \
+                 known any more; it is not carried out again: look at what is there"
             );
             let (status, code) = (StatusCode::CONFLICT, "already-carried-out");
             return Err(ServerError::Refused { status, code, detail });
@@ -227,7 +253,8 @@ pub(crate) async fn repeat(
     let (parts, body) = response.into_parts();
     let bytes = body.collect().await.map(http_body_util::Collected::to_bytes);
     let bytes = bytes.map_err(|error| ServerError::Internal(error.to_string()))?;
-    let kept = keep(parts.status, &parts.headers, &bytes);
+    let secret = gives_secrets && parts.status.is_success();
+    let kept = keep(parts.status, &parts.headers, &bytes).filter(|_| !secret);
     let ended =
         app.with_store(move |store| store.records().end_repeatable(&attempt, kept.as_ref())).await;
     if let Err(error) = ended {

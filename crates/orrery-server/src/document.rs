@@ -3,7 +3,19 @@
 use serde_json::{Map, Value, json};
 
 use crate::access::{Access, access_of};
+use crate::conventions::{KEYLESS_ROUTES, SECRET_ROUTES};
 use crate::routes;
+
+/// What has a revision, told as `ETag`, so that it can be changed with `If-Match`.
+const REVISED: [&str; 7] = [
+    "/api/v1/projects/{project}",
+    "/api/v1/users/{user}",
+    "/api/v1/environments/{environment}",
+    "/api/v1/environments/{environment}/settings/{name}",
+    "/api/v1/environments/{environment}/parameters/{name}",
+    "/api/v1/environments/{environment}/secrets/{name}",
+    "/api/v1/secrets/{name}",
+];
 
 /// The complete description.
 pub fn document() -> Value {
@@ -29,6 +41,15 @@ pub(crate) fn complete(described: utoipa::openapi::OpenApi) -> Value {
     document
 }
 
+fn add_parameter(operation: &mut Value, parameter: Value) {
+    let parameters = operation
+        .as_object_mut()
+        .map(|operation| operation.entry("parameters").or_insert_with(|| json!([])));
+    if let Some(Value::Array(parameters)) = parameters {
+        parameters.push(parameter);
+    }
+}
+
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     let has_body = operation.get("requestBody").is_some();
     let access = method.to_ascii_uppercase().parse().ok();
@@ -37,19 +58,30 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         Some(Access::Public) | None => json!([]),
         Some(_) => json!([{"bearer": []}]),
     };
-    if method == "post" {
+    if method == "post" && !KEYLESS_ROUTES.contains(&path) {
+        let repeated = if SECRET_ROUTES.contains(&path) {
+            "is carried out once; whoever repeats it gets 409 with the code already-carried-out, as secrets are told once."
+        } else {
+            "is carried out once and answered alike each time."
+        };
+        let description = format!(
+            "A text of your choice, up to 255 characters. The same request with the same key within 24 hours {repeated}"
+        );
         let header = json!({
             "name": "Idempotency-Key", "in": "header", "required": false,
-            "description": "A text of your choice, up to 255 characters. The same request with the same key within 24 hours \
-                            is carried out once and answered alike each time.",
+            "description": description,
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
         });
-        let parameters = operation
-            .as_object_mut()
-            .map(|operation| operation.entry("parameters").or_insert_with(|| json!([])));
-        if let Some(Value::Array(parameters)) = parameters {
-            parameters.push(header);
-        }
+        add_parameter(operation, header);
+    }
+    let is_revised = matches!(method, "patch" | "put" | "delete") && REVISED.contains(&path);
+    if is_revised {
+        let header = json!({
+            "name": "If-Match", "in": "header", "required": false,
+            "description": "The ETag that the change is based on: it is made only to that revision.",
+            "schema": {"type": "string"},
+        });
+        add_parameter(operation, header);
     }
     let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) else {
         return;
@@ -83,7 +115,7 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
         add("413", "The body is too large, as it was sent or when it is unpacked");
         add("415", "The body is no JSON, or packed in an unknown way");
     }
-    if method == "patch" || method == "put" || method == "delete" {
+    if is_revised {
         add("412", "It was changed meanwhile: the ETag in If-Match is not the current one");
     }
     if method != "get" {

@@ -140,6 +140,16 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
     }
 }
 
+/// Refuses a decision that was based on another revision than the current one.
+pub(crate) fn unchanged(expected: Option<i64>, current: i64) -> Result<(), ServerError> {
+    match expected {
+        Some(expected) if expected != current => {
+            Err(ServerError::PreconditionFailed(format!("it has revision {current} now")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The header that tells the revision of what is answered.
 pub(crate) fn etag(revision: i64) -> HeaderMap {
     let mut headers = HeaderMap::new();

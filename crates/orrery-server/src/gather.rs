@@ -22,7 +22,7 @@ const SLOW: Duration = Duration::from_millis(5);
 /// So many threads ask at the same time.
 const ASKING_MAX: usize = 4;
 /// Relations that one answer shows.
-pub(crate) const RELATED_MAX: usize = 1000;
+const RELATED_MAX: usize = 1000;
 
 /// All that is known of one resource.
 #[derive(Debug)]

@@ -280,10 +280,26 @@ impl Vault {
         value: &SecretText,
         now: Timestamp,
     ) -> Result<i64, VaultError> {
+        self.put_if(environment, name, value, None, now)
+    }
+
+    /// As `put`; with `expected`, only if what is kept still has that revision: zero if nothing is.
+    ///
+    /// # Errors
+    /// Those of `put`; `Outdated` of the store if somebody was faster.
+    pub fn put_if(
+        &self,
+        environment: Option<EnvironmentKey>,
+        name: &str,
+        value: &SecretText,
+        expected: Option<i64>,
+        now: Timestamp,
+    ) -> Result<i64, VaultError> {
         let ring = self.ring(true)?;
         let sealed = ring.seal(environment, name, value)?;
         let is_known = |sealed: &[u8]| ring.knows(sealed);
-        match self.store.records().put_secret(environment, name, &sealed, &is_known, now) {
+        let conditions: (&dyn Fn(&[u8]) -> bool, _) = (&is_known, expected);
+        match self.store.records().put_secret_if(environment, name, &sealed, conditions, now) {
             Err(StoreError::OtherKey) => {
                 Err(VaultError::ForeignDatabase { path: self.path()?.to_owned() })
             }

@@ -135,6 +135,17 @@ impl Repository {
         command.arg(&self.branch).arg("--")
     }
 
+    /// Fails if the branch at the repository does not have this commit, as far as the checkout knows.
+    pub(crate) fn has_commit(&self, checkout: &Path, branch: &str, commit: &str) -> Command {
+        let name = format!("refs/remotes/origin/{branch}");
+        self.git(Some(checkout)).arg("merge-base").arg("--is-ancestor").arg(commit).arg(name)
+    }
+
+    /// Makes the checkout what it was at a commit.
+    pub(crate) fn go_to(&self, checkout: &Path, commit: &str) -> Command {
+        self.git(Some(checkout)).arg("reset").arg("--hard").arg(commit).arg("--")
+    }
+
     /// Makes the checkout what the repository has, also where its history was rewritten.
     pub(crate) fn advance(&self, checkout: &Path, branch: &str) -> Command {
         let name = format!("refs/remotes/origin/{branch}");

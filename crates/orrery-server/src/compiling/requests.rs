@@ -30,10 +30,7 @@ impl Trigger {
             Trigger::Schedule => ("schedule", "Full recompile by schedule"),
             Trigger::Recovery => ("recovery", "Recompile because the checkout was not up to date"),
         };
-        CompileRequest {
-            update: self == Trigger::Recovery,
-            ..CompileRequest::because(kind, message)
-        }
+        CompileRequest::because(kind, message)
     }
 }
 
@@ -89,7 +86,28 @@ pub(super) fn scheduled(
     store.records().add_consequence(environment, &NewCompile { id, request: &request }, now)
 }
 
-/// Asks for a compile if the checkout on this machine is not where the environment's last compile happened.
+/// The commit that the newest version was made of. `None` if it was not made by a compile, or goes back to an older one: then
+/// people have something else in mind than the sources as they were compiled last.
+pub(super) fn recorded_commit(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+) -> Result<Option<String>, StoreError> {
+    let versions = store.versions(environment)?;
+    let Some(newest) = versions.iter().max_by_key(|version| version.number) else {
+        return Ok(None);
+    };
+    if newest.info.get("compile").is_none() || newest.info.get("rolled_back_to").is_some() {
+        return Ok(None);
+    }
+    let commit = newest.info.get("commit").and_then(|commit| commit.as_str());
+    let is_hash = |text: &&str| {
+        (40..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    Ok(commit.filter(is_hash).map(str::to_owned))
+}
+
+/// Asks for a compile if the checkout on this machine is not where the environment's last compile happened. It compiles the
+/// commit that was compiled last: newer ones are for who asks for them.
 pub(super) fn recover_checkout(
     store: &dyn Store,
     environment: &EnvironmentRecord,
@@ -109,6 +127,9 @@ pub(super) fn recover_checkout(
     let open = store.records().compile_queue(environment.key)?;
     // One that was interrupted is done again; it is what the mark is of.
     if open.iter().any(|one| is_recovery(one) || one.started.is_some()) {
+        return Ok(false);
+    }
+    if recorded_commit(store, environment.key)?.is_none() {
         return Ok(false);
     }
     let request = Trigger::Recovery.request();

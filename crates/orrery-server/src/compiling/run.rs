@@ -12,6 +12,7 @@ use super::job::{JOB_COMMAND, Job, JobParameter, JobResult, Task};
 use super::place::Place;
 use super::recorder::{Interrupted, Recorder};
 use super::repository::Repository;
+use super::requests::recorded_commit;
 use super::text::Mask;
 use super::{CompileOptions, outcome};
 use crate::app::App;
@@ -74,6 +75,8 @@ pub(super) struct Run<'a> {
     pub(super) recorder: Recorder<'a>,
     /// The commit of the sources.
     pub(super) commit: Option<String>,
+    /// The last compile happened elsewhere, and was of this commit: so is this one, unless somebody asks for newer ones.
+    elsewhere: Option<String>,
     limits: Limits,
 }
 
@@ -95,8 +98,25 @@ pub(super) fn run(
         memory_max: options.memory_max,
         nice: options.nice,
     };
-    let mut run =
-        Run { app, options, environment, claimed, request, place, recorder, commit: None, limits };
+    let last = records.last_compile(environment.key)?;
+    let was_here =
+        last.is_none_or(|last| place.last_compile() == Some(Uuid::from_bytes(last.run_by())));
+    let elsewhere = match was_here || request.update {
+        true => None,
+        false => recorded_commit(&**app.store(), environment.key)?,
+    };
+    let mut run = Run {
+        app,
+        options,
+        environment,
+        claimed,
+        request,
+        place,
+        recorder,
+        commit: None,
+        elsewhere,
+        limits,
+    };
     let ended = run.carry_out();
     run.place.end();
     let outcome = match ended {
@@ -257,6 +277,7 @@ impl Run<'_> {
             self.place.note_origin(&origin).map_err(|error| {
                 Stop::failed("stage_error", "Cloning repository", error.to_string())
             })?;
+            self.go_back(&repository)?;
             return Ok(true);
         }
         let current = self.ask(&repository.current_branch(&project))?;
@@ -277,8 +298,32 @@ impl Run<'_> {
         if known && (self.request.update || switching) {
             let command = repository.advance(&project, &wanted);
             self.stage("Pulling updates", &command).map_err(Stop::pulling)?;
+        } else if !switching {
+            self.go_back(&repository)?;
         }
         Ok(switching)
+    }
+
+    /// Goes to the commit that was compiled last, if that happened elsewhere: nobody has asked for a newer one.
+    fn go_back(&mut self, repository: &Repository) -> Result<(), Stop> {
+        let Some(commit) = self.elsewhere.clone() else { return Ok(()) };
+        let project = self.place.project();
+        if self.ask(&Repository::commit(&project))?.as_ref() == Some(&commit) {
+            return Ok(());
+        }
+        let current = self.ask(&repository.current_branch(&project))?;
+        let Some(branch) = branch_of(repository).or(current) else { return Ok(()) };
+        let has = repository.has_commit(&project, &branch, &commit);
+        if self.ask(&has)?.is_none() {
+            let command = repository.fetch(&project);
+            self.stage("Fetching new branch heads", &command).map_err(Stop::pulling)?;
+            if self.ask(&has)?.is_none() {
+                // Another repository or branch, or a history that was rewritten: there is nothing to go back to.
+                return Ok(());
+            }
+        }
+        let command = repository.go_to(&project, &commit);
+        self.stage("Going to the commit of the last compile", &command).map_err(Stop::pulling)
     }
 
     fn modules(&mut self, installing: bool) -> Result<(), Stop> {

@@ -16,7 +16,7 @@ use crate::app::App;
 use super::ProcessOptions;
 use super::handlers::{Handlers, Place};
 use super::places::AgentPlaces;
-use super::runner::{RunnerError, read_desired};
+use super::runner::{RunnerError, described, read_desired};
 use super::secrets::EnvironmentSecrets;
 
 /// Results that are kept at once.
@@ -46,7 +46,11 @@ impl DryRun {
                 Ok(()) => json!({"done": true}),
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "a dry run failed");
-                    json!({"error": error.to_string()})
+                    let reason = described(&error);
+                    if let Err(error) = self.give_up(&payload, &reason) {
+                        tracing::warn!(%error, "the failure of a dry run could not be noted");
+                    }
+                    json!({"error": reason})
                 }
             },
             Err(error) => json!({"error": error.to_string()}),
@@ -99,6 +103,24 @@ impl DryRun {
             .map(|(resource, planned)| result(resource, planned))
             .collect();
         self.keep(&id, &results)?;
+        store.records().finish_dry_run(&id, self.app.now())?;
+        Ok(())
+    }
+
+    /// Nothing more will be found out: what is not known yet has failed.
+    fn give_up(&self, payload: &Payload, reason: &str) -> Result<(), StoreError> {
+        let store = Arc::clone(self.app.store());
+        let id = payload.dry_run.into_bytes();
+        let number = VersionNumber(payload.version);
+        match read_desired(&*store, self.environment.key, number) {
+            Ok(desired) => {
+                // Results that are there already stay.
+                let rest: Vec<DryRunResult> =
+                    desired.resources.iter().map(|resource| failed(resource, reason)).collect();
+                self.keep(&id, &rest)?;
+            }
+            Err(error) => tracing::debug!(%error, "the version of a dry run cannot be read"),
+        }
         store.records().finish_dry_run(&id, self.app.now())?;
         Ok(())
     }

@@ -1,12 +1,16 @@
 //! What people ask of an environment, as the engine understands it.
 
+use orrery_executor::Answer;
 use orrery_model::{ResourceId, Status};
 use orrery_scheduler::{Event, Filter};
 use orrery_store::{EnvironmentKey, RequestRecord, ResourceQuery, Store, StoreError};
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 /// Resources that are read at once to find those that a filter means.
 const PAGE: usize = 10_000;
+/// Names that an outcome lists.
+const NAMES_MAX: usize = 20;
 
 /// Which resources are meant; all that is given must hold.
 #[derive(Debug, Default, Deserialize)]
@@ -48,6 +52,50 @@ pub(super) fn event(
         "facts" => Ok(Event::FactRefresh(filter.ids.unwrap_or_default())),
         other => Err(format!("{other:?} is nothing that an engine can do")),
     })
+}
+
+/// What people are told when a request has ended.
+pub(super) fn outcome(answer: &Answer) -> Value {
+    let Answer { matched, runs, as_wanted, blocked, withdrawn, unknown_ids, unknown_agents } =
+        answer;
+    let unknown: Vec<String> = unknown_agents
+        .iter()
+        .map(|agent| format!("agent {agent}"))
+        .chain(unknown_ids.iter().map(ResourceId::to_string))
+        .collect();
+    let listed = &unknown[..unknown.len().min(NAMES_MAX)];
+    if *matched == 0 && !unknown.is_empty() {
+        let more = unknown.len() - listed.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let names = listed.join(", ");
+        return json!({"error": format!("the released version has none of these: {names}{more}")});
+    }
+    json!({
+        "done": true,
+        "matched": matched,
+        "deployed": runs.deployed,
+        "changed": runs.changed(),
+        "failed": runs.failed,
+        "skipped": runs.skipped,
+        "unavailable": runs.unavailable,
+        "non_compliant": runs.non_compliant,
+        "cancelled": runs.cancelled,
+        "as_wanted": as_wanted,
+        "blocked": blocked,
+        "withdrawn": withdrawn,
+        "unknown": listed,
+    })
+}
+
+/// What people are told while a request waits for agents that take no work.
+pub(super) fn progress(paused: &[String]) -> Value {
+    json!({"paused_agents": paused})
+}
+
+/// What people were told last.
+pub(super) fn said(progress: Option<&Value>) -> Vec<String> {
+    let agents = progress.and_then(|progress| progress["paused_agents"].as_array());
+    agents.into_iter().flatten().filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
 impl Selection {

@@ -13,8 +13,8 @@ use orrery_executor::{
 use orrery_model::{LogLevel, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, Settings};
 use orrery_store::{
-    EnvironmentKey, EnvironmentRecord, Holder, Lease, LeaseRequest, RequestKey, RequestRecord,
-    Store, StoreError, VersionInfo, load_version,
+    EnvironmentKey, EnvironmentRecord, Holder, Lease, LeaseRequest, NewNotification, RequestKey,
+    RequestRecord, Store, StoreError, VersionInfo, load_version,
 };
 
 use crate::app::App;
@@ -28,7 +28,7 @@ use super::life::clearing;
 use super::places::AgentPlaces;
 use super::secrets::EnvironmentSecrets;
 use super::supervisor::micros;
-use super::work::{Taken, Work, take_requests};
+use super::work::{Taken, Work, opened, take_requests};
 use super::{Message, ProcessOptions};
 
 /// The kind of request that needs no engine.
@@ -77,6 +77,8 @@ pub(super) struct Runner {
     /// Dry runs that were begun here.
     dry_runs: BTreeSet<RequestKey>,
     pub(super) settings: EnvironmentSettings,
+    /// What people were last told about why it does not go on.
+    trouble: String,
 }
 
 impl Runner {
@@ -96,6 +98,7 @@ impl Runner {
             work: None,
             dry_runs: BTreeSet::new(),
             settings: EnvironmentSettings::from_map(&BTreeMap::new()),
+            trouble: String::new(),
         }
     }
 
@@ -127,8 +130,39 @@ impl Runner {
                 }
                 self.app.metrics().troubles.inc();
                 self.stop();
+                if !matches!(error, RunnerError::Store(_)) {
+                    // A store that does not answer cannot be told so, and says so itself.
+                    self.tell_trouble(&described(&error));
+                }
                 self.later(TRY_AGAIN_AFTER)
             }
+        }
+    }
+
+    /// Tells people why the environment does not go on, or that it does. That this cannot be kept is no further trouble.
+    fn tell_trouble(&mut self, trouble: &str) {
+        if self.trouble == trouble {
+            return;
+        }
+        let (store, now) = (Arc::clone(self.app.store()), self.app.now());
+        let mut told = store.records().set_trouble(self.key, trouble, now);
+        if told.is_ok() && !trouble.is_empty() {
+            let new = NewNotification {
+                uuid: uuid::Uuid::new_v4().into_bytes(),
+                title: "The environment cannot be worked on",
+                message: trouble,
+                severity: "error",
+                uri: "",
+                compile: None,
+            };
+            told = store.records().add_notification(self.key, &new, now).map(drop);
+        }
+        match told {
+            Ok(()) => {
+                self.trouble = trouble.to_owned();
+                self.app.nudge();
+            }
+            Err(error) => tracing::warn!(%error, "the trouble of an environment is not kept"),
         }
     }
 
@@ -162,7 +196,10 @@ impl Runner {
                 Ok(record) => {
                     self.name.clone_from(&record.name);
                     span.record("environment", &record.name);
+                    // What a former process told is known from here on.
+                    self.trouble.clone_from(&record.trouble);
                     self.look(&*store, &record)?;
+                    self.tell_trouble("");
                 }
                 Err(StoreError::NotFound { .. }) => {
                     self.stop();
@@ -173,9 +210,7 @@ impl Runner {
         }
         let Some(work) = &mut self.work else { return Ok(Next::Nothing) };
         work.engine.tick();
-        if work.engine.is_at_rest() {
-            work.finish_requests(&self.app)?;
-        }
+        work.finish_requests(&self.app)?;
         if work.engine.take_resolved() > 0 {
             self.unknowns_became_known()?;
         }
@@ -323,7 +358,8 @@ impl Runner {
         };
         // What was asked for before the start is one with what is due anyway.
         let Taken { events, requests } = take_requests(&self.app, self.key, open, &[])?;
-        let engine = Engine::start(setup, start, events)?;
+        let (engine, tickets) = Engine::start_asked(setup, start, events)?;
+        let requests = opened(requests, tickets).collect();
         // A process that was killed may have kept a fact without asking for the compile that it is a reason for.
         if store.unknowns(self.key, newest.number)?.iter().any(|(_, resolved)| *resolved) {
             self.unknowns_became_known()?;
@@ -355,8 +391,8 @@ impl Runner {
         let Some(newest) = newer.last() else {
             let Taken { events, requests } =
                 take_requests(&self.app, self.key, open, &work.requests)?;
-            work.requests.extend(requests);
-            events.into_iter().for_each(|event| work.engine.tell(event));
+            let tickets = events.into_iter().map(|event| work.engine.ask(event)).collect();
+            work.requests.extend(opened(requests, tickets));
             return Ok(());
         };
         let steps: Vec<VersionNumber> = newer.iter().map(|version| version.number).collect();
@@ -383,8 +419,8 @@ impl Runner {
         let Some(work) = &mut self.work else { return Ok(()) };
         let changes = update.len();
         let Taken { events, requests } = take_requests(&self.app, self.key, open, &work.requests)?;
-        work.requests.extend(requests);
-        work.engine.update_and(update, events);
+        let tickets = work.engine.update_and(update, events);
+        work.requests.extend(opened(requests, tickets));
         self.app.metrics().versions.inc_by(steps.len() as u64);
         tracing::info!(environment = %record.name, version = newest.number.0, changes, "version taken in");
         Ok(())
@@ -477,6 +513,17 @@ impl Intent {
             released = again;
         }
     }
+}
+
+/// An error with what it comes from.
+pub(super) fn described(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(&format!(": {error}"));
+        source = error.source();
+    }
+    text
 }
 
 fn released_versions(

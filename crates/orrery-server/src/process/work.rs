@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use orrery_executor::Engine;
+use orrery_executor::{Engine, Ticket};
 use orrery_scheduler::{Event, Filter, Settings};
 use orrery_store::{EnvironmentKey, Lease, RequestRecord, ServedName};
 
@@ -22,7 +22,15 @@ pub(super) struct Work {
     pub(super) settings: Settings,
     pub(super) paused: BTreeSet<String>,
     /// What was asked for and is under way.
-    pub(super) requests: Vec<RequestRecord>,
+    pub(super) requests: Vec<Open>,
+}
+
+/// A request that the engine has taken in.
+pub(super) struct Open {
+    request: RequestRecord,
+    ticket: Ticket,
+    /// Agents that people were told it waits for.
+    said: Vec<String>,
 }
 
 impl Work {
@@ -57,12 +65,28 @@ impl Work {
         }
     }
 
-    /// All is done that can be: what was asked for is.
+    /// Ends the requests whose work is done, and says what others wait for.
     pub(super) fn finish_requests(&mut self, app: &App) -> Result<(), RunnerError> {
-        while let Some(request) = self.requests.pop() {
-            let outcome = serde_json::json!({"done": true});
-            app.store().records().finish_request(&request, &outcome, app.now())?;
+        for (ticket, answer) in self.engine.take_answers() {
+            let Some(at) = self.requests.iter().position(|open| open.ticket == ticket) else {
+                continue;
+            };
+            let outcome = super::requests::outcome(&answer);
+            let request = &self.requests[at].request;
+            // If this fails, the engine is begun anew, and takes the request in once more.
+            app.store().records().finish_request(request, &outcome, app.now())?;
+            self.requests.remove(at);
             app.nudge();
+        }
+        for open in &mut self.requests {
+            let nobody = self.paused.is_empty();
+            let paused = if nobody { Vec::new() } else { self.engine.waiting(open.ticket).paused };
+            if paused != open.said {
+                let progress = super::requests::progress(&paused);
+                app.store().records().note_progress(&open.request, &progress, app.now())?;
+                open.said = paused;
+                app.nudge();
+            }
         }
         Ok(())
     }
@@ -79,12 +103,12 @@ pub(super) fn take_requests(
     app: &App,
     key: EnvironmentKey,
     open: Vec<RequestRecord>,
-    known: &[RequestRecord],
+    known: &[Open],
 ) -> Result<Taken, RunnerError> {
     let store = Arc::clone(app.store());
     let mut taken = Taken { events: Vec::new(), requests: Vec::new() };
     for request in open {
-        if request.kind == DRY_RUN || known.iter().any(|known| known.key == request.key) {
+        if request.kind == DRY_RUN || known.iter().any(|known| known.request.key == request.key) {
             continue;
         }
         store.records().take_request(request.key, app.now())?;
@@ -101,4 +125,15 @@ pub(super) fn take_requests(
         }
     }
     Ok(taken)
+}
+
+/// Requests that the engine answers for, each with its ticket.
+pub(super) fn opened(
+    requests: Vec<RequestRecord>,
+    tickets: Vec<Ticket>,
+) -> impl Iterator<Item = Open> {
+    requests.into_iter().zip(tickets).map(|(request, ticket)| {
+        let said = super::requests::said(request.outcome.as_ref());
+        Open { request, ticket, said }
+    })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use orrery_api::{Actions, Agent, Page};
+use orrery_api::{Actions, Agent, Page, Transitioning};
 use orrery_model::Status;
 use orrery_store::{AgentRecord, EnvironmentKey, EnvironmentRecord, ServedName, Store, StoreError};
 use serde::Deserialize;
@@ -45,7 +45,17 @@ fn shown(
         (false, true) => "up",
         (false, false) => "down",
     };
+    let runs = by_status.get(Status::Deploying.as_str()).is_some_and(|count| *count > 0);
+    let (transitioning, message) = match status {
+        "paused" if runs => (Transitioning::Yes, "finishing what runs before it pauses"),
+        "down" if !is_reachable => {
+            (Transitioning::Error, "the remote agent that serves it is not connected")
+        }
+        _ => (Transitioning::No, ""),
+    };
     Agent {
+        transitioning,
+        transitioning_message: message.to_owned(),
         status: status.to_owned(),
         remote_agent: served.map(|served| Uuid::from_bytes(served.agent)),
         paused: record.paused,

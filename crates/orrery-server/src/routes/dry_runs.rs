@@ -3,9 +3,9 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use orrery_api::{AttributeChange, DryRun, DryRunChange, Operation, Page, Transitioning};
-use orrery_model::VersionNumber;
-use orrery_store::{DryRunRecord, StoreError};
+use orrery_api::{Actions, AttributeChange, DryRun, DryRunChange, Operation, Page, Transitioning};
+use orrery_model::{Timestamp, VersionNumber};
+use orrery_store::{DryRunRecord, EnvironmentRecord, StoreError};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
@@ -16,9 +16,20 @@ use crate::extract::{InEnvironment, Path, Query, limit_of, page, place};
 use crate::problem::ServerError;
 use crate::versions::version_info;
 
-use super::{active, operations, time};
+use super::{active, environments, operations, time};
 
-fn shown(record: DryRunRecord, counts: Vec<(String, u64)>) -> DryRun {
+fn shown(
+    environment: &EnvironmentRecord,
+    record: DryRunRecord,
+    counts: Vec<(String, u64)>,
+) -> DryRun {
+    let mut actions = Actions::new();
+    if record.finished.is_some() && !environment.halted && !environment.deleting {
+        // Once more, to see what has changed.
+        let path = environments::path_of(environment);
+        let again = format!("{path}/versions/{}/dry-runs", record.version);
+        actions.insert("repeat".to_owned(), again);
+    }
     let (transitioning, message) = match record.finished {
         Some(_) => (Transitioning::No, String::new()),
         None => (Transitioning::Yes, format!("{} of {} to do", record.todo, record.total)),
@@ -33,6 +44,7 @@ fn shown(record: DryRunRecord, counts: Vec<(String, u64)>) -> DryRun {
         by_status: counts.into_iter().collect(),
         transitioning,
         transitioning_message: message,
+        actions,
     }
 }
 
@@ -64,12 +76,14 @@ pub(super) struct Part {
     /// How many at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
+    /// The `next` of the page before.
+    after: Option<String>,
 }
 
 /// The dry runs of a version, newest first.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/versions/{number}/dry-runs", tag = "dry runs",
     params(("environment" = Uuid, Path), ("number" = u32, Path), Part),
-    responses((status = 200, description = "The newest of them", body = Page<DryRun>)))]
+    responses((status = 200, description = "A page of them", body = Page<DryRun>)))]
 pub(super) async fn list(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
@@ -77,20 +91,25 @@ pub(super) async fn list(
     Query(part): Query<Part>,
 ) -> Result<Json<Page<DryRun>>, ServerError> {
     let limit = limit_of(part.limit)?;
-    let found = app
+    let after: Option<(i64, Uuid)> = part.after.as_deref().map(place).transpose()?;
+    let (items, next) = app
         .with_store(move |store| {
-            version_info(store, environment.key, VersionNumber(number))?;
+            let number = VersionNumber(number);
+            version_info(store, environment.key, number)?;
             let records = store.records();
-            let found = records.dry_runs(environment.key, VersionNumber(number), limit)?;
+            let after = after.map(|(created, id)| (Timestamp(created), id.into_bytes()));
+            let found = records.dry_runs_after(environment.key, number, after, limit + 1)?;
+            let (found, next) =
+                page(found, limit, |run| (run.created.0, Uuid::from_bytes(run.uuid)));
             let mut items = Vec::with_capacity(found.len());
             for record in found {
                 let counts = records.dry_run_counts(&record.uuid)?;
-                items.push(shown(record, counts));
+                items.push(shown(&environment, record, counts));
             }
-            Ok(items)
+            Ok((items, next))
         })
         .await?;
-    Ok(Json(Page { items: found, next: None }))
+    Ok(Json(Page { items, next }))
 }
 
 /// One dry run.
@@ -107,7 +126,7 @@ pub(super) async fn get(
             let record = store.records().dry_run(environment.key, id.as_bytes())?;
             check_version(&record, number)?;
             let counts = store.records().dry_run_counts(id.as_bytes())?;
-            Ok(shown(record, counts))
+            Ok(shown(&environment, record, counts))
         })
         .await?;
     Ok(Json(found))

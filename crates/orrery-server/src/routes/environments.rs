@@ -1,5 +1,7 @@
 //! Environments: making, changing, halting, clearing and deleting them.
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -8,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use orrery_api::{
     Actions, Environment, EnvironmentUpdate, NewEnvironment, Operation, Page, Transitioning,
 };
-use orrery_store::{EnvironmentChange, EnvironmentRecord, SettingRecord, Store, StoreError};
+use orrery_store::{EnvironmentChange, EnvironmentKey, EnvironmentRecord, Store, StoreError};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::IntoParams;
@@ -18,7 +20,9 @@ use crate::access::Right;
 use crate::app::App;
 use crate::auth::Caller;
 use crate::compiling::{self, RepositoryError};
-use crate::extract::{Body, IfMatch, InEnvironment, Path, Query, cursor, etag, limit_of, place};
+use crate::extract::{
+    Body, IfMatch, InEnvironment, Path, Query, cursor, etag, limit_of, place, unchanged,
+};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 
@@ -32,22 +36,25 @@ pub(super) fn path_of(environment: &EnvironmentRecord) -> String {
     format!("/api/v1/environments/{}", Uuid::from_bytes(environment.uuid))
 }
 
-fn shown(record: EnvironmentRecord, settings: &[SettingRecord]) -> Environment {
-    let protected = EnvironmentSettings::from_records(settings).protected_environment;
+fn shown(record: EnvironmentRecord, protected: bool) -> Environment {
     let path = path_of(&record);
     let mut actions = Actions::new();
     let mut offer = |name: &str| actions.insert(name.to_owned(), format!("{path}/{name}"));
     if !record.deleting {
         offer(if record.halted { "resume" } else { "halt" });
-        offer("deploy");
-        offer("repair");
+        if !record.halted {
+            offer("deploy");
+            offer("repair");
+        }
         if !protected {
             offer("clear");
         }
     }
-    let (transitioning, message) = match record.deleting {
-        true => (Transitioning::Yes, "it is being deleted"),
-        false => (Transitioning::No, ""),
+    let (transitioning, message) = match &*record.trouble {
+        _ if record.deleting => (Transitioning::Yes, "it is being deleted".to_owned()),
+        _ if record.halted => (Transitioning::No, "it is halted".to_owned()),
+        "" => (Transitioning::No, String::new()),
+        trouble => (Transitioning::Error, trouble.to_owned()),
     };
     Environment {
         id: Uuid::from_bytes(record.uuid),
@@ -62,7 +69,7 @@ fn shown(record: EnvironmentRecord, settings: &[SettingRecord]) -> Environment {
         halted: record.halted,
         protected,
         transitioning,
-        transitioning_message: message.to_owned(),
+        transitioning_message: message,
         actions,
     }
 }
@@ -143,7 +150,8 @@ async fn with_settings(
 ) -> Result<(HeaderMap, Json<Environment>), ServerError> {
     let key = record.key;
     let settings = app.with_store(move |store| store.records().settings(key)).await?;
-    Ok((etag(record.revision), Json(shown(record, &settings))))
+    let protected = EnvironmentSettings::from_records(&settings).protected_environment;
+    Ok((etag(record.revision), Json(shown(record, protected))))
 }
 
 /// Which environments to list.
@@ -173,17 +181,19 @@ pub(super) async fn list(
     let found = app
         .with_store(move |store| {
             let records = store.records();
-            let mut found = Vec::new();
-            for record in records.list_environments(project.as_ref().map(Uuid::as_bytes))? {
-                let settings = records.settings(record.key)?;
-                found.push((record, settings));
-            }
-            Ok(found)
+            let found = records.list_environments(project.as_ref().map(Uuid::as_bytes))?;
+            Ok((found, records.setting_everywhere("protected_environment")?))
         })
         .await?;
-    let mut visible: Vec<(EnvironmentRecord, Vec<SettingRecord>)> = found
+    let (found, settings) = found;
+    let protected: BTreeSet<EnvironmentKey> = settings
         .into_iter()
-        .filter(|(record, _)| {
+        .filter(|(_, value)| *value == json!(true))
+        .map(|(key, _)| key)
+        .collect();
+    let mut visible: Vec<EnvironmentRecord> = found
+        .into_iter()
+        .filter(|record| {
             caller.may_in_environment(Right::View, record)
                 && after.as_ref().is_none_or(|(project, name)| {
                     (&record.project_name, &record.name) > (project, name)
@@ -191,12 +201,15 @@ pub(super) async fn list(
         })
         .collect();
     let next = (visible.len() > limit).then(|| {
-        let (last, _) = &visible[limit - 1];
+        let last = &visible[limit - 1];
         cursor(&(&last.project_name, &last.name))
     });
     visible.truncate(limit);
-    let items = visible.into_iter().map(|(record, settings)| shown(record, &settings)).collect();
-    Ok(Json(Page { items, next }))
+    let items = visible.into_iter().map(|record| {
+        let is_protected = protected.contains(&record.key);
+        shown(record, is_protected)
+    });
+    Ok(Json(Page { items: items.collect(), next }))
 }
 
 /// Makes an environment. The caller must be able to administer its project.
@@ -232,7 +245,7 @@ pub(super) async fn create(
     if let Ok(location) = HeaderValue::from_str(&path_of(&made)) {
         headers.insert(header::LOCATION, location);
     }
-    Ok((StatusCode::CREATED, headers, Json(shown(made, &[]))))
+    Ok((StatusCode::CREATED, headers, Json(shown(made, false))))
 }
 
 /// One environment.
@@ -249,7 +262,7 @@ pub(super) async fn get(
 
 /// Changes an environment.
 #[utoipa::path(patch, path = "/api/v1/environments/{environment}", tag = "environments",
-    params(("environment" = Uuid, Path), ("If-Match" = Option<String>, Header, description = "The ETag that the change is based on")),
+    params(("environment" = Uuid, Path)),
     request_body = EnvironmentUpdate, responses((status = 200, description = "As it is now", body = Environment)))]
 pub(super) async fn update(
     State(app): State<App>,
@@ -345,17 +358,14 @@ pub(super) async fn clear(
 
 /// Deletes an environment with everything in it. It is halted at once; when the operation is gone, so is the environment.
 #[utoipa::path(delete, path = "/api/v1/environments/{environment}", tag = "environments",
-    params(("environment" = Uuid, Path), ("If-Match" = Option<String>, Header, description = "The ETag that the decision is based on")),
+    params(("environment" = Uuid, Path)),
     responses((status = 202, description = "Begun", body = Operation)))]
 pub(super) async fn delete(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     IfMatch(expected): IfMatch,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
-    if expected.is_some_and(|expected| expected != environment.revision) {
-        let text = format!("the environment has revision {}", environment.revision);
-        return Err(ServerError::PreconditionFailed(text));
-    }
+    unchanged(expected, environment.revision)?;
     refuse_if_protected(&app, &environment).await?;
     let now = app.now();
     let uuid = environment.uuid;

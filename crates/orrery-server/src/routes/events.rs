@@ -2,21 +2,21 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
 use orrery_api::ChangeEvent;
-use orrery_store::{ChangeNote, ChangeSeq, EnvironmentKey, EnvironmentRecord};
+use orrery_store::{ChangeNote, ChangeSeq, EnvironmentKey, EnvironmentRecord, StoreError};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use uuid::Uuid;
 
 use crate::access::Right;
 use crate::app::App;
-use crate::auth::Caller;
+use crate::auth::{self, Caller};
 use crate::extract::InEnvironment;
 use crate::problem::ServerError;
 
@@ -24,6 +24,21 @@ use super::time;
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
 const BATCH: usize = 500;
+/// After so long, whoever listens has to be who they were still.
+const TRUST_FOR: Duration = Duration::from_secs(5);
+/// Changes that may concern whoever listens: they are asked at once.
+const OF_CALLERS: [&str; 2] = ["user", "token"];
+
+/// What a request shows of its caller, to be looked at again while it is answered.
+pub(super) struct Credentials(Parts);
+
+impl<S: Send + Sync> FromRequestParts<S> for Credentials {
+    type Rejection = ServerError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ServerError> {
+        Ok(Credentials(parts.clone()))
+    }
+}
 
 /// The last event that a client saw.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +108,8 @@ impl View {
 /// One client that listens.
 struct Listener {
     app: App,
+    credentials: Credentials,
+    checked: Instant,
     view: View,
     live: broadcast::Receiver<ChangeNote>,
     last: ChangeSeq,
@@ -113,8 +130,14 @@ impl Listener {
         }
         let stopping = self.app.stopping().clone();
         loop {
+            if self.checked.elapsed() >= TRUST_FOR && !self.is_trusted().await {
+                return None;
+            }
             if let Some(note) = self.backlog.pop() {
                 self.last = note.seq;
+                if OF_CALLERS.contains(&&*note.kind) && !self.is_trusted().await {
+                    return None;
+                }
                 if let Some(event) = self.view.event(&self.app, &note).await {
                     return Some(sent(&note, &event));
                 }
@@ -126,6 +149,7 @@ impl Listener {
             }
             let received = tokio::select! {
                 () = stopping.cancelled() => return None,
+                () = tokio::time::sleep(TRUST_FOR) => continue,
                 received = self.live.recv() => received,
             };
             match received {
@@ -133,6 +157,33 @@ impl Listener {
                 Ok(_) => {}
                 Err(RecvError::Lagged(_)) => self.behind = true,
                 Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// Whether the client may still hear what it hears: its credential may be revoked, or its right taken away.
+    async fn is_trusted(&mut self) -> bool {
+        self.checked = Instant::now();
+        let caller = match auth::authenticate(&self.app, &self.credentials.0, false).await {
+            Ok(caller) => caller,
+            Err(ServerError::Unauthenticated(_) | ServerError::Forbidden(_)) => return false,
+            // Whether it is, the store will say when it answers again.
+            Err(_) => return true,
+        };
+        match &mut self.view {
+            View::One(key, _) => {
+                let key = *key;
+                let find = self.app.with_store(move |store| store.records().environment_of(key));
+                match find.await {
+                    Ok(found) => caller.may_in_environment(Right::View, &found),
+                    Err(ServerError::Store(StoreError::NotFound { .. })) => false,
+                    Err(_) => true,
+                }
+            }
+            View::All(known, seen) => {
+                **known = caller;
+                seen.clear();
+                true
             }
         }
     }
@@ -156,6 +207,7 @@ fn sent(note: &ChangeNote, event: &ChangeEvent) -> Event {
 
 async fn listen(
     app: App,
+    credentials: Credentials,
     view: View,
     seen: Option<i64>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ServerError> {
@@ -171,7 +223,17 @@ async fn listen(
     // What follows the last seen must still be there; a place that never was belongs to another store.
     let reset = last > latest || last.0 + 1 < oldest.0;
     let last = if reset { latest } else { last };
-    let listener = Listener { app, view, live, last, backlog: Vec::new(), behind: true, reset };
+    let listener = Listener {
+        app,
+        credentials,
+        checked: Instant::now(),
+        view,
+        live,
+        last,
+        backlog: Vec::new(),
+        behind: true,
+        reset,
+    };
     let events = futures_util::stream::unfold(listener, async |mut listener| {
         let event = listener.next().await?;
         Some((Ok(event), listener))
@@ -187,10 +249,11 @@ async fn listen(
 pub(super) async fn of_environment(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
+    credentials: Credentials,
     LastSeen(seen): LastSeen,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ServerError> {
     let EnvironmentRecord { key, uuid, .. } = environment;
-    listen(app, View::One(key, Uuid::from_bytes(uuid)), seen).await
+    listen(app, credentials, View::One(key, Uuid::from_bytes(uuid)), seen).await
 }
 
 /// What changes in all environments that the caller may see, as server-sent events.
@@ -200,7 +263,8 @@ pub(super) async fn of_environment(
 pub(super) async fn of_all(
     State(app): State<App>,
     caller: Caller,
+    credentials: Credentials,
     LastSeen(seen): LastSeen,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ServerError> {
-    listen(app, View::All(Box::new(caller), HashMap::new()), seen).await
+    listen(app, credentials, View::All(Box::new(caller), HashMap::new()), seen).await
 }

@@ -2,6 +2,7 @@
 
 mod agents;
 mod audit;
+mod by_agent;
 mod compiles;
 mod discovered;
 mod dry_runs;

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use orrery_api::{DeployRequest, Operation, Page, ResourceSelection, Transitioning};
+use orrery_api::{Actions, DeployRequest, Operation, Page, ResourceSelection, Transitioning};
 use orrery_model::ResourceId;
 use orrery_store::{EnvironmentRecord, RequestKey, RequestRecord};
 use serde::Deserialize;
@@ -16,20 +16,30 @@ use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
 use crate::problem::ServerError;
 
 use super::resources::parse_statuses;
-use super::{environments, time};
+use super::{active, environments, time};
 
 /// Ids or agents that one request may name.
 const NAMED_MAX: usize = 10_000;
 
-pub(super) fn shown(record: RequestRecord) -> Operation {
+pub(super) fn shown(environment: &EnvironmentRecord, record: RequestRecord) -> Operation {
     let failed = record.outcome.as_ref().and_then(|outcome| outcome.get("error"));
     let (transitioning, message) = match (&record.finished, failed) {
         (_, Some(error)) => {
             let text = error.as_str().map_or_else(|| error.to_string(), str::to_owned);
             (Transitioning::Error, text)
         }
-        (Some(_), None) => (Transitioning::No, String::new()),
-        (None, None) if record.taken.is_some() => (Transitioning::Yes, "under way".to_owned()),
+        (Some(_), None) => {
+            (Transitioning::No, record.outcome.as_ref().map(summary).unwrap_or_default())
+        }
+        (None, None) if is_engine_work(&record.kind) && environment.halted => {
+            (Transitioning::Yes, "waiting: the environment is halted".to_owned())
+        }
+        (None, None) if is_engine_work(&record.kind) && !environment.trouble.is_empty() => {
+            (Transitioning::Yes, format!("waiting: {}", environment.trouble))
+        }
+        (None, None) if record.taken.is_some() => {
+            (Transitioning::Yes, under_way(record.outcome.as_ref()))
+        }
         (None, None) => (Transitioning::Yes, "waiting for the engine".to_owned()),
     };
     Operation {
@@ -42,6 +52,46 @@ pub(super) fn shown(record: RequestRecord) -> Operation {
         outcome: record.outcome,
         transitioning,
         transitioning_message: message,
+        // It ends by itself; what it is about has actions.
+        actions: Actions::new(),
+    }
+}
+
+fn is_engine_work(kind: &str) -> bool {
+    !matches!(kind, "clear" | "delete")
+}
+
+/// The counts of an outcome, in words.
+fn summary(outcome: &Value) -> String {
+    const COUNTS: [(&str, &str); 9] = [
+        ("deployed", "deployed"),
+        ("failed", "failed"),
+        ("skipped", "skipped"),
+        ("unavailable", "unavailable"),
+        ("non_compliant", "not compliant"),
+        ("cancelled", "cancelled"),
+        ("as_wanted", "as wanted"),
+        ("blocked", "blocked"),
+        ("withdrawn", "withdrawn"),
+    ];
+    let Some(matched) = outcome["matched"].as_u64() else { return String::new() };
+    if matched == 0 {
+        return "no resource is meant".to_owned();
+    }
+    let said = COUNTS.iter().filter_map(|(name, words)| {
+        let count = outcome[*name].as_u64().filter(|count| *count > 0)?;
+        Some(format!("{count} {words}"))
+    });
+    said.collect::<Vec<_>>().join(", ")
+}
+
+fn under_way(progress: Option<&Value>) -> String {
+    let paused = progress.and_then(|progress| progress["paused_agents"].as_array());
+    let names: Vec<&str> = paused.into_iter().flatten().filter_map(Value::as_str).collect();
+    match names.len() {
+        0 => "under way".to_owned(),
+        1..=5 => format!("waits for paused agents: {}", names.join(", ")),
+        more => format!("waits for {more} paused agents: {}, …", names[..5].join(", ")),
     }
 }
 
@@ -56,7 +106,7 @@ pub(super) fn accepted(
     if let Ok(location) = HeaderValue::from_str(&location) {
         headers.insert(header::LOCATION, location);
     }
-    (StatusCode::ACCEPTED, headers, Json(shown(record)))
+    (StatusCode::ACCEPTED, headers, Json(shown(environment, record)))
 }
 
 /// Asks the engine of an environment for something.
@@ -96,11 +146,15 @@ pub(super) async fn list(
     let before: Option<i64> = filter.after.as_deref().map(place).transpose()?;
     let found = app
         .with_store(move |store| {
-            store.records().requests(environment.key, before.map(RequestKey), limit + 1)
+            let before = before.map(RequestKey);
+            let found = store.records().requests(environment.key, before, limit + 1)?;
+            Ok((store.records().environment_of(environment.key)?, found))
         })
         .await?;
+    let (environment, found) = found;
     let (found, next) = page(found, limit, |record| record.key.0);
-    Ok(Json(Page { items: found.into_iter().map(shown).collect(), next }))
+    let items = found.into_iter().map(|record| shown(&environment, record)).collect();
+    Ok(Json(Page { items, next }))
 }
 
 /// One operation.
@@ -112,11 +166,17 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<Operation>, ServerError> {
-    let found = app.with_store(move |store| store.records().request(id.as_bytes())).await?;
+    let found = app
+        .with_store(move |store| {
+            let found = store.records().request(id.as_bytes())?;
+            Ok((store.records().environment_of(environment.key)?, found))
+        })
+        .await?;
+    let (environment, found) = found;
     if found.environment != environment.key {
         return Err(ServerError::NotFound { kind: "operation", name: id.to_string() });
     }
-    Ok(Json(shown(found)))
+    Ok(Json(shown(&environment, found)))
 }
 
 fn check_list(name: &str, list: Option<&Vec<String>>) -> Result<(), ServerError> {
@@ -180,9 +240,17 @@ async fn start(
     kind: &'static str,
     request: Option<Body<DeployRequest>>,
 ) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
-    if environment.deleting {
-        return Err(orrery_store::StoreError::Deleting(environment.name.clone()).into());
-    }
+    active(environment)?;
     let payload = payload_of(request.map(|Body(request)| request).unwrap_or_default())?;
+    // Nobody would carry it out, and nobody could say when.
+    if environment.halted {
+        return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
+    }
+    let key = environment.key;
+    let versions = app.with_store(move |store| store.versions(key)).await?;
+    if !versions.iter().any(|version| version.released) {
+        let text = "no version is released: there is nothing to deploy";
+        return Err(ServerError::Conflict(text.to_owned()));
+    }
     begin(app, environment, kind, payload).await
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Page, Parameter, ParameterSet, ParameterUpdate};
 use orrery_model::Timestamp;
 use orrery_store::{
@@ -17,7 +17,7 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
+use crate::extract::{Body, IfMatch, InEnvironment, Path, Query, etag, limit_of, page, place};
 use crate::problem::ServerError;
 
 use super::{active, time};
@@ -111,12 +111,13 @@ pub(super) async fn get(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
-) -> Result<Json<Parameter>, ServerError> {
+) -> Result<(HeaderMap, Json<Parameter>), ServerError> {
     let now = app.now();
     let found = app
         .with_store(move |store| store.records().parameter(environment.key, &name, None))
         .await?;
-    Ok(Json(shown(found, now)))
+    // Whoever sets it again sets it later.
+    Ok((etag(found.updated.0), Json(shown(found, now))))
 }
 
 /// Sets a value and, in the same transaction, asks for the compile that it makes necessary.
@@ -125,8 +126,9 @@ async fn set(
     environment: EnvironmentRecord,
     name: String,
     resource: Option<String>,
+    expected: Option<i64>,
     update: ParameterUpdate,
-) -> Result<Json<ParameterSet>, ServerError> {
+) -> Result<(HeaderMap, Json<ParameterSet>), ServerError> {
     active(&environment)?;
     check_name(&name)?;
     let is_fact = resource.is_some();
@@ -139,7 +141,7 @@ async fn set(
     let set = app
         .change(move |store| {
             let new = NewParameter {
-                metadata: None,
+                metadata: update.metadata.as_ref(),
                 name: &name,
                 value: &update.value,
                 resource: resource.as_deref(),
@@ -154,7 +156,7 @@ async fn set(
             let is_due = |changed: usize, resolved: usize| {
                 resolved > 0 || (update.recompile && changed > 0)
             };
-            let effect = store.records().put_parameter(key, &new, now, &|sql, effect| {
+            let effect = store.records().put_parameter_if(key, &new, expected, now, &|sql, effect| {
                 if is_due(effect.changed, effect.resolved) {
                     let new = NewCompile { id: compile.into_bytes(), request: &request };
                     asked.set(enqueue_consequence(sql, key, &new, now)?);
@@ -162,15 +164,18 @@ async fn set(
                 Ok(())
             })?;
             let parameter = store.records().parameter(key, &name, resource.as_deref())?;
-            Ok(ParameterSet {
+            let revision = parameter.updated.0;
+            let set = ParameterSet {
                 parameter: shown(parameter, now),
                 changed: effect.changed > 0,
                 resolved: effect.resolved,
                 compile: asked.get().then_some(compile),
-            })
+            };
+            Ok((revision, set))
         })
         .await?;
-    Ok(Json(set))
+    let (revision, set) = set;
+    Ok((etag(revision), Json(set)))
 }
 
 /// A compile because of a value.
@@ -190,9 +195,10 @@ pub(super) async fn put(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
+    IfMatch(expected): IfMatch,
     Body(update): Body<ParameterUpdate>,
-) -> Result<Json<ParameterSet>, ServerError> {
-    set(&app, environment, name, None, update).await
+) -> Result<(HeaderMap, Json<ParameterSet>), ServerError> {
+    set(&app, environment, name, None, expected, update).await
 }
 
 async fn forget(
@@ -200,6 +206,7 @@ async fn forget(
     environment: EnvironmentRecord,
     name: String,
     resource: Option<String>,
+    expected: Option<i64>,
 ) -> Result<StatusCode, ServerError> {
     active(&environment)?;
     let (key, now, compile) = (environment.key, app.now(), Uuid::new_v4().into_bytes());
@@ -208,8 +215,8 @@ async fn forget(
         let request = recompile(json!({
             "type": "param", "message": message, "param": name, "resource_id": resource,
         }));
-        let resource = resource.as_deref();
-        store.records().delete_parameter(key, &name, resource, now, &|sql| {
+        let named = (&*name, resource.as_deref());
+        store.records().delete_parameter_if(key, named, expected, now, &|sql| {
             let new = NewCompile { id: compile, request: &request };
             enqueue_consequence(sql, key, &new, now).map(drop)
         })
@@ -226,8 +233,9 @@ pub(super) async fn delete(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
+    IfMatch(expected): IfMatch,
 ) -> Result<StatusCode, ServerError> {
-    forget(&app, environment, name, None).await
+    forget(&app, environment, name, None, expected).await
 }
 
 /// Which facts to list.
@@ -322,7 +330,8 @@ pub(super) async fn put_fact(
     Path((_, id, name)): Path<(Uuid, String, String)>,
     Body(update): Body<ParameterUpdate>,
 ) -> Result<Json<ParameterSet>, ServerError> {
-    set(&app, environment, name, Some(id), update).await
+    let (_, set) = set(&app, environment, name, Some(id), None, update).await?;
+    Ok(set)
 }
 
 /// Deletes a fact of a resource, and asks for a compile.
@@ -334,7 +343,7 @@ pub(super) async fn delete_fact(
     InEnvironment(environment): InEnvironment,
     Path((_, id, name)): Path<(Uuid, String, String)>,
 ) -> Result<StatusCode, ServerError> {
-    forget(&app, environment, name, Some(id)).await
+    forget(&app, environment, name, Some(id), None).await
 }
 
 /// Asks a resource for its facts, unless somebody did so within the last minute.

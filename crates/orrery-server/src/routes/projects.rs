@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::access::Right;
 use crate::app::App;
 use crate::auth::Caller;
-use crate::extract::{Body, IfMatch, Path, etag};
+use crate::extract::{Body, IfMatch, Path, etag, unchanged};
 use crate::problem::ServerError;
 
 use super::time;
@@ -98,8 +98,11 @@ pub(super) async fn update(
 pub(super) async fn delete(
     State(app): State<App>,
     Path(project): Path<Uuid>,
+    IfMatch(expected): IfMatch,
 ) -> Result<StatusCode, ServerError> {
     let now = app.now();
+    let find = app.with_store(move |store| store.records().project(project.as_bytes()));
+    unchanged(expected, find.await?.revision)?;
     app.change(move |store| store.records().delete_project(project.as_bytes(), now)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -16,11 +16,11 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::extract::{InEnvironment, Path, Query, cursor, limit_of, page, place};
-use crate::gather::{self, RELATED_MAX};
+use crate::extract::{InEnvironment, LIMIT_MAX, Path, Query, cursor, limit_of, page, place};
+use crate::gather;
 use crate::problem::ServerError;
 
-use super::{environments, parse_time, segment, time};
+use super::{by_agent, environments, parse_time, segment, time};
 
 /// Reads a list of statuses; with `!`, all but those that are named.
 pub(super) fn parse_statuses(text: &str) -> Result<Vec<Status>, String> {
@@ -121,7 +121,7 @@ pub(super) struct Filter {
     status: Option<String>,
     /// Those of this named set.
     set: Option<String>,
-    /// The order: `id`, or `-id` for the other way round.
+    /// The order: `id`, which is that of types, then agents, then values; or `agent`, then by id; with `-`, the other way round.
     sort: Option<String>,
     /// How many at most. A page may have fewer, also none, and still not be the last.
     #[param(minimum = 1, maximum = 1000)]
@@ -130,17 +130,27 @@ pub(super) struct Filter {
     after: Option<String>,
 }
 
+/// Whether a list is by agents, and whether it is the other way round.
+fn order_of(filter: &Filter) -> Result<(bool, bool), ServerError> {
+    match filter.sort.as_deref() {
+        // Ids begin with their types.
+        None | Some("id" | "type") => Ok((false, false)),
+        Some("-id" | "-type") => Ok((false, true)),
+        Some("agent") => Ok((true, false)),
+        Some("-agent") => Ok((true, true)),
+        Some(other) => {
+            let text = format!(
+                "sort: {other:?} is no order of this list; known are id, type and agent, and with - before them"
+            );
+            Err(ServerError::rule("bad-sort", text))
+        }
+    }
+}
+
 fn query_of(filter: &Filter) -> Result<ResourceQuery, ServerError> {
     let statuses = parse_statuses(filter.status.as_deref().unwrap_or_default())
         .map_err(|reason| ServerError::rule("bad-filter", format!("status: {reason}")))?;
-    let descending = match filter.sort.as_deref() {
-        None | Some("id") => false,
-        Some("-id") => true,
-        Some(other) => {
-            let text = format!("sort: {other:?} is no order of this list; known are id and -id");
-            return Err(ServerError::rule("bad-sort", text));
-        }
-    };
+    let (_, descending) = order_of(filter)?;
     Ok(ResourceQuery {
         agent: filter.agent.clone(),
         entity: filter.r#type.clone(),
@@ -151,7 +161,7 @@ fn query_of(filter: &Filter) -> Result<ResourceQuery, ServerError> {
     })
 }
 
-/// Resources in the order of their ids.
+/// Resources in the order of their ids, or agent by agent.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resources", tag = "resources", params(("environment" = Uuid, Path), Filter),
     responses((status = 200, description = "A page of them", body = Page<ResourceSummary>)))]
 pub(super) async fn list(
@@ -161,6 +171,14 @@ pub(super) async fn list(
 ) -> Result<Json<Page<ResourceSummary>>, ServerError> {
     let limit = limit_of(filter.limit)?;
     let query = query_of(&filter)?;
+    if order_of(&filter)?.0 {
+        let after: Option<by_agent::Place> = filter.after.as_deref().map(place).transpose()?;
+        let (lines, next) = app
+            .with_store(move |store| by_agent::list(store, environment.key, &query, after, limit))
+            .await?;
+        let items = lines.into_iter().map(summary).collect();
+        return Ok(Json(Page { items, next: next.as_ref().map(cursor) }));
+    }
     let after: Option<String> = filter.after.as_deref().map(place).transpose()?;
     let found = app
         .with_store(move |store| {
@@ -291,21 +309,26 @@ pub(super) struct Part {
 
 /// Resources that require one, with their states.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/resources/{id}/provides", tag = "resources",
-    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded")),
-    responses((status = 200, description = "Up to 1000 of them", body = Page<RelatedResource>)))]
+    params(("environment" = Uuid, Path), ("id" = String, Path, description = "The id, percent-encoded"), Part),
+    responses((status = 200, description = "A page of them; up to 1000 if `limit` is absent", body = Page<RelatedResource>)))]
 pub(super) async fn provides(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
+    Query(part): Query<Part>,
 ) -> Result<Json<Page<RelatedResource>>, ServerError> {
+    let limit = limit_of(part.limit.or(Some(LIMIT_MAX)))?;
+    let after: String = part.after.as_deref().map(place).transpose()?.unwrap_or_default();
     let key = environment.key;
-    let items = app
+    let (items, next) = app
         .with_store(move |store| {
-            let keys = store.records().dependents(key, &id, RELATED_MAX)?;
-            Ok(gather::related(&keys, &store.records().statuses_of(&keys)?))
+            let found = store.records().dependents_after(key, &id, &after, limit + 1)?;
+            let (found, next) = page(found, limit, |(_, name)| name.clone());
+            let keys: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
+            Ok((gather::related(&keys, &store.records().statuses_of(&keys)?), next))
         })
         .await?;
-    Ok(Json(Page { items: related(items), next: None }))
+    Ok(Json(Page { items: related(items), next }))
 }
 
 fn action_name(kind: ActionKind) -> &'static str {

@@ -2,12 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Page, Problem, Secret, SecretValue};
 use orrery_store::{EnvironmentKey, EnvironmentRecord, SecretRecord};
 
 use crate::app::App;
-use crate::extract::{Body, Path};
+use crate::extract::{Body, IfMatch, Path, etag};
 use crate::problem::ServerError;
 use crate::vault::VaultError;
 
@@ -19,7 +19,11 @@ type Listed = Result<Json<Page<Secret>>, ServerError>;
 
 async fn list(app: App, environment: Option<EnvironmentKey>) -> Listed {
     let found = app.with_store(move |store| store.records().secrets(environment)).await?;
-    let shown = |secret: SecretRecord| Secret { name: secret.name, updated: time(secret.updated) };
+    let shown = |secret: SecretRecord| Secret {
+        name: secret.name,
+        updated: time(secret.updated),
+        revision: secret.revision,
+    };
     Ok(Json(Page { items: found.into_iter().map(shown).collect(), next: None }))
 }
 
@@ -27,8 +31,9 @@ async fn put(
     app: App,
     environment: Option<EnvironmentKey>,
     name: String,
+    expected: Option<i64>,
     SecretValue { value }: SecretValue,
-) -> Result<StatusCode, ServerError> {
+) -> Result<(StatusCode, HeaderMap), ServerError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || name.len() > 255 || !name.chars().all(fits) {
         let reason = "must have 1 to 255 letters, digits, dots, dashes or underscores";
@@ -39,11 +44,11 @@ async fn put(
         return Err(ServerError::field("value", reason));
     }
     let (vault, now) = (app.vault().clone(), app.now());
-    let done =
-        tokio::task::spawn_blocking(move || vault.put(environment, &name, &value, now)).await;
+    let put = move || vault.put_if(environment, &name, &value, expected, now);
+    let done = tokio::task::spawn_blocking(put).await;
     app.nudge();
     match done {
-        Ok(Ok(_)) => Ok(StatusCode::NO_CONTENT),
+        Ok(Ok(revision)) => Ok((StatusCode::NO_CONTENT, etag(revision))),
         Ok(Err(VaultError::Store(error))) => Err(error.into()),
         Ok(Err(error)) => {
             tracing::error!(%error, "a secret cannot be kept");
@@ -57,9 +62,11 @@ async fn delete(
     app: App,
     environment: Option<EnvironmentKey>,
     name: String,
+    expected: Option<i64>,
 ) -> Result<StatusCode, ServerError> {
     let now = app.now();
-    app.change(move |store| store.records().delete_secret(environment, &name, now)).await?;
+    app.change(move |store| store.records().delete_secret_if(environment, &name, expected, now))
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -76,9 +83,10 @@ pub(super) async fn list_shared(State(app): State<App>) -> Listed {
 pub(super) async fn put_shared(
     State(app): State<App>,
     Path(name): Path<String>,
+    IfMatch(expected): IfMatch,
     Body(value): Body<SecretValue>,
-) -> Result<StatusCode, ServerError> {
-    put(app, None, name, value).await
+) -> Result<(StatusCode, HeaderMap), ServerError> {
+    put(app, None, name, expected, value).await
 }
 
 /// Deletes a secret that every environment may use.
@@ -87,8 +95,9 @@ pub(super) async fn put_shared(
 pub(super) async fn delete_shared(
     State(app): State<App>,
     Path(name): Path<String>,
+    IfMatch(expected): IfMatch,
 ) -> Result<StatusCode, ServerError> {
-    delete(app, None, name).await
+    delete(app, None, name, expected).await
 }
 
 /// The names of an environment's secrets.
@@ -108,9 +117,10 @@ pub(super) async fn put_own(
     State(app): State<App>,
     axum::Extension(environment): axum::Extension<EnvironmentRecord>,
     Path((_, name)): Path<(String, String)>,
+    IfMatch(expected): IfMatch,
     Body(value): Body<SecretValue>,
-) -> Result<StatusCode, ServerError> {
-    put(app, Some(environment.key), name, value).await
+) -> Result<(StatusCode, HeaderMap), ServerError> {
+    put(app, Some(environment.key), name, expected, value).await
 }
 
 /// Deletes a secret of an environment.
@@ -120,6 +130,7 @@ pub(super) async fn delete_own(
     State(app): State<App>,
     axum::Extension(environment): axum::Extension<EnvironmentRecord>,
     Path((_, name)): Path<(String, String)>,
+    IfMatch(expected): IfMatch,
 ) -> Result<StatusCode, ServerError> {
-    delete(app, Some(environment.key), name).await
+    delete(app, Some(environment.key), name, expected).await
 }

@@ -2,13 +2,13 @@
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Page, ProtectedSettings, Setting, SettingUpdate};
 use orrery_store::SettingRecord;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::extract::{Body, InEnvironment, Path};
+use crate::extract::{Body, IfMatch, InEnvironment, Path, etag};
 use crate::problem::ServerError;
 use crate::settings::{DEFINITIONS, Definition, InvalidSetting, check, definition};
 
@@ -38,6 +38,12 @@ fn shown(definition: &Definition, records: &[SettingRecord]) -> Setting {
     }
 }
 
+fn with_revision(definition: &Definition, records: &[SettingRecord]) -> (HeaderMap, Json<Setting>) {
+    let record = records.iter().find(|record| record.name == definition.name);
+    let revision = record.map_or(0, SettingRecord::revision);
+    (etag(revision), Json(shown(definition, records)))
+}
+
 /// All settings, with their values and what they mean.
 #[utoipa::path(get, path = "/api/v1/environments/{environment}/settings", tag = "settings", params(("environment" = Uuid, Path)),
     responses((status = 200, description = "All of them, by name", body = Page<Setting>)))]
@@ -58,10 +64,10 @@ pub(super) async fn get(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
-) -> Result<Json<Setting>, ServerError> {
+) -> Result<(HeaderMap, Json<Setting>), ServerError> {
     let definition = definition(&name)?;
     let records = app.with_store(move |store| store.records().settings(environment.key)).await?;
-    Ok(Json(shown(definition, &records)))
+    Ok(with_revision(definition, &records))
 }
 
 /// Sets a value.
@@ -72,18 +78,20 @@ pub(super) async fn put(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
+    IfMatch(expected): IfMatch,
     Body(update): Body<SettingUpdate>,
-) -> Result<Json<Setting>, ServerError> {
+) -> Result<(HeaderMap, Json<Setting>), ServerError> {
     let definition = definition(&name)?;
     let value = check(definition, &update.value)?;
     let now = app.now();
     let records = app
         .change(move |store| {
-            store.records().change_setting(environment.key, &name, Some(&value), now)?;
+            let (key, value) = (environment.key, Some(&value));
+            store.records().change_setting_if(key, &name, value, expected, now)?;
             store.records().settings(environment.key)
         })
         .await?;
-    Ok(Json(shown(definition, &records)))
+    Ok(with_revision(definition, &records))
 }
 
 /// Goes back to the default.
@@ -94,16 +102,17 @@ pub(super) async fn delete(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
-) -> Result<Json<Setting>, ServerError> {
+    IfMatch(expected): IfMatch,
+) -> Result<(HeaderMap, Json<Setting>), ServerError> {
     let definition = definition(&name)?;
     let now = app.now();
     let records = app
         .change(move |store| {
-            store.records().change_setting(environment.key, &name, None, now)?;
+            store.records().change_setting_if(environment.key, &name, None, expected, now)?;
             store.records().settings(environment.key)
         })
         .await?;
-    Ok(Json(shown(definition, &records)))
+    Ok(with_revision(definition, &records))
 }
 
 /// Sets values that people cannot change then, such as those that a project's own files fix.

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::access::{ClientAddress, Right};
 use crate::app::App;
 use crate::auth::{Caller, How, check_password, normalized};
-use crate::extract::{Body, IfMatch, Path, Query, etag};
+use crate::extract::{Body, IfMatch, Path, Query, etag, unchanged};
 use crate::problem::ServerError;
 
 use super::time;
@@ -141,8 +141,11 @@ pub(super) async fn update(
 pub(super) async fn delete(
     State(app): State<App>,
     Path(user): Path<Uuid>,
+    IfMatch(expected): IfMatch,
 ) -> Result<StatusCode, ServerError> {
     let now = app.now();
+    let find = app.with_store(move |store| store.records().account(user.as_bytes()));
+    unchanged(expected, find.await?.revision)?;
     app.change(move |store| store.records().delete_account(user.as_bytes(), now)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -58,7 +58,9 @@ impl Course {
         let is_newest = self.newest_released.is_none_or(|newest| version.number > newest);
         let mut actions = Actions::new();
         let mut offer = |name: &str| actions.insert(name.to_owned(), format!("{path}/{name}"));
-        offer("dry-runs");
+        if !environment.halted {
+            offer("dry-runs");
+        }
         if !version.released && is_newest {
             offer("release");
         }
@@ -66,6 +68,12 @@ impl Course {
             offer("roll-back");
         }
         let (transitioning, message) = match (status, version.released) {
+            ("candidate", true) if environment.halted => {
+                (Transitioning::Yes, "waiting: the environment is halted")
+            }
+            ("candidate", true) if !environment.trouble.is_empty() => {
+                (Transitioning::Error, &*environment.trouble)
+            }
             ("candidate", true) => (Transitioning::Yes, "waiting for the engine to take it in"),
             ("candidate", false) if !is_newest => {
                 (Transitioning::No, "not released: a newer version is")
@@ -114,7 +122,8 @@ async fn stored(
             let done = work(store, &environment);
             done.map(|done| {
                 let version = one(store, &environment, done.put.number)?;
-                let operation = done.asked.map(operations::shown);
+                let asked = done.asked;
+                let operation = asked.map(|asked| operations::shown(&environment, asked));
                 Ok(VersionStored { version, created_now: done.put.created, operation })
             })
             .map_or_else(|error| Ok(Err(error)), |found: Result<_, StoreError>| found.map(Ok))

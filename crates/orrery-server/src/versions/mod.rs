@@ -4,6 +4,7 @@ mod rules;
 mod upload;
 
 use orrery_api::{UploadScope, VersionUpload};
+use orrery_host::bundle::Bundle;
 use orrery_model::{Resource, SetName, Timestamp, VersionNumber};
 use orrery_store::{
     EnvironmentKey, NewRequest, NewVersion, PutVersion, RequestRecord, Scope, Standing, Store,
@@ -158,12 +159,28 @@ impl Draft {
 fn check_code(store: &dyn Store, code: &str) -> Result<(), ServerError> {
     let hash = upload::content_hash(code)
         .ok_or_else(|| ServerError::field("code", "must be a SHA-1 in hexadecimal digits"))?;
-    if store.missing_files(&[hash])?.is_empty() {
-        Ok(())
-    } else {
+    let Some(content) = store.file(&hash)? else {
         let text = format!("there is no file {code}: upload the code before the version");
-        Err(ServerError::rule("code-missing", text))
+        return Err(ServerError::rule("code-missing", text));
+    };
+    // Nobody could run it later, and nobody would be there to be told.
+    let bundle: Bundle = serde_json::from_slice(&content).map_err(|error| {
+        let text = format!("the file {code} does not describe code: {error}");
+        ServerError::rule("code-invalid", text)
+    })?;
+    let mut files = Vec::with_capacity(bundle.files.len());
+    for (path, sha1) in &bundle.files {
+        files.push(upload::content_hash(sha1).ok_or_else(|| {
+            let text = format!("the file {code} does not describe code: {path} has no SHA-1");
+            ServerError::rule("code-invalid", text)
+        })?);
     }
+    let missing = store.missing_files(&files)?.len();
+    if missing > 0 {
+        let text = format!("{missing} of the files that {code} names are not there: upload them");
+        return Err(ServerError::rule("code-missing", text));
+    }
+    Ok(())
 }
 
 fn standing_of(

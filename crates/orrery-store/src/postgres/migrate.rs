@@ -13,6 +13,7 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0004_metadata.sql"),
     include_str!("extras/0005_gateway.sql"),
     include_str!("extras/0006_heads.sql"),
+    include_str!("extras/0007_trouble.sql"),
 ];
 
 /// Functions that this program relies on.

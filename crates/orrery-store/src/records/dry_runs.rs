@@ -131,11 +131,27 @@ impl Records<'_> {
         version: VersionNumber,
         limit: usize,
     ) -> Result<Vec<DryRunRecord>> {
+        self.dry_runs_after(environment, version, None, limit)
+    }
+
+    /// Those of a version, the newest first, after the one that began at a time and has this id.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn dry_runs_after(
+        &self,
+        environment: EnvironmentKey,
+        version: VersionNumber,
+        after: Option<(Timestamp, [u8; 16])>,
+        limit: usize,
+    ) -> Result<Vec<DryRunRecord>> {
         let select = format!(
-            "{COLUMNS} WHERE environment = ?1 AND version = ?2 ORDER BY created DESC, id LIMIT ?3"
+            "{COLUMNS} WHERE environment = ?1 AND version = ?2 \
+             AND (created < ?3 OR (created = ?3 AND id > ?4)) ORDER BY created DESC, id LIMIT ?5"
         );
+        let (created, id) = after.unwrap_or((Timestamp(i64::MAX), [0xff; 16]));
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let values = values![environment.0, i64::from(version.0), limit];
+        let values = values![environment.0, i64::from(version.0), created, &id, limit];
         self.look(|sql| sql.all(&select, values, from_row))
     }
 

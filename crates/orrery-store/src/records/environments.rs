@@ -24,6 +24,8 @@ pub struct EnvironmentRecord {
     pub revision: i64,
     pub halted: bool,
     pub deleting: bool,
+    /// Why it cannot be worked on now; empty if it can.
+    pub trouble: String,
 }
 
 /// An environment to be made.
@@ -51,7 +53,8 @@ pub struct EnvironmentChange<'a> {
 
 const COLUMNS: &str = "SELECT environment.id, environment.uuid, project.uuid, project.name, environment.name, \
      environment.description, environment.icon, environment.repository, environment.branch, \
-     environment.created, environment.revision, environment.halted, environment.deleting \
+     environment.created, environment.revision, environment.halted, environment.deleting, \
+     environment.trouble \
      FROM environment JOIN project ON project.id = environment.project";
 
 fn from_row(row: &dyn Row) -> Result<EnvironmentRecord> {
@@ -69,6 +72,7 @@ fn from_row(row: &dyn Row) -> Result<EnvironmentRecord> {
         revision: row.int(10)?,
         halted: row.flag(11)?,
         deleting: row.flag(12)?,
+        trouble: row.string(13)?,
     })
 }
 
@@ -211,6 +215,21 @@ impl Records<'_> {
             sql.run(update, values![uuid, halted])?;
             note(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;
             find(sql, uuid)
+        })
+    }
+
+    /// Notes why an environment cannot be worked on, or that it can be: with an empty text. That is no change of what people
+    /// have made of it, so that its revision stays.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn set_trouble(&self, key: EnvironmentKey, trouble: &str, now: Timestamp) -> Result<()> {
+        self.change(|sql| {
+            let update = "UPDATE environment SET trouble = ?2 WHERE id = ?1 AND trouble <> ?2";
+            if sql.run(update, values![key.0, trouble])? > 0 {
+                note(sql, Some(key), "environment", "", now)?;
+            }
+            Ok(())
         })
     }
 

@@ -153,13 +153,30 @@ impl Records<'_> {
         now: Timestamp,
         then: &dyn Fn(&mut dyn Sql, ParameterEffect) -> Result<()>,
     ) -> Result<ParameterEffect> {
+        self.put_parameter_if(environment, new, None, now, then)
+    }
+
+    /// As `put_parameter`; with `expected`, only if what is there was set at that time, or if nothing is there and that is zero.
+    ///
+    /// # Errors
+    /// `Outdated` if somebody was faster; those of `put_parameter`.
+    pub fn put_parameter_if(
+        &self,
+        environment: EnvironmentKey,
+        new: &NewParameter<'_>,
+        expected: Option<i64>,
+        now: Timestamp,
+        then: &dyn Fn(&mut dyn Sql, ParameterEffect) -> Result<()>,
+    ) -> Result<ParameterEffect> {
         self.change(|sql| {
             let number = number_of(sql, environment, new.resource)?;
-            let select = "SELECT value, metadata FROM parameter \
+            let select = "SELECT value, metadata, updated FROM parameter \
                  WHERE environment = ?1 AND resource = ?2 AND name = ?3";
             let before = sql.first(select, values![environment.0, number, new.name], |row| {
-                Ok((row.string(0)?, row.string(1)?))
+                Ok(((row.string(0)?, row.string(1)?), row.int(2)?))
             })?;
+            let (before, updated) = before.unzip();
+            StoreError::check_revision("parameter", expected, updated.unwrap_or(0))?;
             let (before, said) = before.unzip();
             let metadata = match new.metadata {
                 Some(given) => Value::from(given.clone()).to_string(),
@@ -208,8 +225,29 @@ impl Records<'_> {
         now: Timestamp,
         then: &dyn Fn(&mut dyn Sql) -> Result<()>,
     ) -> Result<()> {
+        self.delete_parameter_if(environment, (name, resource), None, now, then)
+    }
+
+    /// As `delete_parameter`; with `expected`, only if what is there was set at that time.
+    ///
+    /// # Errors
+    /// `Outdated` if somebody was faster; those of `delete_parameter`.
+    pub fn delete_parameter_if(
+        &self,
+        environment: EnvironmentKey,
+        (name, resource): (&str, Option<&str>),
+        expected: Option<i64>,
+        now: Timestamp,
+        then: &dyn Fn(&mut dyn Sql) -> Result<()>,
+    ) -> Result<()> {
         self.change(|sql| {
             let number = number_of(sql, environment, resource)?;
+            let select = "SELECT updated FROM parameter \
+                 WHERE environment = ?1 AND resource = ?2 AND name = ?3";
+            let key = values![environment.0, number, name];
+            if let Some(updated) = sql.first(select, key, |row| row.int(0))? {
+                StoreError::check_revision("parameter", expected, updated)?;
+            }
             let delete =
                 "DELETE FROM parameter WHERE environment = ?1 AND resource = ?2 AND name = ?3";
             if sql.run(delete, values![environment.0, number, name])? == 0 {

@@ -22,6 +22,7 @@ pub struct RequestRecord {
     /// When the engine took it in.
     pub taken: Option<Timestamp>,
     pub finished: Option<Timestamp>,
+    /// What it came to; before that, how far it is, if there is something to say.
     pub outcome: Option<serde_json::Value>,
 }
 
@@ -145,6 +146,25 @@ impl Records<'_> {
     pub fn take_request(&self, key: RequestKey, now: Timestamp) -> Result<bool> {
         let update = "UPDATE request SET taken = ?2 WHERE id = ?1 AND taken IS NULL";
         self.change(|sql| Ok(sql.run(update, values![key.0, now])? > 0))
+    }
+
+    /// Says how far a request is that is not finished.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn note_progress(
+        &self,
+        request: &RequestRecord,
+        progress: &serde_json::Value,
+        now: Timestamp,
+    ) -> Result<()> {
+        let progress = progress.to_string();
+        self.change(|sql| {
+            let update = "UPDATE request SET outcome = ?2 WHERE id = ?1 AND finished IS NULL";
+            sql.run(update, values![request.key.0, &progress])?;
+            let subject = crate::uuid_text(&request.uuid);
+            note(sql, Some(request.environment), "request", &subject, now)
+        })
     }
 
     /// Ends a request.

@@ -102,18 +102,33 @@ impl Records<'_> {
         id: &str,
         limit: usize,
     ) -> Result<Vec<ResourceKey>> {
+        let found = self.dependents_after(environment, id, "", limit)?;
+        Ok(found.into_iter().map(|(key, _)| key).collect())
+    }
+
+    /// As `dependents`, by id after one, each with its own.
+    ///
+    /// # Errors
+    /// `NoResource` if there is none.
+    pub fn dependents_after(
+        &self,
+        environment: EnvironmentKey,
+        id: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<(ResourceKey, String)>> {
         self.look(|sql| {
             let find = "SELECT id FROM resource WHERE environment = ?1 AND name = ?2";
             let key = sql.first(find, values![environment.0, id], |row| row.int(0))?;
             let key = ResourceKey(key.ok_or_else(|| StoreError::NoResource(id.to_owned()))?);
-            let select = "SELECT resource.id, revision.requires FROM resource \
+            let select = "SELECT resource.id, revision.requires, resource.name FROM resource \
                  JOIN revision ON revision.id = resource.head WHERE resource.environment = ?1 \
-                 AND revision.requires IS NOT NULL ORDER BY resource.name";
+                 AND resource.name > ?2 AND revision.requires IS NOT NULL ORDER BY resource.name";
             let (mut found, mut keys) = (Vec::new(), Vec::new());
-            sql.visit(select, values![environment.0], &mut |row| {
+            sql.visit(select, values![environment.0, after], &mut |row| {
                 unpack_keys(row.blob(1)?, &mut keys)?;
                 if keys.contains(&key) && found.len() < limit {
-                    found.push(ResourceKey(row.int(0)?));
+                    found.push((ResourceKey(row.int(0)?), row.string(2)?));
                 }
                 Ok(())
             })?;

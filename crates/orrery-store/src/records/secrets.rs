@@ -3,7 +3,7 @@
 use orrery_model::Timestamp;
 
 use crate::records::{Records, note};
-use crate::sql::{Row, RowExt as _, SqlExt as _};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
 /// A sealed value by name.
@@ -35,6 +35,13 @@ fn number(environment: Option<EnvironmentKey>) -> i64 {
     environment.map_or(0, |key| key.0)
 }
 
+/// The revision of what is kept; zero if nothing is.
+fn revision(sql: &mut dyn Sql, environment: Option<EnvironmentKey>, name: &str) -> Result<i64> {
+    let select = "SELECT revision FROM secret WHERE environment = ?1 AND name = ?2";
+    let found = sql.first(select, values![number(environment), name], |row| row.int(0))?;
+    Ok(found.unwrap_or(0))
+}
+
 impl Records<'_> {
     /// Keeps a sealed value in the place of an older one. The answer is its revision. `is_known` says of a sealed value whether
     /// its key is one of who asks: two who have not seen each other's first secret must not seal with different keys.
@@ -49,8 +56,24 @@ impl Records<'_> {
         is_known: &dyn Fn(&[u8]) -> bool,
         now: Timestamp,
     ) -> Result<i64> {
+        self.put_secret_if(environment, name, sealed, (is_known, None), now)
+    }
+
+    /// As `put_secret`; with a revision, only if what is there still has it: zero if nothing is there.
+    ///
+    /// # Errors
+    /// `Outdated` if somebody was faster; those of `put_secret`.
+    pub fn put_secret_if(
+        &self,
+        environment: Option<EnvironmentKey>,
+        name: &str,
+        sealed: &[u8],
+        (is_known, expected): (&dyn Fn(&[u8]) -> bool, Option<i64>),
+        now: Timestamp,
+    ) -> Result<i64> {
         self.change(|sql| {
             sql.claim("secrets")?;
+            StoreError::check_revision("secret", expected, revision(sql, environment, name)?)?;
             let others = "SELECT sealed FROM secret WHERE environment <> ?1 OR name <> ?2";
             let foreign = sql.all(others, values![number(environment), name], |row| {
                 Ok(!is_known(row.blob(0)?.unwrap_or_default()))
@@ -153,7 +176,27 @@ impl Records<'_> {
         name: &str,
         now: Timestamp,
     ) -> Result<()> {
+        self.delete_secret_if(environment, name, None, now)
+    }
+
+    /// As `delete_secret`; with `expected`, only if it still has that revision.
+    ///
+    /// # Errors
+    /// `Outdated` if somebody was faster; `NotFound` if there is none.
+    pub fn delete_secret_if(
+        &self,
+        environment: Option<EnvironmentKey>,
+        name: &str,
+        expected: Option<i64>,
+        now: Timestamp,
+    ) -> Result<()> {
         self.change(|sql| {
+            sql.claim("secrets")?;
+            let current = revision(sql, environment, name)?;
+            if current == 0 {
+                return Err(StoreError::not_found("secret", name));
+            }
+            StoreError::check_revision("secret", expected, current)?;
             let delete = "DELETE FROM secret WHERE environment = ?1 AND name = ?2";
             if sql.run(delete, values![number(environment), name])? == 0 {
                 return Err(StoreError::not_found("secret", name));

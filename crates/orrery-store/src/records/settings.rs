@@ -15,6 +15,26 @@ pub struct SettingRecord {
     pub protected_by: Option<String>,
 }
 
+/// The revision of a setting that is not set.
+const UNSET: i64 = 0;
+
+impl SettingRecord {
+    /// Another one for another content; never that of a setting that is not set.
+    pub fn revision(&self) -> i64 {
+        revision_of(&self.value.to_string(), self.protected_by.as_deref())
+    }
+}
+
+/// FNV-1a: nobody has a reason to look for contents that collide.
+fn revision_of(value: &str, protected_by: Option<&str>) -> i64 {
+    let protector = protected_by.map_or(&[][..], str::as_bytes);
+    let bytes = value.bytes().chain([0, u8::from(protected_by.is_some())]);
+    let hash = bytes.chain(protector.iter().copied()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    i64::try_from(hash >> 1).unwrap_or(i64::MAX).max(UNSET + 1)
+}
+
 fn from_row(row: &dyn Row) -> Result<SettingRecord> {
     Ok(SettingRecord {
         name: row.string(0)?,
@@ -25,7 +45,8 @@ fn from_row(row: &dyn Row) -> Result<SettingRecord> {
 
 const SELECT: &str =
     "SELECT name, value, protected_by FROM setting WHERE environment = ?1 ORDER BY name";
-const PROTECTOR: &str = "SELECT protected_by FROM setting WHERE environment = ?1 AND name = ?2";
+const ONE: &str =
+    "SELECT name, value, protected_by FROM setting WHERE environment = ?1 AND name = ?2";
 const SET: &str = "INSERT INTO setting (environment, name, value, protected_by) \
      VALUES (?1, ?2, ?3, ?4) ON CONFLICT (environment, name) \
      DO UPDATE SET value = excluded.value, protected_by = excluded.protected_by";
@@ -50,11 +71,28 @@ impl Records<'_> {
         value: Option<&serde_json::Value>,
         now: Timestamp,
     ) -> Result<()> {
+        self.change_setting_if(environment, name, value, None, now)
+    }
+
+    /// As `change_setting`; with `expected`, only if the setting still has that revision: zero if it is not set.
+    ///
+    /// # Errors
+    /// `Outdated` if somebody was faster; `Protected` if it is not for people to change.
+    pub fn change_setting_if(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+        value: Option<&serde_json::Value>,
+        expected: Option<i64>,
+        now: Timestamp,
+    ) -> Result<()> {
         let text = value.map(serde_json::Value::to_string);
         self.change(|sql| {
             let key = values![environment.0, name];
-            let protector = sql.first(PROTECTOR, key, |row| row.maybe_string(0))?.flatten();
-            if let Some(by) = protector {
+            let old = sql.first(ONE, key, from_row)?;
+            let revision = old.as_ref().map_or(UNSET, SettingRecord::revision);
+            StoreError::check_revision("setting", expected, revision)?;
+            if let Some(by) = old.and_then(|old| old.protected_by) {
                 return Err(StoreError::Protected { name: name.to_owned(), by });
             }
             match &text {

@@ -8,9 +8,73 @@ use super::{World, on_both, refused, resource};
 
 on_both!(
     repeated_requests_are_carried_out_once,
+    secrets_are_made_once_and_told_once,
+    what_a_change_is_based_on_counts_or_is_refused,
     one_key_is_for_one_request_of_one_caller,
     odd_texts_are_refused_cleanly,
 );
+
+fn what_a_change_is_based_on_counts_or_is_refused(world: World) {
+    let send = |method: &str, path: &str, etag: &str, body: Option<&Value>| {
+        world.admin().send(method, path, &[("if-match", etag)], body)
+    };
+    let tag = |answer: &crate::support::Answer| {
+        answer.headers.get("etag").unwrap().to_str().unwrap().to_owned()
+    };
+    let cases = [
+        (world.at("/settings/auto_deploy"), json!({"value": false})),
+        (world.at("/parameters/p"), json!({"value": "1"})),
+    ];
+    for (path, body) in &cases {
+        refused(&send("PUT", path, "\"999\"", Some(body)), 412, "outdated");
+        let made = send("PUT", path, "\"0\"", Some(body));
+        made.clone().good();
+        refused(&send("PUT", path, "\"0\"", Some(body)), 412, "outdated");
+        refused(&send("DELETE", path, "\"999\"", None), 412, "outdated");
+        let current = tag(&made);
+        assert_eq!(tag(&world.admin().get(path)), current, "{path}");
+        send("PUT", path, &current, Some(body)).good();
+        let current = tag(&send("PUT", path, "*", Some(body)));
+        send("DELETE", path, &current, None).good();
+    }
+    let other = world.admin().post("/api/v1/projects", &json!({"name": "other"})).good();
+    let path = format!("/api/v1/projects/{}", other["id"].as_str().unwrap());
+    refused(&send("DELETE", &path, "\"999\"", None), 412, "outdated");
+    let current = tag(&world.admin().get(&path));
+    assert_eq!(send("DELETE", &path, &current, None).status, 204);
+    // What has no revision does not pretend to have one.
+    world.upload(&[("a", 1)]);
+    refused(&send("POST", &world.at("/halt"), "\"1\"", None), 412, "outdated");
+    refused(&send("DELETE", &world.at("/versions/1"), "\"1\"", None), 412, "outdated");
+    let document = world.admin().get("/api/v1/openapi.json").good();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let has_header = operation["parameters"].to_string().contains("If-Match");
+            let has_status = operation["responses"].get("412").is_some();
+            assert_eq!(has_header, has_status, "{method} {path}");
+        }
+    }
+}
+
+fn secrets_are_made_once_and_told_once(world: World) {
+    let key = [("idempotency-key", "k")];
+    let make = |body: &Value| world.admin().send("POST", "/api/v1/tokens", &key, Some(body));
+    let token = json!({"name": "ci", "role": "viewer"});
+    let secret = make(&token).good()["secret"].as_str().unwrap().to_owned();
+    let again = make(&token);
+    refused(&again, 409, "already-carried-out");
+    assert!(!again.text.contains(&secret));
+    refused(&make(&json!({"name": "other", "role": "viewer"})), 422, "key-reused");
+    let listed = world.admin().get("/api/v1/tokens").good();
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{listed}");
+    // The document says so, and promises nothing where there are no keys.
+    let document = world.admin().get("/api/v1/openapi.json").good();
+    let has_key = |path: &str| {
+        let parameters = &document["paths"][path]["post"]["parameters"];
+        parameters.to_string().contains("Idempotency-Key")
+    };
+    assert!(has_key("/api/v1/tokens") && !has_key("/api/v1/login"));
+}
 
 fn repeated_requests_are_carried_out_once(world: World) {
     let path = world.at("/versions");

@@ -12,6 +12,7 @@ on_both!(
     who_was_away_gets_what_was_missed,
     who_was_away_too_long_is_told,
     events_end_with_the_server,
+    events_end_with_the_credential,
 );
 
 /// A client that listens.
@@ -132,4 +133,26 @@ fn events_end_with_the_server(mut world: World) {
     world.served.end();
     assert!(begun.elapsed() < std::time::Duration::from_secs(10));
     assert!(own.next().is_none());
+}
+
+/// No event that comes after the revocation is heard.
+fn events_end_with_the_credential(world: World) {
+    let token = json!({"name": "listener", "role": "viewer"});
+    let made = world.admin().post("/api/v1/tokens", &token).good();
+    let client = world.served.with_token(made["secret"].as_str().unwrap());
+    let mut all = Listening::to(&client, "/api/v1/events", None);
+    let mut one = Listening::to(&client, &world.at("/events"), None);
+    world.act("/halt").good();
+    for listening in [&mut all, &mut one] {
+        while listening.next().unwrap().kind != "environment" {}
+    }
+    let id = made["token"]["id"].as_str().unwrap();
+    assert_eq!(world.admin().delete(&format!("/api/v1/tokens/{id}")).status, 204);
+    world.put("/parameters/after", &json!({"value": "1"})).good();
+    for listening in [&mut all, &mut one] {
+        while let Some(heard) = listening.next() {
+            assert_ne!(heard.kind, "parameter", "{heard:?}");
+        }
+    }
+    assert_eq!(client.get("/api/v1/events").status, 401);
 }

@@ -1,5 +1,8 @@
 //! What is asked of engines: deploys, repairs, dry runs.
 
+use std::time::{Duration, Instant};
+
+use orrery_server::{ProcessOptions, ProcessRole};
 use serde_json::{Value, json};
 
 use super::{World, id_of, on_both, refused};
@@ -7,8 +10,176 @@ use super::{World, id_of, on_both, refused};
 on_both!(
     deploys_are_asked_for_and_followed,
     a_filter_means_what_a_list_shows,
-    dry_runs_are_counted_once
+    dry_runs_are_counted_once,
+    an_operation_ends_with_what_it_asked_for,
+    what_nobody_would_carry_out_is_refused,
+    code_that_cannot_be_run_is_told
 );
+
+/// How long something may take on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An engine beside the API.
+struct Engine {
+    _role: ProcessRole,
+    _data: tempfile::TempDir,
+}
+
+fn engine(world: &World) -> Engine {
+    let data = tempfile::tempdir().unwrap();
+    let options = ProcessOptions {
+        data: data.path().to_owned(),
+        workers: 4,
+        lease: world.database.is_some().then_some(Duration::from_secs(5)),
+        host_memory: None,
+    };
+    Engine { _role: ProcessRole::start(world.served.app.clone(), options).unwrap(), _data: data }
+}
+
+/// Reads something until it is as it should be.
+fn until(world: &World, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let found = world.admin().get(path).good();
+        if holds(&found) {
+            return found;
+        }
+        assert!(Instant::now() < until, "{path} stays {found}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn scripted(agent: &str, name: &str, attributes: Value) -> Value {
+    json!({"id": format!("std::testing::ScriptedResource[{agent},name={name}]"), "attributes": attributes})
+}
+
+/// Asks for something; the path of the operation.
+fn ask(world: &World, path: &str, body: &Value) -> String {
+    let asked = world.post(path, body);
+    assert_eq!(asked.status, 202, "{asked:?}");
+    asked.headers["location"].to_str().unwrap().to_owned()
+}
+
+fn ended(operation: &Value) -> bool {
+    operation["transitioning"] != "yes"
+}
+
+fn an_operation_ends_with_what_it_asked_for(world: World) {
+    let resources = json!([
+        scripted("slow", "s", json!({"delay_ms": 600_000})),
+        scripted("b", "good", json!({})),
+        scripted("b", "bad", json!({"outcome": "fail"})),
+        scripted("c", "c", json!({})),
+    ]);
+    world.post("/versions", &json!({"resources": resources, "release": true})).good();
+    let engine = engine(&world);
+    let bad = world.at("/resources/std::testing::ScriptedResource%5Bb%2Cname%3Dbad%5D");
+    until(&world, &bad, |found| found["status"] == "failed");
+
+    // Another agent is busy, and will be for long.
+    let repair = ask(&world, "/repair", &json!({"agents": ["b"]}));
+    let done = until(&world, &repair, ended);
+    assert_eq!(done["transitioning"], "no", "{done}");
+    let outcome = &done["outcome"];
+    assert_eq!((&outcome["matched"], &outcome["deployed"]), (&json!(2), &json!(1)), "{done}");
+    assert_eq!(outcome["failed"], 1, "{done}");
+    assert_eq!(done["transitioning_message"], "1 deployed, 1 failed");
+    let deploy = ask(&world, "/deploy", &json!({"filter": {"agent": "c"}}));
+    let done = until(&world, &deploy, ended);
+    assert_eq!(
+        (&done["outcome"]["matched"], &done["outcome"]["as_wanted"]),
+        (&json!(1), &json!(1))
+    );
+
+    // What nobody knows is no success.
+    let unknown = "std::testing::ScriptedResource[b,name=unheard-of]";
+    let done = until(&world, &ask(&world, "/deploy", &json!({"ids": [unknown]})), ended);
+    assert_eq!(done["transitioning"], "error", "{done}");
+    assert!(done["transitioning_message"].as_str().unwrap().contains("unheard-of"), "{done}");
+
+    // Who waits says for whom, and ends when it is done.
+    world.act("/agents/c/pause").good();
+    let repair = ask(&world, "/repair", &json!({"agents": ["b", "c"]}));
+    let waits = "waits for paused agents: c";
+    let waiting = until(&world, &repair, |found| found["transitioning_message"] == waits);
+    assert_eq!(waiting["transitioning"], "yes");
+    world.act("/agents/c/unpause").good();
+    let done = until(&world, &repair, ended);
+    assert_eq!((&done["outcome"]["matched"], &done["outcome"]["deployed"]), (&json!(3), &json!(2)));
+    drop(engine);
+}
+
+fn what_nobody_would_carry_out_is_refused(world: World) {
+    for path in ["/deploy", "/repair"] {
+        let refusal = world.act(path);
+        refused(&refusal, 409, "conflict");
+        assert!(refusal.text.contains("no version is released"), "{refusal:?}");
+    }
+    let version = world.upload(&[("a", 1)]);
+    let asked = ask(&world, "/deploy", &json!({}));
+    let halted = world.act("/halt").good();
+    assert!(halted["actions"].get("deploy").is_none(), "{halted}");
+    let refusal = world.act("/deploy");
+    refused(&refusal, 409, "conflict");
+    assert!(refusal.text.contains("halted"), "{refusal:?}");
+    // What was asked for before says what it waits for.
+    let waiting = world.admin().get(&asked).good();
+    assert_eq!(waiting["transitioning_message"], "waiting: the environment is halted");
+    let shown = world.get(&format!("/versions/{version}")).good();
+    assert_eq!(shown["transitioning_message"], "waiting: the environment is halted");
+    assert!(shown["actions"].get("dry-runs").is_none(), "{shown}");
+}
+
+fn code_set() -> Value {
+    json!({"modules": [], "handlers": ["t::R"], "program": "/nowhere", "path": [], "requirements": []})
+}
+
+/// Stores a file, and answers its name.
+fn file(world: &World, content: &[u8]) -> String {
+    let name = orrery_host::bundle::sha1_hex(content);
+    let path = format!("/api/v1/files/{name}");
+    let stored = world.admin().send_bytes("PUT", &path, &[], content.to_vec());
+    assert!((200..300).contains(&stored.status), "{stored:?}");
+    name
+}
+
+fn code_that_cannot_be_run_is_told(world: World) {
+    let version = |code: &str| json!({"resources": [super::resource("a", 1)], "code": code});
+    let garbage = file(&world, b"garbage");
+    refused(&world.post("/versions", &version(&garbage)), 400, "code-invalid");
+    assert_eq!(world.get("/versions").good()["items"], json!([]));
+
+    // It looks like code, and is none.
+    let (hash, module) = ("00".repeat(32), file(&world, b"no module"));
+    let outside = json!({"hash": hash, "set": code_set(), "files": {"../outside/a.py": module}});
+    let code = file(&world, outside.to_string().as_bytes());
+    let mut unreleased = version(&code);
+    unreleased["release"] = json!(false);
+    let number = world.post("/versions", &unreleased).good()["number"].clone();
+    let engine = engine(&world);
+
+    // A dry run of it ends, and says why.
+    let run = world.act(&format!("/versions/{number}/dry-runs")).good();
+    let id = run["request"]["dry_run"].as_str().unwrap();
+    let path = world.at(&format!("/versions/{number}/dry-runs/{id}"));
+    let done = until(&world, &path, |found| found["transitioning"] == "no");
+    assert_eq!((&done["todo"], &done["by_status"]), (&json!(0), &json!({"failed": 1})), "{done}");
+
+    // Released, it does not leave people waiting for nothing.
+    world.act(&format!("/versions/{number}/release")).good();
+    let stuck = until(&world, &world.at(""), |found| found["transitioning"] == "error");
+    let reason = stuck["transitioning_message"].as_str().unwrap();
+    assert!(reason.starts_with(&format!("the handlers of version {number}")), "{reason}");
+    let path = world.at(&format!("/versions/{number}"));
+    until(&world, &path, |found| found["transitioning"] == "error");
+    let notes = world.get("/notifications").good();
+    assert_eq!(notes["items"][0]["severity"], "error", "{notes}");
+
+    // It goes on with the next version.
+    world.upload(&[("a", 1)]);
+    until(&world, &world.at(""), |found| found["transitioning"] == "no");
+    drop(engine);
+}
 
 fn deploys_are_asked_for_and_followed(world: World) {
     world.upload(&[("a", 1)]);
@@ -43,6 +214,7 @@ fn deploys_are_asked_for_and_followed(world: World) {
 }
 
 fn a_filter_means_what_a_list_shows(world: World) {
+    world.upload(&[("a", 1)]);
     let filter = json!({"filter": {"agent": "agent", "type": "t::R", "value": "a", "status": ["failed", "!skipped"], "set": "s"}});
     let asked = world.post("/deploy", &filter).good();
     assert_eq!(
@@ -105,6 +277,13 @@ fn dry_runs_are_counted_once(world: World) {
     refused(&world.get(&format!("{run}/changes?status=odd")), 400, "bad-filter");
     let list = world.get(&path).good();
     assert_eq!(list["items"][0]["id"], json!(id));
+    let again = list["items"][0]["actions"]["repeat"].as_str().unwrap();
+    let newer = world.admin().send("POST", again, &[], None).good()["request"]["dry_run"].clone();
+    let first = world.get(&format!("{path}?limit=1")).good();
+    assert_eq!(first["items"][0]["id"], newer);
+    let after = first["next"].as_str().unwrap();
+    let second = world.get(&format!("{path}?limit=1&after={after}")).good();
+    assert_eq!((&second["items"][0]["id"], &second["next"]), (&json!(id), &Value::Null));
     let other = world.upload(&[("a", 2)]);
     refused(&world.get(&format!("/versions/{other}/dry-runs/{id}")), 404, "not-found");
 }

@@ -38,7 +38,12 @@ fn file(world: &World, content: &str) -> String {
 
 fn each_rule_is_a_problem_of_its_own_and_stores_nothing(world: World) {
     refused(&change(&world, vec![of("a", Some("x"), 1, &[])], &[]), 400, "no-base-version");
-    let (code, other_code) = (file(&world, "one"), file(&world, "two"));
+    let bundle = |hash: &str| {
+        let set =
+            json!({"modules": [], "handlers": [], "program": "", "path": [], "requirements": []});
+        file(&world, &json!({"hash": hash, "set": set, "files": {}}).to_string())
+    };
+    let (code, other_code) = (bundle("1"), bundle("2"));
     let base = json!({"code": code, "resources": [
         of("s", None, 1, &[]), of("x1", Some("x"), 1, &["s"]), of("y1", Some("y"), 1, &["s"]),
     ]});

@@ -7,6 +7,7 @@ use super::{World, id_of, ids, on_both, path_of, refused};
 
 on_both!(
     pages_walk_all_resources_both_ways,
+    resources_are_listed_agent_by_agent,
     bad_filters_are_refused_with_a_reason,
     filters_find_what_they_say,
     each_resource_is_one_line_and_orphans_are_asked_for,
@@ -51,11 +52,37 @@ fn pages_walk_all_resources_both_ways(world: World) {
     assert_eq!(nothing, json!({"items": []}));
 }
 
+fn resources_are_listed_agent_by_agent(world: World) {
+    let resources: Vec<Value> = (0..24)
+        .map(|n| {
+            let id = format!("{}[agent{},name=r{n:02}]", ["t::A", "t::R"][n % 2], n % 5);
+            json!({"id": id, "attributes": {"value": n}})
+        })
+        .collect();
+    world.post("/versions", &json!({"resources": resources})).good();
+    let agent_of = |id: &String| id.split(['[', ',']).nth(1).unwrap().to_owned();
+    let mut all: Vec<String> =
+        resources.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect();
+    all.sort_unstable_by_key(|id| (agent_of(id), id.clone()));
+    for limit in [1, 4, 5, 23, 24, 25] {
+        assert_eq!(walk(&world, &format!("limit={limit}&sort=agent")), all, "{limit}");
+        let mut back = walk(&world, &format!("limit={limit}&sort=-agent"));
+        back.reverse();
+        assert_eq!(back, all, "{limit}");
+    }
+    all.retain(|id| id.starts_with("t::A"));
+    assert_eq!(walk(&world, "limit=3&sort=agent&type=t::A"), all);
+    all.retain(|id| id.contains("[agent2,"));
+    assert_eq!(walk(&world, "limit=1&sort=agent&type=t::A&agent=agent2"), all);
+    assert_eq!(walk(&world, "limit=5&sort=type"), walk(&world, "limit=7&sort=id"));
+}
+
 fn bad_filters_are_refused_with_a_reason(world: World) {
     for (query, code) in [
         ("status=broken", "bad-filter"),
         ("status=failed,!failed", "bad-filter"),
         ("sort=colour", "bad-sort"),
+        ("sort=status", "bad-sort"),
         ("limit=0", "bad-request"),
         ("limit=1001", "bad-request"),
         ("limit=99999999999999999999", "bad-request"),

@@ -66,7 +66,8 @@ fn run_param(options: ParamGroup) -> Result<Exit, Trouble> {
         }
         ParamAction::Get { name } => show_value(&of.client.get(&at(&name))?, ask.json),
         ParamAction::Set { name, value, recompile } => {
-            let update = ParameterUpdate { value, source: None, recompile, expires: None };
+            let update =
+                ParameterUpdate { value, source: None, recompile, expires: None, metadata: None };
             show_set(&of.client.put(&at(&name), &update)?, ask.json)
         }
         ParamAction::Delete { name } => {
@@ -98,7 +99,8 @@ fn run_fact(options: FactGroup) -> Result<Exit, Trouble> {
         }
         FactAction::Set { resource, name, value, permanent } => {
             let expires = permanent.then_some(false);
-            let update = ParameterUpdate { value, source: None, recompile: false, expires };
+            let update =
+                ParameterUpdate { value, source: None, recompile: false, expires, metadata: None };
             show_set(&of.client.put(&at(&resource, &name), &update)?, ask.json)
         }
         FactAction::Delete { resource, name } => {

@@ -210,6 +210,8 @@ pub(super) fn a_lost_checkout_is_noticed(world: &mut World) -> Result<()> {
     let now = world.app.now();
     world.store().records().set_halted(&halted.uuid, true, now)?;
     std::fs::remove_dir_all(world.path("data"))?;
+    // Nobody has asked for this one.
+    world.commit(&repository, &model("\"two\""))?;
     let is_recovery = |one: &CompileRecord| one.request.metadata["type"] == "recovery";
     let recovered = |of: &EnvironmentRecord| {
         let all = world.app.store().records().compiles(of.key, Default::default(), None, 10)?;
@@ -219,7 +221,9 @@ pub(super) fn a_lost_checkout_is_noticed(world: &mut World) -> Result<()> {
     };
     let service = CompileService::start(world.app.clone(), world.options.clone())?;
     let done = wait_for("the checkout is made again", || recovered(&here))?;
-    ensure!(done.success == Some(true) && done.request.update, "{done:?}");
+    ensure!(done.success == Some(true) && !done.request.update, "{done:?}");
+    let wanted = world.wanted(&here)?;
+    ensure!(wanted.contains("one"), "a commit that nobody asked for: {wanted}");
     ensure!(recovered(&halted)?.is_none());
     world.store().records().set_halted(&halted.uuid, false, now)?;
     world.app.nudge();

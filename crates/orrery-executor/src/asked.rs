@@ -1,0 +1,278 @@
+//! What people asked for, and when it is done: each request ends with its own resources, whatever else goes on.
+
+use orrery_model::{Blocked, ChangeKind, OutcomeStatus, ResourceId};
+use orrery_scheduler::{Event, Filter, ResourceIndex, Scheduler, TaskNumber};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::core::Core;
+use crate::engine::Engine;
+use crate::progress::Tally;
+
+/// Resources that are looked at to find out whom a request waits for.
+const LOOKS_MAX: usize = 10_000;
+
+/// One request; never used twice by one engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+/// What became of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Resources that the request means.
+    pub matched: usize,
+    /// What their runs came to.
+    pub runs: Tally,
+    /// Those that were not tried, being as wanted.
+    pub as_wanted: usize,
+    /// Those that cannot be tried: something about them, or about what they require, is not known.
+    pub blocked: usize,
+    /// Those whose turn never came: taken back, or not wanted any more.
+    pub withdrawn: usize,
+    /// What the request names and nobody knows.
+    pub unknown_ids: Vec<ResourceId>,
+    pub unknown_agents: Vec<String>,
+}
+
+/// How far a request is that has not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Agents that take no work and that it waits for, in the order of their names.
+    pub paused: Vec<String>,
+}
+
+/// What ends the wait for a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Awaited {
+    /// A deploy that begins after the request, or nothing more to do.
+    Deploy,
+    /// The end of what runs.
+    Stop,
+    Facts,
+}
+
+#[derive(Debug)]
+struct Asked {
+    awaited: Awaited,
+    /// Runs up to this one began before the request.
+    since: TaskNumber,
+    left: FxHashSet<ResourceIndex>,
+    answer: Answer,
+    /// Set at the end: how much has to be kept before the request may be said to be done.
+    kept_at: Option<u64>,
+}
+
+/// All requests that nobody has heard the end of.
+#[derive(Debug, Default)]
+pub(crate) struct Requests {
+    asked: FxHashMap<Ticket, Asked>,
+    next: u64,
+}
+
+impl Requests {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// Whether one has ended whose results are kept.
+    pub(crate) fn has_answers(&self, kept: u64) -> bool {
+        self.asked.values().any(|asked| asked.kept_at.is_some_and(|at| at <= kept))
+    }
+
+    /// Somebody has something to be kept that a request ended with.
+    fn end(&mut self, queued: u64) -> bool {
+        let mut ended = false;
+        for asked in self.asked.values_mut() {
+            if asked.left.is_empty() && asked.kept_at.is_none() {
+                asked.kept_at = Some(queued);
+                ended = true;
+            }
+        }
+        ended
+    }
+}
+
+impl Asked {
+    fn is_open(&self, scheduler: &Scheduler, resource: ResourceIndex) -> bool {
+        match self.awaited {
+            Awaited::Deploy | Awaited::Stop => scheduler.is_under_way(resource),
+            Awaited::Facts => scheduler.is_asked_for_facts(resource),
+        }
+    }
+}
+
+impl Engine {
+    /// Tells the engine what somebody asks for, to be answered for.
+    pub fn ask(&self, event: Event) -> Ticket {
+        let ticket = self.with_core(|core| core.ask(event));
+        self.set_to_work();
+        ticket
+    }
+
+    /// Takes the requests that have ended, with everything kept that they brought about.
+    pub fn take_answers(&self) -> Vec<(Ticket, Answer)> {
+        self.with_core(|core| {
+            let kept = core.kept;
+            let ended = core
+                .requests
+                .asked
+                .extract_if(|_, asked| asked.kept_at.is_some_and(|at| at <= kept));
+            let mut answers: Vec<_> = ended.map(|(ticket, asked)| (ticket, asked.answer)).collect();
+            answers.sort_unstable_by_key(|(ticket, _)| *ticket);
+            answers
+        })
+    }
+
+    /// What keeps a request from ending, as far as people can do something about it.
+    pub fn waiting(&self, ticket: Ticket) -> Waiting {
+        self.with_core(|core| core.waiting(ticket))
+    }
+}
+
+impl Core {
+    pub(crate) fn ask(&mut self, event: Event) -> Ticket {
+        let (filter, awaited) = match &event {
+            Event::FactRefresh(ids) => (Filter::ids(ids.iter().cloned()), Awaited::Facts),
+            Event::Cancel(filter) => (filter.clone(), Awaited::Stop),
+            Event::Deploy(filter) | Event::Repair(filter) => (filter.clone(), Awaited::Deploy),
+            _ => (Filter::ids([]), Awaited::Deploy),
+        };
+        if awaited == Awaited::Deploy {
+            self.begin_pass();
+        }
+        let since = self.latest_task;
+        let matched = self.scheduler.matched(&filter);
+        let waited: Vec<ResourceIndex> = match awaited {
+            Awaited::Stop => {
+                let waits = |one: &ResourceIndex| self.scheduler.scheduled(*one).is_some();
+                matched.iter().copied().filter(waits).collect()
+            }
+            Awaited::Deploy | Awaited::Facts => Vec::new(),
+        };
+        self.apply(event);
+        let mut asked = Asked {
+            awaited,
+            since,
+            left: FxHashSet::default(),
+            answer: self.unknown_names(&filter),
+            kept_at: None,
+        };
+        asked.answer.matched = matched.len();
+        for resource in matched {
+            let Some(state) = self.scheduler.state(resource) else { continue };
+            // What is as wanted may be under way for other reasons; nobody waits for that.
+            let tried = match awaited {
+                Awaited::Deploy => {
+                    self.scheduler.is_dirty(resource)
+                        || state.blocked == Blocked::TemporarilyBlocked
+                }
+                Awaited::Stop | Awaited::Facts => true,
+            };
+            if tried && asked.is_open(&self.scheduler, resource) {
+                asked.left.insert(resource);
+            } else if state.blocked == Blocked::Blocked {
+                asked.answer.blocked += 1;
+            } else if awaited == Awaited::Deploy {
+                asked.answer.as_wanted += 1;
+            }
+        }
+        asked.answer.withdrawn += waited.len();
+        self.requests.next += 1;
+        let ticket = Ticket(self.requests.next);
+        self.requests.asked.insert(ticket, asked);
+        self.end_requests();
+        ticket
+    }
+
+    fn unknown_names(&self, filter: &Filter) -> Answer {
+        let mut answer = Answer::default();
+        for id in filter.ids.iter().flatten() {
+            if self.scheduler.index_of(id.as_str()).is_none() {
+                answer.unknown_ids.push(id.clone());
+            }
+        }
+        for name in filter.agents.iter().flatten() {
+            if self.scheduler.agent_of(name).is_none() {
+                answer.unknown_agents.push(name.to_string());
+            }
+        }
+        answer
+    }
+
+    /// Notes that a run has ended; after the scheduler was told.
+    pub(crate) fn run_ended(
+        &mut self,
+        resource: ResourceIndex,
+        task: TaskNumber,
+        facts: bool,
+        result: Option<(OutcomeStatus, ChangeKind)>,
+    ) {
+        for asked in self.requests.asked.values_mut() {
+            if (asked.awaited == Awaited::Facts) != facts || !asked.left.contains(&resource) {
+                continue;
+            }
+            if task <= asked.since && asked.is_open(&self.scheduler, resource) {
+                // It runs once more.
+                continue;
+            }
+            asked.left.remove(&resource);
+            match result {
+                Some((status, change)) => asked.answer.runs.add(status, change),
+                None => asked.answer.runs.cancelled += 1,
+            }
+        }
+        self.end_requests();
+    }
+
+    /// A resource is not wanted any more; before the scheduler is told.
+    pub(crate) fn withdraw(&mut self, resource: ResourceIndex) {
+        for asked in self.requests.asked.values_mut() {
+            if asked.left.remove(&resource) {
+                asked.answer.withdrawn += 1;
+            }
+        }
+    }
+
+    /// Tasks may have been taken back without a run.
+    pub(crate) fn look_for_withdrawn(&mut self) {
+        if self.requests.is_empty() {
+            return;
+        }
+        for asked in self.requests.asked.values_mut() {
+            let left = std::mem::take(&mut asked.left);
+            let before = left.len();
+            asked.left =
+                left.into_iter().filter(|one| asked.is_open(&self.scheduler, *one)).collect();
+            asked.answer.withdrawn += before - asked.left.len();
+        }
+        self.end_requests();
+    }
+
+    fn end_requests(&mut self) {
+        let queued = self.queued;
+        if self.requests.end(queued) {
+            // Whoever asked waits for it to be kept.
+            self.pressing = true;
+        }
+    }
+
+    fn waiting(&self, ticket: Ticket) -> Waiting {
+        let Some(asked) = self.requests.asked.get(&ticket) else { return Waiting::default() };
+        let mut seen: FxHashSet<ResourceIndex> = FxHashSet::default();
+        let mut ahead: Vec<ResourceIndex> = asked.left.iter().copied().collect();
+        let mut paused: Vec<String> = Vec::new();
+        while let Some(resource) = ahead.pop() {
+            if seen.len() >= LOOKS_MAX || !seen.insert(resource) {
+                continue;
+            }
+            let Some(id) = self.scheduler.id(resource) else { continue };
+            let agent = self.scheduler.agent_of(id.agent());
+            if agent.is_some_and(|agent| self.scheduler.is_paused(agent)) {
+                paused.push(id.agent().to_owned());
+            }
+            ahead.extend(self.scheduler.waiting_on(resource).into_iter().flatten());
+        }
+        paused.sort_unstable();
+        paused.dedup();
+        Waiting { paused }
+    }
+}
