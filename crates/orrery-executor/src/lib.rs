@@ -32,7 +32,9 @@ mod task;
 mod writer;
 
 pub use engine::{Engine, EngineError, Keeper, Listener, Notice, Setup};
-pub use hosting::{Hosted, Hosting, HostingError, StoredContents, StoredParameters};
+pub use hosting::{
+    Consequences, Hosted, Hosting, HostingError, NoConsequences, StoredContents, StoredParameters,
+};
 pub use interrupted::note_interrupted;
 pub use live::Update;
 pub use load::{Desired, KnownStates, Start, recovery, recovery_with};
