@@ -18,6 +18,7 @@ use orrery_scheduler::{
 use orrery_store::{ActionKind, ResourceKey, StoreError};
 use rustc_hash::FxHashMap;
 
+use crate::awaited::AwaitedFacts;
 use crate::dry_run::{DryRun, DryRunEntry};
 use crate::job::{AgentRoom, Job, JobKind};
 use crate::load::Desired;
@@ -77,6 +78,8 @@ pub(crate) struct Core {
     pub(crate) wake_moved: bool,
     /// Unknowns that results have made known since somebody last asked.
     pub(crate) resolved: usize,
+    /// Facts that are asked for once their resource is deployed.
+    pub(crate) awaited_facts: AwaitedFacts,
     tally: Tally,
     finished: Vec<Finished>,
     warnings: Vec<String>,
@@ -114,6 +117,7 @@ impl Core {
             wake_at: None,
             wake_moved: false,
             resolved: 0,
+            awaited_facts: AwaitedFacts::default(),
             tally: Tally::default(),
             finished: Vec::new(),
             warnings: Vec::new(),
@@ -457,7 +461,11 @@ impl Core {
         }
         self.tell(&job, &outcome, now);
         self.apply(Event::TaskFinished { task: job.task, result });
+        let asked = job.kind == JobKind::Deploy && self.awaited_facts.are_due(&job, &outcome);
         self.record(&job, outcome, now);
+        if asked {
+            self.apply(Event::FactRefresh(vec![job.resource.id]));
+        }
         if self.scheduler.is_idle() {
             // Whatever comes next, a timer or a version, may come much later.
             self.begin_pass();

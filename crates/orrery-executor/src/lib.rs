@@ -14,6 +14,7 @@
 //! Start from [`Engine`]; [`Desired`] and [`recovery`] make what it starts from, [`plan()`] asks what a deploy
 //! would do. It knows nothing of models, terminals or servers. Tests: `tests/it`.
 
+mod awaited;
 mod core;
 mod dry_run;
 mod engine;

@@ -102,7 +102,8 @@ pub(crate) fn run(shared: &Arc<Shared>, store: &dyn Store, lease: &Lease, target
                 let at_rest = core.scheduler.is_idle() && core.writes.is_empty();
                 drop(core);
                 shared.notify(Notice::Written);
-                if at_rest {
+                // What became known is a reason for others to act, whatever else is still going on.
+                if at_rest || effect.resolved > 0 {
                     shared.notify(Notice::Attention);
                 }
             }
