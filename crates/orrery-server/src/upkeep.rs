@@ -24,6 +24,9 @@ pub(crate) const COMPILE_WAITING_TIME: &str = "orchestrator.compile_waiting_time
 pub(crate) const NAMES: [&str; 4] =
     [RESOURCE_COUNT, AGENT_COUNT, COMPILE_TIME, COMPILE_WAITING_TIME];
 
+/// Those that have a value at any time, not only when something happens.
+pub(crate) const GAUGES: [&str; 2] = [RESOURCE_COUNT, AGENT_COUNT];
+
 /// How long finished requests to engines can be looked at.
 const REQUESTS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long repeated requests are answered as before.
@@ -126,10 +129,13 @@ pub(crate) fn renew_facts(store: &dyn Store, now: Timestamp) -> Result<usize, St
     Ok(asked)
 }
 
-/// How often environments are measured.
-const SAMPLE_EVERY: Duration = Duration::from_secs(60);
-/// How often what is old is forgotten.
+/// How often environments are measured in which something happens.
+pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(60);
+/// How often what is old is forgotten. Then all environments are measured.
 const TIDY_EVERY: Duration = Duration::from_secs(3600);
+/// How long a gauge is what it was: nobody who is looked after goes unmeasured for longer.
+pub(crate) const GAUGE_LASTS: Duration =
+    Duration::from_secs(TIDY_EVERY.as_secs() + 2 * SAMPLE_EVERY.as_secs());
 
 /// A thread that does all this when it is due.
 #[derive(Debug)]
