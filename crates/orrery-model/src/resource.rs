@@ -103,7 +103,8 @@ impl<'de> Deserialize<'de> for Attributes {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Vec<u8>, A::Error> {
-                let mut out = Vec::new();
+                // Most fit, and growing would copy each several times.
+                let mut out = Vec::with_capacity(256);
                 Append { out: &mut out, without: &NOT_INTENT }.visit_map(entries)?;
                 Ok(out)
             }

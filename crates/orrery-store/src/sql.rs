@@ -40,6 +40,9 @@ pub trait Sql {
     /// Makes this transaction wait for, or keep away, others that claim the same name, until it ends. With one writer
     /// there is nothing to do.
     fn claim(&mut self, name: &str) -> Result<()>;
+    /// A number for a new row of a table, which no row of it ever had. Left to itself, SQLite gives the number of the newest row
+    /// again after that is deleted, and who remembers the number would take one row for the other.
+    fn new_number(&mut self, table: &'static str) -> Result<i64>;
     /// Adds to the change feed, in this transaction. It can be seen when the transaction is over.
     fn note(&mut self, note: &NewNote<'_>) -> Result<()>;
 }

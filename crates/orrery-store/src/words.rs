@@ -206,6 +206,7 @@ pub struct ResultRecord<'a> {
     pub resource: ResourceKey,
     pub state: Option<&'a ResourceState>,
     pub action: Option<ActionRecord<'a>>,
+    /// They are as old as the action; without one, they are new now.
     pub facts: &'a [Fact],
 }
 

@@ -1,12 +1,13 @@
 //! The schema, step by step, written once: as SQLite understands it. PostgreSQL's is translated from it.
 
 /// Each brings the schema one number higher. Those that were released never change.
-pub(crate) const MIGRATIONS: [&str; 5] = [
+pub(crate) const MIGRATIONS: [&str; 6] = [
     include_str!("0001_start.sql"),
     include_str!("0002_server.sql"),
     include_str!("0003_safety.sql"),
     include_str!("0004_metadata.sql"),
     include_str!("0005_gateway.sql"),
+    include_str!("0006_heads.sql"),
 ];
 
 pub(crate) const SCHEMA: u32 = MIGRATIONS.len() as u32;

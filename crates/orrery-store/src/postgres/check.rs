@@ -4,13 +4,21 @@ use super::transaction::Tx;
 use crate::Result;
 
 /// What must not be, and a query that counts where it is.
-const PROBLEMS: [(&str, &str); 6] = [
+const PROBLEMS: [(&str, &str); 8] = [
     (
-        "resources point to revisions that are not there, not theirs or not open",
+        "resources point to revisions that are not there or not theirs",
         "SELECT count(*) FROM resource LEFT JOIN revision ON revision.id = resource.head \
          WHERE resource.head IS NOT NULL AND (revision.id IS NULL \
-         OR revision.resource <> resource.id OR revision.until IS NOT NULL \
-         OR revision.environment <> resource.environment)",
+         OR revision.resource <> resource.id OR revision.environment <> resource.environment)",
+    ),
+    (
+        "resources point to revisions that are over",
+        "SELECT count(*) FROM resource JOIN ended ON ended.revision = resource.head",
+    ),
+    (
+        "resources are not in the set of their revision",
+        "SELECT count(*) FROM resource LEFT JOIN revision ON revision.id = resource.head \
+         WHERE resource.resource_set <> coalesce(revision.resource_set, 0)",
     ),
     (
         "resources have a revision and no digest, or the other way round",
@@ -20,9 +28,15 @@ const PROBLEMS: [(&str, &str); 6] = [
         "open revisions belong to no resource",
         "SELECT count(*) FROM revision LEFT JOIN resource ON resource.head = revision.id \
          AND resource.id = revision.resource \
-         WHERE revision.until IS NULL AND resource.id IS NULL",
+         WHERE resource.id IS NULL \
+         AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.revision = revision.id)",
     ),
-    ("revisions end before they begin", "SELECT count(*) FROM revision WHERE until <= since"),
+    (
+        "revisions that are over are not there, of another resource, or end before they begin",
+        "SELECT count(*) FROM ended LEFT JOIN revision ON revision.id = ended.revision \
+         WHERE revision.id IS NULL OR ended.until <= revision.since \
+         OR ended.resource <> revision.resource OR ended.environment <> revision.environment",
+    ),
     (
         "versions have no step",
         "SELECT count(*) FROM version LEFT JOIN step ON step.id = version.step \

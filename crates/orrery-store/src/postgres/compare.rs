@@ -124,9 +124,8 @@ fn compare_sets(
         }
     }
     let replaced = find_sets(tx, environment, sets)?;
-    // Put in order here: asked to do it, a planner that must not sort walks along all revisions of all environments instead.
-    let sql = "SELECT resource, id FROM revision WHERE resource_set = ANY($1) \
-         AND resource_set <> 0 AND until IS NULL";
+    // Put in order here: asked to do it, a planner that must not sort walks along all resources of all environments instead.
+    let sql = "SELECT id, head FROM resource WHERE resource_set = ANY($1) AND resource_set <> 0";
     for row in tx.query(sql, &[&replaced])? {
         if kept.insert(row.get(0)) {
             plan.removed.push((row.get(0), row.get(1)));

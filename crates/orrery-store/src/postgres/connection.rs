@@ -3,12 +3,12 @@
 use std::error::Error as _;
 use std::sync::Arc;
 
-use postgres::binary_copy::BinaryCopyInWriter;
 use postgres::error::SqlState;
 use postgres::types::{ToSql, Type};
 use postgres::{Client, Row, Statement};
 use rustc_hash::FxHashMap;
 
+use super::copy::{CopyRows, NotCopied};
 use crate::{Result, StoreError};
 
 /// A parameter of a statement.
@@ -79,15 +79,23 @@ impl Connection {
         &mut self,
         into: &str,
         types: &[Type],
-        rows: impl FnOnce(&mut BinaryCopyInWriter<'_>) -> std::result::Result<(), postgres::Error>,
+        rows: impl FnOnce(&mut CopyRows<'_>) -> std::result::Result<(), NotCopied>,
     ) -> Result<()> {
         let statement = self.prepare(&format!("COPY {into} FROM STDIN BINARY"))?;
-        let done = self.client.copy_in(&statement).and_then(|writer| {
-            let mut writer = BinaryCopyInWriter::new(writer, types);
-            rows(&mut writer)?;
-            writer.finish()
-        });
-        done.map(drop).map_err(|error| self.failed(error))
+        let copied = match self.client.copy_in(&statement) {
+            Ok(writer) => {
+                let mut copy = CopyRows::new(writer, types);
+                rows(&mut copy).and_then(|()| copy.finish())
+            }
+            Err(error) => Err(NotCopied::Database(error)),
+        };
+        copied.map_err(|error| match error {
+            NotCopied::Database(error) => self.failed(error),
+            NotCopied::Value(source) => {
+                self.has_failed = true;
+                StoreError::Database { source }
+            }
+        })
     }
 
     /// In the dialect that both databases share, parameters are `?1`; here they are `$1`.

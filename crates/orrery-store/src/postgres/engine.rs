@@ -96,7 +96,13 @@ pub(super) fn record_results(
         if result.action.is_some() || result.state.is_some_and(|state| !state.deploying) {
             ended.push(key.0);
         }
-        let Some(action) = &result.action else { continue };
+        let Some(action) = &result.action else {
+            if !result.facts.is_empty() {
+                let now = Timestamp(tx.one("SELECT clock()", &[])?.get(0));
+                facts.set(key, result.facts, now);
+            }
+            continue;
+        };
         if is_purged(action.kind, action.outcome, action.change) {
             facts.forget(key);
         } else if !result.facts.is_empty() {

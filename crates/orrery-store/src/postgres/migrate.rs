@@ -12,6 +12,7 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0003_safety.sql"),
     include_str!("extras/0004_metadata.sql"),
     include_str!("extras/0005_gateway.sql"),
+    include_str!("extras/0006_heads.sql"),
 ];
 
 /// Functions that this program relies on.

@@ -23,6 +23,7 @@
 mod check;
 mod compare;
 mod connection;
+mod copy;
 mod engine;
 mod environments;
 mod leases;

@@ -118,10 +118,10 @@ fn remove_version(
     match after {
         Some(after) => {
             tx.execute(
-                "WITH gone AS (DELETE FROM revision WHERE environment = $1 AND until > $2 \
-                 AND until <= $3 AND since > $4 RETURNING id, resource) \
-                 UPDATE resource SET head = NULL, digest = NULL FROM gone \
-                 WHERE resource.id = gone.resource AND resource.head = gone.id",
+                "WITH gone AS (DELETE FROM ended USING revision WHERE ended.environment = $1 \
+                 AND ended.until > $2 AND ended.until <= $3 AND revision.id = ended.revision \
+                 AND revision.since > $4 RETURNING ended.revision) \
+                 DELETE FROM revision USING gone WHERE revision.id = gone.revision",
                 &[&environment.0, &step, &after, &before],
             )?;
             Ok(())
@@ -135,13 +135,15 @@ fn undo_newest(tx: &mut Tx<'_>, environment: EnvironmentKey, before: i64) -> Res
     tx.execute(
         "WITH gone AS (DELETE FROM revision USING step WHERE step.environment = $1 \
          AND step.id > $2 AND revision.id >= step.first_revision \
-         AND revision.id < step.end_revision RETURNING revision.id, revision.resource) \
-         UPDATE resource SET head = NULL, digest = NULL FROM gone \
+         AND revision.id < step.end_revision RETURNING revision.id, revision.resource), \
+         forgotten AS (DELETE FROM ended USING gone WHERE ended.resource = gone.resource \
+         AND ended.revision = gone.id) \
+         UPDATE resource SET head = NULL, digest = NULL, resource_set = 0 FROM gone \
          WHERE resource.id = gone.resource AND resource.head = gone.id",
         &[&environment.0, &before],
     )?;
-    let sql = "UPDATE revision SET until = NULL WHERE environment = $1 AND until > $2 \
-         RETURNING id, resource";
+    let sql = "DELETE FROM ended WHERE environment = $1 AND until > $2 \
+         RETURNING revision, resource";
     let reopened: Vec<(i64, i64)> = tx
         .query(sql, &[&environment.0, &before])?
         .iter()
@@ -157,9 +159,10 @@ fn undo_newest(tx: &mut Tx<'_>, environment: EnvironmentKey, before: i64) -> Res
             .map(|revision| loaded.get(revision).map(|resource| digest(resource).to_vec()))
             .collect();
         tx.execute(
-            "UPDATE resource SET head = r.head, digest = r.digest \
+            "UPDATE resource SET head = r.head, digest = r.digest, \
+             resource_set = revision.resource_set \
              FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) AS r (id, head, digest) \
-             WHERE resource.id = r.id",
+             JOIN revision ON revision.id = r.head WHERE resource.id = r.id",
             &[&keys, &revisions, &digests],
         )?;
     }
@@ -171,9 +174,8 @@ fn undo_newest(tx: &mut Tx<'_>, environment: EnvironmentKey, before: i64) -> Res
 fn forget_resources(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<()> {
     tx.execute(
         "WITH unused AS MATERIALIZED (SELECT id FROM resource \
-             WHERE environment = $1 AND head IS NULL \
-             AND NOT EXISTS (SELECT 1 FROM revision \
-                 WHERE revision.resource = resource.id AND revision.until IS NOT NULL) \
+             WHERE environment = $1 AND absent \
+             AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.resource = resource.id) \
              AND NOT EXISTS (SELECT 1 FROM running WHERE running.resource = resource.id)), \
          facts AS (DELETE FROM parameter WHERE environment = $1 \
              AND resource IN (SELECT id FROM unused)), \

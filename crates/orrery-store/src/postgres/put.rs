@@ -172,6 +172,11 @@ impl Places {
     }
 }
 
+/// The number of a resource's set; the shared one is 0.
+fn set_of(resource: &Resource, sets: &FxHashMap<String, i64>) -> Option<i64> {
+    resource.set.as_deref().map_or(Some(0), |set| sets.get(set).copied())
+}
+
 /// The number of the file, the line and the column.
 fn place_of(
     resource: &Resource,
@@ -258,10 +263,10 @@ impl RevisionWriter<'_> {
         let written: Vec<usize> = self.plan.written().collect();
         let (fresh, known) = written.split_at(self.plan.fresh.len());
         self.write_revisions(tx, &written, first, &sets, &staying)?;
-        self.write_names(tx, fresh, first)?;
+        self.write_names(tx, fresh, first, &sets)?;
         let mut revision = first + i64::try_from(fresh.len()).unwrap_or(i64::MAX);
         for known in known.chunks(CHUNK) {
-            self.write_heads(tx, known, revision)?;
+            self.write_heads(tx, known, revision, &sets)?;
             revision += i64::try_from(known.len()).unwrap_or(i64::MAX);
         }
         Ok(())
@@ -269,16 +274,28 @@ impl RevisionWriter<'_> {
 
     /// What is replaced or removed ends with this step.
     fn close_revisions(&self, tx: &mut Tx<'_>) -> Result<()> {
-        let removed = self.plan.removed.iter().map(|(_, head)| *head);
-        let replaced = self.plan.changed.iter().map(|(_, head)| *head);
-        let ended: Vec<i64> = removed.chain(replaced).collect();
-        for ended in ended.chunks(CHUNK) {
-            let sql = "UPDATE revision SET until = $2 WHERE id = ANY($1)";
-            tx.execute(sql, &[&ended, &self.step])?;
+        let replaced =
+            self.plan.changed.iter().map(|(index, head)| (self.plan.keys[*index], *head));
+        let mut ended: Vec<(i64, i64)> =
+            self.plan.removed.iter().copied().chain(replaced).collect();
+        // In the order of the table's key.
+        ended.sort_unstable_by_key(|(_, revision)| *revision);
+        if !ended.is_empty() {
+            tx.copy(
+                "ended (environment, until, revision, resource)",
+                &[Type::INT8, Type::INT8, Type::INT8, Type::INT8],
+                |rows| {
+                    for (key, revision) in &ended {
+                        rows.write(&[&self.environment.0, &self.step, revision, key])?;
+                    }
+                    Ok(())
+                },
+            )?;
         }
         for removed in self.plan.removed.chunks(CHUNK) {
             let keys: Vec<i64> = removed.iter().map(|(key, _)| *key).collect();
-            let sql = "UPDATE resource SET head = NULL, digest = NULL WHERE id = ANY($1)";
+            let sql = "UPDATE resource SET head = NULL, digest = NULL, resource_set = 0 \
+                 WHERE id = ANY($1)";
             tx.execute(sql, &[&keys])?;
         }
         Ok(())
@@ -333,9 +350,6 @@ impl RevisionWriter<'_> {
         sets: &FxHashMap<String, i64>,
         staying: &FxHashMap<String, i64>,
     ) -> Result<()> {
-        let set_of = |resource: &Resource| {
-            resource.set.as_deref().map_or(Some(0), |set| sets.get(set).copied())
-        };
         let resources = || indexes.iter().map(|index| &self.given.resources[*index]);
         let requires: Vec<Option<Vec<u8>>> = resources()
             .map(|resource| self.pack_requires(resource, staying))
@@ -362,7 +376,7 @@ impl RevisionWriter<'_> {
                         &self.environment.0,
                         &self.plan.keys[*index],
                         &self.step,
-                        &set_of(resource),
+                        &set_of(resource, sets),
                         &flags_code(resource.flags),
                         &&resource.hash.0[..],
                         &resource.attributes.as_str(),
@@ -375,19 +389,26 @@ impl RevisionWriter<'_> {
     }
 
     /// Resources that were never seen, with their revisions.
-    fn write_names(&self, tx: &mut Tx<'_>, indexes: &[usize], first: i64) -> Result<()> {
+    fn write_names(
+        &self,
+        tx: &mut Tx<'_>,
+        indexes: &[usize],
+        first: i64,
+        sets: &FxHashMap<String, i64>,
+    ) -> Result<()> {
         if indexes.is_empty() {
             return Ok(());
         }
         tx.copy(
             "resource (environment, name, id, head, digest, source_file, source_line, \
-             source_column)",
+             source_column, resource_set)",
             &[
                 Type::INT8,
                 Type::TEXT,
                 Type::INT8,
                 Type::INT8,
                 Type::BYTEA,
+                Type::INT8,
                 Type::INT8,
                 Type::INT8,
                 Type::INT8,
@@ -405,6 +426,7 @@ impl RevisionWriter<'_> {
                         &file,
                         &line,
                         &column,
+                        &set_of(resource, sets),
                     ])?;
                 }
                 Ok(())
@@ -413,7 +435,13 @@ impl RevisionWriter<'_> {
     }
 
     /// Points resources that are known to their new revisions.
-    fn write_heads(&self, tx: &mut Tx<'_>, indexes: &[usize], first: i64) -> Result<()> {
+    fn write_heads(
+        &self,
+        tx: &mut Tx<'_>,
+        indexes: &[usize],
+        first: i64,
+        sets: &FxHashMap<String, i64>,
+    ) -> Result<()> {
         let resources = || indexes.iter().map(|index| &self.given.resources[*index]);
         let keys: Vec<i64> = indexes.iter().map(|index| self.plan.keys[*index]).collect();
         let digests: Vec<[u8; 16]> = resources().map(digest).collect();
@@ -421,11 +449,14 @@ impl RevisionWriter<'_> {
         let mut places = Places::default();
         resources().for_each(|resource| places.add(resource, self.files));
         let sql = "UPDATE resource SET head = $1::bigint - 1 + r.place, digest = r.digest, \
-             source_file = r.file, source_line = r.line, source_column = r.col \
-             FROM unnest($2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[]) \
-             WITH ORDINALITY AS r (id, digest, file, line, col, place) WHERE resource.id = r.id";
-        let values: [&(dyn ToSql + Sync); 6] =
-            [&first, &keys, &digests, &places.files, &places.lines, &places.columns];
+             source_file = r.file, source_line = r.line, source_column = r.col, \
+             resource_set = r.resource_set \
+             FROM unnest($2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], \
+             $7::bigint[]) WITH ORDINALITY \
+             AS r (id, digest, file, line, col, resource_set, place) WHERE resource.id = r.id";
+        let sets: Vec<Option<i64>> = resources().map(|resource| set_of(resource, sets)).collect();
+        let values: [&(dyn ToSql + Sync); 7] =
+            [&first, &keys, &digests, &places.files, &places.lines, &places.columns, &sets];
         tx.execute(sql, &values)?;
         Ok(())
     }

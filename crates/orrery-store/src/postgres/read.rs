@@ -5,7 +5,7 @@
 
 use orrery_model::{Resource, ResourceId, VersionNumber};
 use postgres::Row;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::transaction::Tx;
 use crate::load::{Names, own, parse_id};
@@ -66,8 +66,9 @@ pub(super) fn read_version(
          FROM (SELECT * FROM resource WHERE environment = $1 AND name > $2 \
              ORDER BY name LIMIT $3) AS resource \
          LEFT JOIN revision AS head ON head.id = resource.head AND head.since <= $4 \
-         LEFT JOIN revision AS past ON head.id IS NULL AND past.resource = resource.id \
-             AND past.until IS NOT NULL AND past.since <= $4 AND past.until > $4 \
+         LEFT JOIN (ended JOIN revision AS past ON past.id = ended.revision) \
+             ON head.id IS NULL AND ended.resource = resource.id \
+             AND past.since <= $4 AND ended.until > $4 \
          ORDER BY resource.name";
     let mut requires = Vec::new();
     let mut last = String::new();
@@ -107,17 +108,25 @@ pub(super) fn diff_versions(
     tx.walk()?;
 
     let mut sides: FxHashMap<i64, Sides> = FxHashMap::default();
-    let sql = "SELECT resource, id FROM revision \
-         WHERE environment = $1 AND until > $2 AND until <= $3 AND since <= $2";
+    let mut passing: FxHashSet<i64> = FxHashSet::default();
+    let sql = "SELECT ended.resource, ended.revision, revision.since FROM ended \
+         JOIN revision ON revision.id = ended.revision \
+         WHERE ended.environment = $1 AND ended.until > $2 AND ended.until <= $3";
     for row in tx.query(sql, &[&environment.0, &low, &high])? {
-        sides.entry(row.get(0)).or_default().before = Some(row.get(1));
+        if row.get::<_, i64>(2) <= low {
+            sides.entry(row.get(0)).or_default().before = Some(row.get(1));
+        } else {
+            passing.insert(row.get(1));
+        }
     }
     let sql = "SELECT revision.resource, revision.id FROM step JOIN revision \
          ON revision.id >= step.first_revision AND revision.id < step.end_revision \
-         WHERE step.environment = $1 AND step.id > $2 AND step.id <= $3 \
-         AND (revision.until IS NULL OR revision.until > $3)";
+         WHERE step.environment = $1 AND step.id > $2 AND step.id <= $3";
     for row in tx.query(sql, &[&environment.0, &low, &high])? {
-        sides.entry(row.get(0)).or_default().after = Some(row.get(1));
+        let revision: i64 = row.get(1);
+        if !passing.contains(&revision) {
+            sides.entry(row.get(0)).or_default().after = Some(revision);
+        }
     }
 
     let mut sides: Vec<(i64, Sides)> = sides.into_iter().collect();
@@ -160,8 +169,8 @@ pub(super) fn read_resource(
     environment: EnvironmentKey,
     name: &str,
 ) -> Result<Option<Resource>> {
-    let sql = "SELECT coalesce(resource.head, (SELECT max(revision.id) FROM revision \
-         WHERE revision.resource = resource.id AND revision.until IS NOT NULL)) \
+    let sql = "SELECT coalesce(resource.head, (SELECT max(ended.revision) FROM ended \
+         WHERE ended.resource = resource.id)) \
          FROM resource WHERE resource.environment = $1 AND resource.name = $2";
     let Some(row) = tx.first(sql, &[&environment.0, &name])? else { return Ok(None) };
     let Some(revision) = row.integer(0)? else { return Ok(None) };

@@ -123,6 +123,11 @@ impl Sql for Tx<'_> {
         Tx::claim(self, name)
     }
 
+    fn new_number(&mut self, table: &'static str) -> Result<i64> {
+        let sql = "SELECT nextval(pg_get_serial_sequence($1, 'id'))";
+        Ok(self.one(sql, &[&table])?.get(0))
+    }
+
     fn note(&mut self, note: &NewNote<'_>) -> Result<()> {
         self.add_note(note);
         Ok(())

@@ -10,12 +10,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use postgres::Row;
-use postgres::binary_copy::BinaryCopyInWriter;
 use postgres::error::SqlState;
 use postgres::types::Type;
 use rustc_hash::FxHashSet;
 
 use super::connection::{Connection, Parameter, state_of};
+use super::copy::{CopyRows, NotCopied};
 use super::{LOCK_OF_CLAIMS, PostgresStore};
 use crate::records::{KEPT_CHANGES, TIDY_EVERY};
 use crate::{EnvironmentKey, NewNote, Result, StoreError};
@@ -104,7 +104,7 @@ impl Tx<'_> {
         &mut self,
         into: &str,
         types: &[Type],
-        rows: impl FnOnce(&mut BinaryCopyInWriter<'_>) -> std::result::Result<(), postgres::Error>,
+        rows: impl FnOnce(&mut CopyRows<'_>) -> std::result::Result<(), NotCopied>,
     ) -> Result<()> {
         self.before(into)?;
         self.connection.copy(into, types, rows)

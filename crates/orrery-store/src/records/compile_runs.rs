@@ -245,13 +245,14 @@ impl Records<'_> {
     ) -> Result<()> {
         self.change(|sql| {
             check(sql, run)?;
-            let insert = "INSERT INTO compile_output (compile, position, stream, text) \
-                 VALUES (?1, ?2, ?3, ?4)";
+            let insert = "INSERT INTO compile_output (id, compile, position, stream, text) \
+                 VALUES (?1, ?2, ?3, ?4, ?5)";
             for (error, text) in pieces {
                 let stream = if *error { 2 } else { 1 };
                 // Programs write what they like, and one character cannot be kept everywhere.
                 let text = text.replace('\0', "\u{fffd}");
-                sql.run(insert, values![&run.id, position, stream, &text])?;
+                let id = sql.new_number("compile_output")?;
+                sql.run(insert, values![id, &run.id, position, stream, &text])?;
             }
             note(sql, Some(run.environment), "compile", &crate::uuid_text(&run.id), now)
         })

@@ -97,10 +97,12 @@ impl Records<'_> {
         self.change(|sql| {
             let project = project_number(sql, new.project)?;
             let insert = "INSERT INTO environment \
-                 (uuid, project, name, description, icon, repository, branch, created) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
+                 (id, uuid, project, name, description, icon, repository, branch, created) \
+                 VALUES (?9, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
             let NewEnvironment { uuid, name, description, icon, repository, branch, .. } = *new;
-            let values = values![&uuid, project, name, description, icon, repository, branch, now];
+            let id = sql.new_number("environment")?;
+            let values =
+                values![&uuid, project, name, description, icon, repository, branch, now, id];
             if sql.run(insert, values)? == 0 {
                 return Err(StoreError::exists("environment", name));
             }

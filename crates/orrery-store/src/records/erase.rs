@@ -41,9 +41,10 @@ fn erase_resources(sql: &mut dyn Sql, environment: EnvironmentKey) -> Result<usi
     })?;
     for (name, id, head) in &found {
         sql.run("DELETE FROM revision WHERE id = ?1", values![head.unwrap_or(0)])?;
-        let past = "DELETE FROM revision WHERE resource = ?1 AND until IS NOT NULL";
+        let past = "DELETE FROM revision \
+             WHERE id IN (SELECT revision FROM ended WHERE resource = ?1)";
         sql.run(past, values![*id])?;
-        for table in ["state", "running", "action"] {
+        for table in ["ended", "state", "running", "action"] {
             sql.run(&format!("DELETE FROM {table} WHERE resource = ?1"), values![*id])?;
         }
         let facts = "DELETE FROM parameter WHERE environment = ?1 AND resource = ?2";
@@ -114,7 +115,7 @@ impl Records<'_> {
         }
         // Logs and revisions whose resources were forgotten before; seldom many.
         self.change(|sql| {
-            for table in ["action", "revision", "running"] {
+            for table in ["action", "revision", "ended", "running"] {
                 sql.run(&format!("DELETE FROM {table} WHERE environment = ?1"), values![key])?;
             }
             note(sql, Some(environment), "version", "*", now)
@@ -129,7 +130,8 @@ impl Records<'_> {
     pub fn erase_environment(&self, uuid: &[u8; 16], now: Timestamp) -> Result<()> {
         let environment = self.environment(uuid)?;
         self.change(|sql| {
-            let tables = ["setting", "lease", "scheduler", "secret", "request", "change"];
+            // The change feed keeps what it has: a place in it is never given twice, and all of it grows old anyway.
+            let tables = ["setting", "lease", "scheduler", "secret", "request"];
             let agents = ["invitation", "remote_agent", "remote_agent_name"];
             for table in tables.into_iter().chain(agents) {
                 let delete = format!("DELETE FROM {table} WHERE environment = ?1");

@@ -53,9 +53,10 @@ pub(crate) fn insert_request(
     now: Timestamp,
 ) -> Result<RequestRecord> {
     let payload = payload.to_string();
-    let insert = "INSERT INTO request (uuid, environment, kind, payload, created) \
-         VALUES (?1, ?2, ?3, ?4, ?5)";
-    sql.run(insert, values![uuid, environment.0, kind, &payload, now])?;
+    let id = sql.new_number("request")?;
+    let insert = "INSERT INTO request (id, uuid, environment, kind, payload, created) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    sql.run(insert, values![id, uuid, environment.0, kind, &payload, now])?;
     note(sql, Some(environment), "request", &crate::uuid_text(uuid), now)?;
     let made = sql.first(&format!("{COLUMNS} WHERE uuid = ?1"), values![uuid], from_row)?;
     made.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(uuid)))

@@ -62,8 +62,7 @@ impl Records<'_> {
                  FROM wanted CROSS JOIN resource LEFT JOIN state ON state.resource = resource.id \
                  LEFT JOIN running ON running.resource = resource.id \
                  LEFT JOIN revision ON revision.id = coalesce(resource.head, \
-                 (SELECT max(past.id) FROM revision AS past \
-                 WHERE past.resource = resource.id AND past.until IS NOT NULL)) \
+                 (SELECT max(ended.revision) FROM ended WHERE ended.resource = resource.id)) \
                  LEFT JOIN source_file ON source_file.id = resource.source_file \
                  LEFT JOIN resource_set ON resource_set.id = revision.resource_set \
                  WHERE resource.environment = wanted.environment AND resource.name = wanted.name",

@@ -193,8 +193,8 @@ fn candidates(
     let mut parts = Vec::new();
     if let Some(set) = set {
         parts.push(format!(
-            "SELECT revision.resource FROM revision WHERE revision.until IS NULL \
-             AND revision.resource_set <> 0 AND revision.resource_set = {set}"
+            "SELECT member.id FROM resource AS member \
+             WHERE member.resource_set <> 0 AND member.resource_set = {set}"
         ));
     } else if !query.statuses.is_empty()
         && query.statuses.iter().all(|status| is_notable(*status) || *status == Status::Deploying)

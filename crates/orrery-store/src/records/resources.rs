@@ -55,16 +55,21 @@ impl Records<'_> {
                 Ok((row.int(0)?, row.integer(1)?))
             })?;
             let (key, head) = found.ok_or_else(|| StoreError::NoResource(id.to_owned()))?;
-            let columns = "SELECT since, until, hash, attributes, requires FROM revision";
+            let content = "revision.hash, revision.attributes, revision.requires";
             let read = |row: &dyn Row| {
                 let mut requires = Vec::new();
                 unpack_keys(row.blob(4)?, &mut requires)?;
                 let until = row.integer(1)?.unwrap_or(i64::MAX);
                 Ok((row.int(0)?, until, hash_from(row.blob(2)?)?, row.string(3)?, requires))
             };
-            let past = format!("{columns} WHERE resource = ?1 AND until IS NOT NULL");
+            let past = format!(
+                "SELECT revision.since, ended.until, {content} FROM ended \
+                 JOIN revision ON revision.id = ended.revision WHERE ended.resource = ?1"
+            );
             let mut revisions = sql.all(&past, values![key], read)?;
-            let current = format!("{columns} WHERE id = ?1");
+            let current = format!(
+                "SELECT revision.since, CAST(NULL AS BIGINT), {content} FROM revision WHERE id = ?1"
+            );
             revisions.extend(sql.first(&current, values![head.unwrap_or(0)], read)?);
             revisions.sort_unstable_by_key(|revision| revision.0);
             let mut entries: Vec<HistoryEntry> = Vec::new();

@@ -184,8 +184,8 @@ fn read_chunk(
         Ok((row.string(4)?, row.int(5)?, current))
     })?;
     let past = format!(
-        "SELECT {columns} FROM revision \
-         WHERE resource = ?1 AND until IS NOT NULL AND since <= ?2 AND until > ?2"
+        "SELECT {columns} FROM ended JOIN revision ON revision.id = ended.revision \
+         WHERE ended.resource = ?1 AND ended.until > ?2 AND revision.since <= ?2"
     );
     let mut found = Vec::with_capacity(rows.len());
     for (name, key, current) in rows {

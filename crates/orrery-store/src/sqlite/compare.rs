@@ -97,8 +97,8 @@ fn compare_sets(
         kept.insert(plan.keys[index]);
     }
     let mut members = tx.prepare_cached(
-        "SELECT resource, id FROM revision WHERE resource_set = ?1 AND resource_set <> 0 \
-         AND until IS NULL ORDER BY id",
+        "SELECT id, head FROM resource WHERE resource_set = ?1 AND resource_set <> 0 \
+         ORDER BY head",
     )?;
     for set in sets {
         let Some(set) = find_set(tx, environment, set)? else { continue };

@@ -157,6 +157,9 @@ const INSERT_ACTION: &str = "INSERT INTO action (id, environment, resource, kind
      started, finished, outcome, change, changes, log) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
+/// Microseconds since the epoch.
+const NOW: &str = "SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+
 pub(super) fn record_results(
     tx: &Connection,
     lease: &Lease,
@@ -184,7 +187,13 @@ pub(super) fn record_results(
         if any_running && has_ended {
             end.execute([key.0])?;
         }
-        let Some(action) = &result.action else { continue };
+        let Some(action) = &result.action else {
+            if !result.facts.is_empty() {
+                let now: i64 = tx.query_row(NOW, (), |row| row.get(0))?;
+                effect += facts.write(key, result.facts, Timestamp(now))?;
+            }
+            continue;
+        };
         insert.execute(params![
             action_id,
             environment.0,

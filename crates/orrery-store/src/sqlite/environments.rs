@@ -33,14 +33,15 @@ pub(super) fn create_environment(
     let sql = "SELECT id FROM project WHERE name = ?1";
     let project_id: i64 = tx.query_row(sql, [project], |row| row.get(0))?;
     let uuid = random_uuid(tx)?;
-    let sql = "INSERT INTO environment (uuid, project, name) VALUES (?1, ?2, ?3) \
+    let key = super::new_number(tx, "environment")?;
+    let sql = "INSERT INTO environment (id, uuid, project, name) VALUES (?1, ?2, ?3, ?4) \
          ON CONFLICT (project, name) DO NOTHING";
-    if tx.execute(sql, params![&uuid[..], project_id, name])? == 0 {
+    if tx.execute(sql, params![key, &uuid[..], project_id, name])? == 0 {
         let (project, name) = (project.to_owned(), name.to_owned());
         return Err(StoreError::EnvironmentExists { project, name });
     }
     Ok(Environment {
-        key: EnvironmentKey(tx.last_insert_rowid()),
+        key: EnvironmentKey(key),
         uuid,
         project: project.to_owned(),
         name: name.to_owned(),

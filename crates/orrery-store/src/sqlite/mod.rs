@@ -222,6 +222,16 @@ fn take_numbers(tx: &Connection, counter: &str, count: usize) -> Result<i64> {
     Ok(statement.query_row(rusqlite::params![counter, count], |row| row.get(0))?)
 }
 
+/// A number for a new row of a table that has only its key to tell which was given last.
+fn new_number(tx: &Connection, table: &'static str) -> Result<i64> {
+    let mut statement = tx.prepare_cached(&format!(
+        "INSERT INTO counter (name, next) \
+         VALUES ('{table}', (SELECT coalesce(max(id), 0) + 2 FROM {table})) \
+         ON CONFLICT (name) DO UPDATE SET next = next + 1 RETURNING next - 1"
+    ))?;
+    Ok(statement.query_row((), |row| row.get(0))?)
+}
+
 impl Store for SqliteStore {
     crate::both::methods_of_both_stores!();
 

@@ -102,8 +102,9 @@ fn remove_version(
     match after {
         Some(after) => delete_revisions(
             tx,
-            "SELECT id, resource FROM revision \
-             WHERE environment = ?1 AND until > ?2 AND until <= ?3 AND since > ?4",
+            "SELECT ended.revision, ended.resource FROM ended \
+             CROSS JOIN revision ON revision.id = ended.revision WHERE ended.environment = ?1 \
+             AND ended.until > ?2 AND ended.until <= ?3 AND revision.since > ?4",
             &[environment.0, step, after, before],
         ),
         None => undo_newest(tx, environment, before),
@@ -122,7 +123,7 @@ fn undo_newest(tx: &Connection, environment: EnvironmentKey, before: i64) -> Res
     let mut reopened: Vec<(i64, i64)> = Vec::new();
     {
         let mut statement = tx.prepare_cached(
-            "SELECT id, resource FROM revision WHERE environment = ?1 AND until > ?2",
+            "SELECT revision, resource FROM ended WHERE environment = ?1 AND until > ?2",
         )?;
         let mut rows = statement.query([environment.0, before])?;
         while let Some(row) = rows.next()? {
@@ -130,13 +131,14 @@ fn undo_newest(tx: &Connection, environment: EnvironmentKey, before: i64) -> Res
         }
     }
     let mut reader = ResourceReader::new(tx, environment)?;
-    let mut open = tx.prepare_cached("UPDATE revision SET until = NULL WHERE id = ?1")?;
-    let mut point =
-        tx.prepare_cached("UPDATE resource SET head = ?2, digest = ?3 WHERE id = ?1")?;
+    tx.execute("DELETE FROM ended WHERE environment = ?1 AND until > ?2", [environment.0, before])?;
+    let mut point = tx.prepare_cached(
+        "UPDATE resource SET head = ?2, digest = ?3, \
+         resource_set = (SELECT resource_set FROM revision WHERE id = ?2) WHERE id = ?1",
+    )?;
     for (revision, key) in reopened {
         let id = reader.id(key)?;
         let resource = reader.resource(&id, key, revision)?;
-        open.execute([revision])?;
         point.execute(params![key, revision, &digest(&resource)[..]])?;
     }
     Ok(())
@@ -153,11 +155,15 @@ fn delete_revisions(tx: &Connection, sql: &str, parameters: &[i64]) -> Result<()
         }
     }
     let mut delete = tx.prepare_cached("DELETE FROM revision WHERE id = ?1")?;
+    let mut forget =
+        tx.prepare_cached("DELETE FROM ended WHERE resource = ?1 AND revision = ?2")?;
     let mut leave = tx.prepare_cached(
-        "UPDATE resource SET head = NULL, digest = NULL WHERE id = ?1 AND head = ?2",
+        "UPDATE resource SET head = NULL, digest = NULL, resource_set = 0 \
+         WHERE id = ?1 AND head = ?2",
     )?;
     for (revision, key) in &victims {
         delete.execute([*revision])?;
+        forget.execute([*key, *revision])?;
         leave.execute([*key, *revision])?;
     }
     Ok(())
@@ -171,8 +177,7 @@ fn forget_resources(tx: &Connection, environment: EnvironmentKey) -> Result<()> 
         let mut statement = tx.prepare_cached(
             "SELECT id FROM resource INDEXED BY resource_absent \
              WHERE environment = ?1 AND head IS NULL \
-             AND NOT EXISTS (SELECT 1 FROM revision \
-                 WHERE revision.resource = resource.id AND revision.until IS NOT NULL) \
+             AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.resource = resource.id) \
              AND NOT EXISTS (SELECT 1 FROM running WHERE running.resource = resource.id)",
         )?;
         let mut rows = statement.query([environment.0])?;

@@ -226,24 +226,26 @@ impl RevisionWriter<'_> {
 
     /// What is replaced or removed ends with this step.
     fn close_revisions(&self, plan: &Plan) -> Result<()> {
-        let mut close = self.tx.prepare_cached("UPDATE revision SET until = ?2 WHERE id = ?1")?;
-        let mut leave = self
-            .tx
-            .prepare_cached("UPDATE resource SET head = NULL, digest = NULL WHERE id = ?1")?;
+        let mut close = self.tx.prepare_cached(
+            "INSERT INTO ended (environment, until, revision, resource) VALUES (?1, ?2, ?3, ?4)",
+        )?;
+        let mut leave = self.tx.prepare_cached(
+            "UPDATE resource SET head = NULL, digest = NULL, resource_set = 0 WHERE id = ?1",
+        )?;
         for (key, head) in &plan.removed {
-            close.execute([*head, self.step])?;
+            close.execute([self.environment.0, self.step, *head, *key])?;
             leave.execute([*key])?;
         }
-        for (_, head) in &plan.changed {
-            close.execute([*head, self.step])?;
+        for (index, head) in &plan.changed {
+            close.execute([self.environment.0, self.step, *head, plan.keys[*index]])?;
         }
         Ok(())
     }
 
     fn write_revisions(&self, plan: &Plan, first: i64) -> Result<i64> {
         let mut insert = self.tx.prepare_cached(
-            "INSERT INTO revision (id, environment, resource, since, until, resource_set, flags, \
-             hash, attributes, requires) VALUES (?1, ?2, ?3, ?4, NULL, ?5, ?6, ?7, ?8, ?9)",
+            "INSERT INTO revision (id, environment, resource, since, resource_set, flags, \
+             hash, attributes, requires) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?;
         let mut sets: FxHashMap<&str, i64> = FxHashMap::default();
         let mut requires = Vec::new();
@@ -251,10 +253,7 @@ impl RevisionWriter<'_> {
         for index in plan.written() {
             let resource = &self.given.resources[index];
             self.pack_requires(plan, resource, &mut requires)?;
-            let set = match resource.set.as_deref() {
-                None => 0,
-                Some(set) => self.intern_set(set, &mut sets)?,
-            };
+            let set = self.set_of(resource, &mut sets)?;
             insert.execute(params![
                 revision,
                 self.environment.0,
@@ -275,12 +274,13 @@ impl RevisionWriter<'_> {
     fn write_heads(&self, plan: &Plan, first: i64) -> Result<()> {
         let mut insert = self.tx.prepare_cached(
             "INSERT INTO resource (environment, name, id, head, digest, source_file, source_line, \
-             source_column) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+             source_column, resource_set) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?;
         let mut update = self.tx.prepare_cached(
             "UPDATE resource SET head = ?4, digest = ?5, source_file = ?6, source_line = ?7, \
-             source_column = ?8 WHERE environment = ?1 AND name = ?2 AND id = ?3",
+             source_column = ?8, resource_set = ?9 WHERE environment = ?1 AND name = ?2 AND id = ?3",
         )?;
+        let mut sets: FxHashMap<&str, i64> = FxHashMap::default();
         for (place, index) in plan.written().enumerate() {
             let resource = &self.given.resources[index];
             let source = resource.source.as_ref();
@@ -294,9 +294,22 @@ impl RevisionWriter<'_> {
                 source.and_then(|source| self.files.get(&*source.file)),
                 source.map(|source| source.line),
                 source.map(|source| source.column),
+                self.set_of(resource, &mut sets)?,
             ])?;
         }
         Ok(())
+    }
+
+    /// The number of a resource's set; the shared one is 0.
+    fn set_of<'s>(
+        &self,
+        resource: &'s Resource,
+        known: &mut FxHashMap<&'s str, i64>,
+    ) -> Result<i64> {
+        match resource.set.as_deref() {
+            None => Ok(0),
+            Some(set) => self.intern_set(set, known),
+        }
     }
 
     fn intern_set<'s>(&self, set: &'s str, known: &mut FxHashMap<&'s str, i64>) -> Result<i64> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use orrery_model::{Resource, ResourceId, VersionNumber};
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::text_from;
 use crate::load::{Names, own, parse_id};
@@ -68,8 +68,8 @@ pub(super) fn read_version(
     );
     let mut statement = tx.prepare_cached(&sql)?;
     let sql = format!(
-        "SELECT {CONTENT} FROM revision \
-         WHERE resource = ?1 AND until IS NOT NULL AND since <= ?2 AND until > ?2"
+        "SELECT {CONTENT} FROM ended CROSS JOIN revision ON revision.id = ended.revision \
+         WHERE ended.resource = ?1 AND ended.until > ?2 AND revision.since <= ?2"
     );
     let mut past = tx.prepare_cached(&sql)?;
     let mut requires = Vec::new();
@@ -114,22 +114,30 @@ pub(super) fn diff_versions(
 
     let mut sides: FxHashMap<i64, Sides> = FxHashMap::default();
     let mut statement = tx.prepare_cached(
-        "SELECT resource, id FROM revision \
-         WHERE environment = ?1 AND until > ?2 AND until <= ?3 AND since <= ?2",
+        "SELECT ended.resource, ended.revision, revision.since FROM ended \
+         CROSS JOIN revision ON revision.id = ended.revision \
+         WHERE ended.environment = ?1 AND ended.until > ?2 AND ended.until <= ?3",
     )?;
+    let mut passing: FxHashSet<i64> = FxHashSet::default();
     let mut rows = statement.query([environment.0, low, high])?;
     while let Some(row) = rows.next()? {
-        sides.entry(row.get(0)?).or_default().before = Some(row.get(1)?);
+        if row.get::<_, i64>(2)? <= low {
+            sides.entry(row.get(0)?).or_default().before = Some(row.get(1)?);
+        } else {
+            passing.insert(row.get(1)?);
+        }
     }
     let mut statement = tx.prepare_cached(
         "SELECT revision.resource, revision.id FROM step CROSS JOIN revision \
          ON revision.id >= step.first_revision AND revision.id < step.end_revision \
-         WHERE step.environment = ?1 AND step.id > ?2 AND step.id <= ?3 \
-         AND (revision.until IS NULL OR revision.until > ?3)",
+         WHERE step.environment = ?1 AND step.id > ?2 AND step.id <= ?3",
     )?;
     let mut rows = statement.query([environment.0, low, high])?;
     while let Some(row) = rows.next()? {
-        sides.entry(row.get(0)?).or_default().after = Some(row.get(1)?);
+        let revision: i64 = row.get(1)?;
+        if !passing.contains(&revision) {
+            sides.entry(row.get(0)?).or_default().after = Some(revision);
+        }
     }
 
     let mut reader = ResourceReader::new(tx, environment)?;
@@ -159,8 +167,8 @@ pub(super) fn read_resource(
     environment: EnvironmentKey,
     name: &str,
 ) -> Result<Option<Resource>> {
-    let sql = "SELECT resource.id, coalesce(resource.head, (SELECT max(revision.id) FROM revision \
-         WHERE revision.resource = resource.id AND revision.until IS NOT NULL)) \
+    let sql = "SELECT resource.id, coalesce(resource.head, (SELECT max(ended.revision) FROM ended \
+         WHERE ended.resource = resource.id)) \
          FROM resource WHERE resource.environment = ?1 AND resource.name = ?2";
     let found = tx.query_row(sql, params![environment.0, name], |row| {
         Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))

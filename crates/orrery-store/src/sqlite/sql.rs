@@ -69,6 +69,10 @@ impl Sql for OnSqlite<'_> {
         Ok(())
     }
 
+    fn new_number(&mut self, table: &'static str) -> Result<i64> {
+        super::new_number(self.0, table)
+    }
+
     fn note(&mut self, note: &NewNote<'_>) -> Result<()> {
         let NewNote { environment, kind, subject, at } = *note;
         let environment = environment.map_or(0, |key| key.0);

@@ -5,14 +5,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use orrery_model::Timestamp;
+use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::{
-    EnvironmentKey, Holder, ResultRecord, SqliteStore, Store, StoreError, current_writer,
-    load_version,
+    EnvironmentKey, Holder, NewVersion, ResultRecord, Scope, SqliteStore, Store, StoreError,
+    current_writer, load_version,
 };
 use tempfile::TempDir;
 
-use crate::support::{deployed, holder, lease, named, nothing_of, put, resource, simple, start};
+use crate::support::{
+    deployed, holder, lease, named, new_version, nothing_of, put, resource, simple, start,
+};
 
 pub(crate) fn cases() -> Vec<(&'static str, fn())> {
     vec![
@@ -21,6 +23,7 @@ pub(crate) fn cases() -> Vec<(&'static str, fn())> {
         ("a_missing_file_cannot_be_read", a_missing_file_cannot_be_read),
         ("a_foreign_file_is_left_alone", a_foreign_file_is_left_alone),
         ("a_newer_file_is_left_alone", a_newer_file_is_left_alone),
+        ("an_older_file_keeps_its_versions", an_older_file_keeps_its_versions),
         ("an_interrupted_creation_is_finished", an_interrupted_creation_is_finished),
         ("the_log_of_a_lost_file_is_kept", the_log_of_a_lost_file_is_kept),
         ("damage_is_reported_and_kept", damage_is_reported_and_kept),
@@ -118,6 +121,45 @@ fn a_newer_file_is_left_alone() {
     drop(connection);
     let is_newer = |error: &StoreError| matches!(error, StoreError::Newer { found: 1000, .. });
     assert_refused(&path, is_newer, &["newer program", "schema 1000"]);
+}
+
+/// Two versions as schema 5 kept them: of the first, `a` was changed by the second; `b` is in a set.
+fn an_older_file_keeps_its_versions() {
+    let (_directory, path) = place();
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    for migration in [
+        include_str!("../../src/migrations/0001_start.sql"),
+        include_str!("../../src/migrations/0002_server.sql"),
+        include_str!("../../src/migrations/0003_safety.sql"),
+        include_str!("../../src/migrations/0004_metadata.sql"),
+        include_str!("../../src/migrations/0005_gateway.sql"),
+        include_str!("older/schema_5.sql"),
+    ] {
+        connection.execute_batch(migration).unwrap();
+    }
+    drop(connection);
+
+    let (store, environment) = open(&path);
+    let values = |number| -> Vec<(String, String, Option<String>)> {
+        let version = load_version(&store, environment, VersionNumber(number)).unwrap();
+        let read = |resource: &orrery_model::Resource| {
+            let set = resource.set.as_deref().map(str::to_owned);
+            (resource.id.value().to_owned(), resource.attributes.as_str().to_owned(), set)
+        };
+        version.resources.iter().map(read).collect()
+    };
+    let line = |name: &str, value: &str, set: Option<&str>| {
+        (name.to_owned(), value.to_owned(), set.map(str::to_owned))
+    };
+    let b = line("b", r#"{"v":1}"#, Some("s"));
+    assert_eq!(values(1), [line("a", r#"{"v":1}"#, None), b.clone()]);
+    assert_eq!(values(2), [line("a", r#"{"v":2}"#, None), b]);
+    let set: [orrery_model::SetName; 1] = [Some("s".into())];
+    let emptied = NewVersion { scope: Scope::Sets(&set), ..new_version(&[]) };
+    assert_eq!(store.put_version(environment, &emptied).unwrap().removed, 1);
+    assert_eq!(values(3), [line("a", r#"{"v":2}"#, None)]);
+    assert_eq!(store.check().unwrap(), [""; 0]);
 }
 
 fn an_interrupted_creation_is_finished() {

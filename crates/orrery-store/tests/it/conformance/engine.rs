@@ -28,6 +28,7 @@ super::list_cases![
     what_was_running_is_found_once,
     old_actions_are_forgotten,
     facts_come_with_results_and_go_with_the_resource,
+    facts_are_kept_without_an_action,
     threads_use_it_at_the_same_time,
 ];
 
@@ -391,6 +392,29 @@ fn facts_come_with_results_and_go_with_the_resource(backend: Backend) {
     let purged = Change { kind: ChangeKind::Purged, attributes: Vec::new() };
     report("10.0.0.3", &purged);
     assert!(store.facts(environment, named("a").as_str()).unwrap().is_empty());
+}
+
+/// A run that found all as it should be has nothing for the log, and may have facts.
+fn facts_are_kept_without_an_action(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let lease = lease(&*store, environment);
+    let unknowns = [orrery_store::Unknown {
+        name: "ip".to_owned(),
+        resource: Some(named("a")),
+        source: "fact".to_owned(),
+    }];
+    let resources = simple(&["a"]);
+    let new = NewVersion { unknowns: &unknowns, ..new_version(&resources) };
+    let stored = store.put_version(environment, &new).unwrap();
+    let facts = [Fact { name: "ip".to_owned(), value: "10.0.0.1".to_owned(), expires: true }];
+    let result = ResultRecord { facts: &facts, ..nothing_of(stored.keys[0]) };
+    let effect = store.record_results(&lease, &[result]).unwrap();
+    assert_eq!((effect.changed, effect.resolved), (1, 1));
+    let kept = store.facts(environment, named("a").as_str()).unwrap();
+    assert_eq!(&*kept[0].value, "10.0.0.1");
+    let of_this_century = Timestamp(1_700_000_000_000_000)..Timestamp(4_000_000_000_000_000);
+    assert!(of_this_century.contains(&kept[0].updated), "{:?}", kept[0].updated);
 }
 
 fn threads_use_it_at_the_same_time(backend: Backend) {

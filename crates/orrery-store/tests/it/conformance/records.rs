@@ -18,6 +18,7 @@ super::list_cases![
     every_change_is_noted_once,
     the_feed_goes_on_where_one_stopped,
     nothing_is_noted_that_did_not_happen,
+    numbers_of_what_was_deleted_are_not_given_again,
 ];
 
 const fn id(number: u8) -> [u8; 16] {
@@ -261,4 +262,27 @@ fn nothing_is_noted_that_did_not_happen(backend: Backend) {
     store.delete_version(environment, missing).unwrap_err();
     records.delete_project(&id(9), at(1)).unwrap_err();
     assert!(notes(&records, begin).is_empty());
+}
+
+/// Who has read the feed up to a place, or knows an environment by its key, must not take something new for it.
+fn numbers_of_what_was_deleted_are_not_given_again(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    records.create_project(id(1), "p", "", at(1)).unwrap();
+    let first = records.add_environment(&environment(2, &id(1), "first"), at(1)).unwrap();
+    let asked = |key, number| {
+        records.add_request(key, id(number), "deploy", &serde_json::json!({}), at(1)).unwrap()
+    };
+    let before = asked(first.key, 11);
+    let seen = records.latest_change().unwrap();
+    while !records.erase_contents(first.key, at(2)).unwrap() {}
+    records.erase_environment(&id(2), at(2)).unwrap();
+
+    let second = records.add_environment(&environment(3, &id(1), "second"), at(3)).unwrap();
+    assert_ne!(second.key, first.key);
+    let after = asked(second.key, 12);
+    assert_ne!(after.key, before.key);
+    let news = records.changes(seen, Some(second.key), 10).unwrap();
+    let kinds: Vec<&str> = news.iter().map(|note| &*note.kind).collect();
+    assert_eq!(kinds, ["environment", "request"]);
 }
