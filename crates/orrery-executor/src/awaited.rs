@@ -1,6 +1,8 @@
 //! Facts that somebody waits for: a resource is asked for them as soon as it is deployed, since before that there is nothing
 //! that could be asked.
 
+use std::collections::BTreeSet;
+
 use orrery_model::{Compliance, Outcome, OutcomeStatus, ResourceId};
 use orrery_scheduler::Event;
 use rustc_hash::FxHashMap;
@@ -25,24 +27,26 @@ impl AwaitedFacts {
 }
 
 impl Engine {
-    /// Asks resources for facts: those that are as wanted now, the others when they are deployed. What was asked for before is
-    /// forgotten.
-    pub fn await_facts(&self, facts: impl IntoIterator<Item = (ResourceId, String)>) {
-        let mut by_resource: FxHashMap<ResourceId, Vec<String>> = FxHashMap::default();
-        for (id, name) in facts {
-            by_resource.entry(id).or_default().push(name);
+    /// Asks resources for facts when they are deployed; those that are as wanted already at once, unless all of it was `asked` for
+    /// before. What was awaited until now and is not among these is forgotten.
+    pub fn await_facts(
+        &self,
+        facts: impl IntoIterator<Item = (ResourceId, String)>,
+        asked: &BTreeSet<(ResourceId, String)>,
+    ) {
+        let mut awaited: FxHashMap<ResourceId, Vec<String>> = FxHashMap::default();
+        let mut new: BTreeSet<ResourceId> = BTreeSet::new();
+        for fact in facts {
+            if !asked.contains(&fact) {
+                new.insert(fact.0.clone());
+            }
+            awaited.entry(fact.0).or_default().push(fact.1);
         }
         self.with_core(|core| {
-            let mut now = Vec::new();
-            by_resource.retain(|id, _| {
-                let is_deployed = core.is_as_wanted(id);
-                if is_deployed {
-                    now.push(id.clone());
-                }
-                !is_deployed
-            });
-            core.awaited_facts = AwaitedFacts(by_resource);
-            core.apply(Event::FactRefresh(now));
+            awaited.retain(|id, _| !core.is_as_wanted(id));
+            new.retain(|id| !awaited.contains_key(id));
+            core.awaited_facts = AwaitedFacts(awaited);
+            core.apply(Event::FactRefresh(new.into_iter().collect()));
         });
         self.set_to_work();
     }

@@ -1,6 +1,7 @@
 //! Facts that a compile did not know: their resources are asked until they tell, and the compile that follows from that makes
 //! defined what depends on them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use orrery_executor::Engine;
@@ -10,8 +11,9 @@ use orrery_store::{EnvironmentKey, Store, StoreError};
 use crate::routes::parameters::{FACT_RENEWAL, FACTS_PAUSE};
 
 /// Those of the version that is wanted at present.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct UnknownFacts {
+    asked: BTreeSet<(ResourceId, String)>,
     /// When the resources are asked again; `None` if all is known.
     again_at: Option<Timestamp>,
     /// What passes until then. It grows, since who has not told yet may never do.
@@ -29,17 +31,26 @@ fn unknown(
 }
 
 impl UnknownFacts {
-    /// Asks for what the version of an engine does not know: each resource when it is deployed.
-    pub(super) fn of(
+    /// Asks for what the version of an engine does not know: each resource when it is deployed. What an earlier version did not
+    /// know either waits for its time, so that versions that come fast do not ask each time.
+    pub(super) fn follow(
+        &mut self,
         store: &dyn Store,
         environment: EnvironmentKey,
         engine: &Engine,
         now: Timestamp,
-    ) -> Result<Self, StoreError> {
-        let unknown = unknown(store, environment, engine.version())?;
-        let again_at = (!unknown.is_empty()).then(|| now + FACTS_PAUSE);
-        engine.await_facts(unknown);
-        Ok(UnknownFacts { again_at, pause: FACTS_PAUSE })
+    ) -> Result<(), StoreError> {
+        let unknown: BTreeSet<_> =
+            unknown(store, environment, engine.version())?.into_iter().collect();
+        if unknown.is_empty() {
+            self.again_at = None;
+        } else if self.again_at.is_none() || !unknown.is_subset(&self.asked) {
+            self.pause = FACTS_PAUSE;
+            self.again_at = Some(now + self.pause);
+        }
+        engine.await_facts(unknown.iter().cloned(), &self.asked);
+        self.asked = unknown;
+        Ok(())
     }
 
     /// When `ask_again` has something to do.

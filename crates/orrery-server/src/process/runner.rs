@@ -316,7 +316,8 @@ impl Runner {
         if store.unknowns(self.key, newest.number)?.iter().any(|(_, resolved)| *resolved) {
             self.unknowns_became_known()?;
         }
-        let unknown_facts = UnknownFacts::of(store, self.key, &engine, self.app.now())?;
+        let mut unknown_facts = UnknownFacts::default();
+        unknown_facts.follow(store, self.key, &engine, self.app.now())?;
         tracing::info!(
             environment = %record.name,
             version = newest.number.0,
@@ -375,7 +376,7 @@ impl Runner {
         let Some(work) = &mut self.work else { return Ok(()) };
         let changes = update.len();
         work.engine.update(update);
-        work.unknown_facts = UnknownFacts::of(store, self.key, &work.engine, self.app.now())?;
+        work.unknown_facts.follow(store, self.key, &work.engine, self.app.now())?;
         self.app.metrics().versions.inc_by(steps.len() as u64);
         tracing::info!(environment = %record.name, version = newest.number.0, changes, "version taken in");
         Ok(())

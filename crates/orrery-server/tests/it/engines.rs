@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use orrery_model::{Attributes, Resource, ResourceId, Status};
 use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
 use orrery_store::{
-    EnvironmentKey, Holder, LeaseRequest, NewVersion, ResourceQuery, Scope, SqliteStore, Store,
+    ActionKind, EnvironmentKey, Holder, LeaseRequest, NewVersion, ResourceQuery, Scope,
+    SqliteStore, Store, Unknown,
 };
 use serde_json::{Value, json};
 
@@ -42,6 +43,10 @@ impl World {
     }
 
     fn put(&self, resources: &[Resource], info: &Value) {
+        self.put_with(resources, info, &[]);
+    }
+
+    fn put_with(&self, resources: &[Resource], info: &Value, unknowns: &[Unknown]) {
         let version = NewVersion {
             number: None,
             base: None,
@@ -49,7 +54,7 @@ impl World {
             info,
             scope: Scope::All,
             resources,
-            unknowns: &[],
+            unknowns,
             released: true,
             only_if_changed: false,
             lease: None,
@@ -169,4 +174,31 @@ fn a_request_with_a_filter_is_for_those_that_the_list_shows() {
         let again: BTreeSet<ResourceId> = again.map(|(one, _)| one.id.clone()).collect();
         assert_eq!(again, listed, "{filter}");
     }
+}
+
+/// It is asked once it is deployed, and not again for each version that does not know either.
+#[test]
+fn versions_that_come_fast_do_not_ask_for_the_same_facts_each_time() {
+    let world = World::new();
+    let silent = scripted("x", "a", r#"{"note":1}"#);
+    let unknown = |name: &str| Unknown {
+        name: name.to_owned(),
+        resource: Some(silent.id.clone()),
+        source: "fact".to_owned(),
+    };
+    let asked = || {
+        let all = world.store().actions(world.key, silent.id.as_str(), None, 50).unwrap();
+        all.iter().filter(|action| action.kind == ActionKind::GetFacts).count()
+    };
+    for number in 0..4 {
+        let other = scripted("y", "b", &format!(r#"{{"note":{number}}}"#));
+        world.put_with(&[silent.clone(), other.clone()], &Value::Null, &[unknown("size")]);
+        world.until("the version is deployed", |world| world.runs(&other) == number + 1);
+        world.until("it was asked", |_| asked() > 0);
+    }
+    let other = scripted("y", "b", r#"{"note":9}"#);
+    let unknowns = [unknown("size"), unknown("colour")];
+    world.put_with(&[silent.clone(), other], &Value::Null, &unknowns);
+    world.until("it was asked for what is new", |_| asked() > 1);
+    assert_eq!(asked(), 2);
 }
