@@ -19,6 +19,7 @@ use orrery_store::{ActionKind, ResourceKey, Started, StoreError};
 use rustc_hash::FxHashMap;
 
 use crate::asked::Requests;
+use crate::awaited::AwaitedFacts;
 use crate::dry_run::{DryRun, DryRunEntry};
 use crate::job::{AgentRoom, Job, JobKind};
 use crate::load::Desired;
@@ -95,6 +96,8 @@ pub(crate) struct Core {
     pub(crate) wake_moved: bool,
     /// Unknowns that results have made known since somebody last asked.
     pub(crate) resolved: usize,
+    /// Facts that are asked for once their resource is deployed.
+    pub(crate) awaited_facts: AwaitedFacts,
     tally: Tally,
     finished: Vec<Finished>,
     warnings: Vec<String>,
@@ -137,6 +140,7 @@ impl Core {
             wake_at: None,
             wake_moved: false,
             resolved: 0,
+            awaited_facts: AwaitedFacts::default(),
             tally: Tally::default(),
             finished: Vec::new(),
             warnings: Vec::new(),
@@ -547,12 +551,16 @@ impl Core {
         }
         self.tell(&job, &outcome, now);
         self.apply(Event::TaskFinished { task: job.task, result });
+        let due = job.kind == JobKind::Deploy && self.awaited_facts.are_due(&job, &outcome);
         self.record(&job, outcome, underway.noted, now);
         // After that: whoever asked for it is told when it is kept.
         if !self.requests.is_empty()
             && let Some(index) = self.scheduler.index_of(job.resource.id.as_str())
         {
             self.run_ended(index, job.task, job.kind == JobKind::Facts, verdict);
+        }
+        if due {
+            self.apply(Event::FactRefresh(vec![job.resource.id]));
         }
         if self.scheduler.is_idle() {
             // Whatever comes next, a timer or a version, may come much later.

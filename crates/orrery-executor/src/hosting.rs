@@ -10,12 +10,16 @@ use orrery_handlers::target::{Algorithm, ContentDigest};
 use orrery_handlers::{Contents, Handler, HandlerError, Registry};
 use orrery_host::code::CodeSet;
 use orrery_host::environments::{Environments, Needs, installed_code};
-use orrery_host::handling::{HandlerHosts, HostedHandler, Limits, Parameter, Parameters, Services};
+use orrery_host::handling::{
+    Discovered, HandlerHosts, HostedHandler, Limits, Parameter, Parameters, Services,
+};
 use orrery_host::python::{self, Interpreter};
 use orrery_host::session::{Init, Role};
-use orrery_model::{Fact, Resource, Timestamp};
+use orrery_model::{Resource, Timestamp};
+use orrery_store::sql::Sql;
 use orrery_store::{
-    ContentHash, EnvironmentKey, Lease, ParameterSource, ResultRecord, Store, StoreError,
+    ContentHash, EnvironmentKey, Lease, NewDiscovered, NewParameter, ParameterEffect,
+    ParameterSource, Store, StoreError,
 };
 
 /// What can go wrong before a handler runs.
@@ -183,13 +187,58 @@ impl Contents for StoredContents {
     }
 }
 
-/// Parameters and facts in a store, for the code of handlers.
+/// What follows from what handlers tell.
+pub trait Consequences: Send + Sync {
+    /// A value is set, in this transaction. `wanted` says whether whoever sets it wants a compile if it is another one.
+    ///
+    /// # Errors
+    /// Then nothing is kept.
+    fn of_value(
+        &self,
+        sql: &mut dyn Sql,
+        is_fact: bool,
+        effect: ParameterEffect,
+        wanted: bool,
+        now: Timestamp,
+    ) -> Result<(), StoreError>;
+
+    /// Something is kept, for everybody to see.
+    fn kept(&self);
+}
+
+/// Nothing follows, where nobody compiles by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoConsequences;
+
+impl Consequences for NoConsequences {
+    fn of_value(
+        &self,
+        _: &mut dyn Sql,
+        _: bool,
+        _: ParameterEffect,
+        _: bool,
+        _: Timestamp,
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn kept(&self) {}
+}
+
+/// Parameters, facts and discovered resources in a store, for the code of handlers.
 pub struct StoredParameters {
     pub store: Arc<dyn Store>,
     pub environment: EnvironmentKey,
     /// `None`: nothing may be set.
     pub lease: Option<Lease>,
     pub clock: fn() -> Timestamp,
+    pub consequences: Arc<dyn Consequences>,
+}
+
+impl StoredParameters {
+    fn lease(&self) -> Result<&Lease, String> {
+        self.lease.as_ref().ok_or_else(|| "a dry run keeps nothing".to_owned())
+    }
 }
 
 impl Parameters for StoredParameters {
@@ -204,26 +253,46 @@ impl Parameters for StoredParameters {
             value: one.value,
             source: source_name(one.source).to_owned(),
             expires: one.expires,
+            metadata: one.metadata,
         };
         found.map(|all| all.into_iter().map(shown).collect()).map_err(|error| error.to_string())
     }
 
-    fn set(&self, parameter: Parameter) -> Result<(), String> {
-        let Parameter { resource, name, value, source, expires } = parameter;
-        let text = |error: StoreError| error.to_string();
-        let Some(lease) = &self.lease else {
-            return Err("a dry run keeps nothing".to_owned());
+    fn set(&self, parameter: &Parameter, recompile: bool) -> Result<(), String> {
+        let (lease, now) = (self.lease()?, (self.clock)());
+        let Parameter { resource, name, value, source, expires, metadata } = parameter;
+        let new = NewParameter {
+            name,
+            value,
+            resource: resource.as_deref(),
+            source: source_of(source),
+            expires: *expires,
+            metadata: Some(metadata),
         };
-        let Some(id) = resource else {
-            let (source, now) = (source_of(&source), (self.clock)());
-            let kept = self.store.set_parameter(self.environment, &name, &value, source, now);
-            return kept.map(drop).map_err(text);
-        };
-        let found = self.store.find_resource(self.environment, &id).map_err(text)?;
-        let found = found.ok_or_else(|| format!("there is no resource {id}"))?;
-        let facts = [Fact { name, value, expires }];
-        let record = ResultRecord { resource: found.key, state: None, action: None, facts: &facts };
-        self.store.record_results(lease, &[record]).map(drop).map_err(text)
+        let is_fact = resource.is_some();
+        let kept =
+            self.store.records().put_parameter_of_handler(lease, &new, now, &|sql, effect| {
+                self.consequences.of_value(sql, is_fact, effect, recompile, now)
+            });
+        kept.map_err(|error| error.to_string())?;
+        self.consequences.kept();
+        Ok(())
+    }
+
+    fn discovered(&self, found: &[Discovered]) -> Result<(), String> {
+        let (lease, now) = (self.lease()?, (self.clock)());
+        let found: Vec<NewDiscovered<'_>> = found
+            .iter()
+            .map(|one| NewDiscovered {
+                name: one.id.as_str(),
+                attributes: &one.values,
+                discovery_resource: one.by.as_str(),
+            })
+            .collect();
+        let kept = self.store.records().put_discovered_of_handler(lease, &found, now);
+        kept.map_err(|error| error.to_string())?;
+        self.consequences.kept();
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@
 //! would do. It knows nothing of models, terminals or servers. Tests: `tests/it`.
 
 mod asked;
+mod awaited;
 mod core;
 mod dry_run;
 mod engine;
@@ -34,7 +35,9 @@ mod writer;
 
 pub use asked::{Answer, Ticket, Waiting};
 pub use engine::{Engine, EngineError, Keeper, Listener, Notice, Setup};
-pub use hosting::{Hosted, Hosting, HostingError, StoredContents, StoredParameters};
+pub use hosting::{
+    Consequences, Hosted, Hosting, HostingError, NoConsequences, StoredContents, StoredParameters,
+};
 pub use interrupted::note_interrupted;
 pub use live::Update;
 pub use load::{Desired, KnownStates, Start, recovery, recovery_with};

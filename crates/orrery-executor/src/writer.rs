@@ -109,7 +109,8 @@ pub(crate) fn run(shared: &Arc<Shared>, store: &dyn Store, lease: &Lease, target
                 let answers = core.requests.has_answers(core.kept);
                 drop(core);
                 shared.notify(Notice::Written);
-                if at_rest || answers {
+                // What became known is a reason for others to act, whatever else is still going on.
+                if at_rest || answers || effect.resolved > 0 {
                     shared.notify(Notice::Attention);
                 }
             }

@@ -1,14 +1,18 @@
-//! What has to be done from time to time for each environment: measuring, forgetting what is old, emptying what is to go. The
-//! process role calls these; each of them can be cut off and called again.
+//! What has to be done from time to time for each environment: measuring, asking for facts that grow old, forgetting what is old,
+//! emptying what is to go. The process role calls these; each of them can be cut off and called again.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use orrery_model::{Status, Timestamp};
+use orrery_model::{ResourceId, Status, Timestamp};
 use orrery_store::{ChangeSeq, EnvironmentRecord, MetricRecord, Store, StoreError};
 
+use uuid::Uuid;
+
 use crate::app::App;
+use crate::routes::parameters::FACT_RENEWAL;
 use crate::settings::EnvironmentSettings;
 
 pub(crate) const RESOURCE_COUNT: &str = "resource.resource_count";
@@ -19,6 +23,9 @@ pub(crate) const COMPILE_WAITING_TIME: &str = "orchestrator.compile_waiting_time
 /// What is measured.
 pub(crate) const NAMES: [&str; 4] =
     [RESOURCE_COUNT, AGENT_COUNT, COMPILE_TIME, COMPILE_WAITING_TIME];
+
+/// Those that have a value at any time, not only when something happens.
+pub(crate) const GAUGES: [&str; 2] = [RESOURCE_COUNT, AGENT_COUNT];
 
 /// How long finished requests to engines can be looked at.
 const REQUESTS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -97,10 +104,38 @@ pub(crate) fn tidy_up_server(store: &dyn Store, now: Timestamp) -> Result<(), St
     store.records().forget_repeatable(now - REPEATABLE_KEPT).map(drop)
 }
 
-/// How often environments are measured.
-const SAMPLE_EVERY: Duration = Duration::from_secs(60);
-/// How often what is old is forgotten.
+/// Resources that one request asks for their facts.
+const ASKED_AT_ONCE: usize = 1_000;
+
+/// Asks for facts that expire before they do. Answers how many resources are asked.
+pub(crate) fn renew_facts(store: &dyn Store, now: Timestamp) -> Result<usize, StoreError> {
+    let mut asked = 0;
+    for (environment, mut ids) in store.records().old_facts(now - FACT_RENEWAL)? {
+        // Requests for agents that do nothing would only gather.
+        let paused: BTreeSet<String> = store
+            .agents(environment)?
+            .into_iter()
+            .filter(|agent| agent.paused)
+            .map(|agent| agent.name)
+            .collect();
+        let is_paused = |id: &ResourceId| paused.contains(id.agent());
+        ids.retain(|id| id.parse().is_ok_and(|id| !is_paused(&id)));
+        for ids in ids.chunks(ASKED_AT_ONCE) {
+            let (id, payload) = (Uuid::new_v4().into_bytes(), serde_json::json!({"ids": ids}));
+            store.records().add_request(environment, id, "facts", &payload, now)?;
+            asked += ids.len();
+        }
+    }
+    Ok(asked)
+}
+
+/// How often environments are measured in which something happens.
+pub(crate) const SAMPLE_EVERY: Duration = Duration::from_secs(60);
+/// How often what is old is forgotten. Then all environments are measured.
 const TIDY_EVERY: Duration = Duration::from_secs(3600);
+/// How long a gauge is what it was: nobody who is looked after goes unmeasured for longer.
+pub(crate) const GAUGE_LASTS: Duration =
+    Duration::from_secs(TIDY_EVERY.as_secs() + 2 * SAMPLE_EVERY.as_secs());
 
 /// A thread that does all this when it is due.
 #[derive(Debug)]
@@ -153,6 +188,10 @@ fn take_turns(app: &App, seen: &mut ChangeSeq) -> Result<(), StoreError> {
     let turn = |every: Duration| Timestamp(now.0.div_euclid(micros(every)) * micros(every));
     let sampling = store.records().take_turn("sample", turn(SAMPLE_EVERY))?;
     let tidying = store.records().take_turn("tidy up", turn(TIDY_EVERY))?;
+    if store.records().take_turn("renew facts", turn(FACT_RENEWAL))? && renew_facts(store, now)? > 0
+    {
+        app.nudge();
+    }
     if tidying {
         tidy_up_server(store, now)?;
     }
@@ -207,4 +246,75 @@ pub(crate) fn erase(
         records.erase_environment(&environment.uuid, now)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use orrery_model::{AttributeHash, ResourceState};
+    use orrery_store::{
+        Holder, LeaseRequest, NewParameter, NewVersion, ParameterSource, ResultRecord, Scope,
+        SqliteStore,
+    };
+
+    use super::*;
+
+    fn resource(agent: &str, name: &str) -> orrery_model::Resource {
+        let id = ResourceId::new("t::R", agent, "name", name).unwrap();
+        let attributes = orrery_model::Attributes::parse("{}").unwrap();
+        orrery_model::Resource::new(id, attributes, Vec::new())
+    }
+
+    /// One request for all that are old enough; nothing is asked of agents that are paused, nor for what does not expire.
+    #[test]
+    fn facts_are_renewed_before_they_expire() {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
+        let (records, key) = (store.records(), store.default_environment().unwrap());
+        let resources =
+            [resource("a", "1"), resource("a", "2"), resource("a", "3"), resource("b", "4")];
+        let version = NewVersion {
+            number: None,
+            base: None,
+            made_at: Timestamp(1),
+            info: &serde_json::Value::Null,
+            scope: Scope::All,
+            resources: &resources,
+            unknowns: &[],
+            released: true,
+            only_if_changed: false,
+            lease: None,
+        };
+        let keys = store.put_version(key, &version).unwrap().keys;
+        let holder = Holder::this_process("test", Timestamp(1));
+        let request = LeaseRequest { holder, now: Timestamp(1), expires: None };
+        let lease = store.acquire_lease(key, &request).unwrap();
+        let state = ResourceState::new(AttributeHash([1; 16]), false);
+        for ((resource, key_of), expires) in
+            resources.iter().zip(keys).zip([true, false, true, true])
+        {
+            let record =
+                ResultRecord { resource: key_of, state: Some(&state), action: None, facts: &[] };
+            store.record_results(&lease, &[record]).unwrap();
+            let new = NewParameter {
+                name: "size",
+                value: "1",
+                resource: Some(resource.id.as_str()),
+                source: ParameterSource::Fact,
+                expires,
+                metadata: None,
+            };
+            records.put_parameter(key, &new, Timestamp(1), &|_, _| Ok(())).unwrap();
+        }
+        store.set_paused(key, Some("b"), true).unwrap();
+        assert_eq!(renew_facts(&*store, Timestamp(1) + FACT_RENEWAL).unwrap(), 0);
+        assert_eq!(renew_facts(&*store, Timestamp(2) + FACT_RENEWAL).unwrap(), 2);
+        let open = records.open_requests(key).unwrap();
+        assert_eq!(open.len(), 1);
+        let ids = [resources[0].id.as_str(), resources[2].id.as_str()];
+        assert_eq!(
+            (open[0].kind.as_str(), &open[0].payload),
+            ("facts", &serde_json::json!({"ids": ids}))
+        );
+    }
 }

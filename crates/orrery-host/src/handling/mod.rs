@@ -18,7 +18,7 @@ mod services;
 
 pub use handler::HostedHandler;
 pub use pool::{HandlerHosts, HostsError, Manifest};
-pub use services::{NoParameters, Parameter, Parameters, Reply, Services};
+pub use services::{Discovered, NoParameters, Parameter, Parameters, Reply, Services};
 
 use std::time::Duration;
 

@@ -1,10 +1,11 @@
-//! What handlers may ask of the core while they run: contents of files, parameters and facts. Anything else is
-//! not offered, and is told so.
+//! What handlers may ask of the core while they run: contents of files, parameters and facts, and to keep what they discovered.
+//! Anything else is not offered, and is told so.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use orrery_model::ResourceId;
 use serde_json::{Map, Value, json};
 
 use base64::Engine as _;
@@ -23,9 +24,22 @@ pub struct Parameter {
     /// Who said it: `fact`, `user`, `plugin`.
     pub source: String,
     pub expires: bool,
+    /// What whoever set it says about it.
+    pub metadata: Map<String, Value>,
 }
 
-/// Where parameters and facts are kept. Errors are texts for people.
+/// Something that a handler found to exist, wanted or not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Discovered {
+    /// The id that it would have as a resource.
+    pub id: ResourceId,
+    /// An object.
+    pub values: Value,
+    /// The resource whose handler found it.
+    pub by: ResourceId,
+}
+
+/// Where parameters, facts and discovered resources are kept. Errors are texts for people.
 pub trait Parameters: Send + Sync {
     /// Those of a resource, or of the environment itself.
     ///
@@ -33,11 +47,17 @@ pub trait Parameters: Send + Sync {
     /// If they cannot be read.
     fn list(&self, resource: Option<&str>) -> Result<Vec<Parameter>, String>;
 
-    /// Keeps one, instead of another of the same name.
+    /// Keeps one, instead of another of the same name. With `recompile`, whoever sets it wants a compile if it is another value.
     ///
     /// # Errors
     /// If it cannot be kept.
-    fn set(&self, parameter: Parameter) -> Result<(), String>;
+    fn set(&self, parameter: &Parameter, recompile: bool) -> Result<(), String>;
+
+    /// Keeps what was found, all of it or nothing.
+    ///
+    /// # Errors
+    /// If it cannot be kept.
+    fn discovered(&self, found: &[Discovered]) -> Result<(), String>;
 }
 
 /// There are none.
@@ -49,8 +69,12 @@ impl Parameters for NoParameters {
         Ok(Vec::new())
     }
 
-    fn set(&self, _: Parameter) -> Result<(), String> {
+    fn set(&self, _: &Parameter, _: bool) -> Result<(), String> {
         Err("parameters are not kept here".to_owned())
+    }
+
+    fn discovered(&self, _: &[Discovered]) -> Result<(), String> {
+        Err("discovered resources are not kept here".to_owned())
     }
 }
 
@@ -105,6 +129,7 @@ impl Services {
             "list_params" => self.list_params(arguments),
             "set_param" => self.set_param(arguments),
             "get_facts" => self.get_facts(arguments),
+            "discovered_resource_create_batch" => self.keep_discovered(arguments),
             "get_environment" => self.get_environment(),
             "resource_did_dependency_change" => Ok(Reply::ok(json!({ "data": changed }))),
             other => Err(Reply::refused(501, &format!("{other} is not offered to handlers"))),
@@ -196,17 +221,49 @@ impl Services {
 
     fn set_param(&self, arguments: &Map<String, Value>) -> Answer {
         let optional = |name: &str| arguments.get(name).and_then(Value::as_str);
+        let flag = |name: &str| arguments.get(name).and_then(Value::as_bool);
+        let resource = resource(arguments, "resource_id").map(str::to_owned);
+        let expires = flag("expires").unwrap_or(resource.is_some());
+        if expires && resource.is_none() {
+            return Err(Reply::refused(400, "a parameter does not expire, only a fact does"));
+        }
+        let metadata = arguments.get("metadata").and_then(Value::as_object);
         let parameter = Parameter {
-            resource: resource(arguments, "resource_id").map(str::to_owned),
+            resource,
             name: text(arguments, "id")?.to_owned(),
             value: text(arguments, "value")?.to_owned(),
             source: optional("source").unwrap_or("fact").to_owned(),
-            expires: arguments.get("expires").and_then(Value::as_bool).unwrap_or(true),
+            expires,
+            metadata: metadata.cloned().unwrap_or_default(),
         };
-        let shown = self.shown(&parameter);
-        let kept = self.parameters.set(parameter);
+        let kept = self.parameters.set(&parameter, flag("recompile").unwrap_or(false));
         kept.map_err(|error| Reply::refused(500, &error))?;
-        Ok(Reply::ok(json!({ "parameter": shown })))
+        Ok(Reply::ok(json!({ "parameter": self.shown(&parameter) })))
+    }
+
+    fn keep_discovered(&self, arguments: &Map<String, Value>) -> Answer {
+        let list = arguments.get("discovered_resources").and_then(Value::as_array);
+        let list =
+            list.ok_or_else(|| Reply::refused(400, "`discovered_resources` has to be a list"))?;
+        let mut found = Vec::with_capacity(list.len());
+        for one in list {
+            let one = one
+                .as_object()
+                .ok_or_else(|| Reply::refused(400, "what was found has to be an object"))?;
+            let id_of = |name: &str| {
+                let id = resource(one, name).unwrap_or_default();
+                let id: Result<ResourceId, _> = id.parse();
+                id.map_err(|error| Reply::refused(400, &format!("`{name}`: {error}")))
+            };
+            let id = id_of("discovered_resource_id")?;
+            let values = one.get("values").filter(|values| values.is_object()).cloned();
+            let values = values.ok_or_else(|| {
+                Reply::refused(400, &format!("the values of {id} have to be an object"))
+            })?;
+            found.push(Discovered { id, values, by: id_of("discovery_resource_id")? });
+        }
+        self.parameters.discovered(&found).map_err(|error| Reply::refused(500, &error))?;
+        Ok(Reply::ok(Value::Null))
     }
 
     fn get_environment(&self) -> Answer {
@@ -215,10 +272,10 @@ impl Services {
     }
 
     fn shown(&self, parameter: &Parameter) -> Value {
-        let Parameter { resource, name, value, source, expires } = parameter;
+        let Parameter { resource, name, value, source, expires, metadata } = parameter;
         json!({
             "environment": self.environment, "resource_id": resource.as_deref().unwrap_or(""),
-            "name": name, "value": value, "source": source, "expires": expires, "metadata": {},
+            "name": name, "value": value, "source": source, "expires": expires, "metadata": metadata,
         })
     }
 }
@@ -258,7 +315,7 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Kept(Mutex<Vec<Parameter>>);
+    struct Kept(Mutex<Vec<Parameter>>, Mutex<Vec<Discovered>>);
 
     impl Parameters for Kept {
         fn list(&self, resource: Option<&str>) -> Result<Vec<Parameter>, String> {
@@ -266,8 +323,13 @@ mod tests {
             Ok(kept.iter().filter(|one| one.resource.as_deref() == resource).cloned().collect())
         }
 
-        fn set(&self, parameter: Parameter) -> Result<(), String> {
-            self.0.lock().unwrap().push(parameter);
+        fn set(&self, parameter: &Parameter, _: bool) -> Result<(), String> {
+            self.0.lock().unwrap().push(parameter.clone());
+            Ok(())
+        }
+
+        fn discovered(&self, found: &[Discovered]) -> Result<(), String> {
+            self.1.lock().unwrap().extend_from_slice(found);
             Ok(())
         }
     }
@@ -324,6 +386,42 @@ mod tests {
         assert_eq!(facts["data"].as_array().unwrap().len(), 1);
         let listed = call(&services, "list_params", json!({"query": {"resource_id": id}})).1;
         assert_eq!(listed["parameters"][0]["name"], "ip");
+    }
+
+    #[test]
+    fn parameters_do_not_expire_and_facts_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let services = services(dir.path());
+        let set = |arguments| call(&services, "set_param", arguments);
+        let (code, shown) = set(json!({"id": "zone", "value": "b", "metadata": {"by": "me"}}));
+        assert_eq!((code, &shown["parameter"]["expires"]), (200, &json!(false)));
+        assert_eq!(shown["parameter"]["metadata"], json!({"by": "me"}));
+        let (_, shown) = set(json!({"id": "ip", "value": "1", "resource_id": "m::R[a,n=x]"}));
+        assert_eq!(shown["parameter"]["expires"], json!(true));
+        assert_eq!(set(json!({"id": "zone", "value": "b", "expires": true})).0, 400);
+    }
+
+    #[test]
+    fn what_was_found_is_checked_before_any_of_it_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = Arc::new(Kept::default());
+        let files = dir.path().join("files");
+        let parameters = Arc::clone(&kept) as Arc<dyn Parameters>;
+        let services = Services { files, environment: None, parameters };
+        let one = |id: &str, values: Value| json!({"discovered_resource_id": id, "values": values, "discovery_resource_id": "m::D[a,n=d]"});
+        let tell = |found: Value| {
+            let arguments = json!({"tid": "x", "discovered_resources": found});
+            call(&services, "discovered_resource_create_batch", arguments).0
+        };
+        let good = one("m::R[a,n=x]", json!({"size": 1}));
+        for bad in [one("m::R", json!({})), one("m::R[a,n=y]", json!(1)), json!("x")] {
+            assert_eq!(tell(json!([good, bad])), 400);
+        }
+        assert_eq!(tell(json!({})), 400);
+        assert!(kept.1.lock().unwrap().is_empty());
+        assert_eq!(tell(json!([good])), 200);
+        let found = kept.1.lock().unwrap();
+        assert_eq!((found[0].id.as_str(), found[0].by.as_str()), ("m::R[a,n=x]", "m::D[a,n=d]"));
     }
 
     #[test]

@@ -150,6 +150,17 @@ fn what_is_not_used_is_retired() {
     assert_ne!(pid_of(&world.deploy("a", "ok")), first);
 }
 
+/// Neither in the middle of a call, nor soon after one.
+#[test]
+fn what_is_used_is_not_retired() {
+    let idle_time_max = Duration::from_millis(500);
+    let world = World::new(crate::world::Limits { idle_time_max, ..limits() });
+    let first = pid_of(&world.deploy("a", "ok"));
+    let slow = world.deploy_with("a", json!({ "mode": "slow", "seconds": 2 }));
+    assert_eq!(slow.status, OutcomeStatus::Deployed, "{:?}", messages(&slow));
+    assert_eq!((pid_of(&slow), pid_of(&world.deploy("a", "ok"))), (first, first));
+}
+
 #[test]
 fn many_agents_are_served_at_once() {
     let world = World::new(limits());

@@ -263,8 +263,8 @@ pub(super) async fn metrics(call: Call) -> Answer {
     let spans = Spans::of(start.0, end.0, u32::try_from(count).unwrap_or(1), round)?;
     let (from, until) = (spans.start(), spans.end());
     let timestamps: Vec<String> = spans.ends().map(|at| time(Timestamp(at))).collect();
-    let wanted = names.clone();
-    let found = call.look(move |store, key| series(store, key, &spans, &wanted)).await??;
+    let (wanted, now) = (names.clone(), call.app.now());
+    let found = call.look(move |store, key| series(store, key, &spans, &wanted, now)).await??;
     let mut shown = Map::new();
     for (name, values) in names.into_iter().zip(found) {
         shown.insert(name.clone(), by_span(&name, &values, timestamps.len()));

@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use orrery_executor::{Hosted, Hosting, HostingError, StoredParameters};
+use orrery_executor::{Consequences, Hosted, Hosting, HostingError, StoredParameters};
 use orrery_handlers::Registry;
 use orrery_host::environments::Environments;
-use orrery_model::Resource;
-use orrery_store::{EnvironmentRecord, Lease, VersionInfo, uuid_text};
+use orrery_model::{Resource, Timestamp};
+use orrery_store::sql::Sql;
+use orrery_store::{
+    EnvironmentKey, EnvironmentRecord, Lease, ParameterEffect, StoreError, VersionInfo, uuid_text,
+};
 
 use crate::app::App;
+use crate::compiling::{Trigger, request_for_values};
 
 use super::ProcessOptions;
 
@@ -35,6 +39,30 @@ pub(super) struct Place<'a> {
     pub(super) lease: Option<Lease>,
 }
 
+/// Values that handlers set are reasons for compiles, like those that people set.
+struct Compiles {
+    app: App,
+    environment: EnvironmentKey,
+}
+
+impl Consequences for Compiles {
+    fn of_value(
+        &self,
+        sql: &mut dyn Sql,
+        is_fact: bool,
+        effect: ParameterEffect,
+        wanted: bool,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let trigger = if is_fact { Trigger::Fact } else { Trigger::Parameter };
+        request_for_values(sql, self.environment, trigger, effect, wanted, now).map(drop)
+    }
+
+    fn kept(&self) {
+        self.app.nudge();
+    }
+}
+
 impl Handlers {
     pub(super) fn of(
         place: &Place<'_>,
@@ -50,7 +78,9 @@ impl Handlers {
         let set = crate::code::open(&*store, data, code)?;
         let own = data.join("environments").join(uuid_text(&environment.uuid));
         let clock = crate::app::system_time;
-        let parameters = StoredParameters { store, environment: environment.key, lease, clock };
+        let consequences = Arc::new(Compiles { app: app.clone(), environment: environment.key });
+        let parameters =
+            StoredParameters { store, environment: environment.key, lease, clock, consequences };
         let hosting = Hosting {
             environment: uuid_text(&environment.uuid),
             files: own.join("files"),

@@ -22,6 +22,7 @@ use crate::compiling::facts_became_known;
 use crate::settings::EnvironmentSettings;
 
 use super::dry_run::DryRun;
+use super::facts::UnknownFacts;
 use super::handlers::{Handlers, Place};
 use super::held::HeldLease;
 use super::life::clearing;
@@ -214,8 +215,11 @@ impl Runner {
         if work.engine.take_resolved() > 0 {
             self.unknowns_became_known()?;
         }
-        let wake_at = self.work.as_ref().and_then(|work| work.engine.wake_at());
-        Ok(wake_at.map_or(Next::Nothing, Next::At))
+        let Some(work) = &mut self.work else { return Ok(Next::Nothing) };
+        let (store, now) = (self.app.store(), self.app.now());
+        work.unknown_facts.ask_again(&**store, self.key, &work.engine, now)?;
+        let due = [work.engine.wake_at(), work.unknown_facts.again_at()];
+        Ok(due.into_iter().flatten().min().map_or(Next::Nothing, Next::At))
     }
 
     /// Compares what the store says with what the engine was told.
@@ -364,6 +368,8 @@ impl Runner {
         if store.unknowns(self.key, newest.number)?.iter().any(|(_, resolved)| *resolved) {
             self.unknowns_became_known()?;
         }
+        let mut unknown_facts = UnknownFacts::default();
+        unknown_facts.follow(store, self.key, &engine, self.app.now())?;
         tracing::info!(
             environment = %record.name,
             version = newest.number.0,
@@ -372,7 +378,16 @@ impl Runner {
             "environment taken over"
         );
         self.app.metrics().environments.inc();
-        self.work = Some(Work { engine, lease, handlers, places, settings, paused, requests });
+        self.work = Some(Work {
+            engine,
+            lease,
+            handlers,
+            places,
+            settings,
+            paused,
+            unknown_facts,
+            requests,
+        });
         Ok(())
     }
 
@@ -421,6 +436,7 @@ impl Runner {
         let Taken { events, requests } = take_requests(&self.app, self.key, open, &work.requests)?;
         let tickets = work.engine.update_and(update, events);
         work.requests.extend(opened(requests, tickets));
+        work.unknown_facts.follow(store, self.key, &work.engine, self.app.now())?;
         self.app.metrics().versions.inc_by(steps.len() as u64);
         tracing::info!(environment = %record.name, version = newest.number.0, changes, "version taken in");
         Ok(())

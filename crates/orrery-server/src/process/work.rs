@@ -9,6 +9,7 @@ use orrery_store::{EnvironmentKey, Lease, RequestRecord, ServedName};
 
 use crate::app::App;
 
+use super::facts::UnknownFacts;
 use super::handlers::Handlers;
 use super::places::AgentPlaces;
 use super::runner::{DRY_RUN, RunnerError};
@@ -21,6 +22,7 @@ pub(super) struct Work {
     pub(super) places: Arc<AgentPlaces>,
     pub(super) settings: Settings,
     pub(super) paused: BTreeSet<String>,
+    pub(super) unknown_facts: UnknownFacts,
     /// What was asked for and is under way.
     pub(super) requests: Vec<Open>,
 }

@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::extract::{InEnvironment, Query};
 use crate::problem::ServerError;
-use crate::upkeep::{COMPILE_TIME, NAMES};
+use crate::upkeep::{COMPILE_TIME, GAUGE_LASTS, GAUGES, NAMES, SAMPLE_EVERY};
 
 use super::{parse_time, time};
 
@@ -105,6 +105,32 @@ impl Spans {
             .collect()
     }
 
+    /// Gauges as if all were measured every minute until `until`. An environment in which nothing happens is measured seldom, and is
+    /// what it was; one that nobody measured for longer was not looked after, which stays visible.
+    fn every_minute(&self, records: &[MetricRecord], until: Timestamp) -> Vec<MetricRecord> {
+        let minute = i64::try_from(SAMPLE_EVERY.as_micros()).unwrap_or(i64::MAX);
+        let mut later: BTreeMap<&str, Timestamp> = BTreeMap::new();
+        let mut all = Vec::with_capacity(records.len());
+        for record in records.iter().rev() {
+            let next = later.insert(&record.category, record.at).unwrap_or(until);
+            let end = next.min(record.at + GAUGE_LASTS).0;
+            let mut at = record.at.0;
+            loop {
+                // All that fall into one span are one record.
+                let place = (at - self.start).div_euclid(self.length);
+                let rest = (self.start + (place + 1) * self.length).min(end) - at;
+                let times = ((rest + minute - 1) / minute).max(1);
+                let (count, value) = (record.count * times, record.value * times);
+                all.push(MetricRecord { at: Timestamp(at), count, value, ..record.clone() });
+                at += times * minute;
+                if at >= end {
+                    break;
+                }
+            }
+        }
+        all
+    }
+
     /// How often something was timed, for each hour.
     fn rates(&self, records: &[MetricRecord]) -> Values {
         let mut counts = vec![0_i64; self.count];
@@ -125,6 +151,7 @@ pub(crate) fn series(
     environment: EnvironmentKey,
     spans: &Spans,
     names: &[String],
+    now: Timestamp,
 ) -> Result<Result<Vec<Values>, ServerError>, StoreError> {
     let (from, until) = (Timestamp(spans.start()), Timestamp(spans.end()));
     let mut found = Vec::with_capacity(names.len());
@@ -134,7 +161,12 @@ pub(crate) fn series(
             return Ok(Err(ServerError::rule("bad-filter", text)));
         }
         let source = if name == COMPILE_RATE { COMPILE_TIME } else { name };
-        let records = store.records().metrics(environment, source, from, until)?;
+        let is_gauge = GAUGES.contains(&source);
+        let since = if is_gauge { from - GAUGE_LASTS } else { from };
+        let mut records = store.records().metrics(environment, source, since, until)?;
+        if is_gauge {
+            records = spans.every_minute(&records, until.min(now));
+        }
         found.push(match name.as_str() {
             COMPILE_RATE => spans.rates(&records),
             _ => spans.averages(&records),
@@ -170,9 +202,9 @@ pub(super) async fn get(
     }
     let spans = Spans::of(start.0, end.0, count, filter.round.unwrap_or(false))?;
     let timestamps = spans.ends().map(|at| time(Timestamp(at))).collect();
-    let wanted = names.clone();
+    let (wanted, now) = (names.clone(), app.now());
     let values =
-        app.with_store(move |store| series(store, environment.key, &spans, &wanted)).await??;
+        app.with_store(move |store| series(store, environment.key, &spans, &wanted, now)).await??;
     let named = names.into_iter().zip(values);
     let metrics = named.map(|(name, values)| MetricSeries { name, values }).collect();
     Ok(Json(Metrics { timestamps, metrics }))
@@ -200,6 +232,19 @@ mod tests {
         let averages = spans.averages(&records);
         assert_eq!(averages["c"], [Some(3.0), None, None, Some(1.5)]);
         assert!(Spans::of(5, 5, 4, false).is_err());
+    }
+
+    #[test]
+    fn gauges_last_until_they_are_measured_again_but_not_for_ever() {
+        let minute = i64::try_from(SAMPLE_EVERY.as_micros()).unwrap();
+        let spans = Spans::of(0, 8 * minute, 4, false).unwrap();
+        let records = [record(minute, 1, 2000), record(4 * minute, 1, 4000)];
+        // Nothing is known of before the first, nor of what is yet to come.
+        let averages = spans.averages(&spans.every_minute(&records, Timestamp(6 * minute)));
+        assert_eq!(averages["c"], [Some(2.0), Some(2.0), Some(4.0), None]);
+        let hours = Spans::of(0, 4 * HOUR, 4, false).unwrap();
+        let averages = hours.averages(&hours.every_minute(&records, Timestamp(4 * HOUR)));
+        assert_eq!((averages["c"][2], averages["c"][3]), (None, None));
     }
 
     #[test]

@@ -24,6 +24,8 @@ use super::{active, time};
 
 /// How long a fact is believed that has to be told again.
 pub(crate) const FACT_EXPIRY: Duration = Duration::from_secs(3600);
+/// A fact that was told so long ago is asked for again, so that it need not expire.
+pub(crate) const FACT_RENEWAL: Duration = Duration::from_secs(FACT_EXPIRY.as_secs() / 3);
 /// A resource is asked for its facts at most once in this time.
 pub(crate) const FACTS_PAUSE: Duration = Duration::from_secs(60);
 const NAME_MAX: usize = 1024;

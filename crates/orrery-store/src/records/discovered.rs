@@ -3,7 +3,7 @@
 use orrery_model::Timestamp;
 
 use crate::records::{Records, note};
-use crate::sql::{Row, RowExt as _, SqlExt as _};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, values};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +41,26 @@ fn from_row(row: &dyn Row) -> Result<DiscoveredRecord> {
     })
 }
 
+/// Keeps what was found.
+pub(super) fn put(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+    found: &[NewDiscovered<'_>],
+    now: Timestamp,
+) -> Result<()> {
+    let insert = "INSERT INTO discovered \
+         (environment, name, attributes, discovered_at, discovery_resource) \
+         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (environment, name) DO UPDATE SET \
+         attributes = excluded.attributes, discovered_at = excluded.discovered_at, \
+         discovery_resource = excluded.discovery_resource";
+    for item in found {
+        let attributes = item.attributes.to_string();
+        let from = item.discovery_resource;
+        sql.run(insert, values![environment.0, item.name, &attributes, now, from])?;
+    }
+    note(sql, Some(environment), "discovered", "*", now)
+}
+
 impl Records<'_> {
     /// Keeps what was found; what is known already is replaced.
     ///
@@ -52,19 +72,7 @@ impl Records<'_> {
         found: &[NewDiscovered<'_>],
         now: Timestamp,
     ) -> Result<()> {
-        self.change(|sql| {
-            let insert = "INSERT INTO discovered \
-                 (environment, name, attributes, discovered_at, discovery_resource) \
-                 VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (environment, name) DO UPDATE SET \
-                 attributes = excluded.attributes, discovered_at = excluded.discovered_at, \
-                 discovery_resource = excluded.discovery_resource";
-            for item in found {
-                let attributes = item.attributes.to_string();
-                let from = item.discovery_resource;
-                sql.run(insert, values![environment.0, item.name, &attributes, now, from])?;
-            }
-            note(sql, Some(environment), "discovered", "*", now)
-        })
+        self.change(|sql| put(sql, environment, found, now))
     }
 
     /// By id, after an id; with `managed`, only those that a version wants, or does not.

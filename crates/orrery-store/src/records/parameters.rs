@@ -38,6 +38,9 @@ pub struct ParameterFilter<'a> {
 /// A fact's place in the order in which they are listed: its resource's number, and its name.
 type FactPlace = (i64, String);
 
+/// Resources of one environment whose facts are old.
+pub type OldFacts = (EnvironmentKey, Vec<String>);
+
 fn resource_number(sql: &mut dyn Sql, environment: EnvironmentKey, id: &str) -> Result<i64> {
     let select = "SELECT id FROM resource WHERE environment = ?1 AND name = ?2";
     let found = sql.first(select, values![environment.0, id], |row| row.int(0))?;
@@ -52,6 +55,58 @@ fn fact_from(row: &dyn Row) -> Result<(FactPlace, Parameter)> {
     let id = row.string(6)?;
     let fact = parameter_from(row, Some(&id))?;
     Ok(((row.int(7)?, fact.name.clone()), fact))
+}
+
+/// Sets a value, and lets happen what follows from it.
+pub(super) fn put(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+    new: &NewParameter<'_>,
+    expected: Option<i64>,
+    now: Timestamp,
+    then: &dyn Fn(&mut dyn Sql, ParameterEffect) -> Result<()>,
+) -> Result<ParameterEffect> {
+    let number = number_of(sql, environment, new.resource)?;
+    let select = "SELECT value, metadata, updated FROM parameter \
+         WHERE environment = ?1 AND resource = ?2 AND name = ?3";
+    let before = sql.first(select, values![environment.0, number, new.name], |row| {
+        Ok(((row.string(0)?, row.string(1)?), row.int(2)?))
+    })?;
+    let (before, updated) = before.unzip();
+    StoreError::check_revision("parameter", expected, updated.unwrap_or(0))?;
+    let (before, said) = before.unzip();
+    let metadata = match new.metadata {
+        Some(given) => Value::from(given.clone()).to_string(),
+        None => said.unwrap_or_else(|| "{}".to_owned()),
+    };
+    let insert = "INSERT INTO parameter \
+         (environment, resource, name, value, source, updated, expires, metadata) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (environment, resource, name) \
+         DO UPDATE SET value = excluded.value, source = excluded.source, \
+         updated = excluded.updated, expires = excluded.expires, \
+         metadata = excluded.metadata";
+    let values = values![
+        environment.0,
+        number,
+        new.name,
+        new.value,
+        new.source.code(),
+        now,
+        new.expires,
+        &metadata,
+    ];
+    sql.run(insert, values)?;
+    let resolve = "UPDATE unknown SET resolved = 1 \
+         WHERE environment = ?1 AND resource = ?2 AND name = ?3 AND resolved = 0";
+    let id = new.resource.unwrap_or("");
+    let resolved = sql.run(resolve, values![environment.0, id, new.name])?;
+    let effect = ParameterEffect {
+        changed: usize::from(before.as_deref() != Some(new.value)),
+        resolved: usize::try_from(resolved).unwrap_or(usize::MAX),
+    };
+    note(sql, Some(environment), "parameter", new.name, now)?;
+    then(sql, effect)?;
+    Ok(effect)
 }
 
 impl Records<'_> {
@@ -168,49 +223,7 @@ impl Records<'_> {
         now: Timestamp,
         then: &dyn Fn(&mut dyn Sql, ParameterEffect) -> Result<()>,
     ) -> Result<ParameterEffect> {
-        self.change(|sql| {
-            let number = number_of(sql, environment, new.resource)?;
-            let select = "SELECT value, metadata, updated FROM parameter \
-                 WHERE environment = ?1 AND resource = ?2 AND name = ?3";
-            let before = sql.first(select, values![environment.0, number, new.name], |row| {
-                Ok(((row.string(0)?, row.string(1)?), row.int(2)?))
-            })?;
-            let (before, updated) = before.unzip();
-            StoreError::check_revision("parameter", expected, updated.unwrap_or(0))?;
-            let (before, said) = before.unzip();
-            let metadata = match new.metadata {
-                Some(given) => Value::from(given.clone()).to_string(),
-                None => said.unwrap_or_else(|| "{}".to_owned()),
-            };
-            let insert = "INSERT INTO parameter \
-                 (environment, resource, name, value, source, updated, expires, metadata) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (environment, resource, name) \
-                 DO UPDATE SET value = excluded.value, source = excluded.source, \
-                 updated = excluded.updated, expires = excluded.expires, \
-                 metadata = excluded.metadata";
-            let values = values![
-                environment.0,
-                number,
-                new.name,
-                new.value,
-                new.source.code(),
-                now,
-                new.expires,
-                &metadata,
-            ];
-            sql.run(insert, values)?;
-            let resolve = "UPDATE unknown SET resolved = 1 \
-                 WHERE environment = ?1 AND resource = ?2 AND name = ?3 AND resolved = 0";
-            let id = new.resource.unwrap_or("");
-            let resolved = sql.run(resolve, values![environment.0, id, new.name])?;
-            let effect = ParameterEffect {
-                changed: usize::from(before.as_deref() != Some(new.value)),
-                resolved: usize::try_from(resolved).unwrap_or(usize::MAX),
-            };
-            note(sql, Some(environment), "parameter", new.name, now)?;
-            then(sql, effect)?;
-            Ok(effect)
-        })
+        self.change(|sql| put(sql, environment, new, expected, now, then))
     }
 
     /// Deletes a parameter or a fact; `then` runs in the same transaction.
@@ -293,5 +306,33 @@ impl Records<'_> {
             insert_request(sql, environment, &id_of(place), "facts", &payload, now)?;
             Ok(true)
         })
+    }
+
+    /// Deployed resources that told something before `before` that expires, in environments that are at work. Those that no version
+    /// wants any more are left out.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn old_facts(&self, before: Timestamp) -> Result<Vec<OldFacts>> {
+        let select = "SELECT DISTINCT parameter.environment, resource.name FROM parameter \
+             JOIN resource ON resource.id = parameter.resource \
+             JOIN state ON state.resource = resource.id \
+             JOIN environment ON environment.id = parameter.environment \
+             WHERE parameter.resource > 0 AND parameter.expires = 1 AND parameter.updated < ?1 \
+             AND state.intent IS NOT NULL AND environment.halted = 0 AND environment.deleting = 0 \
+             ORDER BY 1, 2";
+        let mut found: Vec<OldFacts> = Vec::new();
+        let rows = self.look(|sql| {
+            sql.all(select, values![before], |row| {
+                Ok((EnvironmentKey(row.int(0)?), row.string(1)?))
+            })
+        })?;
+        for (environment, id) in rows {
+            match found.last_mut() {
+                Some((last, ids)) if *last == environment => ids.push(id),
+                _ => found.push((environment, vec![id])),
+            }
+        }
+        Ok(found)
     }
 }

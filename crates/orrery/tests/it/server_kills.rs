@@ -147,7 +147,7 @@ impl World {
     }
 }
 
-fn git(directory: &Path, arguments: &[&str]) -> Result<()> {
+pub(crate) fn git(directory: &Path, arguments: &[&str]) -> Result<()> {
     let identity = ["-c", "user.name=test", "-c", "user.email=test@localhost"];
     let done = Command::new("git")
         .current_dir(directory)
@@ -275,7 +275,7 @@ struct Told {
     number: u32,
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     while !holds()? {
         ensure!(Instant::now() < end, "this never came: {what}");

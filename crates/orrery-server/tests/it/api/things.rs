@@ -116,9 +116,9 @@ fn measurements_come_in_spans(world: World) {
         value,
     };
     let given = [
-        metric(1, "deployed", 1, 2_000, "resource.resource_count"),
-        metric(2, "deployed", 1, 4_000, "resource.resource_count"),
-        metric(2, "failed", 1, 1_000, "resource.resource_count"),
+        metric(0, "deployed", 1, 2_000, "resource.resource_count"),
+        metric(15, "deployed", 1, 4_000, "resource.resource_count"),
+        metric(15, "failed", 1, 1_000, "resource.resource_count"),
         metric(40, "", 2, 6_000, "orchestrator.compile_time"),
     ];
     world.store().records().add_metrics(world.key(), &given).unwrap();
@@ -129,12 +129,17 @@ fn measurements_come_in_spans(world: World) {
         let all = found["metrics"].as_array().unwrap();
         all.iter().find(|series| series["name"] == name).unwrap()["values"].clone()
     };
+    // What did not change was not measured again, and is what it was.
     assert_eq!(
         series("resource.resource_count"),
-        json!({"deployed": [3.0, null], "failed": [1.0, null]})
+        json!({"deployed": [3.0, 4.0], "failed": [1.0, 1.0]})
     );
     assert_eq!(series("orchestrator.compile_time"), json!({"": [null, 3.0]}));
     assert_eq!(series("orchestrator.compile_rate"), json!({"": [0.0, 4.0]}));
+    let (far, end) = (Timestamp(start + 120 * MINUTE), Timestamp(start + 180 * MINUTE));
+    let far = world.get(&format!("/metrics?start={far}&end={end}&spans=1")).good();
+    let counts = &far["metrics"].as_array().unwrap()[0];
+    assert_eq!(counts["values"], json!({}), "nobody looked after it: {counts}");
     let some = world
         .get(&format!("/metrics?start={from}&end={to}&round=true&metrics=resource.agent_count"))
         .good();

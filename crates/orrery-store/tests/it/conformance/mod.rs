@@ -9,6 +9,7 @@ mod queries;
 mod records;
 mod remote_agents;
 mod small;
+mod told;
 mod versions;
 
 use crate::support::Backend;
@@ -27,6 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
         records::CASES,
         remote_agents::CASES,
         small::CASES,
+        told::CASES,
     ]
     .concat()
 }

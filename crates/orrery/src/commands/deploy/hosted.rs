@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_executor::{Hosted, Hosting, HostingError, StoredParameters};
+use orrery_executor::{Hosted, Hosting, HostingError, NoConsequences, StoredParameters};
 use orrery_handlers::Registry;
 use orrery_host::code::{CodeSet, CodeStore};
 use orrery_host::environments::Environments;
@@ -115,7 +115,8 @@ impl Place<'_> {
             Some(Opened { store, environment, lease }) => {
                 let store: Arc<dyn Store> = Arc::clone(store) as _;
                 let (environment, lease) = (*environment, Some(*lease));
-                Arc::new(StoredParameters { store, environment, lease, clock: now })
+                let consequences = Arc::new(NoConsequences);
+                Arc::new(StoredParameters { store, environment, lease, clock: now, consequences })
             }
             None => Arc::new(NoParameters),
         };

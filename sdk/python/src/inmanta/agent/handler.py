@@ -471,6 +471,10 @@ class CRUDHandlerGeneric(CRUDHandler[TPurgeableResource]):
     """The same, for code that says which resource class it is for."""
 
 
+# A message has a limit, and there may be many of them.
+_DISCOVERED_AT_ONCE = 1000
+
+
 class DiscoveryHandler(HandlerAPI[TDiscovery], Generic[TDiscovery, TDiscovered]):
     """A handler that looks for resources that exist."""
 
@@ -513,13 +517,14 @@ class DiscoveryHandler(HandlerAPI[TDiscovery], Generic[TDiscovery, TDiscovered])
             }
             for identifier, values in found.items()
         ]
-        result = self._orrery_call(
-            "discovered_resource_create_batch",
-            tid=str(self._agent.environment),
-            discovered_resources=discovered,
-        )
-        if result.code != 200:
-            raise Exception(f"The discovered resources were refused: {result.result}")
+        for start in range(0, len(discovered), _DISCOVERED_AT_ONCE):
+            result = self._orrery_call(
+                "discovered_resource_create_batch",
+                tid=str(self._agent.environment),
+                discovered_resources=discovered[start : start + _DISCOVERED_AT_ONCE],
+            )
+            if result.code != 200:
+                raise Exception(f"The discovered resources were refused: {result.result}")
         ctx.debug("Reported %(count)d discovered resources", count=len(discovered))
 
 

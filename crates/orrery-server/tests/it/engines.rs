@@ -1,0 +1,204 @@
+//! Engines of environments: when they cannot be started, and for whom requests are.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orrery_model::{Attributes, Resource, ResourceId, Status};
+use orrery_server::{App, AppSettings, ProcessOptions, ProcessRole};
+use orrery_store::{
+    ActionKind, EnvironmentKey, Holder, LeaseRequest, NewVersion, ResourceQuery, Scope,
+    SqliteStore, Store, Unknown,
+};
+use serde_json::{Value, json};
+
+/// How long something may take on a machine that does much else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct World {
+    app: App,
+    key: EnvironmentKey,
+    _role: ProcessRole,
+    _data: tempfile::TempDir,
+}
+
+impl World {
+    fn new() -> Self {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
+        let key = store.default_environment().unwrap();
+        let data = tempfile::tempdir().unwrap();
+        let options = ProcessOptions {
+            data: data.path().to_owned(),
+            workers: 4,
+            lease: None,
+            host_memory: None,
+        };
+        let app = App::new(store, AppSettings::default());
+        let role = ProcessRole::start(app.clone(), options).unwrap();
+        World { app, key, _role: role, _data: data }
+    }
+
+    fn store(&self) -> &dyn Store {
+        &**self.app.store()
+    }
+
+    fn put(&self, resources: &[Resource], info: &Value) {
+        self.put_with(resources, info, &[]);
+    }
+
+    fn put_with(&self, resources: &[Resource], info: &Value, unknowns: &[Unknown]) {
+        let version = NewVersion {
+            number: None,
+            base: None,
+            made_at: self.app.now(),
+            info,
+            scope: Scope::All,
+            resources,
+            unknowns,
+            released: true,
+            only_if_changed: false,
+            lease: None,
+        };
+        self.store().put_version(self.key, &version).unwrap();
+        self.app.nudge();
+    }
+
+    fn status(&self, resource: &Resource) -> Option<Status> {
+        let found = self.store().find_resource(self.key, resource.id.as_str()).unwrap();
+        found.map(|found| found.status)
+    }
+
+    fn runs(&self, resource: &Resource) -> usize {
+        self.store().actions(self.key, resource.id.as_str(), None, 50).unwrap().len()
+    }
+
+    fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !holds(self) {
+            assert!(Instant::now() < until, "this never came: {what}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn repair(&self, payload: &Value) {
+        let uuid = *uuid::Uuid::new_v4().as_bytes();
+        let records = self.store().records();
+        records.add_request(self.key, uuid, "repair", payload, self.app.now()).unwrap();
+        self.app.nudge();
+        self.until("the repair is done", |world| {
+            world.store().records().request(&uuid).unwrap().finished.is_some()
+        });
+    }
+}
+
+fn scripted(agent: &str, name: &str, attributes: &str) -> Resource {
+    let id = ResourceId::new("std::testing::ScriptedResource", agent, "name", name).unwrap();
+    Resource::new(id, Attributes::parse(attributes).unwrap(), Vec::new())
+}
+
+/// Whoever tried has let go, so that others could try; and what comes next is taken in as if nothing had happened.
+#[test]
+fn an_engine_that_cannot_start_lets_go_and_starts_later() {
+    let world = World::new();
+    let (a, b) = (scripted("x", "a", "{}"), scripted("y", "b", "{}"));
+    // Code that nobody has.
+    world
+        .put(&[a.clone(), b.clone()], &json!({"code": "0123456789012345678901234567890123456789"}));
+    let mut own = 0;
+    world.until("somebody tried and let go", |world| {
+        let now = world.app.now();
+        let request =
+            LeaseRequest { holder: Holder::this_process("test", now), now, expires: None };
+        let Ok(lease) = world.store().acquire_lease(world.key, &request) else { return false };
+        world.store().release_lease(&lease).unwrap();
+        own += 1;
+        // Every lease has an epoch of its own.
+        lease.epoch() > own
+    });
+    assert_eq!(world.runs(&a), 0);
+    let changed = scripted("y", "b", r#"{"note":1}"#);
+    world.put(&[a.clone(), changed.clone()], &Value::Null);
+    world.until("all is deployed", |world| {
+        [&a, &changed].into_iter().all(|one| world.status(one) == Some(Status::Deployed))
+    });
+    assert_eq!((world.runs(&a), world.runs(&changed)), (1, 1));
+}
+
+/// Also if a filter means nobody, or who is as wanted already.
+#[test]
+fn a_request_with_a_filter_is_for_those_that_the_list_shows() {
+    let world = World::new();
+    let all = [
+        scripted("x", "a", r#"{"note":1}"#),
+        scripted("x", "b", r#"{"outcome":"fail"}"#),
+        scripted("y", "c", r#"{"note":1}"#),
+        scripted("y", "d", r#"{"outcome":"fail"}"#),
+    ];
+    world.put(&all, &Value::Null);
+    world.until("all have run", |world| all.iter().all(|one| world.runs(one) == 1));
+    let failed = vec![Status::Failed];
+    let cases = [
+        (
+            json!({"agent": "x"}),
+            ResourceQuery { agent: Some("x".to_owned()), ..Default::default() },
+        ),
+        (
+            json!({"value": "c"}),
+            ResourceQuery { value: Some("c".to_owned()), ..Default::default() },
+        ),
+        (
+            json!({"agent": "y", "statuses": ["failed"]}),
+            ResourceQuery { agent: Some("y".to_owned()), statuses: failed, ..Default::default() },
+        ),
+        (
+            json!({"agent": "z"}),
+            ResourceQuery { agent: Some("z".to_owned()), ..Default::default() },
+        ),
+    ];
+    for (filter, query) in cases {
+        let listed = world.store().records().list_resources(world.key, &query, None, 10).unwrap();
+        let listed: BTreeSet<ResourceId> =
+            listed.lines.into_iter().map(|line| line.summary.id).collect();
+        let ran = |one: &Resource| {
+            world
+                .store()
+                .find_resource(world.key, one.id.as_str())
+                .unwrap()
+                .unwrap()
+                .state
+                .last_run_at
+        };
+        let before = all.each_ref().map(ran);
+        world.repair(&json!({"filter": filter}));
+        let again = all.iter().zip(before).filter(|(one, before)| ran(one) != *before);
+        let again: BTreeSet<ResourceId> = again.map(|(one, _)| one.id.clone()).collect();
+        assert_eq!(again, listed, "{filter}");
+    }
+}
+
+/// It is asked once it is deployed, and not again for each version that does not know either.
+#[test]
+fn versions_that_come_fast_do_not_ask_for_the_same_facts_each_time() {
+    let world = World::new();
+    let silent = scripted("x", "a", r#"{"note":1}"#);
+    let unknown = |name: &str| Unknown {
+        name: name.to_owned(),
+        resource: Some(silent.id.clone()),
+        source: "fact".to_owned(),
+    };
+    let asked = || {
+        let all = world.store().actions(world.key, silent.id.as_str(), None, 50).unwrap();
+        all.iter().filter(|action| action.kind == ActionKind::GetFacts).count()
+    };
+    for number in 0..4 {
+        let other = scripted("y", "b", &format!(r#"{{"note":{number}}}"#));
+        world.put_with(&[silent.clone(), other.clone()], &Value::Null, &[unknown("size")]);
+        world.until("the version is deployed", |world| world.runs(&other) == number + 1);
+        world.until("it was asked", |_| asked() > 0);
+    }
+    let other = scripted("y", "b", r#"{"note":9}"#);
+    let unknowns = [unknown("size"), unknown("colour")];
+    world.put_with(&[silent.clone(), other], &Value::Null, &unknowns);
+    world.until("it was asked for what is new", |_| asked() > 1);
+    assert_eq!(asked(), 2);
+}

@@ -1,0 +1,181 @@
+//! What the code of handlers tells a server: facts that a compile did not know, values that they set, and what they discover.
+//! With the real program, a real repository and real handlers in Python.
+
+use anyhow::{Context as _, Result, ensure};
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+
+use crate::server_kills::{Server, World, git, until};
+
+const MODULE: [(&str, &str); 3] = [
+    ("module.yml", include_str!("telling/module.yml")),
+    ("model/_init.cf", include_str!("telling/model/_init.cf")),
+    ("plugins/__init__.py", include_str!("telling/plugins/__init__.py")),
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name: &str, run: fn() -> Result<()>| {
+        Trial::test(format!("server_handlers/{name}"), move || {
+            Ok(run().map_err(|error| format!("{error:#}"))?)
+        })
+    };
+    vec![
+        trial("unknown_facts_are_asked_for", unknown_facts_are_asked_for),
+        trial("facts_that_handlers_set_are_compiled_in_sqlite", || facts_that_handlers_set(false)),
+        trial("facts_that_handlers_set_are_compiled_in_postgres", || facts_that_handlers_set(true)),
+        trial("parameters_that_handlers_set_are_compiled_for", parameters_that_handlers_set),
+        trial(
+            "a_handler_changes_only_its_copy_and_logs_what_it_wants",
+            a_handler_changes_only_its_copy_and_logs_what_it_wants,
+        ),
+        trial("what_handlers_discover_is_kept_sqlite", || what_handlers_discover(false)),
+        trial("what_handlers_discover_is_kept_postgres", || what_handlers_discover(true)),
+    ]
+}
+
+/// A server with an environment whose repository has the module of these tests.
+struct Scene {
+    // Before the database that it works on.
+    server: Server,
+    world: World,
+    environment: String,
+}
+
+impl Scene {
+    fn new(postgres: bool, model: impl Fn(&World) -> String) -> Result<Self> {
+        let world = World::new(postgres)?;
+        let repository = world.path("repository");
+        for (name, text) in MODULE {
+            let path = repository.join("libs/telling").join(name);
+            std::fs::create_dir_all(path.parent().context("no directory")?)?;
+            std::fs::write(path, text)?;
+        }
+        std::fs::write(repository.join("project.yml"), "name: test\nmodulepath: libs\n")?;
+        std::fs::write(repository.join("main.cf"), model(&world))?;
+        git(&repository, &["init", "-q", "-b", "main"])?;
+        git(&repository, &["add", "."])?;
+        git(&repository, &["commit", "-q", "-m", "start"])?;
+        let server = world.start()?;
+        let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+        let body = json!({
+            "project": project["id"], "name": "e", "repository": repository, "branch": "main",
+        });
+        let made = world.made(&server, "/api/v1/environments", &body)?;
+        let id = made["id"].as_str().context("no id")?;
+        let environment = format!("/api/v1/environments/{id}");
+        world.made(&server, &format!("{environment}/compiles"), &json!({"update": true}))?;
+        Ok(Scene { world, server, environment })
+    }
+
+    fn get(&self, path: &str) -> Result<Value> {
+        let path = format!("{}/{path}", self.environment);
+        let (status, answer) = self.world.call_with(&self.server, "GET", &path, None, "")?;
+        ensure!(status == 200, "{path}: {status} {answer}");
+        Ok(answer)
+    }
+
+    /// How many compiles follow from something of this kind.
+    fn compiles(&self, kind: &str) -> Result<usize> {
+        let all = self.get("compiles")?;
+        let all = all["items"].as_array().context("no compiles")?;
+        Ok(all.iter().filter(|one| one["metadata"]["type"] == kind).count())
+    }
+
+    fn repair(&self) -> Result<()> {
+        let path = format!("{}/repair", self.environment);
+        let asked = self.world.made(&self.server, &path, &json!({}))?;
+        let asked = asked["id"].as_str().context("no id")?.to_owned();
+        until("the repair is done", || {
+            Ok(self.get(&format!("operations/{asked}"))?["transitioning"] == "no")
+        })
+    }
+
+    fn until_deployed(&self, count: u64) -> Result<()> {
+        until("everything is deployed", || {
+            let counts = self.get("resource-counts")?;
+            Ok(counts["by_status"]["deployed"].as_u64() == Some(count))
+        })
+    }
+}
+
+/// What the engine wants is not what a handler has in its hands.
+fn a_handler_changes_only_its_copy_and_logs_what_it_wants() -> Result<()> {
+    let model = "import telling\ntelling::Thing(name=\"one\", tells=\"oddly\", value=\"42\")\n";
+    let scene = Scene::new(false, |_| model.to_owned())?;
+    scene.until_deployed(1)?;
+    scene.repair()?;
+    let resource = "resources/telling::Thing%5Bone,name=one%5D";
+    let found = scene.get(resource)?;
+    ensure!(found["attributes"]["value"] == "42", "{found}");
+    let fact = scene.get(&format!("{resource}/facts/size"))?;
+    ensure!(fact["value"] == "42", "the second run got what the first one left: {fact}");
+    let logs = scene.get(&format!("{resource}/logs"))?.to_string();
+    ensure!(logs.contains("odd <object object"), "{logs}");
+    Ok(())
+}
+
+/// A model in which the content of a file is a fact of a thing.
+fn with_fact(world: &World, tells: &str) -> String {
+    format!(
+        "import std\nimport telling\nhost = std::Host(name=\"internal\", os=std::linux)\n\
+         thing = telling::Thing(name=\"one\", tells=\"{tells}\", value=\"42\")\n\
+         std::ConfigFile(host=host, path=\"{}\", content=std::getfact(thing, \"size\"))\n",
+        world.path("size").display()
+    )
+}
+
+fn until_written(scene: &Scene) -> Result<()> {
+    let path = scene.world.path("size");
+    until("the fact is deployed", || {
+        Ok(std::fs::read_to_string(&path).is_ok_and(|text| text == "42"))
+    })?;
+    ensure!(scene.compiles("fact")? == 1, "{}", scene.get("compiles")?);
+    Ok(())
+}
+
+/// Nobody asks for the fact but the server itself.
+fn unknown_facts_are_asked_for() -> Result<()> {
+    let scene = Scene::new(false, |world| with_fact(world, ""))?;
+    until_written(&scene)
+}
+
+fn facts_that_handlers_set(postgres: bool) -> Result<()> {
+    let scene = Scene::new(postgres, |world| with_fact(world, "fact"))?;
+    until_written(&scene)
+}
+
+fn parameters_that_handlers_set() -> Result<()> {
+    let model = "import telling\ntelling::Thing(name=\"one\", tells=\"parameter\", value=\"42\")\n";
+    let scene = Scene::new(false, |_| model.to_owned())?;
+    scene.until_deployed(1)?;
+    let set = scene.get("parameters/size")?;
+    ensure!(set["value"] == "42" && set["expires"] == false, "{set}");
+    until("a compile is asked for", || Ok(scene.compiles("param")? == 1))?;
+    // The same value again is no reason for another one.
+    scene.repair()?;
+    ensure!(scene.compiles("param")? == 1, "{}", scene.get("compiles")?);
+    Ok(())
+}
+
+/// More than fit into one message, and one of them is wanted too.
+fn what_handlers_discover(postgres: bool) -> Result<()> {
+    let model = "import telling\ntelling::Search(name=\"all\", count=1500)\n\
+         telling::Thing(name=\"found0007\")\n";
+    let scene = Scene::new(postgres, |_| model.to_owned())?;
+    scene.until_deployed(2)?;
+    let (mut count, mut after) = (0, String::new());
+    loop {
+        let page = scene.get(&format!("discovered?limit=1000{after}"))?;
+        count += page["items"].as_array().context("no items")?.len();
+        let Some(next) = page["next"].as_str() else { break };
+        after = format!("&after={next}");
+    }
+    ensure!(count == 1500, "{count} were kept");
+    let managed = scene.get("discovered?managed=true")?;
+    let managed = managed["items"].as_array().context("no items")?;
+    ensure!(managed.len() == 1, "{managed:?}");
+    ensure!(managed[0]["id"] == "telling::Thing[one,name=found0007]", "{managed:?}");
+    ensure!(managed[0]["discovery_resource"] == "telling::Search[one,name=all]", "{managed:?}");
+    ensure!(managed[0]["attributes"] == json!({"number": 7}), "{managed:?}");
+    Ok(())
+}
