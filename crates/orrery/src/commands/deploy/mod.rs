@@ -2,6 +2,7 @@
 //! to its resources, and from those to a running engine.
 
 pub(super) mod changes;
+pub(super) mod forecast;
 mod hosted;
 pub(super) mod on_server;
 mod pass;
