@@ -17,6 +17,7 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
+use crate::auth::Noted;
 use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
 use crate::problem::ServerError;
 
@@ -126,7 +127,7 @@ async fn set(
     name: String,
     resource: Option<String>,
     update: ParameterUpdate,
-) -> Result<Json<ParameterSet>, ServerError> {
+) -> Result<Noted<Json<ParameterSet>>, ServerError> {
     active(&environment)?;
     check_name(&name)?;
     let is_fact = resource.is_some();
@@ -170,7 +171,9 @@ async fn set(
             })
         })
         .await?;
-    Ok(Json(set))
+    let what = if is_fact { "fact" } else { "parameter" };
+    let changed = if set.changed { "set" } else { "is the same" };
+    Ok(Noted(format!("{what} {} {changed}", set.parameter.name), Json(set)))
 }
 
 /// A compile because of a value.
@@ -191,7 +194,7 @@ pub(super) async fn put(
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
     Body(update): Body<ParameterUpdate>,
-) -> Result<Json<ParameterSet>, ServerError> {
+) -> Result<Noted<Json<ParameterSet>>, ServerError> {
     set(&app, environment, name, None, update).await
 }
 
@@ -321,7 +324,7 @@ pub(super) async fn put_fact(
     InEnvironment(environment): InEnvironment,
     Path((_, id, name)): Path<(Uuid, String, String)>,
     Body(update): Body<ParameterUpdate>,
-) -> Result<Json<ParameterSet>, ServerError> {
+) -> Result<Noted<Json<ParameterSet>>, ServerError> {
     set(&app, environment, name, Some(id), update).await
 }
 

@@ -9,11 +9,11 @@ use uuid::Uuid;
 
 use crate::access::Right;
 use crate::app::App;
-use crate::auth::Caller;
+use crate::auth::{Caller, Noted};
 use crate::extract::{Body, IfMatch, Path, etag};
 use crate::problem::ServerError;
 
-use super::time;
+use super::{names_of, time};
 
 fn shown(record: ProjectRecord) -> Project {
     let ProjectRecord { uuid, name, description, created, .. } = record;
@@ -46,7 +46,7 @@ pub(super) async fn list(
 pub(super) async fn create(
     State(app): State<App>,
     Body(new): Body<NewProject>,
-) -> Result<(StatusCode, HeaderMap, Json<Project>), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap, Json<Project>)>, ServerError> {
     check_name(&new.name)?;
     let id = new.id.unwrap_or_else(Uuid::new_v4);
     let now = app.now();
@@ -55,7 +55,8 @@ pub(super) async fn create(
             store.records().create_project(id.into_bytes(), &new.name, &new.description, now)
         })
         .await?;
-    Ok((StatusCode::CREATED, etag(made.revision), Json(shown(made))))
+    let detail = format!("project {} ({id})", made.name);
+    Ok(Noted(detail, (StatusCode::CREATED, etag(made.revision), Json(shown(made)))))
 }
 
 /// One project.
@@ -77,11 +78,12 @@ pub(super) async fn update(
     Path(project): Path<Uuid>,
     IfMatch(expected): IfMatch,
     Body(update): Body<ProjectUpdate>,
-) -> Result<(HeaderMap, Json<Project>), ServerError> {
+) -> Result<Noted<(HeaderMap, Json<Project>)>, ServerError> {
     if let Some(name) = &update.name {
         check_name(name)?;
     }
     let now = app.now();
+    let given = [("name", update.name.is_some()), ("description", update.description.is_some())];
     let changed = app
         .change(move |store| {
             let ProjectUpdate { name, description } = &update;
@@ -89,7 +91,8 @@ pub(super) async fn update(
             store.records().update_project(project.as_bytes(), expected, name, description, now)
         })
         .await?;
-    Ok((etag(changed.revision), Json(shown(changed))))
+    let detail = format!("project {}: {} changed", changed.name, names_of(&given));
+    Ok(Noted(detail, (etag(changed.revision), Json(shown(changed)))))
 }
 
 /// Deletes a project that has no environments.
@@ -98,8 +101,14 @@ pub(super) async fn update(
 pub(super) async fn delete(
     State(app): State<App>,
     Path(project): Path<Uuid>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     let now = app.now();
-    app.change(move |store| store.records().delete_project(project.as_bytes(), now)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let name = app
+        .change(move |store| {
+            let name = store.records().project(project.as_bytes())?.name;
+            store.records().delete_project(project.as_bytes(), now)?;
+            Ok(name)
+        })
+        .await?;
+    Ok(Noted(format!("project {name} deleted"), StatusCode::NO_CONTENT))
 }

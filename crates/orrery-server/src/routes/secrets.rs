@@ -7,6 +7,7 @@ use orrery_api::{Page, Problem, Secret, SecretValue};
 use orrery_store::{EnvironmentKey, EnvironmentRecord, SecretRecord};
 
 use crate::app::App;
+use crate::auth::Noted;
 use crate::extract::{Body, Path};
 use crate::problem::ServerError;
 use crate::vault::VaultError;
@@ -28,7 +29,7 @@ async fn put(
     environment: Option<EnvironmentKey>,
     name: String,
     SecretValue { value }: SecretValue,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || name.len() > 255 || !name.chars().all(fits) {
         let reason = "must have 1 to 255 letters, digits, dots, dashes or underscores";
@@ -39,11 +40,12 @@ async fn put(
         return Err(ServerError::field("value", reason));
     }
     let (vault, now) = (app.vault().clone(), app.now());
+    let detail = format!("secret {name} set");
     let done =
         tokio::task::spawn_blocking(move || vault.put(environment, &name, &value, now)).await;
     app.nudge();
     match done {
-        Ok(Ok(_)) => Ok(StatusCode::NO_CONTENT),
+        Ok(Ok(_)) => Ok(Noted(detail, StatusCode::NO_CONTENT)),
         Ok(Err(VaultError::Store(error))) => Err(error.into()),
         Ok(Err(error)) => {
             tracing::error!(%error, "a secret cannot be kept");
@@ -57,10 +59,11 @@ async fn delete(
     app: App,
     environment: Option<EnvironmentKey>,
     name: String,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     let now = app.now();
+    let detail = format!("secret {name} deleted");
     app.change(move |store| store.records().delete_secret(environment, &name, now)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Noted(detail, StatusCode::NO_CONTENT))
 }
 
 /// The names of the secrets that every environment may use.
@@ -77,7 +80,7 @@ pub(super) async fn put_shared(
     State(app): State<App>,
     Path(name): Path<String>,
     Body(value): Body<SecretValue>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     put(app, None, name, value).await
 }
 
@@ -87,7 +90,7 @@ pub(super) async fn put_shared(
 pub(super) async fn delete_shared(
     State(app): State<App>,
     Path(name): Path<String>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     delete(app, None, name).await
 }
 
@@ -109,7 +112,7 @@ pub(super) async fn put_own(
     axum::Extension(environment): axum::Extension<EnvironmentRecord>,
     Path((_, name)): Path<(String, String)>,
     Body(value): Body<SecretValue>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     put(app, Some(environment.key), name, value).await
 }
 
@@ -120,6 +123,6 @@ pub(super) async fn delete_own(
     State(app): State<App>,
     axum::Extension(environment): axum::Extension<EnvironmentRecord>,
     Path((_, name)): Path<(String, String)>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     delete(app, Some(environment.key), name).await
 }

@@ -8,6 +8,7 @@ use orrery_store::SettingRecord;
 use uuid::Uuid;
 
 use crate::app::App;
+use crate::auth::Noted;
 use crate::extract::{Body, InEnvironment, Path};
 use crate::problem::ServerError;
 use crate::settings::{DEFINITIONS, Definition, InvalidSetting, check, definition};
@@ -73,7 +74,7 @@ pub(super) async fn put(
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
     Body(update): Body<SettingUpdate>,
-) -> Result<Json<Setting>, ServerError> {
+) -> Result<Noted<Json<Setting>>, ServerError> {
     let definition = definition(&name)?;
     let value = check(definition, &update.value)?;
     let now = app.now();
@@ -83,7 +84,8 @@ pub(super) async fn put(
             store.records().settings(environment.key)
         })
         .await?;
-    Ok(Json(shown(definition, &records)))
+    let now = shown(definition, &records);
+    Ok(Noted(format!("setting {} = {}", now.name, now.value), Json(now)))
 }
 
 /// Goes back to the default.
@@ -94,7 +96,7 @@ pub(super) async fn delete(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
-) -> Result<Json<Setting>, ServerError> {
+) -> Result<Noted<Json<Setting>>, ServerError> {
     let definition = definition(&name)?;
     let now = app.now();
     let records = app
@@ -103,7 +105,8 @@ pub(super) async fn delete(
             store.records().settings(environment.key)
         })
         .await?;
-    Ok(Json(shown(definition, &records)))
+    let now = shown(definition, &records);
+    Ok(Noted(format!("setting {} = {}, as usual", now.name, now.value), Json(now)))
 }
 
 /// Sets values that people cannot change then, such as those that a project's own files fix.
@@ -113,7 +116,7 @@ pub(super) async fn protect(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Body(batch): Body<ProtectedSettings>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     if batch.protected_by.is_empty() || batch.protected_by.chars().count() > 255 {
         return Err(ServerError::field("protected_by", "must have 1 to 255 characters"));
     }
@@ -127,9 +130,12 @@ pub(super) async fn protect(
     }
     let now = app.now();
     let protector = batch.protected_by;
+    let told: Vec<String> =
+        settings.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    let detail = format!("settings {}, protected by {protector}", told.join(", "));
     app.change(move |store| {
         store.records().protect_settings(environment.key, &settings, &protector, now)
     })
     .await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Noted(detail, StatusCode::NO_CONTENT))
 }
