@@ -14,7 +14,7 @@ use crate::cli_deploy::LimitOptions;
 use crate::cli_export::Export;
 use crate::code::ServerEnvironment;
 use crate::known::Known;
-use crate::making::{self, Made};
+use crate::making::{self, Made, Telling};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
 
@@ -126,7 +126,8 @@ impl Push<'_> {
             ca: of.client.ca().to_owned(),
         };
         let place = ServerEnvironment { side, files: scratch.path().to_owned(), known };
-        let made = making::make(&project, &place, self.exporters, self.verbose, self.quiet);
+        let telling = Telling { verbose: self.verbose, quiet: self.quiet, project: None };
+        let made = making::make(&project, &place, self.exporters, telling);
         let Made { upload, contents } = made.map_err(ExportError::Model)?;
         let hashes: Vec<String> = contents.into_keys().collect();
         for sha1 in of.client.missing_files(&hashes)? {

@@ -43,6 +43,16 @@ struct Server {
     ticket: Option<String>,
 }
 
+impl Server {
+    /// Ends it as Ctrl-C does; answers where it listened.
+    fn stop(mut self) -> Result<String> {
+        let id = self.child.id().to_string();
+        ensure!(Command::new("kill").args(["-INT", &id]).status()?.success(), "kill {id}");
+        ensure!(self.child.wait()?.success(), "the server did not end well");
+        Ok(self.url.clone())
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -66,11 +76,17 @@ impl World {
         Ok(World { directory, database, here, server: None })
     }
 
-    fn start(&mut self, with_account: bool) -> Result<()> {
+    /// Starts the server with these options; one that runs is stopped first, and its address kept.
+    fn start(&mut self, with_account: bool, options: &str) -> Result<()> {
         let data = self.directory.path().join("server");
         let mut command = Command::new(BINARY);
-        command.args(["server", "--listen", "127.0.0.1:0", "--log", "warn", "--data"]).arg(data);
-        command.arg("--allow-local-repositories");
+        let before = self.server.take().map(Server::stop).transpose()?;
+        let (listen, is_first) = match &before {
+            Some(url) => (url.trim_start_matches("http://"), false),
+            None => ("127.0.0.1:0", true),
+        };
+        command.args(["server", "--listen", listen, "--log", "warn", "--data"]).arg(data);
+        command.args(options.split_whitespace());
         if let Some(database) = &self.database {
             command.arg("--database").arg(database.url());
         }
@@ -81,7 +97,7 @@ impl World {
         let mut child = command.spawn()?;
         let mut errors = BufReader::new(child.stderr.take().context("no standard error")?);
         let mut ticket = None;
-        if !with_account {
+        if !with_account && is_first {
             let mut line = String::new();
             while ticket.is_none() && errors.read_line(&mut line)? > 0 {
                 ticket = line.split_once("/setup#").map(|(_, ticket)| ticket.trim().to_owned());
@@ -107,6 +123,10 @@ impl World {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("exec 2>&1; {line}")).current_dir(&self.here);
         command.env("HOME", self.directory.path()).env("PATH", path).env("USER", "ada");
+        for who in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{who}_NAME"), "Ada");
+            command.env(format!("GIT_{who}_EMAIL"), "ada@example.org");
+        }
         for name in ["XDG_CONFIG_HOME", "ORRERY_SERVER", "ORRERY_TOKEN", "ORRERY_CONTEXT"] {
             command.env_remove(name);
         }
@@ -134,12 +154,13 @@ static SECRET: LazyLock<Regex> =
 
 /// A text without what differs from run to run. What is aligned with it loses its blanks.
 fn same(text: &str) -> String {
-    static CHANGING: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
+    static CHANGING: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
         let regex = |pattern: &str| Regex::new(pattern).expect("a valid pattern");
         [
             (regex(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"), "TIME"),
             (regex(r"\d\d:\d\d:\d\d\.\d{3}"), "CLOCK"),
             (regex(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "ID"),
+            (regex(r"\b[0-9a-f]{7,40}\b"), "COMMIT"),
             (regex(r"[0-9.]+ (ms|s)\b"), "SPAN"),
             (regex(r" +"), " "),
         ]
@@ -182,8 +203,8 @@ fn walk_through(postgres: bool) -> Result<()> {
                 write_model(&world, &page)?;
                 String::new()
             }
-            None if command == "orrery server" => {
-                world.start(false)?;
+            None if command.starts_with("orrery server") => {
+                world.start(false, &command["orrery server".len()..])?;
                 output.clone()
             }
             None => world.step(command)?,
@@ -209,11 +230,12 @@ impl World {
     /// Runs a command of the page; answers what it prints as the page has it.
     fn step(&self, command: &str) -> Result<String> {
         let server = self.server()?;
-        let ticket = server.ticket.clone().context("the server printed no link")?;
-        let line = command.replace(ADDRESS, &server.url).replace(TICKET, &ticket);
+        let ticket = server.ticket.as_deref().unwrap_or("no ticket");
+        let home = self.directory.path().canonicalize()?;
+        let line = command.replace(ADDRESS, &server.url).replace(TICKET, ticket);
+        let line = line.replace("/tmp/", &format!("{}/", home.display()));
         let (text, code) = self.run(&line)?;
         ensure!(code == 0 || code == 2, "{command}: {code}\n{text}");
-        let home = self.directory.path().canonicalize()?;
         let text = text.replace(server.url.trim_start_matches("http://"), "127.0.0.1:8888");
         let text = text.replace(&*home.to_string_lossy(), "/tmp");
         Ok(SECRET.replace_all(&text, "orr_EXAMPLE").into_owned())
@@ -273,7 +295,7 @@ fn mistakes() -> Result<()> {
     fails(&world, "orrery login nonsense --name a", &["no address of a server"])?;
     fails(&world, "orrery login http://127.0.0.1:1 --name a", &["does not answer"])?;
     fails(&world, "orrery context use nowhere", &["there is no context nowhere"])?;
-    world.start(true)?;
+    world.start(true, "")?;
     let url = world.server()?.url.clone();
     fails(&world, &format!("echo wrong | orrery login {url} --name admin"), &["wrong"])?;
     let (text, code) = world.run(&format!("orrery login {url} --name admin --as work"))?;

@@ -97,6 +97,10 @@ impl Overview {
         let made = text::moment(*made_at);
         let message = text::message(info).map(|text| format!(", {}", style::harmless(text)));
         let _ = write!(out, "version  {number} of {made}{}", message.unwrap_or_default());
+        if let Some(commit) = text::commit(info) {
+            let short: String = commit.chars().take(12).collect();
+            let _ = write!(out, ", commit {}", style::harmless(&short));
+        }
         if self.processed != Some(*number) {
             let waiting = match self.processed {
                 Some(processed) => format!("not deployed yet, the last one was {processed}"),
