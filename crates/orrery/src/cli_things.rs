@@ -135,6 +135,8 @@ pub(crate) enum EnvironmentAction {
     },
     /// Change what an environment is called, or where its model comes from
     Update {
+        #[command(flatten)]
+        named: Named,
         /// The new name
         #[arg(long)]
         name: Option<String>,

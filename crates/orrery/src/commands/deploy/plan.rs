@@ -20,7 +20,12 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
     let keep = options.keep;
     let options = &options.wanted;
     match on_server::chosen(&options.place, &options.state, options.project.project.as_deref()) {
-        Ok(Some(of)) => return on_server::plan(&of, options, keep),
+        Ok(Some(of)) => {
+            return match options.run.refuse_on_server() {
+                Ok(()) => on_server::plan(&of, options, keep),
+                Err(trouble) => finish(Err(trouble)),
+            };
+        }
         Ok(None) => {}
         Err(trouble) => return finish(Err(trouble)),
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use orrery_api::client::query;
 use orrery_api::{
-    Compile, CompileDetails, CompileProblem, CompileState, NewCompile, VersionSummary,
+    Compile, CompileDetails, CompileOutput, CompileProblem, CompileState, NewCompile, OutputStream,
+    VersionSummary,
 };
 use uuid::Uuid;
 
@@ -190,21 +191,47 @@ fn show(found: &CompileDetails, json: bool) -> Result<Exit, Trouble> {
             (None, None) => style::help("running"),
         };
         text += &format!("\n{name}  {end}\n");
+        let mut lines = Lines::default();
+        let mut add = |line: &str| text += &format!("  {}\n", style::harmless(line));
         for piece in found.output.iter().filter(|piece| piece.stage == stage.position) {
-            for line in piece.text.lines() {
-                text += &format!("  {}\n", style::harmless(line));
-            }
+            lines.hear(piece, &mut add);
         }
+        lines.end(&mut add);
     }
     if !output::print_styled(&text) {
         return Ok(Exit::Error);
     }
-    let told = |problem: &CompileProblem| {
-        let line = first_line(&problem.message);
-        found.output.iter().any(|piece| piece.text.contains(line))
-    };
+    let written: String = found.output.iter().map(|piece| piece.text.as_str()).collect();
+    let told = |problem: &CompileProblem| written.contains(first_line(&problem.message));
     tell_problems(found.errors.iter().filter(|problem| !told(problem)));
     Ok(Exit::Done)
+}
+
+/// Output comes in pieces that end anywhere; people read lines.
+#[derive(Default)]
+struct Lines {
+    /// The lines that have begun, of the output and of the errors.
+    begun: [String; 2],
+}
+
+impl Lines {
+    fn hear(&mut self, piece: &CompileOutput, tell: &mut dyn FnMut(&str)) {
+        let begun = &mut self.begun[usize::from(piece.stream == OutputStream::Err)];
+        *begun += &piece.text;
+        let Some(end) = begun.rfind('\n') else { return };
+        let rest = begun.split_off(end + 1);
+        begun.lines().for_each(tell);
+        *begun = rest;
+    }
+
+    /// Nothing more comes.
+    fn end(&mut self, tell: &mut dyn FnMut(&str)) {
+        for begun in &mut self.begun {
+            if !begun.is_empty() {
+                tell(&std::mem::take(begun));
+            }
+        }
+    }
 }
 
 fn first_line(text: &str) -> &str {
@@ -257,6 +284,8 @@ fn heard(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, Trouble> {
     let mut stage = None;
     let mut waits_for = "waiting for its turn".to_owned();
     let mut written = String::new();
+    let mut lines = Lines::default();
+    let mut say = |line: &str| output::say(&format!("  {}", style::harmless(line)));
     let details = wait(of, id, &mut |found| {
         let now = &found.compile.transitioning_message;
         if found.compile.state == CompileState::Queued && *now != waits_for {
@@ -265,6 +294,7 @@ fn heard(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, Trouble> {
         }
         for piece in &found.output {
             if stage != Some(piece.stage) {
+                lines.end(&mut say);
                 stage = Some(piece.stage);
                 let name = found.stages.iter().find(|stage| stage.position == piece.stage);
                 if let Some(name) = name {
@@ -272,11 +302,10 @@ fn heard(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, Trouble> {
                 }
             }
             written += &piece.text;
-            for line in piece.text.lines() {
-                output::say(&format!("  {}", style::harmless(line)));
-            }
+            lines.hear(piece, &mut say);
         }
     })?;
+    lines.end(&mut say);
     // A compiler that ran tells its errors itself, with more of the model around them.
     let is_new = |problem: &&CompileProblem| !written.contains(first_line(&problem.message));
     tell_problems(details.errors.iter().filter(is_new));
@@ -287,4 +316,24 @@ fn heard(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, Trouble> {
     };
     output::say(&end);
     Ok(details)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_lines_are_put_together() {
+        let piece =
+            |stream, text: &str| CompileOutput { id: 0, stage: 0, stream, text: text.to_owned() };
+        let mut told = Vec::new();
+        let mut tell = |line: &str| told.push(line.to_owned());
+        let mut lines = Lines::default();
+        lines.hear(&piece(OutputStream::Out, "one\ntw"), &mut tell);
+        lines.hear(&piece(OutputStream::Err, "bad\nwor"), &mut tell);
+        lines.hear(&piece(OutputStream::Out, "o\n"), &mut tell);
+        lines.hear(&piece(OutputStream::Err, "se"), &mut tell);
+        lines.end(&mut tell);
+        assert_eq!(told, ["one", "bad", "two", "worse"]);
+    }
 }
