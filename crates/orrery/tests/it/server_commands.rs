@@ -359,7 +359,7 @@ fn mistakes() -> Result<()> {
     fails(&world, "cd project && orrery status", &["local project", "orrery environment use"])?;
     let left: serde_json::Value = serde_json::from_str(&world.done("orrery logout --json")?)?;
     ensure!(left["logged_in"] == false && left["server"] == url, "{left}");
-    fails(&world, "orrery environment show", &["orrery login"])?;
+    fails(&world, "orrery project list", &["orrery login"])?;
     Ok(())
 }
 
