@@ -34,6 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("people_and_their_rights", people_and_their_rights),
         trial("plans_are_the_same_here_and_there", plans_are_the_same),
         trial("compile_errors_are_told_once", compile_errors),
+        trial("a_plan_that_is_interrupted_leaves_no_version", interrupted_plan),
         trial("completion", completion),
     ]
 }
@@ -461,6 +462,33 @@ fn plans_are_the_same() -> Result<()> {
     let fewer = same()?;
     ensure!(fewer["no_longer_wanted"].as_array().is_some_and(|ids| ids.len() == 1), "{fewer}");
     prints(&world, "orrery status || true", &["where    shop/live on http://127.0.0.1:"])
+}
+
+fn interrupted_plan() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.start(true, "")?;
+    let url = world.server()?.url.clone();
+    world.done(&format!("orrery login {url} --name admin"))?;
+    world.done("orrery project create shop")?;
+    world.done("orrery environment create live --use")?;
+    world.done("orrery new model")?;
+    let home = world.directory.path().canonicalize()?;
+    // The handler is asked, and does not answer before it may.
+    let script = "touch asked; until test -e answer; do sleep 0.05; done\n";
+    std::fs::write(home.join("condition"), script)?;
+    let model = format!(
+        "import exec\nhost = std::Host(name=\"localhost\", os=std::linux)\n\
+         exec::Run(host=host, command=\"true\", onlyif=\"sh {0}/condition\", cwd=\"{0}\")\n",
+        home.display()
+    );
+    std::fs::write(home.join("model/main.cf"), model)?;
+    let (text, _) = world.run(
+        "cd model; orrery plan & plan=$!; \
+         for i in $(seq 600); do test -e ../asked && break; sleep 0.05; done; \
+         kill -TERM $plan; wait $plan; echo \"ended with $?\"; touch ../answer",
+    )?;
+    ensure!(text.contains("interrupted") && text.contains("ended with 1"), "{text}");
+    prints(&world, "orrery version list", &["0 versions"])
 }
 
 fn compile_errors() -> Result<()> {

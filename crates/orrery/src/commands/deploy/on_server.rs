@@ -168,6 +168,10 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, Trouble>
             }
             Ok(true)
         })?;
+        if ids.is_empty() {
+            let trouble = Trouble::said(format!("no resource of {} is selected", of.place()));
+            return Err(trouble.help("`orrery resources` lists those that there are"));
+        }
         request.ids = Some(ids);
     } else if !selection.agents.is_empty() {
         request.agents = Some(selection.agents.clone());
