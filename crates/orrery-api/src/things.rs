@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{Actions, AttributeChange, Transitioning};
+use crate::{Actions, AttributeChange, SourcePlace, Transitioning};
 
 /// A named value of an environment, or a fact of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -168,6 +168,15 @@ pub struct DryRunChange {
     pub status: String,
     /// Attributes that differ. For `failed`, the attribute `handler` has the reason.
     pub changes: Vec<AttributeChange>,
+    /// Why it would be changed: `new`, `changed in the model`, `drift`, `failed before` or `dependency`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// How much can go wrong: `low`, `medium` or `high`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risk: Option<String>,
+    /// Where the model defines it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourcePlace>,
 }
 
 /// Which files are to be looked for.

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::Caller;
+use crate::auth::{Caller, Noted};
 use crate::extract::read_bytes;
 use crate::problem::ServerError;
 
@@ -289,5 +289,5 @@ fn replayed(kept: KeptAnswer) -> Response {
         }
     }
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-    response
+    Noted("repeated, and answered as before".to_owned(), response).into_response()
 }

@@ -7,6 +7,7 @@ use orrery_compiler::project::Limits;
 use orrery_model::Pattern;
 
 use crate::cli::ProjectOptions;
+use crate::commands::trouble::Trouble;
 use crate::remote::WhereChoice;
 use crate::state::StateOptions;
 
@@ -51,12 +52,41 @@ pub(crate) struct RunOptions {
     /// handlers in Python]
     #[arg(short, long, value_name = "N")]
     pub(crate) jobs: Option<u16>,
-    /// How long one handler may take, in seconds; 0 for ever
-    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
-    pub(crate) timeout: u64,
-    /// How much memory a process that runs handlers in Python may have, in MiB; 0 for as much as there is
-    #[arg(long, value_name = "MIB", default_value_t = 4096)]
-    pub(crate) host_memory: u64,
+    /// How long one handler may take, in seconds; 0 for ever [default: 3600]
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// How much memory a process that runs handlers in Python may have, in MiB; 0 for as much as there is [default: 4096]
+    #[arg(long, value_name = "MIB")]
+    host_memory: Option<u64>,
+}
+
+impl RunOptions {
+    /// How long one handler may take, in seconds; 0 for ever.
+    pub(crate) fn timeout(&self) -> u64 {
+        self.timeout.unwrap_or(3600)
+    }
+
+    /// How much memory a process of handlers may have, in MiB; 0 for as much as there is.
+    pub(crate) fn host_memory(&self) -> u64 {
+        self.host_memory.unwrap_or(4096)
+    }
+
+    /// A server runs handlers as its own options say.
+    pub(crate) fn refuse_on_server(&self) -> Result<(), Trouble> {
+        let given = [
+            ("--jobs", self.jobs.is_some()),
+            ("--timeout", self.timeout.is_some()),
+            ("--host-memory", self.host_memory.is_some()),
+        ];
+        let given: Vec<&str> =
+            given.into_iter().filter(|(_, is)| *is).map(|(name, _)| name).collect();
+        if given.is_empty() {
+            return Ok(());
+        }
+        let names = given.join(" and ");
+        let trouble = Trouble::said(format!("{names}: a server runs handlers as it is told to"));
+        Err(trouble.help("these are options of `orrery server`, and settings of the environment"))
+    }
 }
 
 /// A project, what of it is meant, and how it is to be deployed or looked at.
@@ -179,6 +209,9 @@ pub(crate) struct Watch {
     pub(crate) run: RunOptions,
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
+    /// Deploy on this machine, although an environment on a server is chosen
+    #[arg(long)]
+    pub(crate) local: bool,
     /// When what is not as wanted is tried again
     #[arg(long, value_name = "INTERVAL", default_value = "600")]
     pub(crate) deploy_interval: String,

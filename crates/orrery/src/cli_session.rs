@@ -40,6 +40,9 @@ pub(crate) struct Login {
     /// A file with the certificate to trust, instead of those of this machine
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ca: Option<PathBuf>,
+    /// Write the context as JSON to standard output, without what is secret
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Log out of a server
@@ -49,7 +52,11 @@ pub(crate) struct Login {
 #[command(after_help = format!("{EXIT_CODES}"))]
 pub(crate) struct Logout {
     /// The name of the context [default: the current one]
+    #[arg(value_hint = ValueHint::Other)]
     pub(crate) context: Option<String>,
+    /// Write the context as JSON to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Choose between servers

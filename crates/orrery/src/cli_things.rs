@@ -135,6 +135,8 @@ pub(crate) enum EnvironmentAction {
     },
     /// Change what an environment is called, or where its model comes from
     Update {
+        #[command(flatten)]
+        named: Named,
         /// The new name
         #[arg(long)]
         name: Option<String>,
@@ -387,12 +389,16 @@ pub(crate) enum CompileAction {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  orrery compile request --update --follow    fetch the newest sources, compile, and show how that goes
+  orrery compile request --follow     fetch the newest sources, compile, and show how that goes
+  orrery compile request --deploy     … and release what it makes, and wait until that is deployed
 
-Exit codes: 0 done, 1 error, 2 the compile failed (with --follow).")]
+Exit codes: 0 done, 1 error, 2 the compile failed (with --follow) or some resources did (with --deploy).")]
 pub(crate) struct CompileRequest {
-    /// Fetch the newest sources and modules first
+    /// Compile the sources and modules that the server has, instead of fetching the newest first
     #[arg(long)]
+    pub(crate) no_update: bool,
+    /// Fetch first, which is what happens anyway
+    #[arg(long, hide = true, conflicts_with = "no_update")]
     pub(crate) update: bool,
     /// Start from an empty directory: clone and install anew
     #[arg(long)]
@@ -406,6 +412,9 @@ pub(crate) struct CompileRequest {
     /// Wait for its end, and show what it writes
     #[arg(short, long)]
     pub(crate) follow: bool,
+    /// Wait for its end, release its version if it is not released, and wait until that is deployed
+    #[arg(long, conflicts_with = "check")]
+    pub(crate) deploy: bool,
     #[command(flatten)]
     pub(crate) ask: AskEnvironment,
 }

@@ -91,12 +91,16 @@ pub(crate) enum FactAction {
 #[command(after_help = format!("\
 Examples:
   orrery secret set db-password < password.txt
+  orrery secret set db-password --shared < password.txt    for all environments
   orrery secret list
 
 {EXIT_CODES}"))]
 pub(crate) struct SecretGroup {
     #[command(flatten)]
     pub(crate) ask: AskEnvironment,
+    /// Those of all environments of the server, instead of those of one
+    #[arg(long, global = true, conflicts_with = "environment")]
+    pub(crate) shared: bool,
     #[command(subcommand)]
     pub(crate) action: SecretAction,
 }
@@ -199,9 +203,12 @@ pub(crate) enum TokenAction {
         /// It is good in this environment only
         #[arg(long, value_name = "NAME")]
         only_environment: Option<String>,
-        /// Methods that it may use, separated by commas; all if absent
+        /// Methods that it may use, such as GET,POST, separated by commas; all if absent
         #[arg(long, value_name = "METHOD", value_delimiter = ',')]
         verbs: Vec<String>,
+        /// Groups of routes that it may use, as they stand in the paths of the API, such as versions,files; all if absent
+        #[arg(long, value_name = "GROUP", value_delimiter = ',')]
+        groups: Vec<String>,
         /// Days until it expires; 0 for never
         #[arg(long, value_name = "N", default_value_t = 90)]
         days: u32,
@@ -219,6 +226,7 @@ pub(crate) enum TokenAction {
 Examples:
   orrery user create ada                       asks for a password
   orrery user role add ada developer --in-project shop
+  orrery user update ada --disable
   orrery user password                         your own
 
 {EXIT_CODES}"))]
@@ -239,9 +247,25 @@ pub(crate) enum UserAction {
         /// It may do everything everywhere
         #[arg(long)]
         admin: bool,
-        /// Who vouches for it, instead of a password
-        #[arg(long, value_name = "URL")]
+        /// Who vouches for it, instead of a password: an issuer by the name that the server's configuration gives it
+        #[arg(long, value_name = "NAME")]
         issuer: Option<String>,
+    },
+    /// Lock an account out or in, or let it do everything
+    Update {
+        name: String,
+        /// It cannot log in, and is logged out at once
+        #[arg(long, required_unless_present_any = ["enable", "admin", "no_admin"])]
+        disable: bool,
+        /// It can log in again
+        #[arg(long, conflicts_with = "disable")]
+        enable: bool,
+        /// It may do everything everywhere
+        #[arg(long)]
+        admin: bool,
+        /// It may do what its roles allow, and no more
+        #[arg(long, conflicts_with = "admin")]
+        no_admin: bool,
     },
     /// Delete an account
     Delete {

@@ -32,6 +32,16 @@ pub(crate) struct Made {
     pub(crate) contents: BTreeMap<String, u64>,
 }
 
+/// What people are told on the way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Telling<'a> {
+    pub(crate) verbose: bool,
+    /// Nothing of what the model prints.
+    pub(crate) quiet: bool,
+    /// Where files of the project are said to be, if not where it is.
+    pub(crate) project: Option<&'a Path>,
+}
+
 /// Compiles a project for an environment of a server. People are told of everything on the way.
 ///
 /// # Errors
@@ -40,8 +50,7 @@ pub(crate) fn make(
     options: &Options,
     environment: &ServerEnvironment,
     exporters: &[String],
-    verbose: bool,
-    quiet: bool,
+    telling: Telling<'_>,
 ) -> Result<Made, Vec<CompileProblem>> {
     let started = Instant::now();
     let mut options = options.clone();
@@ -60,13 +69,13 @@ pub(crate) fn make(
         compiled.outcome = Err(CompileError::new("CompilerException", error.to_string()));
         None
     });
-    if !quiet {
+    if !telling.quiet {
         let _ = output::print(|out| out.write_all(compiled.output.as_bytes()));
     }
     if let Some(exported) = &exported {
-        compile::tell_resources(&project, &compiled, exported);
+        compile::tell_resources(telling.project.unwrap_or(&project), &compiled, exported);
     }
-    compile::tell(&project, &compiled, started, verbose);
+    compile::tell(telling.project.unwrap_or(&project), &compiled, started, telling.verbose);
     let problems = problems(&compiled, exported.as_ref());
     let made = match exported {
         Some(exported) if problems.is_empty() => {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse, Response};
 use orrery_model::{Duration, Timestamp};
 use orrery_store::{AuditEntry, Store};
 use tokio::sync::{mpsc, oneshot};
@@ -28,6 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REFUSED_PER_SECOND: u32 = 20;
 
 const SUBJECT_MAX: usize = 512;
+const DETAIL_MAX: usize = 1024;
 
 /// What a handler knows better than its path: who acted, and on what. It is put into the response.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +36,19 @@ pub(crate) struct AuditNote {
     pub(crate) actor: Option<String>,
     pub(crate) subject: Option<String>,
     pub(crate) detail: Option<String>,
+}
+
+/// A response with what was done, in words: names, roles and ids, never what may be secret.
+pub(crate) struct Noted<R>(pub(crate) String, pub(crate) R);
+
+impl<R: IntoResponse> IntoResponse for Noted<R> {
+    fn into_response(self) -> Response {
+        let Noted(detail, response) = self;
+        let mut response = response.into_response();
+        let detail = Some(detail.chars().take(DETAIL_MAX).collect());
+        response.extensions_mut().insert(AuditNote { detail, ..AuditNote::default() });
+        response
+    }
 }
 
 struct Waiting {

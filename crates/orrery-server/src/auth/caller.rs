@@ -1,8 +1,8 @@
 //! Somebody who is known for the length of a request, and their rights.
 
 use axum::extract::FromRequestParts;
-use axum::http::Method;
 use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
 use orrery_api::Granted;
 use orrery_model::Timestamp;
 use orrery_store::{EnvironmentRecord, Identity, RoleScope};
@@ -140,9 +140,28 @@ impl Caller {
         Caller { limit: Some(limit), ..self }
     }
 
-    /// The roles, as far as they are not limited.
+    /// The roles, as far as a token lets its holder use them.
     pub(crate) fn roles(&self) -> Vec<Granted> {
-        self.grants.iter().map(|(scope, right)| granted(*scope, right.role())).collect()
+        let Some(Limit { scope: limit, grants }) = &self.limit else {
+            return self
+                .grants
+                .iter()
+                .map(|(scope, right)| granted(*scope, right.role()))
+                .collect();
+        };
+        let Some(most) = role_right(&grants.role) else { return Vec::new() };
+        let within = |scope: Scope| match (scope, *limit) {
+            (scope, Scope::Everywhere) => Some(scope),
+            (Scope::Everywhere, limit) => Some(limit),
+            // Which project an environment belongs to is not known here; each request is checked with what is.
+            (Scope::Project(_), Scope::Environment(_)) => Some(*limit),
+            (Scope::Environment(_), Scope::Project(_)) => Some(scope),
+            (scope, limit) => (scope == limit).then_some(scope),
+        };
+        self.grants
+            .iter()
+            .filter_map(|(scope, right)| Some(granted(within(*scope)?, (*right).min(most).role())))
+            .collect()
     }
 
     /// Fails if a token is not for this method or this group of routes.
@@ -214,9 +233,11 @@ impl Caller {
     /// Fails for tokens: what they could make might outlive or exceed them.
     pub(crate) fn need_person(&self) -> Result<(), ServerError> {
         match self.how {
-            How::Token => {
-                Err(ServerError::Forbidden("log in as a person, not by token".to_owned()))
-            }
+            How::Token => Err(ServerError::Refused {
+                status: StatusCode::FORBIDDEN,
+                code: "forbidden",
+                detail: "a token cannot do this: log in with a name and a password".to_owned(),
+            }),
             How::Nothing | How::Session { .. } | How::Issuer => Ok(()),
         }
     }

@@ -372,6 +372,11 @@ fn pairs(result: &DryRunResult) -> Map<String, Value> {
     if result.status == "failed" {
         let reason = match &result.changes {
             Value::String(text) => text.clone(),
+            Value::Array(list) if list.iter().any(|one| one["name"] == "handler") => {
+                let handler = list.iter().find(|one| one["name"] == "handler");
+                let desired = handler.map(|one| &one["desired"]);
+                desired.and_then(Value::as_str).unwrap_or("the handler failed").to_owned()
+            }
             other => other
                 .get("error")
                 .and_then(Value::as_str)

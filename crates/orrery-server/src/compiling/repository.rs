@@ -17,7 +17,7 @@ pub enum RepositoryError {
     )]
     Address(String),
     #[error(
-        "{0} is on this machine, and the server's administrator does not allow that: it takes `orrery server --allow-local-repositories`"
+        "{0} is on the server's own machine, which its administrator has to allow: orrery server --allow-local-repositories"
     )]
     Local(String),
     #[error("{0:?} is no name of a branch")]

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use orrery_executor::{Desired, KnownStates, Planned, Setup, StoredContents, plan};
-use orrery_model::{ChangeKind, LogLevel, Outcome, OutcomeStatus, Resource, VersionNumber};
+use orrery_executor::{Cause, Desired, KnownStates, Planned, Risk, Setup, StoredContents, plan};
+use orrery_model::{
+    ChangeKind, LogLevel, Outcome, OutcomeStatus, Resource, ResourceState, VersionNumber,
+};
 use orrery_scheduler::{DryRunAnswer, Interval, Settings};
 use orrery_store::{DryRunResult, EnvironmentRecord, RequestRecord, StoreError};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::app::App;
@@ -90,17 +92,19 @@ impl DryRun {
         self.keep(&id, &down)?;
         let (resources, keys): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
         let states = KnownStates::read(&*store, key)?;
-        let states = keys.iter().map(|key| states.get(*key).cloned()).collect();
+        let states: Vec<Option<ResourceState>> =
+            keys.iter().map(|key| states.get(*key).cloned()).collect();
         let names: Vec<Resource> = resources.clone();
         let setup = self.setup(&handlers)?;
         let desired = Desired { version: number, resources, keys };
-        let planned = plan(setup, desired, states, &mut |_| true);
+        let planned = plan(setup, desired, states.clone(), &mut |_| true);
         handlers.close();
         let planned = planned?;
         let results: Vec<DryRunResult> = names
             .iter()
+            .zip(&states)
             .zip(planned)
-            .map(|(resource, planned)| result(resource, planned))
+            .map(|((resource, state), planned)| result(resource, state.as_ref(), planned))
             .collect();
         self.keep(&id, &results)?;
         store.records().finish_dry_run(&id, self.app.now())?;
@@ -154,9 +158,25 @@ impl DryRun {
     }
 }
 
-fn result(resource: &Resource, planned: Planned) -> DryRunResult {
+/// What is kept of an answer: a list of attributes, and one element without a name that tells of the resource as a whole.
+fn kept(resource: &Resource, status: &str, attributes: Vec<Value>, more: Value) -> DryRunResult {
+    let mut whole = more;
+    if let Some(source) = &resource.source {
+        let (file, line, column) = (&source.file, source.line, source.column);
+        whole["source"] = json!({"file": file, "line": line, "column": column});
+    }
+    let mut changes = attributes;
+    changes.push(whole);
+    DryRunResult {
+        resource: resource.id.to_string(),
+        status: status.to_owned(),
+        changes: Value::Array(changes),
+    }
+}
+
+fn result(resource: &Resource, state: Option<&ResourceState>, planned: Planned) -> DryRunResult {
     match planned {
-        Planned::Asked(outcome) => asked(resource, &outcome),
+        Planned::Asked(outcome) => asked(resource, state, &outcome),
         Planned::NotAsked(answer) => answered(resource, answer),
         Planned::Unanswered => failed(resource, "the handler did not answer"),
     }
@@ -168,38 +188,31 @@ fn answered(resource: &Resource, answer: DryRunAnswer) -> DryRunResult {
         DryRunAnswer::SkippedForUndefined => "skipped_for_undefined",
         DryRunAnswer::AgentDown => "agent_down",
     };
-    DryRunResult {
-        resource: resource.id.to_string(),
-        status: status.to_owned(),
-        changes: json!({}),
-    }
+    kept(resource, status, Vec::new(), json!({}))
 }
 
 fn failed(resource: &Resource, reason: &str) -> DryRunResult {
-    let changes = json!({"handler": {"current": "FAILED", "desired": reason}});
-    DryRunResult { resource: resource.id.to_string(), status: "failed".to_owned(), changes }
+    let handler = json!({"name": "handler", "current": "FAILED", "desired": reason});
+    kept(resource, "failed", vec![handler], json!({}))
 }
 
-fn asked(resource: &Resource, outcome: &Outcome) -> DryRunResult {
+fn asked(resource: &Resource, state: Option<&ResourceState>, outcome: &Outcome) -> DryRunResult {
     if matches!(outcome.status, OutcomeStatus::Failed | OutcomeStatus::Unavailable) {
         let line = outcome.log.last();
         return failed(resource, line.map_or("the handler failed", |line| &line.message));
     }
-    let status = match outcome.change.kind {
-        ChangeKind::NoChange => "unmodified",
+    let change = &outcome.change;
+    let status = match change.kind {
+        ChangeKind::NoChange => return kept(resource, "unmodified", Vec::new(), json!({})),
         ChangeKind::Created => "added",
         ChangeKind::Updated => "modified",
         ChangeKind::Purged => "deleted",
     };
-    let changes: Map<String, Value> = outcome
-        .change
-        .attributes
-        .iter()
-        .map(|one| (one.name.clone(), json!({"current": one.current, "desired": one.desired})))
-        .collect();
-    DryRunResult {
-        resource: resource.id.to_string(),
-        status: status.to_owned(),
-        changes: Value::Object(changes),
-    }
+    let attribute = |one: &orrery_model::AttributeChange| json!({"name": one.name, "current": one.current, "desired": one.desired});
+    let attributes = change.attributes.iter().map(attribute).collect();
+    let reasons = json!({
+        "cause": Cause::of(resource, state, change).as_str(),
+        "risk": Risk::of(resource, change).as_str(),
+    });
+    kept(resource, status, attributes, reasons)
 }

@@ -12,6 +12,7 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
+use crate::auth::Noted;
 use crate::counts::Counted;
 use crate::extract::{InEnvironment, Path, Query, limit_of, page, place};
 use crate::problem::ServerError;
@@ -189,9 +190,10 @@ pub(super) async fn act(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, name, action)): Path<(Uuid, String, AgentAction)>,
-) -> Result<Json<Agent>, ServerError> {
+) -> Result<Noted<Json<Agent>>, ServerError> {
     carry_out(&app, &environment, Some(name.clone()), action).await?;
-    one(&app, &environment, name).await
+    let detail = format!("agent {name}: {action:?}");
+    Ok(Noted(detail, one(&app, &environment, name).await?))
 }
 
 /// Pauses all agents or lets them go on, now or when a halt ends.

@@ -18,13 +18,13 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::Caller;
+use crate::auth::{Caller, Noted};
 use crate::compiling::RepositoryError;
 use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 
-use super::{active, environments, time};
+use super::{active, environments, names_of, time};
 
 /// Pieces of output that one answer has at most.
 const PIECES_MAX: usize = 500;
@@ -179,7 +179,7 @@ pub(super) async fn create(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     body: Option<Body<NewCompile>>,
-) -> Result<(StatusCode, HeaderMap, Json<Compile>), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap, Json<Compile>)>, ServerError> {
     active(&environment)?;
     if environment.repository.is_empty() {
         let text = format!("{}: {}", environment.name, RepositoryError::None);
@@ -212,7 +212,15 @@ pub(super) async fn create(
     if let Ok(location) = HeaderValue::from_str(&path_of(&environment, &id)) {
         headers.insert(header::LOCATION, location);
     }
-    Ok((StatusCode::ACCEPTED, headers, Json(shown(&environment, record))))
+    let compile = shown(&environment, record);
+    let given = [
+        ("update", compile.update),
+        ("reinstall", compile.reinstall),
+        ("export", compile.export),
+        ("partial", compile.partial),
+    ];
+    let detail = format!("compile {} asked for: {}", compile.id, names_of(&given));
+    Ok(Noted(detail, (StatusCode::ACCEPTED, headers, Json(compile))))
 }
 
 /// Which compiles to list.

@@ -3,9 +3,11 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use orrery_api::{Actions, AttributeChange, DryRun, DryRunChange, Operation, Page, Transitioning};
+use orrery_api::{
+    Actions, AttributeChange, DryRun, DryRunChange, Operation, Page, SourcePlace, Transitioning,
+};
 use orrery_model::{Timestamp, VersionNumber};
-use orrery_store::{DryRunRecord, EnvironmentRecord, StoreError};
+use orrery_store::{DryRunRecord, DryRunResult, EnvironmentRecord, StoreError};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
@@ -164,9 +166,19 @@ const STATUSES: [&str; 8] = [
     "failed",
 ];
 
-/// Attributes in either form in which they are kept: a list, or an object of pairs by name.
-fn changes(value: Value) -> Vec<AttributeChange> {
-    match value {
+/// What is kept of a resource as a whole, beside its attributes.
+#[derive(Debug, Default, Deserialize)]
+struct Whole {
+    cause: Option<String>,
+    risk: Option<String>,
+    source: Option<SourcePlace>,
+}
+
+/// Attributes in either form in which they are kept: a list, or an object of pairs by name. In a list, what has no name tells of the
+/// resource as a whole.
+fn changes(value: Value) -> (Vec<AttributeChange>, Whole) {
+    let mut whole = Whole::default();
+    let attributes = match value {
         Value::Object(object) => object
             .into_iter()
             .map(|(name, mut pair)| AttributeChange {
@@ -175,8 +187,22 @@ fn changes(value: Value) -> Vec<AttributeChange> {
                 desired: pair["desired"].take(),
             })
             .collect(),
-        list => serde_json::from_value(list).unwrap_or_default(),
-    }
+        Value::Array(list) => {
+            let (named, other): (Vec<Value>, Vec<Value>) =
+                list.into_iter().partition(|one| one.get("name").is_some());
+            if let Some(other) = other.into_iter().next() {
+                whole = serde_json::from_value(other).unwrap_or_default();
+            }
+            serde_json::from_value(Value::Array(named)).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    };
+    (attributes, whole)
+}
+
+fn change(result: DryRunResult) -> DryRunChange {
+    let (changes, Whole { cause, risk, source }) = changes(result.changes);
+    DryRunChange { resource: result.resource, status: result.status, changes, cause, risk, source }
 }
 
 /// What a dry run found, in the order of ids.
@@ -204,13 +230,5 @@ pub(super) async fn results(
         })
         .await?;
     let (found, next) = page(found, limit, |result| result.resource.clone());
-    let items = found
-        .into_iter()
-        .map(|result| DryRunChange {
-            resource: result.resource,
-            status: result.status,
-            changes: changes(result.changes),
-        })
-        .collect();
-    Ok(Json(Page { items, next }))
+    Ok(Json(Page { items: found.into_iter().map(change).collect(), next }))
 }

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::access::Right;
 use crate::app::App;
-use crate::auth::Caller;
+use crate::auth::{Caller, Noted};
 use crate::compiling::{self, RepositoryError};
 use crate::extract::{
     Body, IfMatch, InEnvironment, Path, Query, cursor, etag, limit_of, place, unchanged,
@@ -26,7 +26,7 @@ use crate::extract::{
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 
-use super::{operations, time};
+use super::{names_of, operations, time};
 
 const ICON_MAX: usize = 64 * 1024;
 const ICON_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/svg+xml"];
@@ -219,7 +219,7 @@ pub(super) async fn create(
     State(app): State<App>,
     caller: Caller,
     Body(new): Body<NewEnvironment>,
-) -> Result<(StatusCode, HeaderMap, Json<Environment>), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap, Json<Environment>)>, ServerError> {
     caller.need_in_project(Right::Administer, &new.project)?;
     check_text("name", Some(&new.name), (1, 255))?;
     check_text("description", Some(&new.description), (0, 255))?;
@@ -245,7 +245,12 @@ pub(super) async fn create(
     if let Ok(location) = HeaderValue::from_str(&path_of(&made)) {
         headers.insert(header::LOCATION, location);
     }
-    Ok((StatusCode::CREATED, headers, Json(shown(made, false))))
+    let detail = format!("environment {} ({id})", told(&made));
+    Ok(Noted(detail, (StatusCode::CREATED, headers, Json(shown(made, false)))))
+}
+
+fn told(record: &EnvironmentRecord) -> String {
+    format!("{}/{}", record.project_name, record.name)
 }
 
 /// One environment.
@@ -270,7 +275,7 @@ pub(super) async fn update(
     Path(environment): Path<Uuid>,
     IfMatch(expected): IfMatch,
     Body(update): Body<EnvironmentUpdate>,
-) -> Result<(HeaderMap, Json<Environment>), ServerError> {
+) -> Result<Noted<(HeaderMap, Json<Environment>)>, ServerError> {
     if let Some(project) = &update.project {
         caller.need_in_project(Right::Administer, project)?;
     }
@@ -278,6 +283,14 @@ pub(super) async fn update(
     check_text("description", update.description.as_deref(), (0, 255))?;
     check_icon(update.icon.as_deref())?;
     check_repository(&app, update.repository.as_deref(), update.branch.as_deref())?;
+    let given = [
+        ("project", update.project.is_some()),
+        ("name", update.name.is_some()),
+        ("description", update.description.is_some()),
+        ("icon", update.icon.is_some()),
+        ("repository", update.repository.is_some()),
+        ("branch", update.branch.is_some()),
+    ];
     let now = app.now();
     let changed = app
         .change(move |store| {
@@ -293,7 +306,12 @@ pub(super) async fn update(
             store.records().update_environment(environment.as_bytes(), expected, &change, now)
         })
         .await?;
-    with_settings(&app, changed).await
+    let mut detail = format!("environment {}: {} changed", told(&changed), names_of(&given));
+    if given.iter().any(|(name, is)| *is && matches!(*name, "repository" | "branch")) {
+        let repository = compiling::without_password(&changed.repository);
+        detail += &format!("; compiled from {repository:?}, branch {:?}", changed.branch);
+    }
+    Ok(Noted(detail, with_settings(&app, changed).await?))
 }
 
 /// Stops everything in an environment. What runs is finished; nothing new starts.
@@ -302,7 +320,7 @@ pub(super) async fn update(
 pub(super) async fn halt(
     State(app): State<App>,
     Path(environment): Path<Uuid>,
-) -> Result<(HeaderMap, Json<Environment>), ServerError> {
+) -> Result<Noted<(HeaderMap, Json<Environment>)>, ServerError> {
     set_halted(&app, environment, true).await
 }
 
@@ -312,7 +330,7 @@ pub(super) async fn halt(
 pub(super) async fn resume(
     State(app): State<App>,
     Path(environment): Path<Uuid>,
-) -> Result<(HeaderMap, Json<Environment>), ServerError> {
+) -> Result<Noted<(HeaderMap, Json<Environment>)>, ServerError> {
     set_halted(&app, environment, false).await
 }
 
@@ -320,12 +338,13 @@ async fn set_halted(
     app: &App,
     environment: Uuid,
     halted: bool,
-) -> Result<(HeaderMap, Json<Environment>), ServerError> {
+) -> Result<Noted<(HeaderMap, Json<Environment>)>, ServerError> {
     let now = app.now();
     let changed = app
         .change(move |store| store.records().set_halted(environment.as_bytes(), halted, now))
         .await?;
-    with_settings(app, changed).await
+    let word = if halted { "halted" } else { "resumed" };
+    Ok(Noted(format!("environment {} {word}", told(&changed)), with_settings(app, changed).await?))
 }
 
 pub(crate) async fn refuse_if_protected(
@@ -351,9 +370,11 @@ pub(crate) async fn refuse_if_protected(
 pub(super) async fn clear(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
-) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap, Json<Operation>)>, ServerError> {
     refuse_if_protected(&app, &environment).await?;
-    operations::begin(&app, &environment, "clear", json!({"resume": !environment.halted})).await
+    let resume = json!({"resume": !environment.halted});
+    let begun = operations::begin(&app, &environment, "clear", resume).await?;
+    Ok(Noted(format!("environment {} is being cleared", told(&environment)), begun))
 }
 
 /// Deletes an environment with everything in it. It is halted at once; when the operation is gone, so is the environment.
@@ -364,11 +385,12 @@ pub(super) async fn delete(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     IfMatch(expected): IfMatch,
-) -> Result<(StatusCode, HeaderMap, Json<Operation>), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap, Json<Operation>)>, ServerError> {
     unchanged(expected, environment.revision)?;
     refuse_if_protected(&app, &environment).await?;
     let now = app.now();
     let uuid = environment.uuid;
     app.change(move |store| store.records().begin_deletion(&uuid, now)).await?;
-    operations::begin(&app, &environment, "delete", json!({})).await
+    let begun = operations::begin(&app, &environment, "delete", json!({})).await?;
+    Ok(Noted(format!("environment {} is being deleted", told(&environment)), begun))
 }

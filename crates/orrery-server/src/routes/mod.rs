@@ -50,6 +50,12 @@ fn parse_time(name: &str, text: &str) -> Result<Timestamp, ServerError> {
     })
 }
 
+/// What of several things is meant, as one text.
+fn names_of(given: &[(&str, bool)]) -> String {
+    let names: Vec<&str> = given.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
+    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+}
+
 /// A text as one part of a path.
 fn segment(text: &str) -> String {
     let mut part = String::with_capacity(text.len());

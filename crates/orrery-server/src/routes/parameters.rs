@@ -17,6 +17,7 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
+use crate::auth::Noted;
 use crate::extract::{Body, IfMatch, InEnvironment, Path, Query, etag, limit_of, page, place};
 use crate::problem::ServerError;
 
@@ -130,7 +131,7 @@ async fn set(
     resource: Option<String>,
     expected: Option<i64>,
     update: ParameterUpdate,
-) -> Result<(HeaderMap, Json<ParameterSet>), ServerError> {
+) -> Result<Noted<(HeaderMap, Json<ParameterSet>)>, ServerError> {
     active(&environment)?;
     check_name(&name)?;
     let is_fact = resource.is_some();
@@ -177,7 +178,10 @@ async fn set(
         })
         .await?;
     let (revision, set) = set;
-    Ok((etag(revision), Json(set)))
+    let what = if is_fact { "fact" } else { "parameter" };
+    let changed = if set.changed { "set" } else { "is the same" };
+    let detail = format!("{what} {} {changed}", set.parameter.name);
+    Ok(Noted(detail, (etag(revision), Json(set))))
 }
 
 /// A compile because of a value.
@@ -199,7 +203,7 @@ pub(super) async fn put(
     Path((_, name)): Path<(Uuid, String)>,
     IfMatch(expected): IfMatch,
     Body(update): Body<ParameterUpdate>,
-) -> Result<(HeaderMap, Json<ParameterSet>), ServerError> {
+) -> Result<Noted<(HeaderMap, Json<ParameterSet>)>, ServerError> {
     set(&app, environment, name, None, expected, update).await
 }
 
@@ -331,9 +335,9 @@ pub(super) async fn put_fact(
     InEnvironment(environment): InEnvironment,
     Path((_, id, name)): Path<(Uuid, String, String)>,
     Body(update): Body<ParameterUpdate>,
-) -> Result<Json<ParameterSet>, ServerError> {
-    let (_, set) = set(&app, environment, name, Some(id), None, update).await?;
-    Ok(set)
+) -> Result<Noted<Json<ParameterSet>>, ServerError> {
+    let Noted(detail, (_, set)) = set(&app, environment, name, Some(id), None, update).await?;
+    Ok(Noted(detail, set))
 }
 
 /// Deletes a fact of a resource, and asks for a compile.

@@ -9,11 +9,11 @@ use uuid::Uuid;
 
 use crate::access::Right;
 use crate::app::App;
-use crate::auth::Caller;
+use crate::auth::{Caller, Noted};
 use crate::extract::{Body, IfMatch, Path, etag, unchanged};
 use crate::problem::ServerError;
 
-use super::time;
+use super::{names_of, time};
 
 fn shown(record: ProjectRecord) -> Project {
     let ProjectRecord { uuid, name, description, created, .. } = record;
@@ -46,7 +46,7 @@ pub(super) async fn list(
 pub(super) async fn create(
     State(app): State<App>,
     Body(new): Body<NewProject>,
-) -> Result<(StatusCode, HeaderMap, Json<Project>), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap, Json<Project>)>, ServerError> {
     check_name(&new.name)?;
     let id = new.id.unwrap_or_else(Uuid::new_v4);
     let now = app.now();
@@ -55,7 +55,8 @@ pub(super) async fn create(
             store.records().create_project(id.into_bytes(), &new.name, &new.description, now)
         })
         .await?;
-    Ok((StatusCode::CREATED, etag(made.revision), Json(shown(made))))
+    let detail = format!("project {} ({id})", made.name);
+    Ok(Noted(detail, (StatusCode::CREATED, etag(made.revision), Json(shown(made)))))
 }
 
 /// One project.
@@ -77,11 +78,12 @@ pub(super) async fn update(
     Path(project): Path<Uuid>,
     IfMatch(expected): IfMatch,
     Body(update): Body<ProjectUpdate>,
-) -> Result<(HeaderMap, Json<Project>), ServerError> {
+) -> Result<Noted<(HeaderMap, Json<Project>)>, ServerError> {
     if let Some(name) = &update.name {
         check_name(name)?;
     }
     let now = app.now();
+    let given = [("name", update.name.is_some()), ("description", update.description.is_some())];
     let changed = app
         .change(move |store| {
             let ProjectUpdate { name, description } = &update;
@@ -89,7 +91,8 @@ pub(super) async fn update(
             store.records().update_project(project.as_bytes(), expected, name, description, now)
         })
         .await?;
-    Ok((etag(changed.revision), Json(shown(changed))))
+    let detail = format!("project {}: {} changed", changed.name, names_of(&given));
+    Ok(Noted(detail, (etag(changed.revision), Json(shown(changed)))))
 }
 
 /// Deletes a project that has no environments.
@@ -99,10 +102,11 @@ pub(super) async fn delete(
     State(app): State<App>,
     Path(project): Path<Uuid>,
     IfMatch(expected): IfMatch,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     let now = app.now();
     let find = app.with_store(move |store| store.records().project(project.as_bytes()));
-    unchanged(expected, find.await?.revision)?;
+    let found = find.await?;
+    unchanged(expected, found.revision)?;
     app.change(move |store| store.records().delete_project(project.as_bytes(), now)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Noted(format!("project {} deleted", found.name), StatusCode::NO_CONTENT))
 }

@@ -4,12 +4,12 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use orrery_api::{NewRoleAssignment, Page, Problem, Role, RoleAssignment};
-use orrery_store::{RoleRecord, RoleScope, StoreError};
+use orrery_store::{RoleRecord, RoleScope, Store, StoreError};
 use uuid::Uuid;
 
 use crate::access::Right;
 use crate::app::App;
-use crate::auth::{granted, role_right};
+use crate::auth::{Noted, granted, role_right};
 use crate::extract::{Body, Path};
 use crate::problem::ServerError;
 
@@ -55,25 +55,38 @@ async fn assign(
     app: App,
     scope: RoleScope,
     new: NewRoleAssignment,
-) -> Result<(StatusCode, Json<RoleAssignment>), ServerError> {
+) -> Result<Noted<(StatusCode, Json<RoleAssignment>)>, ServerError> {
     let NewRoleAssignment { user, role } = new;
     check_role(&role)?;
     let now = app.now();
     let made = app
         .change(move |store| {
             let records = store.records();
-            match scope {
-                RoleScope::Project(id) => drop(records.project(&id)?),
-                RoleScope::Environment(_) | RoleScope::Everywhere => {}
-            }
+            let place = place(store, scope)?;
             let Some(account) = records.account_named(&user)? else {
                 return Err(StoreError::NotFound { kind: "user", name: user });
             };
             records.assign_role(&account.uuid, scope, &role, now)?;
-            Ok(RoleRecord { account: account.uuid, account_name: account.name, scope, role })
+            let detail = format!("{}: {role} {place}", account.name);
+            let made =
+                RoleRecord { account: account.uuid, account_name: account.name, scope, role };
+            Ok((detail, made))
         })
         .await?;
-    Ok((StatusCode::CREATED, Json(shown(made))))
+    let (detail, made) = made;
+    Ok(Noted(detail, (StatusCode::CREATED, Json(shown(made)))))
+}
+
+/// Where a role counts, in words.
+fn place(store: &dyn Store, scope: RoleScope) -> Result<String, StoreError> {
+    Ok(match scope {
+        RoleScope::Everywhere => "everywhere".to_owned(),
+        RoleScope::Project(id) => format!("in project {}", store.records().project(&id)?.name),
+        RoleScope::Environment(id) => {
+            let found = store.records().environment(&id)?;
+            format!("in environment {}/{}", found.project_name, found.name)
+        }
+    })
 }
 
 async fn revoke(
@@ -81,11 +94,16 @@ async fn revoke(
     scope: RoleScope,
     user: Uuid,
     role: String,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     let now = app.now();
-    app.change(move |store| store.records().revoke_role(user.as_bytes(), scope, &role, now))
+    let detail = app
+        .change(move |store| {
+            store.records().revoke_role(user.as_bytes(), scope, &role, now)?;
+            let name = store.records().account(user.as_bytes())?.name;
+            Ok(format!("{name}: no longer {role} {}", place(store, scope)?))
+        })
         .await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Noted(detail, StatusCode::NO_CONTENT))
 }
 
 /// All roles that anybody has anywhere.
@@ -101,7 +119,7 @@ pub(super) async fn list_everywhere(State(app): State<App>) -> Listed {
 pub(super) async fn assign_everywhere(
     State(app): State<App>,
     Body(new): Body<NewRoleAssignment>,
-) -> Result<(StatusCode, Json<RoleAssignment>), ServerError> {
+) -> Result<Noted<(StatusCode, Json<RoleAssignment>)>, ServerError> {
     assign(app, RoleScope::Everywhere, new).await
 }
 
@@ -111,7 +129,7 @@ pub(super) async fn assign_everywhere(
 pub(super) async fn revoke_everywhere(
     State(app): State<App>,
     Path((user, role)): Path<(Uuid, String)>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     revoke(app, RoleScope::Everywhere, user, role).await
 }
 
@@ -129,7 +147,7 @@ pub(super) async fn assign_in_project(
     State(app): State<App>,
     Path(project): Path<Uuid>,
     Body(new): Body<NewRoleAssignment>,
-) -> Result<(StatusCode, Json<RoleAssignment>), ServerError> {
+) -> Result<Noted<(StatusCode, Json<RoleAssignment>)>, ServerError> {
     assign(app, RoleScope::Project(project.into_bytes()), new).await
 }
 
@@ -139,7 +157,7 @@ pub(super) async fn assign_in_project(
 pub(super) async fn revoke_in_project(
     State(app): State<App>,
     Path((project, user, role)): Path<(Uuid, Uuid, String)>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     revoke(app, RoleScope::Project(project.into_bytes()), user, role).await
 }
 
@@ -160,7 +178,7 @@ pub(super) async fn assign_in_environment(
     State(app): State<App>,
     Path(environment): Path<Uuid>,
     Body(new): Body<NewRoleAssignment>,
-) -> Result<(StatusCode, Json<RoleAssignment>), ServerError> {
+) -> Result<Noted<(StatusCode, Json<RoleAssignment>)>, ServerError> {
     assign(app, RoleScope::Environment(environment.into_bytes()), new).await
 }
 
@@ -170,6 +188,6 @@ pub(super) async fn assign_in_environment(
 pub(super) async fn revoke_in_environment(
     State(app): State<App>,
     Path((environment, user, role)): Path<(Uuid, Uuid, String)>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     revoke(app, RoleScope::Environment(environment.into_bytes()), user, role).await
 }

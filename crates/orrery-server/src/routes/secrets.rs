@@ -7,6 +7,7 @@ use orrery_api::{Page, Problem, Secret, SecretValue};
 use orrery_store::{EnvironmentKey, EnvironmentRecord, SecretRecord};
 
 use crate::app::App;
+use crate::auth::Noted;
 use crate::extract::{Body, IfMatch, Path, etag};
 use crate::problem::ServerError;
 use crate::vault::VaultError;
@@ -33,7 +34,7 @@ async fn put(
     name: String,
     expected: Option<i64>,
     SecretValue { value }: SecretValue,
-) -> Result<(StatusCode, HeaderMap), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap)>, ServerError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if name.is_empty() || name.len() > 255 || !name.chars().all(fits) {
         let reason = "must have 1 to 255 letters, digits, dots, dashes or underscores";
@@ -44,11 +45,12 @@ async fn put(
         return Err(ServerError::field("value", reason));
     }
     let (vault, now) = (app.vault().clone(), app.now());
+    let detail = format!("secret {name} set");
     let put = move || vault.put_if(environment, &name, &value, expected, now);
     let done = tokio::task::spawn_blocking(put).await;
     app.nudge();
     match done {
-        Ok(Ok(revision)) => Ok((StatusCode::NO_CONTENT, etag(revision))),
+        Ok(Ok(revision)) => Ok(Noted(detail, (StatusCode::NO_CONTENT, etag(revision)))),
         Ok(Err(VaultError::Store(error))) => Err(error.into()),
         Ok(Err(error)) => {
             tracing::error!(%error, "a secret cannot be kept");
@@ -63,11 +65,12 @@ async fn delete(
     environment: Option<EnvironmentKey>,
     name: String,
     expected: Option<i64>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     let now = app.now();
+    let detail = format!("secret {name} deleted");
     app.change(move |store| store.records().delete_secret_if(environment, &name, expected, now))
         .await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Noted(detail, StatusCode::NO_CONTENT))
 }
 
 /// The names of the secrets that every environment may use.
@@ -85,7 +88,7 @@ pub(super) async fn put_shared(
     Path(name): Path<String>,
     IfMatch(expected): IfMatch,
     Body(value): Body<SecretValue>,
-) -> Result<(StatusCode, HeaderMap), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap)>, ServerError> {
     put(app, None, name, expected, value).await
 }
 
@@ -96,7 +99,7 @@ pub(super) async fn delete_shared(
     State(app): State<App>,
     Path(name): Path<String>,
     IfMatch(expected): IfMatch,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     delete(app, None, name, expected).await
 }
 
@@ -119,7 +122,7 @@ pub(super) async fn put_own(
     Path((_, name)): Path<(String, String)>,
     IfMatch(expected): IfMatch,
     Body(value): Body<SecretValue>,
-) -> Result<(StatusCode, HeaderMap), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap)>, ServerError> {
     put(app, Some(environment.key), name, expected, value).await
 }
 
@@ -131,6 +134,6 @@ pub(super) async fn delete_own(
     axum::Extension(environment): axum::Extension<EnvironmentRecord>,
     Path((_, name)): Path<(String, String)>,
     IfMatch(expected): IfMatch,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     delete(app, Some(environment.key), name, expected).await
 }

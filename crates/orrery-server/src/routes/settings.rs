@@ -8,6 +8,7 @@ use orrery_store::SettingRecord;
 use uuid::Uuid;
 
 use crate::app::App;
+use crate::auth::Noted;
 use crate::extract::{Body, IfMatch, InEnvironment, Path, etag};
 use crate::problem::ServerError;
 use crate::settings::{DEFINITIONS, Definition, InvalidSetting, check, definition};
@@ -80,7 +81,7 @@ pub(super) async fn put(
     Path((_, name)): Path<(Uuid, String)>,
     IfMatch(expected): IfMatch,
     Body(update): Body<SettingUpdate>,
-) -> Result<(HeaderMap, Json<Setting>), ServerError> {
+) -> Result<Noted<(HeaderMap, Json<Setting>)>, ServerError> {
     let definition = definition(&name)?;
     let value = check(definition, &update.value)?;
     let now = app.now();
@@ -91,7 +92,8 @@ pub(super) async fn put(
             store.records().settings(environment.key)
         })
         .await?;
-    Ok(with_revision(definition, &records))
+    let (headers, Json(now)) = with_revision(definition, &records);
+    Ok(Noted(format!("setting {} = {}", now.name, now.value), (headers, Json(now))))
 }
 
 /// Goes back to the default.
@@ -103,7 +105,7 @@ pub(super) async fn delete(
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
     IfMatch(expected): IfMatch,
-) -> Result<(HeaderMap, Json<Setting>), ServerError> {
+) -> Result<Noted<(HeaderMap, Json<Setting>)>, ServerError> {
     let definition = definition(&name)?;
     let now = app.now();
     let records = app
@@ -112,7 +114,8 @@ pub(super) async fn delete(
             store.records().settings(environment.key)
         })
         .await?;
-    Ok(with_revision(definition, &records))
+    let (headers, Json(now)) = with_revision(definition, &records);
+    Ok(Noted(format!("setting {} = {}, as usual", now.name, now.value), (headers, Json(now))))
 }
 
 /// Sets values that people cannot change then, such as those that a project's own files fix.
@@ -122,7 +125,7 @@ pub(super) async fn protect(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Body(batch): Body<ProtectedSettings>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     if batch.protected_by.is_empty() || batch.protected_by.chars().count() > 255 {
         return Err(ServerError::field("protected_by", "must have 1 to 255 characters"));
     }
@@ -136,9 +139,12 @@ pub(super) async fn protect(
     }
     let now = app.now();
     let protector = batch.protected_by;
+    let told: Vec<String> =
+        settings.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    let detail = format!("settings {}, protected by {protector}", told.join(", "));
     app.change(move |store| {
         store.records().protect_settings(environment.key, &settings, &protector, now)
     })
     .await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Noted(detail, StatusCode::NO_CONTENT))
 }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::access::{Right, group_of, table};
 use crate::app::App;
-use crate::auth::{Caller, Minted, TokenGrants, granted, role_right, scope_of};
+use crate::auth::{Caller, Minted, Noted, TokenGrants, granted, role_right, scope_of};
 use crate::extract::{Body, Path, Query};
 use crate::problem::ServerError;
 
@@ -109,7 +109,10 @@ fn check(new: &NewToken) -> Result<(), ServerError> {
     }
     for verb in new.verbs.iter().flatten() {
         if !VERBS.contains(&verb.as_str()) {
-            return Err(ServerError::field("verbs", "must be methods such as GET and POST"));
+            return Err(ServerError::field(
+                "verbs",
+                "must be of GET, POST, PUT, PATCH and DELETE, in capital letters",
+            ));
         }
     }
     for group in new.groups.iter().flatten() {
@@ -128,7 +131,7 @@ pub(super) async fn create(
     State(app): State<App>,
     caller: Caller,
     Body(new): Body<NewToken>,
-) -> Result<(StatusCode, Json<MadeToken>), ServerError> {
+) -> Result<Noted<(StatusCode, Json<MadeToken>)>, ServerError> {
     caller.need_person()?;
     let account = caller.need_account()?;
     check(&new)?;
@@ -162,7 +165,19 @@ pub(super) async fn create(
         store.records().create_token(&hash, &kept)
     })
     .await?;
-    Ok((StatusCode::CREATED, Json(MadeToken { secret, token: shown(token)? })))
+    let token = shown(token)?;
+    let mut detail = format!("token {} ({}): {}", token.name, token.id, token.role);
+    match (token.environment, token.project) {
+        (Some(id), _) => detail += &format!(" in environment {id}"),
+        (None, Some(id)) => detail += &format!(" in project {id}"),
+        (None, None) => {}
+    }
+    for (what, limits) in [("verbs", &token.verbs), ("groups", &token.groups)] {
+        if let Some(limits) = limits {
+            detail += &format!(", {what} {}", limits.join(" "));
+        }
+    }
+    Ok(Noted(detail, (StatusCode::CREATED, Json(MadeToken { secret, token }))))
 }
 
 /// Revokes a token: one's own, or anybody's as an administrator. It is refused from the next request on.
@@ -172,7 +187,7 @@ pub(super) async fn revoke(
     State(app): State<App>,
     caller: Caller,
     Path(token): Path<Uuid>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     let may_all = caller.may_everywhere(Right::Administer);
     let account = caller.account.map(Uuid::into_bytes);
     let now = app.now();
@@ -183,5 +198,5 @@ pub(super) async fn revoke(
         return Err(unknown());
     }
     app.change(move |store| store.records().revoke_token(token.as_bytes(), now)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Noted(format!("token {} revoked", found.name), StatusCode::NO_CONTENT))
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::access::{ClientAddress, Right};
 use crate::app::App;
-use crate::auth::{Caller, How, check_password, normalized};
+use crate::auth::{Caller, How, Noted, check_password, normalized};
 use crate::extract::{Body, IfMatch, Path, Query, etag, unchanged};
 use crate::problem::ServerError;
 
@@ -79,7 +79,7 @@ pub(super) fn page_size(wanted: Option<usize>) -> Result<usize, ServerError> {
 pub(super) async fn create(
     State(app): State<App>,
     Body(new): Body<NewUser>,
-) -> Result<(StatusCode, HeaderMap, Json<User>), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap, Json<User>)>, ServerError> {
     let NewUser { name, password, issuer, admin } = new;
     check_name(&name)?;
     let password = match (&password, &issuer) {
@@ -88,7 +88,10 @@ pub(super) async fn create(
             check_password("password", &password)?;
             Some(app.auth().passwords.hash(password).await?)
         }
-        (None, Some(_)) => None,
+        (None, Some(issuer)) => {
+            check_issuer(&app, issuer)?;
+            None
+        }
         _ => {
             let reason = "give a password, or the issuer that vouches for the user";
             return Err(ServerError::field("password", reason));
@@ -103,7 +106,39 @@ pub(super) async fn create(
             store.records().create_account(&new, now)
         })
         .await?;
-    Ok((StatusCode::CREATED, etag(made.revision), Json(shown(made))))
+    let detail = told(&made);
+    Ok(Noted(detail, (StatusCode::CREATED, etag(made.revision), Json(shown(made)))))
+}
+
+/// An issuer that nobody configured can vouch for nobody.
+fn check_issuer(app: &App, name: &str) -> Result<(), ServerError> {
+    let issuers = &app.settings().auth.issuers;
+    if issuers.iter().any(|issuer| issuer.name == name) {
+        return Ok(());
+    }
+    let names: Vec<&str> = issuers.iter().map(|issuer| issuer.name.as_str()).collect();
+    let known = match names.join(", ") {
+        names if names.is_empty() => {
+            "the server has none: they stand in its configuration file".to_owned()
+        }
+        names => format!("the server knows {names}"),
+    };
+    Err(ServerError::field("issuer", format!("there is no issuer called {name:?}; {known}")))
+}
+
+/// An account in a line of the audit log.
+fn told(account: &AccountRecord) -> String {
+    let mut text = format!("user {}", account.name);
+    if let Some(issuer) = &account.issuer {
+        text += &format!(" of {issuer}");
+    }
+    if account.admin {
+        text += ", admin";
+    }
+    if account.disabled {
+        text += ", disabled";
+    }
+    text
 }
 
 /// One user.
@@ -125,14 +160,20 @@ pub(super) async fn update(
     Path(user): Path<Uuid>,
     IfMatch(expected): IfMatch,
     Body(UserUpdate { admin, disabled }): Body<UserUpdate>,
-) -> Result<(HeaderMap, Json<User>), ServerError> {
+) -> Result<Noted<(HeaderMap, Json<User>)>, ServerError> {
     let now = app.now();
     let changed = app
         .change(move |store| {
             store.records().update_account(user.as_bytes(), expected, admin, disabled, now)
         })
         .await?;
-    Ok((etag(changed.revision), Json(shown(changed))))
+    let word = |is: Option<bool>, yes: &'static str, no: &'static str| {
+        is.map(|is| if is { yes } else { no })
+    };
+    let words = [word(admin, "admin", "no admin"), word(disabled, "disabled", "enabled")];
+    let words: Vec<&str> = words.into_iter().flatten().collect();
+    let detail = format!("user {}: {}", changed.name, words.join(", "));
+    Ok(Noted(detail, (etag(changed.revision), Json(shown(changed)))))
 }
 
 /// Deletes a user, with their roles, sessions and tokens.
@@ -142,12 +183,13 @@ pub(super) async fn delete(
     State(app): State<App>,
     Path(user): Path<Uuid>,
     IfMatch(expected): IfMatch,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     let now = app.now();
     let find = app.with_store(move |store| store.records().account(user.as_bytes()));
-    unchanged(expected, find.await?.revision)?;
+    let account = find.await?;
+    unchanged(expected, account.revision)?;
     app.change(move |store| store.records().delete_account(user.as_bytes(), now)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Noted(told(&account), StatusCode::NO_CONTENT))
 }
 
 /// Sets another password: one's own with the current one, or somebody else's as an administrator. All other sessions of the user end.
@@ -159,9 +201,12 @@ pub(super) async fn set_password(
     axum::Extension(ClientAddress(address)): axum::Extension<ClientAddress>,
     Path(user): Path<Uuid>,
     Body(change): Body<PasswordChange>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     change_password(&app, &caller, &address, user, &change).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let found = app.with_store(move |store| store.records().account(user.as_bytes())).await;
+    // It was changed, whatever is known of whom.
+    let detail = found.map_or_else(|_| format!("user {user}"), |account| told(&account));
+    Ok(Noted(detail, StatusCode::NO_CONTENT))
 }
 
 /// As `set_password`, for whoever has read the request.

@@ -15,6 +15,7 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
+use crate::auth::Noted;
 use crate::extract::{Body, InEnvironment, Path, Query, cursor, limit_of, page, place};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
@@ -114,7 +115,7 @@ async fn stored(
     work: impl FnOnce(&dyn Store, &EnvironmentRecord) -> Result<versions::Stored, ServerError>
     + Send
     + 'static,
-) -> Result<(StatusCode, HeaderMap, Json<VersionStored>), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
     active(&environment)?;
     let path = environments::path_of(&environment);
     let answer = app
@@ -135,7 +136,14 @@ async fn stored(
         headers.insert(header::LOCATION, location);
     }
     let status = if answer.created_now { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, headers, Json(answer)))
+    let what = if answer.created_now { "stored" } else { "is the same" };
+    Ok(Noted(told(&answer.version, what), (status, headers, Json(answer))))
+}
+
+/// A version in a line of the audit log.
+fn told(version: &VersionSummary, what: &str) -> String {
+    let released = if version.released { ", released" } else { "" };
+    format!("version {} {what}: {} resources{released}", version.number, version.total)
 }
 
 /// Stores a version, full or a change of some sets. It is released if the environment's `auto_deploy` or the upload says so.
@@ -146,7 +154,7 @@ pub(super) async fn upload(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Body(upload): Body<VersionUpload>,
-) -> Result<(StatusCode, HeaderMap, Json<VersionStored>), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
     let now = app.now();
     stored(&app, environment, move |store, environment| {
         let settings = store.records().settings(environment.key)?;
@@ -406,7 +414,7 @@ pub(super) async fn release(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
-) -> Result<Json<VersionSummary>, ServerError> {
+) -> Result<Noted<Json<VersionSummary>>, ServerError> {
     active(&environment)?;
     let now = app.now();
     let found = app
@@ -415,7 +423,7 @@ pub(super) async fn release(
             one(store, &environment, VersionNumber(number))
         })
         .await?;
-    Ok(Json(found))
+    Ok(Noted(format!("version {number} released: {} resources", found.total), Json(found)))
 }
 
 /// Goes back to what a stored version wanted: its content is stored as a new version, which is released.
@@ -426,12 +434,13 @@ pub(super) async fn roll_back(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
-) -> Result<(StatusCode, HeaderMap, Json<VersionStored>), ServerError> {
+) -> Result<Noted<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
     let now = app.now();
     stored(&app, environment, move |store, environment| {
         versions::roll_back(store, environment.key, VersionNumber(number), now)
     })
     .await
+    .map(|Noted(detail, stored)| Noted(format!("{detail}, as version {number}"), stored))
 }
 
 /// Deletes a version that is not in use.
@@ -442,7 +451,7 @@ pub(super) async fn delete(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
-) -> Result<StatusCode, ServerError> {
+) -> Result<Noted<StatusCode>, ServerError> {
     app.change(move |store| store.delete_version(environment.key, VersionNumber(number))).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Noted(format!("version {number} deleted"), StatusCode::NO_CONTENT))
 }

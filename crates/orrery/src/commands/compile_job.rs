@@ -11,6 +11,7 @@ use orrery_server::compiling::{Job, JobResult, Task};
 
 use crate::code::ServerEnvironment;
 use crate::known::Known;
+use crate::making::Telling;
 use crate::{Exit, making, output, projects, style};
 
 use super::deploy::failed;
@@ -74,7 +75,9 @@ fn compile(job: &Job) -> Exit {
         ca: job.server.ca.clone(),
     };
     let environment = ServerEnvironment { side, files: job.contents.clone(), known };
-    let result = match making::make(&options, &environment, &job.exporters, true, false) {
+    // Where the project lies on the server is of no use to people: files are called as the project calls them.
+    let telling = Telling { verbose: true, quiet: false, project: Some(Path::new(".")) };
+    let result = match making::make(&options, &environment, &job.exporters, telling) {
         Ok(made) => {
             JobResult { upload: Some(made.upload), contents: made.contents, errors: Vec::new() }
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use orrery_api::client::ClientError;
-use orrery_api::{CompileProblem, Parameter, UploadScope, VersionStored, VersionUpload};
+use orrery_api::client::{ClientError, path};
+use orrery_api::{CompileProblem, Me, Parameter, UploadScope, VersionStored, VersionUpload};
 use orrery_compiler::plugins::ServerSide;
 use orrery_compiler::project::Limits;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use crate::cli_deploy::LimitOptions;
 use crate::cli_export::Export;
 use crate::code::ServerEnvironment;
 use crate::known::Known;
-use crate::making::{self, Made};
+use crate::making::{self, Made, Telling};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
 
@@ -100,6 +100,27 @@ pub(super) struct Push<'a> {
     pub(super) quiet: bool,
 }
 
+/// Who may not store versions learns that before anything is compiled. The server decides in the end: who may not even ask goes on.
+fn refuse_if_too_weak(of: &RemoteEnvironment) -> Result<(), Trouble> {
+    let Ok(me) = of.client.get::<Me>(&path(&["me"])) else { return Ok(()) };
+    let here = &of.environment;
+    let may = me.roles.iter().any(|granted| {
+        matches!(granted.role.as_str(), "developer" | "admin")
+            && granted.environment.is_none_or(|id| id == here.id)
+            && granted.project.is_none_or(|id| id == here.project)
+    });
+    if may {
+        return Ok(());
+    }
+    let text = format!(
+        "{} may not push versions to {}, which needs the role developer there",
+        me.name,
+        of.place()
+    );
+    let help = "an operator can use `orrery repair`, and `orrery version dry-run N` and `release N` for versions that others pushed";
+    Err(Trouble::said(text).help(help))
+}
+
 impl Push<'_> {
     /// Compiles the project and stores it on a server as a version of which some things are said already.
     pub(super) fn push(
@@ -107,6 +128,7 @@ impl Push<'_> {
         of: &RemoteEnvironment,
         version: VersionUpload,
     ) -> Result<VersionStored, ExportError> {
+        refuse_if_too_weak(of)?;
         let scratch = tempfile::tempdir().map_err(|error| scratch_trouble(&error))?;
         let known = Arc::new(known(of)?);
         let mut project = projects::options(self.project).map_err(Trouble::Project)?;
@@ -126,7 +148,8 @@ impl Push<'_> {
             ca: of.client.ca().to_owned(),
         };
         let place = ServerEnvironment { side, files: scratch.path().to_owned(), known };
-        let made = making::make(&project, &place, self.exporters, self.verbose, self.quiet);
+        let telling = Telling { verbose: self.verbose, quiet: self.quiet, project: None };
+        let made = making::make(&project, &place, self.exporters, telling);
         let Made { upload, contents } = made.map_err(ExportError::Model)?;
         let hashes: Vec<String> = contents.into_keys().collect();
         for sha1 in of.client.missing_files(&hashes)? {

@@ -14,11 +14,11 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use crate::commands::trouble::Trouble;
-use crate::projects;
+use crate::{output, projects, style};
 use contexts::{Context, Contexts, quoted};
 
 const HEADING: &str = "Server";
-const TOKEN_VARIABLE: &str = "ORRERY_TOKEN";
+pub(crate) const TOKEN_VARIABLE: &str = "ORRERY_TOKEN";
 /// In a project's directory: the environment that the project belongs to.
 pub(crate) const PROJECT_FILE: &str = ".orrery.toml";
 
@@ -37,7 +37,7 @@ pub(crate) struct ServerChoice {
     pub(crate) server: Option<String>,
     /// A server that you logged in to, by the name of its context [env: ORRERY_CONTEXT]
     #[arg(long, global = true, value_name = "NAME", help_heading = HEADING)]
-    #[arg(conflicts_with = "server")]
+    #[arg(conflicts_with = "server", value_hint = ValueHint::Other)]
     pub(crate) context: Option<String>,
     /// A file with the certificate to trust, instead of those of this machine [env: ORRERY_CA]
     #[arg(long, global = true, value_name = "FILE", help_heading = HEADING)]
@@ -50,6 +50,7 @@ pub(crate) struct ServerChoice {
 pub(crate) struct EnvironmentChoice {
     /// The environment: project/name, a name that no other one has, or its id [env: ORRERY_ENVIRONMENT]
     #[arg(short, long, global = true, value_name = "NAME", help_heading = HEADING)]
+    #[arg(value_hint = ValueHint::Other)]
     pub(crate) environment: Option<String>,
 }
 
@@ -203,13 +204,34 @@ impl WhereChoice {
             || self.server.context.is_some()
             || variable("ORRERY_SERVER").or_else(|| variable("ORRERY_CONTEXT")).is_some();
         if remote.environment.is_none() && !named {
+            let server = style::harmless(remote.client.server());
+            output::say(&format!(
+                "{}: no environment of {server} is chosen, so this is about the local project; `orrery environment use NAME` chooses one",
+                style::help("note")
+            ));
             return Ok(None);
         }
         remote.in_environment().map(Some)
     }
+
+    /// Whether an environment on a server is meant; nobody is asked whether it is there.
+    pub(crate) fn is_remote(&self, project: Option<&Path>) -> Result<bool, Trouble> {
+        if self.local {
+            return Ok(false);
+        }
+        let project = project.map(Path::to_owned).or_else(projects::around_here);
+        let asked = self.environment.environment.clone();
+        let remote = self.server.resolve(asked, project.as_deref())?;
+        Ok(remote.is_some_and(|remote| remote.environment.is_some()))
+    }
 }
 
 impl Remote {
+    /// A server without a chosen environment.
+    pub(crate) fn of(client: Client) -> Self {
+        Remote { client, context: None, environment: None }
+    }
+
     /// The environment that is meant.
     pub(crate) fn in_environment(&self) -> Result<RemoteEnvironment, Trouble> {
         let Some(name) = &self.environment else {

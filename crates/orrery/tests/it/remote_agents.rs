@@ -63,6 +63,11 @@ fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
 
 /// The command line against a server.
 fn orrery(server: &Server, environment: &str, arguments: &[&str]) -> Result<Value> {
+    ask(server, environment, arguments, &[0])
+}
+
+/// The same for a command that may end in several ways.
+fn ask(server: &Server, environment: &str, arguments: &[&str], codes: &[i32]) -> Result<Value> {
     let done = Command::new(BINARY)
         .args(arguments)
         .arg("--json")
@@ -71,7 +76,8 @@ fn orrery(server: &Server, environment: &str, arguments: &[&str]) -> Result<Valu
         .env("ORRERY_ENVIRONMENT", environment)
         .output()?;
     let (out, err) = (String::from_utf8(done.stdout)?, String::from_utf8_lossy(&done.stderr));
-    ensure!(done.status.success(), "{arguments:?}: {err}{out}");
+    let code = done.status.code().context("no exit code")?;
+    ensure!(codes.contains(&code), "{arguments:?}: {code}: {err}{out}");
     Ok(serde_json::from_str(&out)?)
 }
 
@@ -262,6 +268,10 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     orrery(&server, scene.id(), &["agent", "revoke", "web1"])?;
     until("the revoked agent ends", || Ok(agent.0.try_wait()?.is_some()))?;
     ensure!(agent.0.wait()?.code() == Some(1));
+    until("the status says that the agent is down", || {
+        let seen = ask(&server, scene.id(), &["status"], &[0, 2])?;
+        Ok(seen["agents"][0]["down"] == true)
+    })?;
     scene.put(&server, &[file(&motd, "fifth\n")])?;
     scene.until_all(&server, "unavailable", 1)?;
     ensure!(scene.read("motd") == "fourth\n");

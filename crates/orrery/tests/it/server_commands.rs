@@ -33,6 +33,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("one_deploy_runs_each_handler_once_sqlite", || deploys_once(false)),
         trial("one_deploy_runs_each_handler_once_postgres", || deploys_once(true)),
         trial("mistakes", mistakes),
+        trial("people_and_their_rights", people_and_their_rights),
+        trial("plans_are_the_same_here_and_there", plans_are_the_same),
+        trial("compile_errors_are_told_once", compile_errors),
+        trial("a_plan_that_is_interrupted_leaves_no_version", interrupted_plan),
         trial("completion", completion),
     ]
 }
@@ -43,6 +47,16 @@ struct Server {
     url: String,
     /// Of the link that a new server prints.
     ticket: Option<String>,
+}
+
+impl Server {
+    /// Ends it as Ctrl-C does; answers where it listened.
+    fn stop(mut self) -> Result<String> {
+        let id = self.child.id().to_string();
+        ensure!(Command::new("kill").args(["-INT", &id]).status()?.success(), "kill {id}");
+        ensure!(self.child.wait()?.success(), "the server did not end well");
+        Ok(self.url.clone())
+    }
 }
 
 impl Drop for Server {
@@ -68,11 +82,17 @@ impl World {
         Ok(World { directory, database, here, server: None })
     }
 
-    fn start(&mut self, with_account: bool) -> Result<()> {
+    /// Starts the server with these options; one that runs is stopped first, and its address kept.
+    fn start(&mut self, with_account: bool, options: &str) -> Result<()> {
         let data = self.directory.path().join("server");
         let mut command = Command::new(BINARY);
-        command.args(["server", "--listen", "127.0.0.1:0", "--log", "warn", "--data"]).arg(data);
-        command.arg("--allow-local-repositories");
+        let before = self.server.take().map(Server::stop).transpose()?;
+        let (listen, is_first) = match &before {
+            Some(url) => (url.trim_start_matches("http://"), false),
+            None => ("127.0.0.1:0", true),
+        };
+        command.args(["server", "--listen", listen, "--log", "warn", "--data"]).arg(data);
+        command.args(options.split_whitespace());
         if let Some(database) = &self.database {
             command.arg("--database").arg(database.url());
         }
@@ -83,7 +103,7 @@ impl World {
         let mut child = command.spawn()?;
         let mut errors = BufReader::new(child.stderr.take().context("no standard error")?);
         let mut ticket = None;
-        if !with_account {
+        if !with_account && is_first {
             let mut line = String::new();
             while ticket.is_none() && errors.read_line(&mut line)? > 0 {
                 ticket = line.split_once("/setup#").map(|(_, ticket)| ticket.trim().to_owned());
@@ -109,6 +129,10 @@ impl World {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("exec 2>&1; {line}")).current_dir(&self.here);
         command.env("HOME", self.directory.path()).env("PATH", path).env("USER", "ada");
+        for who in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{who}_NAME"), "Ada");
+            command.env(format!("GIT_{who}_EMAIL"), "ada@example.org");
+        }
         for name in ["XDG_CONFIG_HOME", "ORRERY_SERVER", "ORRERY_TOKEN", "ORRERY_CONTEXT"] {
             command.env_remove(name);
         }
@@ -136,12 +160,13 @@ static SECRET: LazyLock<Regex> =
 
 /// A text without what differs from run to run. What is aligned with it loses its blanks.
 fn same(text: &str) -> String {
-    static CHANGING: LazyLock<[(Regex, &str); 5]> = LazyLock::new(|| {
+    static CHANGING: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
         let regex = |pattern: &str| Regex::new(pattern).expect("a valid pattern");
         [
             (regex(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"), "TIME"),
             (regex(r"\d\d:\d\d:\d\d\.\d{3}"), "CLOCK"),
             (regex(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "ID"),
+            (regex(r"\b[0-9a-f]{7,40}\b"), "COMMIT"),
             (regex(r"[0-9.]+ (ms|s)\b"), "SPAN"),
             (regex(r" +"), " "),
         ]
@@ -184,8 +209,8 @@ fn walk_through(postgres: bool) -> Result<()> {
                 write_model(&world, &page)?;
                 String::new()
             }
-            None if command == "orrery server" => {
-                world.start(false)?;
+            None if command.starts_with("orrery server") => {
+                world.start(false, &command["orrery server".len()..])?;
                 output.clone()
             }
             None => world.step(command)?,
@@ -211,11 +236,12 @@ impl World {
     /// Runs a command of the page; answers what it prints as the page has it.
     fn step(&self, command: &str) -> Result<String> {
         let server = self.server()?;
-        let ticket = server.ticket.clone().context("the server printed no link")?;
-        let line = command.replace(ADDRESS, &server.url).replace(TICKET, &ticket);
+        let ticket = server.ticket.as_deref().unwrap_or("no ticket");
+        let home = self.directory.path().canonicalize()?;
+        let line = command.replace(ADDRESS, &server.url).replace(TICKET, ticket);
+        let line = line.replace("/tmp/", &format!("{}/", home.display()));
         let (text, code) = self.run(&line)?;
         ensure!(code == 0 || code == 2, "{command}: {code}\n{text}");
-        let home = self.directory.path().canonicalize()?;
         let text = text.replace(server.url.trim_start_matches("http://"), "127.0.0.1:8888");
         let text = text.replace(&*home.to_string_lossy(), "/tmp");
         Ok(SECRET.replace_all(&text, "orr_EXAMPLE").into_owned())
@@ -264,7 +290,7 @@ fn rewritten(page: &str, happened: &[String]) -> String {
 /// As a local deploy: everything is verified, and each handler runs once, whether the version changed it or not.
 fn deploys_once(postgres: bool) -> Result<()> {
     let mut world = World::new(postgres)?;
-    world.start(true)?;
+    world.start(true, "")?;
     let url = world.server()?.url.clone();
     world.done(&format!("orrery login {url} --name admin"))?;
     world.done("orrery project create shop && orrery environment create shop/live --use")?;
@@ -290,21 +316,22 @@ fn deploys_once(postgres: bool) -> Result<()> {
     Ok(())
 }
 
+fn fails(world: &World, line: &str, words: &[&str]) -> Result<()> {
+    let (text, code) = world.run(line)?;
+    ensure!(code == 1, "{line}: {code}\n{text}");
+    for word in words {
+        ensure!(text.contains(word), "{line}: {word:?} is missing:\n{text}");
+    }
+    Ok(())
+}
+
 fn mistakes() -> Result<()> {
     let mut world = World::new(false)?;
-    let fails = |world: &World, line: &str, words: &[&str]| -> Result<()> {
-        let (text, code) = world.run(line)?;
-        ensure!(code == 1, "{line}: {code}\n{text}");
-        for word in words {
-            ensure!(text.contains(word), "{line}: {word:?} is missing:\n{text}");
-        }
-        Ok(())
-    };
     fails(&world, "orrery project list", &["no server is chosen", "orrery login"])?;
     fails(&world, "orrery login nonsense --name a", &["no address of a server"])?;
     fails(&world, "orrery login http://127.0.0.1:1 --name a", &["does not answer"])?;
     fails(&world, "orrery context use nowhere", &["there is no context nowhere"])?;
-    world.start(true)?;
+    world.start(true, "")?;
     let url = world.server()?.url.clone();
     fails(&world, &format!("echo wrong | orrery login {url} --name admin"), &["wrong"])?;
     let (text, code) = world.run(&format!("orrery login {url} --name admin --as work"))?;
@@ -331,12 +358,23 @@ fn mistakes() -> Result<()> {
     fails(&world, "orrery environment setting set auto_deploy maybe", &["auto_deploy"])?;
     fails(&world, "orrery project delete shop < /dev/null", &["--yes"])?;
     fails(&world, "orrery project delete shop --yes", &["in use"])?;
+    // What a server would not heed, or what is meant for this machine, is not done silently.
+    fails(&world, "orrery watch", &["--local"])?;
+    fails(&world, "orrery deploy --jobs 3 --timeout 9", &["--jobs and --timeout", "server"])?;
+    fails(&world, "orrery repair --agent nope", &["no agent nope", "orrery agent list"])?;
+    fails(&world, "orrery compile request", &["no repository", "--repository"])?;
+    let local = "orrery environment update shop/live --repository /srv/model.git";
+    fails(&world, local, &["--allow-local-repositories"])?;
     // A token that may look, and no more.
     let token = world.done("orrery token create eyes --role viewer 2>/dev/null")?;
     let token = token.trim();
     let with = |line: &str| format!("ORRERY_TOKEN={token} {line}");
     world.done(&with("orrery environment show"))?;
     fails(&world, &with("orrery environment halt"), &["orrery context show"])?;
+    let shown = world.done(&with("orrery context show"))?;
+    for word in ["token:admin/eyes", "viewer everywhere", "ORRERY_TOKEN"] {
+        ensure!(shown.contains(word), "{word}:\n{shown}");
+    }
     fails(&world, "ORRERY_TOKEN=orr_nonsense orrery environment show", &["orrery login"])?;
     world.done("orrery token revoke eyes")?;
     fails(&world, &with("orrery environment show"), &["orrery login"])?;
@@ -347,9 +385,168 @@ fn mistakes() -> Result<()> {
     let foreign = "server = \"http://127.0.0.1:1\"\nenvironment = \"a\"\n";
     std::fs::write(project.join(".orrery.toml"), foreign)?;
     fails(&world, "cd project && orrery status", &[".orrery.toml", "not logged in", "--local"])?;
-    world.done("orrery logout")?;
-    fails(&world, "orrery environment show", &["orrery login"])?;
+    // Who is logged in may take a local project for an environment.
+    std::fs::remove_file(project.join(".orrery.toml"))?;
+    world.done("orrery environment use none")?;
+    fails(&world, "cd project && orrery status", &["local project", "orrery environment use"])?;
+    let left: serde_json::Value = serde_json::from_str(&world.done("orrery logout --json")?)?;
+    ensure!(left["logged_in"] == false && left["server"] == url, "{left}");
+    fails(&world, "orrery project list", &["orrery login"])?;
     Ok(())
+}
+
+/// Says that something is in what a command prints.
+fn prints(world: &World, line: &str, words: &[&str]) -> Result<()> {
+    let text = world.done(line)?;
+    for word in words {
+        ensure!(text.contains(word), "{line}: {word:?} is missing:\n{text}");
+    }
+    Ok(())
+}
+
+fn people_and_their_rights() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.start(true, "")?;
+    let url = world.server()?.url.clone();
+    world.done(&format!("orrery login {url} --name admin --as work"))?;
+    world.done("orrery project create shop")?;
+    world.done("orrery environment create live --use")?;
+    fails(&world, "orrery user create grace --issuer corp", &["no issuer", "corp"])?;
+    world.done("orrery user create bob")?;
+    world.done("orrery user role add bob operator --in-environment shop/live")?;
+    prints(&world, "orrery user role list", &["bob", "operator", "environment shop/live"])?;
+    let wrong = "orrery user role remove bob viewer --in-environment shop/live";
+    fails(&world, wrong, &["bob is not viewer there, but operator"])?;
+    // An operator learns that pushing needs more before anything is compiled.
+    let as_bob = format!("orrery login {url} --name bob --as bob --json");
+    let bob: serde_json::Value = serde_json::from_str(&world.done(&as_bob)?)?;
+    ensure!(bob["user"] == "user:bob" && bob.get("token").is_none(), "{bob}");
+    let shown = world.done("orrery context show bob")?;
+    ensure!(shown.contains("operator in the environment shop/live"), "{shown}");
+    world.done("orrery new model")?;
+    for command in ["plan", "deploy"] {
+        let line = format!("cd model && orrery {command} --context bob -e shop/live");
+        let (text, code) = world.run(&line)?;
+        ensure!(code == 1 && text.contains("the role developer"), "{text}");
+        ensure!(!text.contains("compiled"), "{text}");
+    }
+    world.done("orrery context use work")?;
+    prints(&world, "orrery user update bob --disable", &["bob is disabled"])?;
+    fails(&world, "orrery environment show --context bob -e shop/live", &["orrery login"])?;
+    prints(&world, "orrery user update bob --enable --admin", &["bob is active", "everything"])?;
+    world.done("orrery token create eyes --verbs get --groups environments,versions")?;
+    let limits = "verbs GET; groups environments versions";
+    prints(&world, "orrery token list", &[limits, "everywhere", "good"])?;
+    world.done("orrery secret set password --shared")?;
+    prints(&world, "orrery secret list --shared", &["password"])?;
+    prints(&world, "orrery secret list", &["0 secrets"])?;
+    let done = [
+        "user bob",
+        "bob: operator in environment shop/live",
+        "user bob: disabled",
+        "user bob: admin, enabled",
+        "token eyes",
+        "secret password set",
+        "environment shop/live",
+    ];
+    prints(&world, "orrery audit list", &done)
+}
+
+fn plans_are_the_same() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.start(true, "")?;
+    let url = world.server()?.url.clone();
+    world.done(&format!("orrery login {url} --name admin"))?;
+    world.done("orrery project create shop")?;
+    world.done("orrery environment create live --use")?;
+    world.done("orrery new model")?;
+    let page = std::fs::read_to_string(xtask::repository_root().join(PAGE))?;
+    world.here = world.here.join("model");
+    write_model(&world, &page)?;
+    let plan = |place: &str| -> Result<serde_json::Value> {
+        let (text, code) = world.run(&format!("orrery plan --json {place} 2> /dev/null"))?;
+        ensure!(code == 2 || code == 0, "{code}: {text}");
+        Ok(serde_json::from_str(&text)?)
+    };
+    let same = || -> Result<serde_json::Value> {
+        let (here, there) = (plan("--local")?, plan("")?);
+        for part in ["counts", "resources", "no_longer_wanted"] {
+            ensure!(here[part] == there[part], "{part}: {} and {}", here[part], there[part]);
+        }
+        Ok(there)
+    };
+    let new = same()?;
+    ensure!(new["resources"][0]["cause"] == "new", "{new}");
+    world.done("orrery deploy --local")?;
+    world.done("orrery deploy")?;
+    // One thing drifts, another is changed in the model, and one is no longer wanted.
+    world.done("chmod 700 ../orrery-notes && sed -i 's/Water/Drown/' main.cf")?;
+    let changed = same()?;
+    let causes: Vec<&str> = changed["resources"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|one| one["cause"].as_str())
+        .collect();
+    ensure!(causes == ["drift", "changed in the model"], "{changed}");
+    world.done("sed -i '/^std::File(/,$d' main.cf")?;
+    let fewer = same()?;
+    ensure!(fewer["no_longer_wanted"].as_array().is_some_and(|ids| ids.len() == 1), "{fewer}");
+    prints(&world, "orrery status || true", &["where    shop/live on http://127.0.0.1:"])
+}
+
+fn interrupted_plan() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.start(true, "")?;
+    let url = world.server()?.url.clone();
+    world.done(&format!("orrery login {url} --name admin"))?;
+    world.done("orrery project create shop")?;
+    world.done("orrery environment create live --use")?;
+    world.done("orrery new model")?;
+    let home = world.directory.path().canonicalize()?;
+    // The handler is asked, and does not answer before it may.
+    let script = "touch asked; until test -e answer; do sleep 0.05; done\n";
+    std::fs::write(home.join("condition"), script)?;
+    let model = format!(
+        "import exec\nhost = std::Host(name=\"localhost\", os=std::linux)\n\
+         exec::Run(host=host, command=\"true\", onlyif=\"sh {0}/condition\", cwd=\"{0}\")\n",
+        home.display()
+    );
+    std::fs::write(home.join("model/main.cf"), model)?;
+    let (text, _) = world.run(
+        "cd model; orrery plan & plan=$!; \
+         for i in $(seq 600); do test -e ../asked && break; sleep 0.05; done; \
+         kill -TERM $plan; wait $plan; echo \"ended with $?\"; touch ../answer",
+    )?;
+    ensure!(text.contains("interrupted") && text.contains("ended with 1"), "{text}");
+    prints(&world, "orrery version list", &["0 versions"])
+}
+
+fn compile_errors() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.start(true, "--allow-local-repositories")?;
+    let url = world.server()?.url.clone();
+    world.done(&format!("orrery login {url} --name admin"))?;
+    world.done("orrery project create shop")?;
+    world.done("orrery new model")?;
+    world.done("cd model && echo 'x = nothing_like_this' > main.cf")?;
+    world.done("cd model && git init -q -b main && git add -A && git commit -qm broken")?;
+    world.done("orrery environment create live --use --repository \"$PWD/model\"")?;
+    let (text, code) = world.run("orrery compile request --follow")?;
+    ensure!(code == 2, "{code}: {text}");
+    let told = text.matches("nothing_like_this").count();
+    let (shown, code) = world.run("orrery compile request --deploy --json 2> /dev/null")?;
+    let form: serde_json::Value = serde_json::from_str(&shown)?;
+    ensure!(code == 2 && form["errors"].as_array().is_some_and(|all| all.len() == 1), "{shown}");
+    // The message, and the line of the model.
+    ensure!(told <= 3 && text.matches("error").count() <= 3, "{text}");
+    ensure!(text.contains("main.cf:1") && !text.contains("/project/main.cf"), "{text}");
+    Ok(())
+}
+
+/// A text as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 fn completion() -> Result<()> {
@@ -360,6 +557,15 @@ fn completion() -> Result<()> {
             ensure!(script.contains(word.trim_start_matches('-')), "{shell}: {word}");
         }
     }
+    let script = world.done("orrery completion bash")?;
+    for hidden in ["compile-job", "--serve-host"] {
+        ensure!(!script.contains(hidden), "bash offers {hidden}");
+    }
+    // Where a name is wanted, files are of no use.
+    let complete = "source <(orrery completion bash); COMP_WORDS=(orrery status -e ''); COMP_CWORD=3; \
+        _orrery orrery '' -e; echo \"offered: ${COMPREPLY[*]}\"";
+    let offered = world.done(&format!("bash -c {} 2> /dev/null", quoted(complete)))?;
+    ensure!(offered.trim() == "offered:", "{offered}");
     let file = world.directory.path().join("orrery.bash");
     std::fs::write(&file, world.done("orrery completion bash")?)?;
     ensure!(Path::new(&file).is_file());

@@ -120,7 +120,7 @@ impl Place<'_> {
             }
             None => Arc::new(NoParameters),
         };
-        let memory = self.run.host_memory.saturating_mul(1 << 20);
+        let memory = self.run.host_memory().saturating_mul(1 << 20);
         let hosting = Hosting {
             environment: environment_id(&project),
             files: project.join(state::DIRECTORY).join("files"),

@@ -2,6 +2,7 @@
 //! to its resources, and from those to a running engine.
 
 pub(super) mod changes;
+pub(super) mod forecast;
 mod hosted;
 pub(super) mod on_server;
 mod pass;
@@ -234,7 +235,7 @@ fn settings(run: &RunOptions) -> Settings {
     Settings {
         deploy_interval: Interval::Off,
         repair_interval: Interval::Off,
-        task_time_max: (run.timeout > 0).then(|| Duration::from_secs(run.timeout)),
+        task_time_max: (run.timeout() > 0).then(|| Duration::from_secs(run.timeout())),
         ..Settings::default()
     }
 }

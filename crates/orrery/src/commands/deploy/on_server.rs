@@ -173,6 +173,10 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, Trouble>
             }
             Ok(true)
         })?;
+        if ids.is_empty() {
+            let trouble = Trouble::said(format!("no resource of {} is selected", of.place()));
+            return Err(trouble.help("`orrery resources` lists those that there are"));
+        }
         request.ids = Some(ids);
     } else if !selection.agents.is_empty() {
         request.agents = Some(selection.agents.clone());
@@ -353,6 +357,12 @@ fn last_run(server: &OnServer, seen: &Seen, since: Timestamp) -> Result<Option<A
     Ok(runs.next().filter(|action| action.finished.unwrap_or(action.started) >= since))
 }
 
+/// How long a run took, if it has ended.
+fn seconds(action: &Action) -> Option<f64> {
+    let micros = action.finished?.0.saturating_sub(action.started.0);
+    u64::try_from(micros).ok().map(|micros| Duration::from_micros(micros).as_secs_f64())
+}
+
 impl Told {
     fn outcome(&self) -> Option<OutcomeStatus> {
         self.action.as_ref().and_then(|action| action.outcome)
@@ -383,6 +393,7 @@ impl Told {
             "attributes": action.map(|action| action.change.attributes.clone()).unwrap_or_default(),
             "message": self.message().filter(|_| self.seen.status != Status::Deployed),
             "hint": action.and_then(text::hint),
+            "seconds": action.and_then(seconds),
         })
     }
 }

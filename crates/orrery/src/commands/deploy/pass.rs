@@ -22,7 +22,12 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         return super::plan(&Plan { wanted, keep: false });
     }
     match on_server::chosen(&wanted.place, &wanted.state, wanted.project.project.as_deref()) {
-        Ok(Some(of)) => return on_server::deploy(&of, &wanted),
+        Ok(Some(of)) => {
+            return match wanted.run.refuse_on_server() {
+                Ok(()) => on_server::deploy(&of, &wanted),
+                Err(trouble) => finish(Err(trouble)),
+            };
+        }
         Ok(None) => {}
         Err(trouble) => return finish(Err(trouble)),
     }

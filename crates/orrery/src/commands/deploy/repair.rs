@@ -6,6 +6,8 @@ use orrery_executor::{Desired, recovery};
 use orrery_store::{Store, StoreError, load_version};
 
 use crate::cli_deploy::Repair;
+use crate::commands::trouble::Trouble;
+use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
 
 use super::pass::Pass;
@@ -13,7 +15,16 @@ use super::{Handlers, Opened, Place, failed, finish, on_server, open};
 
 pub(in crate::commands) fn run(options: &Repair) -> Exit {
     match on_server::chosen(&options.place, &options.state, options.project.as_deref()) {
-        Ok(Some(of)) => return on_server::repair(&of, options),
+        Ok(Some(of)) => {
+            let checked = options
+                .run
+                .refuse_on_server()
+                .and_then(|()| agents_are_known(&of, &options.selection.agents));
+            return match checked {
+                Ok(()) => on_server::repair(&of, options),
+                Err(trouble) => finish(Err(trouble)),
+            };
+        }
         Ok(None) => {}
         Err(trouble) => return finish(Err(trouble)),
     }
@@ -41,6 +52,13 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
         Err(error) => return failed(&error),
     };
     let Repair { selection, run, json, state, .. } = options;
+    if !start.desired.resources.iter().any(|resource| selection.covers(resource))
+        && !selection.is_all()
+    {
+        let trouble = Trouble::said("no resource of the newest version is selected");
+        let help = "`orrery resources` lists them; --agent wants the exact name of an agent";
+        return finish(Err(trouble.help(help)));
+    }
     let place = Place { project: &project, state, run, opened: Some(&opened) };
     let handlers = match Handlers::kept(&start.desired.resources, &place) {
         Ok(handlers) => handlers,
@@ -48,6 +66,18 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
     };
     let pass = Pass { selection, run, json: *json, problems: 0 };
     pass.go(&opened, start, &handlers)
+}
+
+/// A name that nobody has selects nothing, which would look as if all were well.
+fn agents_are_known(of: &RemoteEnvironment, names: &[String]) -> Result<(), Trouble> {
+    for name in names {
+        let known: Option<orrery_api::Agent> = of.client.find(&of.path(&["agents", name]))?;
+        if known.is_none() {
+            let trouble = Trouble::said(format!("{} has no agent {name}", of.place()));
+            return Err(trouble.help("`orrery agent list` shows those that there are"));
+        }
+    }
+    Ok(())
 }
 
 /// The newest released version, with the keys of its resources.

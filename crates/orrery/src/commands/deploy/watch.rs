@@ -13,11 +13,13 @@ use orrery_model::{Resource, ResourceId};
 use orrery_scheduler::{Event, Filter, Interval};
 
 use crate::cli_deploy::Watch;
+use crate::commands::trouble::Trouble;
+use crate::remote::WhereChoice;
 use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
 use super::progress::Display;
-use super::{Handlers, Place, Prepared, failed, open, prepare, setup};
+use super::{Handlers, Place, Prepared, failed, finish, open, prepare, setup};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Whoever writes a file often does so in several steps; it is looked at when it has been quiet for so long.
@@ -25,7 +27,24 @@ const QUIET_FOR: Duration = Duration::from_millis(150);
 /// How often directories that were not there are looked for.
 const DIRECTORIES_EVERY: Duration = Duration::from_millis(300);
 
+/// Whoever has chosen an environment on a server does not expect that this machine is changed.
+fn refuse_if_on_server(options: &Watch) -> Result<(), Trouble> {
+    let place = WhereChoice { local: options.local, ..WhereChoice::default() };
+    let is_local =
+        options.state.data.is_some() || !place.is_remote(options.project.project.as_deref())?;
+    if is_local {
+        return Ok(());
+    }
+    let trouble = Trouble::said(
+        "an environment on a server is chosen, and `orrery watch` deploys on this machine",
+    );
+    Err(trouble.help("--local does that; a server keeps what is deployed there by itself"))
+}
+
 pub(in crate::commands) fn run(options: &Watch) -> Exit {
+    if let Err(trouble) = refuse_if_on_server(options) {
+        return finish(Err(trouble));
+    }
     let interval = |text: &str| text.parse::<Interval>();
     let intervals = (interval(&options.deploy_interval), interval(&options.repair_interval));
     let (deploy_interval, repair_interval) = match intervals {

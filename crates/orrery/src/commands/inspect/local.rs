@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::changes::Differences;
 use super::source::{
-    AtWork, ChangeOf, Changed, Deployment, Next, Outlook, Seen, Step, Visit, rank,
+    AgentSeen, AtWork, ChangeOf, Changed, Deployment, Next, Outlook, Seen, Step, Visit, rank,
 };
 use super::{Trouble, find, json, status, text};
 use crate::cli_inspect::LookOptions;
@@ -146,8 +146,10 @@ impl Deployment for Local {
         Ok(self.store.count_statuses(self.environment)?)
     }
 
-    fn agents(&self) -> Result<Vec<Agent>, Trouble> {
-        Ok(self.store.agents(self.environment)?)
+    fn agents(&self) -> Result<Vec<AgentSeen>, Trouble> {
+        let found = self.store.agents(self.environment)?.into_iter();
+        let seen = |Agent { name, paused }| AgentSeen { name, paused, down: false };
+        Ok(found.map(seen).collect())
     }
 
     fn at_work(&self) -> Result<Option<AtWork>, Trouble> {

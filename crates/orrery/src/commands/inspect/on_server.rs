@@ -14,13 +14,13 @@ use orrery_model::{
 };
 use orrery_scheduler::Because;
 use orrery_store::{
-    Action, ActionKey, ActionKind, Agent, Parameter, ParameterSource, ResourceFilter, VersionInfo,
+    Action, ActionKey, ActionKind, Parameter, ParameterSource, ResourceFilter, VersionInfo,
 };
 use serde_json::json;
 
 use super::changes::{Difference, Differences};
 use super::source::{
-    AtWork, ChangeOf, Changed, Deployment, Next, Outlook, Seen, Step, Visit, rank,
+    AgentSeen, AtWork, ChangeOf, Changed, Deployment, Next, Outlook, Seen, Step, Visit, rank,
 };
 use super::{Trouble, local, status, text};
 use crate::remote::RemoteEnvironment;
@@ -307,10 +307,19 @@ impl Deployment for OnServer {
         counts.by_status.iter().map(|(name, count)| Ok((state(name)?, *count))).collect()
     }
 
-    fn agents(&self) -> Result<Vec<Agent>, Trouble> {
+    fn agents(&self) -> Result<Vec<AgentSeen>, Trouble> {
         let pages = self.of.client.list::<orrery_api::Agent>(&self.of.path(&["agents"])).large();
-        let agent = |one: orrery_api::Agent| Agent { name: one.name, paused: one.paused };
+        // Those of the server's own machine are down while no engine is needed; that is nothing to tell of.
+        let agent = |one: orrery_api::Agent| AgentSeen {
+            down: one.status == "down" && one.remote_agent.is_some(),
+            name: one.name,
+            paused: one.paused,
+        };
         Ok(pages.map(|one| one.map(agent)).collect::<Result<_, _>>()?)
+    }
+
+    fn environment(&self) -> Option<String> {
+        Some(self.of.place())
     }
 
     fn at_work(&self) -> Result<Option<AtWork>, Trouble> {

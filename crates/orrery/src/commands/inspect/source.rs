@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use orrery_model::{OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
-use orrery_store::{Action, Agent, Parameter, ResourceFilter, ResourceSummary, VersionInfo};
+use orrery_store::{Action, Parameter, ResourceFilter, ResourceSummary, VersionInfo};
 use serde_json::Value;
 
 use super::Trouble;
@@ -39,6 +39,15 @@ impl From<ResourceSummary> for Seen {
             source,
         }
     }
+}
+
+/// An agent as it is seen.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentSeen {
+    pub(crate) name: String,
+    pub(crate) paused: bool,
+    /// Its machine cannot be reached.
+    pub(crate) down: bool,
 }
 
 /// What a difference between two versions is.
@@ -134,7 +143,12 @@ pub(crate) trait Deployment {
 
     fn counts(&self) -> Result<BTreeMap<Status, u64>, Trouble>;
 
-    fn agents(&self) -> Result<Vec<Agent>, Trouble>;
+    fn agents(&self) -> Result<Vec<AgentSeen>, Trouble>;
+
+    /// The environment on a server that this is, with the server.
+    fn environment(&self) -> Option<String> {
+        None
+    }
 
     fn at_work(&self) -> Result<Option<AtWork>, Trouble>;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use orrery_model::{Status, VersionNumber};
-use orrery_store::{ActionKind, Agent, ResourceFilter, VersionInfo};
+use orrery_store::{ActionKind, ResourceFilter, VersionInfo};
 use serde_json::{Value, json};
 
-use super::source::{AtWork, Deployment, Seen};
+use super::source::{AgentSeen, AtWork, Deployment, Seen};
 use super::{Look, Trouble, json, print_json, text};
 use crate::cli_inspect::ShowStatus;
 use crate::{Exit, output, style};
@@ -33,7 +33,8 @@ struct Overview {
     version: VersionInfo,
     processed: Option<VersionNumber>,
     counts: BTreeMap<Status, u64>,
-    agents: Vec<Agent>,
+    place: Option<String>,
+    agents: Vec<AgentSeen>,
     writer: Option<AtWork>,
     problems: Vec<(Seen, Option<String>)>,
     problem_count: u64,
@@ -74,7 +75,8 @@ impl Overview {
                 Ok(problems.len() < PROBLEMS_MAX)
             })?;
         }
-        Ok(Overview { version, processed, counts, agents, writer, problems, problem_count })
+        let place = look.environment();
+        Ok(Overview { version, processed, counts, place, agents, writer, problems, problem_count })
     }
 
     /// Everything that is wanted is there.
@@ -93,10 +95,17 @@ impl Overview {
 
     fn as_text(&self, look: &Look) -> String {
         let mut out = String::new();
+        if let Some(place) = &self.place {
+            let _ = writeln!(out, "where    {}", style::harmless(place));
+        }
         let VersionInfo { number, made_at, info, .. } = &self.version;
         let made = text::moment(*made_at);
         let message = text::message(info).map(|text| format!(", {}", style::harmless(text)));
         let _ = write!(out, "version  {number} of {made}{}", message.unwrap_or_default());
+        if let Some(commit) = text::commit(info) {
+            let short: String = commit.chars().take(12).collect();
+            let _ = write!(out, ", commit {}", style::harmless(&short));
+        }
         if self.processed != Some(*number) {
             let waiting = match self.processed {
                 Some(processed) => format!("not deployed yet, the last one was {processed}"),
@@ -136,14 +145,18 @@ impl Overview {
         if self.agents.is_empty() {
             return "none".to_owned();
         }
-        // The paused ones are what somebody has to know.
-        let (paused, others): (Vec<&Agent>, Vec<&Agent>) =
-            self.agents.iter().partition(|agent| agent.paused);
-        let name = |agent: &&Agent| {
+        // Those that do nothing are what somebody has to know.
+        let (idle, others): (Vec<&AgentSeen>, Vec<&AgentSeen>) =
+            self.agents.iter().partition(|agent| agent.paused || agent.down);
+        let name = |agent: &&AgentSeen| {
             let name = style::harmless(&agent.name);
-            if agent.paused { style::warning(&format!("{name} (paused)")) } else { name }
+            match (agent.paused, agent.down) {
+                (true, _) => style::warning(&format!("{name} (paused)")),
+                (false, true) => style::warning(&format!("{name} (down)")),
+                (false, false) => name,
+            }
         };
-        let all: Vec<&Agent> = paused.into_iter().chain(others).collect();
+        let all: Vec<&AgentSeen> = idle.into_iter().chain(others).collect();
         let mut text = all.iter().take(AGENTS_MAX).map(name).collect::<Vec<_>>().join(", ");
         if all.len() > AGENTS_MAX {
             text += &format!(" and {} more", style::grouped(all.len() - AGENTS_MAX));
@@ -206,10 +219,13 @@ impl Overview {
                 (status.as_str().to_owned(), count.into())
             })
             .collect();
-        let agents =
-            self.agents.iter().map(|agent| json!({ "name": agent.name, "paused": agent.paused }));
+        let agents = self
+            .agents
+            .iter()
+            .map(|agent| json!({ "name": agent.name, "paused": agent.paused, "down": agent.down }));
         let writer = self.writer.as_ref().map(|at_work| at_work.json.clone());
         json!({
+            "where": self.place,
             "done": self.is_done(),
             "version": json::version(&self.version),
             "processed": self.processed.map(|number| number.0),

@@ -140,6 +140,11 @@ pub(crate) fn message(info: &Value) -> Option<&str> {
         .and_then(Value::as_str)
 }
 
+/// The commit that a version was compiled from, if a server did that.
+pub(crate) fn commit(info: &Value) -> Option<&str> {
+    info["commit"].as_str().filter(|commit| !commit.is_empty())
+}
+
 /// Aligns columns; the last one is as long as it is. Texts come without styles.
 pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);

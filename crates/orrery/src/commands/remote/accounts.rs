@@ -1,12 +1,15 @@
 //! `orrery user`: accounts, their passwords and their roles.
 
 use orrery_api::client::path;
-use orrery_api::{Me, NewRoleAssignment, NewUser, PasswordChange, RoleAssignment, User};
+use orrery_api::{
+    Granted, Me, NewRoleAssignment, NewUser, PasswordChange, RoleAssignment, User, UserUpdate,
+};
 use serde_json::{Value, json};
 
+use super::places::Places;
 use super::table::{Table, moment, yes};
 use super::{projects, read_list, show_done, show_list, terminal};
-use crate::cli_values::{RoleAction, RolePlace, UserAction, UserGroup};
+use crate::cli_values::{RoleAction, RoleName, RolePlace, UserAction, UserGroup};
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::Remote;
 use crate::{Exit, style};
@@ -43,6 +46,19 @@ fn run(options: UserGroup) -> Result<Exit, Trouble> {
             let made: User = remote.client.post_once(&path(&["users"]), &new)?;
             let text = format!("the account {} was made", style::harmless(&made.name));
             show_done(json, &made, &text)
+        }
+        UserAction::Update { name, disable, enable, admin, no_admin } => {
+            let user = find(&remote, &name)?;
+            let update = UserUpdate {
+                admin: (admin || no_admin).then_some(admin),
+                disabled: (disable || enable).then_some(disable),
+            };
+            let now: User =
+                remote.client.patch(&path(&["users", &user.id.to_string()]), &update)?;
+            let state = if now.disabled { "disabled" } else { "active" };
+            let rights = if now.admin { ", and may do everything everywhere" } else { "" };
+            let text = format!("the account {} is {state}{rights}", style::harmless(&now.name));
+            show_done(json, &now, &text)
         }
         UserAction::Delete { name, confirmation } => {
             let user = find(&remote, &name)?;
@@ -130,14 +146,6 @@ fn roles_in(remote: &Remote, place: &RolePlace) -> Result<Vec<String>, Trouble> 
     })
 }
 
-fn place_of(granted: &orrery_api::Granted) -> String {
-    match (granted.environment, granted.project) {
-        (Some(id), _) => format!("environment {id}"),
-        (None, Some(id)) => format!("project {id}"),
-        (None, None) => "everywhere".to_owned(),
-    }
-}
-
 fn role(remote: &Remote, action: RoleAction, json: bool) -> Result<Exit, Trouble> {
     let at = |place: &RolePlace, rest: &[&str]| -> Result<String, Trouble> {
         let parts = roles_in(remote, place)?;
@@ -150,8 +158,11 @@ fn role(remote: &Remote, action: RoleAction, json: bool) -> Result<Exit, Trouble
         RoleAction::List { place } => {
             let found = read_list(remote.client.list::<RoleAssignment>(&at(&place, &[])?), None)?;
             let table = Table::new("role", &["USER", "ROLE", "WHERE"]);
+            let ids = found.iter().map(|one| (one.granted.project, one.granted.environment));
+            let places = if json { Places::default() } else { Places::of(remote, ids) };
             show_list(json, &found, table, |one| {
-                vec![one.user_name.clone(), one.granted.role.clone(), place_of(&one.granted)]
+                let Granted { role, project, environment } = &one.granted;
+                vec![one.user_name.clone(), role.clone(), places.told(*project, *environment)]
             })
         }
         RoleAction::Add { name, role, place } => {
@@ -161,7 +172,8 @@ fn role(remote: &Remote, action: RoleAction, json: bool) -> Result<Exit, Trouble
             show_done(json, &made, &format!("{user} is {} there", made.granted.role))
         }
         RoleAction::Remove { name, role, place } => {
-            let user = id_of(remote, &name, &at(&place, &[])?)?;
+            let is_everywhere = place.in_project.is_none() && place.in_environment.is_none();
+            let user = id_of(remote, &name, role, &at(&place, &[])?, is_everywhere)?;
             remote.client.delete::<Value>(&at(&place, &[&user, role.as_str()])?)?;
             let name = style::harmless(&name);
             show_done(json, &json!({}), &format!("{name} is no longer {} there", role.as_str()))
@@ -169,14 +181,32 @@ fn role(remote: &Remote, action: RoleAction, json: bool) -> Result<Exit, Trouble
     }
 }
 
-/// The id of an account that has a role in a place: who gives roles there need not see all accounts.
-fn id_of(remote: &Remote, name: &str, roles: &str) -> Result<String, Trouble> {
+/// The id of an account that has this role in a place: who gives roles there need not see all accounts.
+fn id_of(
+    remote: &Remote,
+    name: &str,
+    role: RoleName,
+    roles: &str,
+    is_everywhere: bool,
+) -> Result<String, Trouble> {
+    let mut others = Vec::new();
     for one in remote.client.list::<RoleAssignment>(roles) {
         let one = one?;
-        if one.user_name == name {
+        let granted = &one.granted;
+        // The list of all roles has those of single places, too.
+        let is_here =
+            !is_everywhere || (granted.project.is_none() && granted.environment.is_none());
+        if one.user_name != name || !is_here {
+            continue;
+        }
+        if granted.role == role.as_str() {
             return Ok(one.user.to_string());
         }
+        others.push(one.granted.role);
     }
-    let trouble = Trouble::said(format!("{name} has no role there"));
-    Err(trouble.help("`orrery user role list` shows who has"))
+    let trouble = match others.join(", ") {
+        others if others.is_empty() => Trouble::said(format!("{name} has no role there")),
+        others => Trouble::said(format!("{name} is not {} there, but {others}", role.as_str())),
+    };
+    Err(trouble.help("`orrery user role list` shows who has which"))
 }

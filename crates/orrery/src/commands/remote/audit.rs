@@ -20,7 +20,7 @@ fn run(options: AuditGroup) -> Result<Exit, Trouble> {
         AuditAction::List { limit } => {
             let pages = remote.client.list::<AuditEntry>(&path(&["audit"]));
             let found = read_list(pages, Some(limit))?;
-            let headings = ["ENTRY", "WHEN", "WHO", "FROM", "STATUS", "WHAT", "SUBJECT"];
+            let headings = ["ENTRY", "WHEN", "WHO", "FROM", "STATUS", "DONE", "WHAT", "SUBJECT"];
             show_list(ask.json, &found, Table::new("record", &headings), |entry| {
                 vec![
                     entry.id.to_string(),
@@ -28,6 +28,7 @@ fn run(options: AuditGroup) -> Result<Exit, Trouble> {
                     entry.actor.clone(),
                     entry.address.clone(),
                     entry.status.to_string(),
+                    if entry.detail.is_empty() { "-".to_owned() } else { entry.detail.clone() },
                     entry.action.clone(),
                     entry.subject.clone(),
                 ]

@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use orrery_api::client::query;
-use orrery_api::{Compile, CompileDetails, CompileProblem, CompileState, NewCompile, OutputStream};
+use orrery_api::{
+    Compile, CompileDetails, CompileOutput, CompileProblem, CompileState, NewCompile, OutputStream,
+    VersionSummary,
+};
 use uuid::Uuid;
 
 use super::table::{Table, moment, moment_or, properties};
 use super::{print_json, read_list, show_done, show_list};
 use crate::cli_things::{CompileAction, CompileRequest};
+use crate::commands::deploy::on_server;
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
@@ -37,6 +41,9 @@ fn run(action: CompileAction) -> Result<Exit, Trouble> {
             if follow && !ask.json {
                 return self::follow(&of, id);
             }
+            if follow {
+                wait(&of, id, &mut |_| {})?;
+            }
             let mut found: CompileDetails = of.client.get(&at(&of, id, None))?;
             while found.more {
                 let more: CompileDetails = of.client.get(&at(&of, id, Some(found.next)))?;
@@ -59,23 +66,74 @@ fn at(of: &RemoteEnvironment, id: Uuid, after: Option<i64>) -> String {
 }
 
 fn request(options: CompileRequest) -> Result<Exit, Trouble> {
-    let CompileRequest { update, reinstall, check, message, follow, ask } = options;
+    let CompileRequest { no_update, update: _, reinstall, check, message, follow, deploy, ask } =
+        options;
     let of = ask.in_environment()?;
+    if of.environment.repository.is_empty() {
+        let trouble = Trouble::said(format!("{} has no repository to compile", of.place()));
+        let help = "name one with `orrery environment update --repository URL`, or push what is compiled here with `orrery export`";
+        return Err(trouble.help(help));
+    }
+    let update = !no_update;
     let new = NewCompile { update, reinstall, export: !check, message, ..NewCompile::default() };
+    if deploy {
+        return compile_and_deploy(&of, &new, ask.json);
+    }
     let asked: Compile = of.client.post(&of.path(&["compiles"]), &new)?;
     if !follow {
         return show_done(
             ask.json,
             &asked,
-            &format!("the compile {} waits for its turn", asked.id),
+            &format!(
+                "the compile {} was asked for; it is {}",
+                asked.id,
+                style::harmless(&asked.transitioning_message)
+            ),
         );
     }
     if !ask.json {
+        output::say(&format!("the compile {} was asked for", asked.id));
         return self::follow(&of, asked.id);
     }
     let details = wait(&of, asked.id, &mut |_| {})?;
     print_json(&details.compile)?;
     Ok(exit(&details))
+}
+
+/// Compiles, and waits until what it makes is deployed.
+fn compile_and_deploy(
+    of: &RemoteEnvironment,
+    new: &NewCompile,
+    json: bool,
+) -> Result<Exit, Trouble> {
+    let mut failed = None;
+    let deployed = on_server::release(of, json, || {
+        let asked: Compile = of.client.post(&of.path(&["compiles"]), new)?;
+        let details = if json {
+            wait(of, asked.id, &mut |_| {})?
+        } else {
+            output::say(&format!("the compile {} was asked for", asked.id));
+            heard(of, asked.id)?
+        };
+        let Some(version) = details.compile.version else {
+            failed = Some(details);
+            return Err(Trouble::said("the compile made no version"));
+        };
+        let at = of.path(&["versions", &version.to_string()]);
+        let made: VersionSummary = of.client.get(&at)?;
+        if !made.released {
+            of.client.act::<VersionSummary>(&format!("{at}/release"))?;
+        }
+        Ok(version)
+    });
+    match failed {
+        Some(details) if json => {
+            print_json(&details)?;
+            Ok(exit(&details))
+        }
+        Some(details) => Ok(exit(&details)),
+        None => deployed,
+    }
 }
 
 fn word(compile: &Compile) -> &'static str {
@@ -133,20 +191,54 @@ fn show(found: &CompileDetails, json: bool) -> Result<Exit, Trouble> {
             (None, None) => style::help("running"),
         };
         text += &format!("\n{name}  {end}\n");
+        let mut lines = Lines::default();
+        let mut add = |line: &str| text += &format!("  {}\n", style::harmless(line));
         for piece in found.output.iter().filter(|piece| piece.stage == stage.position) {
-            for line in piece.text.lines() {
-                text += &format!("  {}\n", style::harmless(line));
-            }
+            lines.hear(piece, &mut add);
         }
+        lines.end(&mut add);
     }
     if !output::print_styled(&text) {
         return Ok(Exit::Error);
     }
-    tell_problems(&found.errors);
+    let written: String = found.output.iter().map(|piece| piece.text.as_str()).collect();
+    let told = |problem: &CompileProblem| written.contains(first_line(&problem.message));
+    tell_problems(found.errors.iter().filter(|problem| !told(problem)));
     Ok(Exit::Done)
 }
 
-fn tell_problems(problems: &[CompileProblem]) {
+/// Output comes in pieces that end anywhere; people read lines.
+#[derive(Default)]
+struct Lines {
+    /// The lines that have begun, of the output and of the errors.
+    begun: [String; 2],
+}
+
+impl Lines {
+    fn hear(&mut self, piece: &CompileOutput, tell: &mut dyn FnMut(&str)) {
+        let begun = &mut self.begun[usize::from(piece.stream == OutputStream::Err)];
+        *begun += &piece.text;
+        let Some(end) = begun.rfind('\n') else { return };
+        let rest = begun.split_off(end + 1);
+        begun.lines().for_each(tell);
+        *begun = rest;
+    }
+
+    /// Nothing more comes.
+    fn end(&mut self, tell: &mut dyn FnMut(&str)) {
+        for begun in &mut self.begun {
+            if !begun.is_empty() {
+                tell(&std::mem::take(begun));
+            }
+        }
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn tell_problems<'a>(problems: impl Iterator<Item = &'a CompileProblem>) {
     for problem in problems {
         let message = style::harmless(&problem.message);
         output::say(&format!("{}: {message}", style::error("error")));
@@ -184,36 +276,64 @@ fn wait(
 }
 
 fn follow(of: &RemoteEnvironment, id: Uuid) -> Result<Exit, Trouble> {
+    Ok(exit(&heard(of, id)?))
+}
+
+/// Waits for the end of a compile, and tells how it goes.
+fn heard(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, Trouble> {
     let mut stage = None;
-    let mut waiting = false;
+    let mut waits_for = "waiting for its turn".to_owned();
+    let mut written = String::new();
+    let mut lines = Lines::default();
+    let mut say = |line: &str| output::say(&format!("  {}", style::harmless(line)));
     let details = wait(of, id, &mut |found| {
-        if found.compile.state == CompileState::Queued && !waiting {
-            waiting = true;
-            output::say(&format!("the compile {id} waits for its turn"));
+        let now = &found.compile.transitioning_message;
+        if found.compile.state == CompileState::Queued && *now != waits_for {
+            waits_for.clone_from(now);
+            output::say(&format!("it is {}", style::harmless(now)));
         }
         for piece in &found.output {
             if stage != Some(piece.stage) {
+                lines.end(&mut say);
                 stage = Some(piece.stage);
                 let name = found.stages.iter().find(|stage| stage.position == piece.stage);
                 if let Some(name) = name {
                     output::say(&style::heading(&style::harmless(&name.name)));
                 }
             }
-            for line in piece.text.lines() {
-                let line = style::harmless(line);
-                match piece.stream {
-                    OutputStream::Out => output::say(&format!("  {line}")),
-                    OutputStream::Err => output::say(&format!("  {line}")),
-                }
-            }
+            written += &piece.text;
+            lines.hear(piece, &mut say);
         }
     })?;
-    tell_problems(&details.errors);
+    lines.end(&mut say);
+    // A compiler that ran tells its errors itself, with more of the model around them.
+    let is_new = |problem: &&CompileProblem| !written.contains(first_line(&problem.message));
+    tell_problems(details.errors.iter().filter(is_new));
     let end = match (details.compile.state, details.compile.version) {
         (CompileState::Failed, _) => style::error("the compile failed"),
         (_, Some(version)) => format!("{}: version {version}", style::good("compiled")),
         (_, None) => style::good("compiled"),
     };
     output::say(&end);
-    Ok(exit(&details))
+    Ok(details)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_lines_are_put_together() {
+        let piece =
+            |stream, text: &str| CompileOutput { id: 0, stage: 0, stream, text: text.to_owned() };
+        let mut told = Vec::new();
+        let mut tell = |line: &str| told.push(line.to_owned());
+        let mut lines = Lines::default();
+        lines.hear(&piece(OutputStream::Out, "one\ntw"), &mut tell);
+        lines.hear(&piece(OutputStream::Err, "bad\nwor"), &mut tell);
+        lines.hear(&piece(OutputStream::Out, "o\n"), &mut tell);
+        lines.hear(&piece(OutputStream::Err, "se"), &mut tell);
+        lines.end(&mut tell);
+        assert_eq!(told, ["one", "bad", "two", "worse"]);
+    }
 }

@@ -1,15 +1,21 @@
 //! Dry runs on a server: begun, waited for, and shown as `orrery plan` shows what it finds here.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use orrery_api::{AttributeChange, DryRun, DryRunChange, Operation, Transitioning};
-use serde_json::json;
+use orrery_api::client::query;
+use orrery_api::{
+    AttributeChange, DryRun, DryRunChange, Operation, ResourceDifference, SourcePlace,
+    Transitioning, VersionSummary,
+};
+use orrery_executor::Risk;
+use orrery_model::ChangeKind;
+use serde_json::{Value, json};
 
-use super::{print_json, read_list};
-use crate::commands::deploy::changes;
+use super::read_list;
+use crate::commands::deploy::forecast::{Entry, Forecast, What};
 use crate::commands::trouble::Trouble;
 use crate::remote::RemoteEnvironment;
+use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -18,6 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub(in crate::commands) struct Found {
     pub(in crate::commands) run: DryRun,
     pub(in crate::commands) changes: Vec<DryRunChange>,
+    /// What the environment wants now, and the version does not.
+    removed: Vec<String>,
     took: Duration,
 }
 
@@ -28,6 +36,8 @@ pub(in crate::commands) fn follow(
     quiet: bool,
 ) -> Result<Found, Trouble> {
     let started = Instant::now();
+    // Who does not want to wait any longer gets the chance to tidy up.
+    let interrupt = Interrupt::listen().map_err(|error| Trouble::of(&error))?;
     let number = version.to_string();
     let begun: Operation = of.client.act(&of.path(&["versions", &number, "dry-runs"]))?;
     let Some(id) = begun.request["dry_run"].as_str() else {
@@ -45,6 +55,9 @@ pub(in crate::commands) fn follow(
         if operation.transitioning == Transitioning::Error {
             return Err(Trouble::said(operation.transitioning_message));
         }
+        if interrupt.is_asked() {
+            return Err(Trouble::said("interrupted"));
+        }
         if !quiet && told.elapsed() > Duration::from_secs(2) {
             told = Instant::now();
             let done = run.total.saturating_sub(run.todo);
@@ -58,7 +71,27 @@ pub(in crate::commands) fn follow(
     let pages =
         of.client.list::<DryRunChange>(&of.path(&["versions", &number, "dry-runs", id, "changes"]));
     let changes = read_list(pages.large(), None)?;
-    Ok(Found { run, changes, took: started.elapsed() })
+    let removed = no_longer_wanted(of, version)?;
+    Ok(Found { run, changes, removed, took: started.elapsed() })
+}
+
+/// Resources of the version that is deployed, and not of this one.
+fn no_longer_wanted(of: &RemoteEnvironment, version: u32) -> Result<Vec<String>, Trouble> {
+    let active = query(&of.path(&["versions"]), &[("status", Some("active"))]);
+    let active = of.client.list::<VersionSummary>(&active).next().transpose()?;
+    let Some(active) = active.filter(|active| active.number != version) else {
+        return Ok(Vec::new());
+    };
+    let (from, to) = (active.number.to_string(), version.to_string());
+    let at = of.path(&["versions", &from, "compare", &to]);
+    let mut removed = Vec::new();
+    for difference in of.client.list::<ResourceDifference>(&at).large() {
+        let difference = difference?;
+        if difference.status == "deleted" {
+            removed.push(difference.id);
+        }
+    }
+    Ok(removed)
 }
 
 fn number_of(count: u64) -> usize {
@@ -72,62 +105,53 @@ pub(in crate::commands) fn attribute(change: &AttributeChange) -> orrery_model::
 
 /// Shows it; how the command ends says whether something would change.
 pub(in crate::commands) fn show(found: &Found, json: bool) -> Result<Exit, Trouble> {
-    let Found { run, changes, took } = found;
-    let worth: Vec<&DryRunChange> =
-        changes.iter().filter(|change| change.status != "unmodified").collect();
-    let exit = if worth.is_empty() { Exit::Done } else { Exit::Pending };
-    if json {
-        let items: Vec<&DryRunChange> = changes.iter().collect();
-        print_json(&json!({ "dry_run": run, "items": items }))?;
-        return Ok(exit);
+    let Found { run, changes, removed, took } = found;
+    let mut forecast = Forecast { removed: removed.clone(), ..Forecast::default() };
+    for change in changes {
+        match foreseen(change) {
+            Some(entry) => forecast.entries.push(entry),
+            None => forecast.same += 1,
+        }
     }
-    let mut text = String::new();
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for change in worth {
-        show_change(change, &mut text, &mut counts);
-    }
-    if !output::print_styled(&text) {
-        return Ok(Exit::Error);
-    }
-    let time = style::duration(*took);
-    let same = changes.iter().filter(|change| change.status == "unmodified").count();
-    if counts.is_empty() {
-        let count = style::count(same, "resource");
-        output::say(&format!("{}: {count} as wanted, in {time}", style::good("nothing to change")));
-        return Ok(exit);
-    }
-    let order = ["to create", "to update", "to remove", "unclear"];
-    let mut told: Vec<String> = order
-        .iter()
-        .filter_map(|word| counts.get(word).map(|count| format!("{count} {word}")))
-        .collect();
-    if same > 0 {
-        told.push(format!("{same} as wanted"));
-    }
-    output::say(&format!("{}: {}, in {time}", style::heading("plan"), told.join(", ")));
-    Ok(exit)
+    // As the API has it, too: programs read that before both plans had one form.
+    let more = if json { json!({ "dry_run": run, "items": changes }) } else { Value::Null };
+    Ok(forecast.show(json, *took, more))
 }
 
-fn show_change(change: &DryRunChange, text: &mut String, counts: &mut BTreeMap<&str, usize>) {
-    let id = style::harmless(&change.resource);
-    let (sign, word) = match change.status.as_str() {
-        "added" => (style::added("+"), "to create"),
-        "deleted" => (style::removed("-"), "to remove"),
-        "modified" => (style::warning("~"), "to update"),
-        _ => (style::error("?"), "unclear"),
+/// What would become of a resource, unless it stays as it is.
+fn foreseen(change: &DryRunChange) -> Option<Entry> {
+    let kind = match change.status.as_str() {
+        "unmodified" => return None,
+        "added" => Some(ChangeKind::Created),
+        "deleted" => Some(ChangeKind::Purged),
+        "modified" => Some(ChangeKind::Updated),
+        _ => None,
     };
-    *counts.entry(word).or_default() += 1;
-    if word != "unclear" {
-        *text += &format!("{sign} {id}\n");
-        for attribute in change.changes.iter().map(attribute) {
-            for line in changes::lines(&attribute) {
-                *text += &format!("    {line}\n");
-            }
-        }
-        return;
-    }
+    let what = match kind {
+        Some(kind) => What::Change {
+            kind,
+            attributes: change.changes.iter().map(attribute).collect(),
+            cause: change.cause.clone(),
+            risk: risk(change.risk.as_deref()),
+        },
+        None => What::Unclear(reason(change)),
+    };
+    let place = |source: &SourcePlace| {
+        let SourcePlace { file, line, column } = source;
+        format!("{}:{line}:{column}", file.strip_prefix("./").unwrap_or(file))
+    };
+    let source = change.source.as_ref().map(place);
+    Some(Entry { id: change.resource.clone(), source, what })
+}
+
+fn risk(word: Option<&str>) -> Option<Risk> {
+    [Risk::Low, Risk::Medium, Risk::High].into_iter().find(|risk| Some(risk.as_str()) == word)
+}
+
+/// Why nobody can say what would change.
+fn reason(change: &DryRunChange) -> String {
     let of_handler = change.changes.iter().find(|one| one.name == "handler");
-    let reason = match change.status.as_str() {
+    match change.status.as_str() {
         "undefined" => "something about it is not known yet".to_owned(),
         "skipped_for_undefined" => "something that it requires is not known yet".to_owned(),
         "agent_down" => "its agent is paused".to_owned(),
@@ -135,7 +159,5 @@ fn show_change(change: &DryRunChange, text: &mut String, counts: &mut BTreeMap<&
             || status.to_owned(),
             |one| one.desired.as_str().or(one.current.as_str()).unwrap_or(status).to_owned(),
         ),
-    };
-    let reason = style::harmless(&reason).replace('\n', "\n    ");
-    *text += &format!("{sign} {id} (cannot tell)\n    {reason}\n");
+    }
 }

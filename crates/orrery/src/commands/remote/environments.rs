@@ -36,8 +36,8 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
         EnvironmentAction::Create { name, project, properties, then_use } => {
             create(&ask, name, project, properties, then_use)
         }
-        EnvironmentAction::Update { name, properties } => {
-            let of = ask.in_environment()?;
+        EnvironmentAction::Update { named, name, properties } => {
+            let of = ask.named(named)?;
             let EnvironmentProperties { description, repository, branch } = properties;
             let update = EnvironmentUpdate {
                 name,

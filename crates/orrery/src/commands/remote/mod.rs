@@ -7,6 +7,7 @@ mod audit;
 mod compiles;
 pub(super) mod dry_run;
 mod environments;
+mod places;
 mod projects;
 mod remote_agents;
 mod session;

@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 
 use orrery_api::client::{Client, Connection, path};
-use orrery_api::{Me, Session, Setup, User};
+use orrery_api::{Granted, Me, Session, Setup, User};
 use orrery_model::SecretText;
 use serde_json::{Value, json};
 
+use super::places::Places;
 use super::table::{Table, moment_or, properties};
 use super::{print_json, terminal};
 use crate::cli_session::{ContextAction, ContextGroup, Login, Logout};
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::contexts::{self, Context, Contexts};
+use crate::remote::{Remote, ServerChoice, TOKEN_VARIABLE, variable};
 use crate::{Exit, output, style};
 
 pub(crate) fn login(options: Login) -> Exit {
@@ -27,7 +29,7 @@ pub(crate) fn context(options: ContextGroup) -> Exit {
 }
 
 fn log_in(options: Login) -> Result<Exit, Trouble> {
-    let Login { server, name, token, setup, context, ca } = options;
+    let Login { server, name, token, setup, context, ca, json } = options;
     let mut contexts = Contexts::read()?;
     let current = || contexts.current().map(|(_, known)| known.server.clone());
     let Some(server) = server.or_else(current) else {
@@ -70,9 +72,13 @@ fn log_in(options: Login) -> Result<Exit, Trouble> {
         environment,
         environment_name,
     };
+    let form = as_json(&name, &entry, true);
     contexts.contexts.insert(name.clone(), entry);
     contexts.current = Some(name.clone());
     contexts.write()?;
+    if json {
+        return print_json(&form);
+    }
     let who = style::harmless(&me.name);
     let server = style::harmless(client.server());
     let name = style::harmless(&name);
@@ -154,7 +160,11 @@ fn log_out(options: &Logout) -> Result<Exit, Trouble> {
     context.expires = None;
     context.user = None;
     let server = style::harmless(&context.server);
+    let form = as_json(&name, context, contexts.current.as_deref() == Some(&*name));
     contexts.write()?;
+    if options.json {
+        return print_json(&form);
+    }
     output::say(&format!("{} of {server}", style::good("logged out")));
     Ok(Exit::Done)
 }
@@ -254,41 +264,63 @@ fn list(contexts: &Contexts, json: bool) -> Result<Exit, Trouble> {
     table.print()
 }
 
+/// Who somebody is where commands without further words go.
 fn show(contexts: &Contexts, name: Option<&str>, json: bool) -> Result<Exit, Trouble> {
-    let name = chosen(contexts, name)?;
-    let Some(context) = contexts.contexts.get(&name) else { return Err(unknown(&name)) };
-    let connection = Connection {
-        server: context.server.clone(),
-        token: context.token.clone(),
-        ca: context.ca.clone(),
+    // Variables are stronger than the current context: what is shown is what other commands use.
+    let by_variable = ["ORRERY_SERVER", "ORRERY_CONTEXT", TOKEN_VARIABLE]
+        .into_iter()
+        .filter(|name_of| name.is_none() && variable(name_of).is_some());
+    let by_variable: Vec<&str> = by_variable.collect();
+    let (client, name) = match by_variable.is_empty() {
+        false => {
+            let remote = ServerChoice::default().open(None)?;
+            (remote.client, remote.context)
+        }
+        true => {
+            let name = chosen(contexts, name)?;
+            let Some(context) = contexts.contexts.get(&name) else { return Err(unknown(&name)) };
+            let Context { server, token, ca, .. } = context.clone();
+            (Client::new(&Connection { server, token, ca })?, Some(name))
+        }
     };
-    let me: Option<Me> = match &context.token {
-        Some(_) => Some(Client::new(&connection)?.get(&path(&["me"]))?),
-        None => None,
+    let nothing = Context { server: client.server().to_owned(), ..Context::default() };
+    let context = name.as_ref().and_then(|name| contexts.contexts.get(name)).unwrap_or(&nothing);
+    let by_token = by_variable.contains(&TOKEN_VARIABLE);
+    let me: Option<Me> = match by_token || context.token.is_some() {
+        true => Some(client.get(&path(&["me"]))?),
+        false => None,
     };
     if json {
-        let mut form = as_json(&name, context, contexts.current.as_deref() == Some(&*name));
+        let is_current = name.is_some() && contexts.current == name;
+        let mut form = as_json(name.as_deref().unwrap_or_default(), context, is_current);
         form["me"] = serde_json::to_value(&me).map_err(|error| Trouble::of(&error))?;
-        print_json(&form)?;
-        return Ok(Exit::Done);
+        form["variables"] = json!(by_variable);
+        return print_json(&form);
     }
-    let roles = me.iter().flat_map(|me| &me.roles).map(|granted| {
-        match (granted.environment, granted.project) {
-            (Some(id), _) => format!("{} in the environment {id}", granted.role),
-            (None, Some(id)) => format!("{} in the project {id}", granted.role),
-            (None, None) => format!("{} everywhere", granted.role),
+    let granted: Vec<&Granted> = me.iter().flat_map(|me| &me.roles).collect();
+    let remote = Remote::of(client);
+    let places =
+        Places::of(&remote, granted.iter().map(|granted| (granted.project, granted.environment)));
+    let roles = granted.iter().map(|granted| {
+        let place = places.told(granted.project, granted.environment);
+        match place.as_str() {
+            "everywhere" => format!("{} everywhere", granted.role),
+            place => format!("{} in the {place}", granted.role),
         }
     });
     let roles: Vec<String> = roles.collect();
     let ca = context.ca.as_ref().map(|ca| ca.display().to_string());
+    let until = if by_token { String::new() } else { moment_or(context.expires.as_ref(), "") };
+    let environment = variable("ORRERY_ENVIRONMENT").or_else(|| context.environment_name.clone());
     properties(&[
-        ("name", name),
+        ("name", name.unwrap_or_default()),
         ("server", context.server.clone()),
         ("user", me.as_ref().map_or_else(|| "not logged in".to_owned(), |me| me.name.clone())),
         ("roles", roles.join("\n")),
-        ("until", moment_or(context.expires.as_ref(), "")),
-        ("environment", context.environment_name.clone().unwrap_or_default()),
+        ("until", until),
+        ("environment", environment.unwrap_or_default()),
         ("certificate", ca.unwrap_or_default()),
+        ("chosen by", by_variable.join(", ")),
         ("kept in", contexts::file()?.display().to_string()),
     ])
 }

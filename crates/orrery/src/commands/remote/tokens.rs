@@ -2,14 +2,17 @@
 
 use orrery_api::client::{path, query};
 use orrery_api::{MadeToken, NewToken, Token};
+use orrery_model::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::places::Places;
 use super::table::{Table, moment_or};
 use super::{print_json, projects, read_list, show_done, show_list};
 use crate::cli_values::{RoleName, TokenAction, TokenGroup};
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::Remote;
+use crate::state::now;
 use crate::{Exit, output, style};
 
 pub(crate) fn token(options: TokenGroup) -> Exit {
@@ -21,10 +24,16 @@ fn run(options: TokenGroup) -> Result<Exit, Trouble> {
     let remote = ask.open()?;
     match action {
         TokenAction::List { all } => {
-            let headings = ["NAME", "ROLE", "WHERE", "EXPIRES", "LAST USED", "STATE", "ID"];
-            show_list(ask.json, &tokens(&remote, all)?, Table::new("token", &headings), row)
+            let headings =
+                ["NAME", "ROLE", "WHERE", "LIMITS", "EXPIRES", "LAST USED", "STATE", "ID"];
+            let found = tokens(&remote, all)?;
+            let ids = found.iter().map(|token| (token.project, token.environment));
+            let places = if ask.json { Places::default() } else { Places::of(&remote, ids) };
+            let now = now();
+            let row = |token: &Token| row(token, &places, now);
+            show_list(ask.json, &found, Table::new("token", &headings), row)
         }
-        TokenAction::Create { name, role, only_project, only_environment, verbs, days } => {
+        TokenAction::Create { name, role, only_project, only_environment, verbs, groups, days } => {
             let project = only_project.map(|name| projects::find(&remote, &name)).transpose()?;
             let environment =
                 only_environment.map(|name| remote.find_environment(&name)).transpose()?;
@@ -33,8 +42,10 @@ fn run(options: TokenGroup) -> Result<Exit, Trouble> {
                 role: RoleName::as_str(role).to_owned(),
                 project: project.map(|project| project.id),
                 environment: environment.map(|environment| environment.id),
-                verbs: Some(verbs).filter(|verbs| !verbs.is_empty()),
-                groups: None,
+                verbs: Some(verbs)
+                    .filter(|verbs| !verbs.is_empty())
+                    .map(|verbs| verbs.iter().map(|verb| verb.to_ascii_uppercase()).collect()),
+                groups: Some(groups).filter(|groups| !groups.is_empty()),
                 days: Some(days),
             };
             let made: MadeToken = remote.client.post_once(&path(&["tokens"]), &new)?;
@@ -60,21 +71,34 @@ fn tokens(remote: &Remote, all: bool) -> Result<Vec<Token>, Trouble> {
     Ok(read_list(remote.client.list::<Token>(&at), None)?)
 }
 
-fn row(token: &Token) -> Vec<String> {
-    let place = match (token.environment, token.project) {
-        (Some(id), _) => format!("environment {id}"),
-        (None, Some(id)) => format!("project {id}"),
-        (None, None) => "everywhere".to_owned(),
+fn row(token: &Token, places: &Places, now: Timestamp) -> Vec<String> {
+    let limit = |name: &str, of: &Option<Vec<String>>| {
+        of.as_ref().map(|words| format!("{name} {}", words.join(" ")))
     };
+    let limits: Vec<String> = [limit("verbs", &token.verbs), limit("groups", &token.groups)]
+        .into_iter()
+        .flatten()
+        .collect();
     vec![
         token.name.clone(),
         token.role.clone(),
-        place,
+        places.told(token.project, token.environment),
+        if limits.is_empty() { "-".to_owned() } else { limits.join("; ") },
         moment_or(token.expires.as_ref(), "never"),
         moment_or(token.last_used.as_ref(), "-"),
-        if token.revoked.is_some() { "revoked" } else { "good" }.to_owned(),
+        state(token, now).to_owned(),
         token.id.to_string(),
     ]
+}
+
+/// What it is good for now.
+fn state(token: &Token, now: Timestamp) -> &'static str {
+    let end = token.expires.as_deref().and_then(|at| at.parse::<Timestamp>().ok());
+    match (&token.revoked, end) {
+        (Some(_), _) => "revoked",
+        (None, Some(end)) if end <= now => "expired",
+        (None, _) => "good",
+    }
 }
 
 fn find(remote: &Remote, name: &str) -> Result<Token, Trouble> {
@@ -98,5 +122,34 @@ fn find(remote: &Remote, name: &str) -> Result<Token, Trouble> {
             .help("`orrery token list` shows those that there are")),
         _ => Err(Trouble::said(format!("several tokens are called {name}"))
             .help("name one by its id: `orrery token list` shows them")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_good_until_it_is_revoked_or_its_time_is_over() {
+        let token = |expires: Option<&str>, revoked: Option<&str>| Token {
+            id: Uuid::nil(),
+            name: "ci".to_owned(),
+            user: Uuid::nil(),
+            role: "viewer".to_owned(),
+            project: None,
+            environment: None,
+            verbs: None,
+            groups: None,
+            created: "2026-11-16T00:00:00.000000Z".to_owned(),
+            expires: expires.map(str::to_owned),
+            revoked: revoked.map(str::to_owned),
+            last_used: None,
+        };
+        let now = "2026-11-16T12:00:00.000000Z".parse().unwrap();
+        let (before, later) = ("2026-11-16T11:59:59.000000Z", "2026-11-16T12:00:01.000000Z");
+        assert_eq!(state(&token(None, None), now), "good");
+        assert_eq!(state(&token(Some(later), None), now), "good");
+        assert_eq!(state(&token(Some(before), None), now), "expired");
+        assert_eq!(state(&token(Some(before), Some(before)), now), "revoked");
     }
 }

@@ -1,6 +1,6 @@
 //! `orrery param`, `orrery fact`, `orrery secret`, `orrery notification`.
 
-use orrery_api::client::query;
+use orrery_api::client::{path, query};
 use orrery_api::{
     Notification, NotificationUpdate, Parameter, ParameterSet, ParameterUpdate, Secret, SecretValue,
 };
@@ -112,22 +112,28 @@ fn run_fact(options: FactGroup) -> Result<Exit, Trouble> {
 }
 
 fn run_secret(options: SecretGroup) -> Result<Exit, Trouble> {
-    let SecretGroup { ask, action } = options;
-    let of = ask.in_environment()?;
-    let at = |name: &str| of.path(&["secrets", name]);
+    let SecretGroup { ask, shared, action } = options;
+    let (client, of) = if shared {
+        (ask.open()?.client, None)
+    } else {
+        let of = ask.in_environment()?;
+        (of.client.clone(), Some(of))
+    };
+    let within = |parts: &[&str]| of.as_ref().map_or_else(|| path(parts), |of| of.path(parts));
+    let at = |name: &str| within(&["secrets", name]);
     match action {
         SecretAction::List => {
-            let found = read_list(of.client.list::<Secret>(&of.path(&["secrets"])), None)?;
+            let found = read_list(client.list::<Secret>(&within(&["secrets"])), None)?;
             let table = Table::new("secret", &["NAME", "UPDATED"]);
             show_list(ask.json, &found, table, |one| vec![one.name.clone(), moment(&one.updated)])
         }
         SecretAction::Set { name } => {
             let value = terminal::new_secret("secret")?;
-            let now: Value = of.client.put(&at(&name), &SecretValue { value })?;
+            let now: Value = client.put(&at(&name), &SecretValue { value })?;
             show_done(ask.json, &now, &format!("the secret {} is set", style::harmless(&name)))
         }
         SecretAction::Delete { name } => {
-            of.client.delete::<Value>(&at(&name))?;
+            client.delete::<Value>(&at(&name))?;
             let text = format!("the secret {} was deleted", style::harmless(&name));
             show_done(ask.json, &json!({}), &text)
         }

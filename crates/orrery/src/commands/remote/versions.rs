@@ -128,6 +128,7 @@ fn show(version: &VersionSummary, json: bool) -> Result<Exit, Trouble> {
         ("now", version.transitioning_message.clone()),
         ("made", moment(&version.created)),
         ("message", message(version)),
+        ("commit", text::commit(&version.info).unwrap_or_default().to_owned()),
         ("resources", version.total.to_string()),
         ("added", version.added.to_string()),
         ("changed", version.changed.to_string()),

@@ -101,7 +101,7 @@ pub(super) fn repositories_need_permission(world: &mut World) -> Result<()> {
         let environment = world.environment(&url, "main")?;
         let failed = world.compile(&environment, &update())?;
         let data = failed.data.context("errors")?.to_string();
-        ensure!(data.contains("local_repositories"), "{data}");
+        ensure!(data.contains("--allow-local-repositories"), "{data}");
     }
     let environment = world.environment("", "")?;
     let data = world.compile(&environment, &update())?.data.context("errors")?.to_string();

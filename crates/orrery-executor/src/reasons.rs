@@ -1,0 +1,86 @@
+//! Why a plan would change a resource, and how much can go wrong: the same words wherever the plan is made.
+
+use std::fmt;
+
+use orrery_model::{Change, ChangeKind, Resource, ResourceState};
+
+/// Why something would be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It was never deployed.
+    New,
+    /// The model wants something else than what was deployed last.
+    Model,
+    /// It was deployed as it is wanted, and is not so any more.
+    Drift,
+    /// It was tried as it is wanted, and did not end well.
+    Failed,
+    /// Something that it requires changes.
+    Dependency,
+}
+
+impl Cause {
+    /// Why a resource of which this is known would be changed like this.
+    pub fn of(resource: &Resource, state: Option<&ResourceState>, change: &Change) -> Self {
+        let reloads = |name: &str| name == "reload";
+        let only_reload =
+            !change.attributes.is_empty() && change.attributes.iter().all(|one| reloads(&one.name));
+        match state.and_then(|state| state.last_deployed) {
+            _ if only_reload => Cause::Dependency,
+            None => Cause::New,
+            Some(deployed) if deployed != resource.hash => Cause::Model,
+            Some(_) if state.is_some_and(|state| state.last_run_compliant == Some(false)) => {
+                Cause::Failed
+            }
+            Some(_) => Cause::Drift,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::New => "new",
+            Cause::Model => "changed in the model",
+            Cause::Drift => "drift",
+            Cause::Failed => "failed before",
+            Cause::Dependency => "dependency",
+        }
+    }
+}
+
+/// How much can go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Risk {
+    /// Nothing is interrupted or lost.
+    Low,
+    /// Something runs, restarts or is installed.
+    Medium,
+    /// Something is removed.
+    High,
+}
+
+impl Risk {
+    /// The risk of such a change.
+    pub fn of(resource: &Resource, change: &Change) -> Self {
+        let acts = ["exec::Run", "std::Service", "std::Package", "http::Request"];
+        let reloads = change.attributes.iter().any(|attribute| attribute.name == "reload");
+        match change.kind {
+            ChangeKind::Purged => Risk::High,
+            _ if reloads || acts.contains(&resource.id.entity()) => Risk::Medium,
+            _ => Risk::Low,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Risk::Low => "low",
+            Risk::Medium => "medium",
+            Risk::High => "high",
+        }
+    }
+}
+
+impl fmt::Display for Risk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
