@@ -23,6 +23,7 @@ mod job;
 mod late;
 mod live;
 mod load;
+mod long;
 mod plan;
 mod progress;
 mod remote;
