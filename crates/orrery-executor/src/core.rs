@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use orrery_handlers::{Session, Stop};
 use orrery_model::{
@@ -31,9 +31,6 @@ use crate::writer::{Action, BATCH, Record, Write, WriterState};
 /// How many of the running tasks a look at the engine names.
 const SLOWEST: usize = 3;
 
-/// Runs that take longer are shown as deploying to whoever reads the store.
-pub(crate) const LONG: Duration = Duration::from_secs(1);
-
 /// What is known of a managed resource beside what the scheduler knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
@@ -51,14 +48,14 @@ pub(crate) const NO_ENTRY: Entry =
 
 /// A task that a worker has, or is about to get.
 #[derive(Debug)]
-struct Underway {
+pub(crate) struct Underway {
     stop: Stop,
-    id: ResourceId,
-    started: Timestamp,
+    pub(crate) id: ResourceId,
+    pub(crate) started: Timestamp,
     /// What is noted in the store if it takes long; `None` once it is, and for what is not noted.
-    long: Option<Started>,
+    pub(crate) long: Option<Started>,
     /// That it is under way was noted because it takes long.
-    noted: bool,
+    pub(crate) noted: bool,
     /// It reads facts, and deploys nothing.
     facts: bool,
 }
@@ -75,12 +72,12 @@ pub(crate) struct Core {
     /// Grows whenever what was learned about targets may be outdated.
     pass: u64,
     pub(crate) jobs: VecDeque<Job>,
-    underway: FxHashMap<TaskNumber, Underway>,
+    pub(crate) underway: FxHashMap<TaskNumber, Underway>,
     /// The task that was started last.
     pub(crate) latest_task: TaskNumber,
     pub(crate) requests: Requests,
     /// Nothing is kept: for dry runs.
-    discard: bool,
+    pub(crate) discard: bool,
     pub(crate) writes: Vec<Write>,
     /// How many there ever were, and how many of them are kept.
     pub(crate) queued: u64,
@@ -279,7 +276,7 @@ impl Core {
         self.commands = commands;
     }
 
-    fn write(&mut self, write: Write) {
+    pub(crate) fn write(&mut self, write: Write) {
         if !self.discard {
             self.writes.push(write);
             self.queued += 1;
@@ -301,43 +298,6 @@ impl Core {
             WriterState::Gathers => enough,
             WriterState::Writes => false,
         }
-    }
-
-    /// Notes the runs that have taken long by now, so that people can see them, and says when to look again. Short runs are not
-    /// noted: that would cost more than many of them do.
-    pub(crate) fn note_long_runs(&mut self) -> Option<Duration> {
-        let now = self.now();
-        let mut next: Option<Duration> = None;
-        let mut long = Vec::new();
-        for underway in self.underway.values_mut() {
-            let Some(started) = underway.long else { continue };
-            let left = LONG.saturating_sub(now.since(underway.started));
-            if left.is_zero() {
-                underway.long = None;
-                underway.noted = true;
-                long.push(started);
-            } else {
-                next = Some(next.map_or(left, |next| next.min(left)));
-            }
-        }
-        long.into_iter().for_each(|started| self.write(Write::Began(started)));
-        next
-    }
-
-    /// Whether a run is under way that may take long.
-    pub(crate) fn may_take_long(&self) -> bool {
-        !self.discard && self.underway.values().any(|underway| underway.long.is_some())
-    }
-
-    /// Takes the note of a long run back that was given up.
-    fn has_ended(&mut self, id: &ResourceId) {
-        let Some(index) = self.scheduler.index_of(id.as_str()) else { return };
-        let Entry { key: Some(resource), changed_at, .. } = self.entry(index) else { return };
-        let Some(mut state) = self.scheduler.state(index) else { return };
-        state.last_produced_events = changed_at;
-        state.deploying = false;
-        let (action, facts) = (None, Vec::new());
-        self.write(Write::Result(Record { resource, state: Some(state), action, facts }));
     }
 
     /// Notes a changed state. A mark that a handler runs is not kept here: everything is verified after a start.

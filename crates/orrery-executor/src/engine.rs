@@ -10,9 +10,10 @@ use orrery_scheduler::{Event, Scheduler, Settings};
 use orrery_store::{Lease, Store, StoreError};
 
 use crate::asked::Ticket;
-use crate::core::{Core, LONG};
+use crate::core::Core;
 use crate::job::{JobKind, Workshop, perform};
 use crate::load::{Desired, Start};
+use crate::long::LONG;
 use crate::progress::{Progress, Tally};
 use crate::targets::Targets;
 use crate::writer::{self, WriterState};

@@ -25,6 +25,7 @@ mod job;
 mod late;
 mod live;
 mod load;
+mod long;
 mod plan;
 mod progress;
 mod reasons;
