@@ -1,10 +1,11 @@
 //! What people asked for, and when it is done: each request ends with its own resources, whatever else goes on.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use orrery_model::{Blocked, ChangeKind, OutcomeStatus, ResourceId};
 use orrery_scheduler::{Event, Filter, Reason, ResourceIndex, Scheduler, TaskNumber};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use crate::core::Core;
 use crate::engine::Engine;
@@ -76,7 +77,7 @@ struct Asked {
 /// All requests that nobody has heard the end of.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    asked: FxHashMap<Ticket, Asked>,
+    asked: BTreeMap<Ticket, Asked>,
     next: u64,
 }
 
@@ -138,10 +139,8 @@ impl Engine {
             let ended = core
                 .requests
                 .asked
-                .extract_if(|_, asked| asked.kept_at.is_some_and(|at| at <= kept));
-            let mut answers: Vec<_> = ended.map(|(ticket, asked)| (ticket, asked.answer)).collect();
-            answers.sort_unstable_by_key(|(ticket, _)| *ticket);
-            answers
+                .extract_if(.., |_, asked| asked.kept_at.is_some_and(|at| at <= kept));
+            ended.map(|(ticket, asked)| (ticket, asked.answer)).collect()
         })
     }
 
