@@ -1,8 +1,11 @@
 //! What people asked for, and when it is done: each request ends with its own resources, whatever else goes on.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use orrery_model::{Blocked, ChangeKind, OutcomeStatus, ResourceId};
-use orrery_scheduler::{Event, Filter, ResourceIndex, Scheduler, TaskNumber};
-use rustc_hash::{FxHashMap, FxHashSet};
+use orrery_scheduler::{Event, Filter, Reason, ResourceIndex, Scheduler, TaskNumber};
+use rustc_hash::FxHashSet;
 
 use crate::core::Core;
 use crate::engine::Engine;
@@ -28,6 +31,8 @@ pub struct Answer {
     pub blocked: usize,
     /// Those whose turn never came: taken back, or not wanted any more.
     pub withdrawn: usize,
+    /// Runs of resources that the request means, and that followed from a run of another one: what it changed concerns them.
+    pub followed: usize,
     /// What the request names and nobody knows.
     pub unknown_ids: Vec<ResourceId>,
     pub unknown_agents: Vec<String>,
@@ -51,8 +56,16 @@ enum Awaited {
 }
 
 #[derive(Debug)]
+enum Agents {
+    All,
+    These(Vec<Arc<str>>),
+}
+
+#[derive(Debug)]
 struct Asked {
     awaited: Awaited,
+    /// Of which agents it means all resources; `None` if it names resources.
+    whole: Option<Agents>,
     /// Runs up to this one began before the request.
     since: TaskNumber,
     left: FxHashSet<ResourceIndex>,
@@ -64,7 +77,7 @@ struct Asked {
 /// All requests that nobody has heard the end of.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    asked: FxHashMap<Ticket, Asked>,
+    asked: BTreeMap<Ticket, Asked>,
     next: u64,
 }
 
@@ -98,6 +111,17 @@ impl Asked {
             Awaited::Facts => scheduler.is_asked_for_facts(resource),
         }
     }
+
+    /// Whether the request means this resource without naming it.
+    fn includes(&self, scheduler: &Scheduler, resource: ResourceIndex) -> bool {
+        match &self.whole {
+            None => false,
+            Some(Agents::All) => true,
+            Some(Agents::These(names)) => scheduler
+                .id(resource)
+                .is_some_and(|id| names.iter().any(|name| &**name == id.agent())),
+        }
+    }
 }
 
 impl Engine {
@@ -115,10 +139,8 @@ impl Engine {
             let ended = core
                 .requests
                 .asked
-                .extract_if(|_, asked| asked.kept_at.is_some_and(|at| at <= kept));
-            let mut answers: Vec<_> = ended.map(|(ticket, asked)| (ticket, asked.answer)).collect();
-            answers.sort_unstable_by_key(|(ticket, _)| *ticket);
-            answers
+                .extract_if(.., |_, asked| asked.kept_at.is_some_and(|at| at <= kept));
+            ended.map(|(ticket, asked)| (ticket, asked.answer)).collect()
         })
     }
 
@@ -149,8 +171,14 @@ impl Core {
             Awaited::Deploy | Awaited::Facts => Vec::new(),
         };
         self.apply(event);
+        let whole = match (&filter.ids, &filter.agents) {
+            (Some(_), _) => None,
+            (None, Some(names)) => Some(Agents::These(names.clone())),
+            (None, None) => Some(Agents::All),
+        };
         let mut asked = Asked {
             awaited,
+            whole,
             since,
             left: FxHashSet::default(),
             answer: self.unknown_names(&filter),
@@ -159,15 +187,15 @@ impl Core {
         asked.answer.matched = matched.len();
         for resource in matched {
             let Some(state) = self.scheduler.state(resource) else { continue };
-            // What is as wanted may be under way for other reasons; nobody waits for that.
-            let tried = match awaited {
+            let is_tried = || match awaited {
                 Awaited::Deploy => {
                     self.scheduler.is_dirty(resource)
                         || state.blocked == Blocked::TemporarilyBlocked
+                        || !self.is_only_verified(resource)
                 }
                 Awaited::Stop | Awaited::Facts => true,
             };
-            if tried && asked.is_open(&self.scheduler, resource) {
+            if asked.is_open(&self.scheduler, resource) && is_tried() {
                 asked.left.insert(resource);
             } else if state.blocked == Blocked::Blocked {
                 asked.answer.blocked += 1;
@@ -181,6 +209,13 @@ impl Core {
         self.requests.asked.insert(ticket, asked);
         self.end_requests();
         ticket
+    }
+
+    /// Whether it has yet to be looked at because of the time alone: nobody waits for that. What follows from a change, such as
+    /// that of a new version, is another matter.
+    fn is_only_verified(&self, resource: ResourceIndex) -> bool {
+        let reason = self.scheduler.scheduled(resource).map(|(_, reason)| reason);
+        matches!(reason, Some(Reason::RepairInterval | Reason::RepairCron))
     }
 
     fn unknown_names(&self, filter: &Filter) -> Answer {
@@ -218,6 +253,17 @@ impl Core {
             match result {
                 Some((status, change)) => asked.answer.runs.add(status, change),
                 None => asked.answer.runs.cancelled += 1,
+            }
+            if asked.awaited != Awaited::Deploy || asked.whole.is_none() {
+                continue;
+            }
+            for dependent in self.scheduler.dependents(resource) {
+                if self.scheduler.is_under_way(dependent)
+                    && asked.includes(&self.scheduler, dependent)
+                    && asked.left.insert(dependent)
+                {
+                    asked.answer.followed += 1;
+                }
             }
         }
         self.end_requests();

@@ -298,8 +298,8 @@ impl Vault {
         let ring = self.ring(true)?;
         let sealed = ring.seal(environment, name, value)?;
         let is_known = |sealed: &[u8]| ring.knows(sealed);
-        let conditions: (&dyn Fn(&[u8]) -> bool, _) = (&is_known, expected);
-        match self.store.records().put_secret_if(environment, name, &sealed, conditions, now) {
+        let named = (name, expected);
+        match self.store.records().put_secret_if(environment, named, &sealed, &is_known, now) {
             Err(StoreError::OtherKey) => {
                 Err(VaultError::ForeignDatabase { path: self.path()?.to_owned() })
             }

@@ -56,8 +56,16 @@ pub(super) fn event(
 
 /// What people are told when a request has ended.
 pub(super) fn outcome(answer: &Answer) -> Value {
-    let Answer { matched, runs, as_wanted, blocked, withdrawn, unknown_ids, unknown_agents } =
-        answer;
+    let Answer {
+        matched,
+        runs,
+        as_wanted,
+        blocked,
+        withdrawn,
+        followed,
+        unknown_ids,
+        unknown_agents,
+    } = answer;
     let unknown: Vec<String> = unknown_agents
         .iter()
         .map(|agent| format!("agent {agent}"))
@@ -83,6 +91,7 @@ pub(super) fn outcome(answer: &Answer) -> Value {
         "as_wanted": as_wanted,
         "blocked": blocked,
         "withdrawn": withdrawn,
+        "followed": followed,
         "unknown": listed,
     })
 }

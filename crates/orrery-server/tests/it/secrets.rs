@@ -47,6 +47,18 @@ fn secrets_are_written_and_never_read() {
     assert!(!refused.text.contains(value), "{}", refused.text);
     let opened = served.app.vault().open(environment.key, "db").unwrap();
     assert_eq!(opened.expose(), value);
+    // What a change is based on counts.
+    let (path, body) = (format!("{base}/db"), json!({"value": value}));
+    let revision = admin.get(&base).body["items"][0]["revision"].to_string();
+    let put = |etag: &str| admin.send("PUT", &path, &[("if-match", etag)], Some(&body));
+    assert_eq!(put("\"0\"").status, 412);
+    let changed = put(&format!("\"{revision}\""));
+    assert_eq!(changed.status, 204);
+    assert_eq!(put(&format!("\"{revision}\"")).status, 412);
+    let current = changed.headers["etag"].to_str().unwrap().to_owned();
+    let delete = |etag: &str| admin.send("DELETE", &path, &[("if-match", etag)], None);
+    assert_eq!(delete("\"999\"").status, 412);
+    assert_eq!(put(&current).status, 204);
     assert_eq!(admin.delete(&format!("{base}/db")).status, 204);
     assert_eq!(admin.delete(&format!("{base}/db")).status, 404);
     let audit = admin.get("/api/v1/audit").text;

@@ -56,7 +56,7 @@ impl Records<'_> {
         is_known: &dyn Fn(&[u8]) -> bool,
         now: Timestamp,
     ) -> Result<i64> {
-        self.put_secret_if(environment, name, sealed, (is_known, None), now)
+        self.put_secret_if(environment, (name, None), sealed, is_known, now)
     }
 
     /// As `put_secret`; with a revision, only if what is there still has it: zero if nothing is there.
@@ -66,9 +66,9 @@ impl Records<'_> {
     pub fn put_secret_if(
         &self,
         environment: Option<EnvironmentKey>,
-        name: &str,
+        (name, expected): (&str, Option<i64>),
         sealed: &[u8],
-        (is_known, expected): (&dyn Fn(&[u8]) -> bool, Option<i64>),
+        is_known: &dyn Fn(&[u8]) -> bool,
         now: Timestamp,
     ) -> Result<i64> {
         self.change(|sql| {

@@ -97,6 +97,26 @@ fn an_operation_ends_with_what_it_asked_for(world: World) {
     assert_eq!(done["transitioning"], "error", "{done}");
     assert!(done["transitioning_message"].as_str().unwrap().contains("unheard-of"), "{done}");
 
+    // What follows belongs to it: whoever asks for all of an agent waits for those who have to hear of a change.
+    let id = |name: &str| format!("std::testing::ScriptedResource[d,name={name}]");
+    let with_sender = |note: u32| {
+        let mut all = resources.as_array().unwrap().clone();
+        all.push(json!({"id": id("sender"), "attributes": {"note": note, "send_event": true}}));
+        all.push(json!({"id": id("receiver"), "attributes": {}, "requires": [id("sender")]}));
+        world.post("/versions", &json!({"resources": all, "release": true})).good();
+    };
+    with_sender(1);
+    let receiver = world.at("/resources/std::testing::ScriptedResource%5Bd%2Cname%3Dreceiver%5D");
+    until(&world, &receiver, |found| found["status"] == "deployed");
+    world.act("/agents/d/pause").good();
+    with_sender(2);
+    let deploy = ask(&world, "/deploy", &json!({"agents": ["d"]}));
+    until(&world, &deploy, |found| found["transitioning_message"] == "waits for paused agents: d");
+    world.act("/agents/d/unpause").good();
+    let done = until(&world, &deploy, ended);
+    let outcome = &done["outcome"];
+    assert_eq!((&outcome["deployed"], &outcome["followed"]), (&json!(2), &json!(1)), "{done}");
+
     // Who waits says for whom, and ends when it is done.
     world.act("/agents/c/pause").good();
     let repair = ask(&world, "/repair", &json!({"agents": ["b", "c"]}));
