@@ -17,6 +17,7 @@
 mod core;
 mod dry_run;
 mod engine;
+mod fitting;
 mod hosting;
 mod interrupted;
 mod job;

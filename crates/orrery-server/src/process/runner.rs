@@ -193,15 +193,16 @@ impl Runner {
         let pausing = paused.clone();
         match &mut self.work {
             None => self.load(store, record, newest, settings, paused)?,
-            Some(work) => {
-                // First: what a version brings for an agent that was paused before must wait.
-                work.set(settings, paused);
-                work.move_agents(store.records().served_names(self.key)?);
-                self.follow(store, record, &released)?;
-            }
+            // First: what a version brings for an agent that was paused before must wait.
+            Some(work) => work.set(settings, paused),
         }
+        // Before where the agents are: who joins asks for a repair, which must not be carried out where the agent was before.
+        let asked = store.records().open_requests(self.key)?;
+        let Some(work) = &self.work else { return Ok(()) };
+        work.move_agents(store.records().served_names(self.key)?);
+        self.follow(store, record, &released)?;
         let Some(work) = &mut self.work else { return Ok(()) };
-        work.take_requests(&self.app, self.key)?;
+        work.take_requests(&self.app, self.key, asked)?;
         self.begin_dry_runs(store, record, &pausing)
     }
 
