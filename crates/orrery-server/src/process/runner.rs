@@ -191,16 +191,17 @@ impl Runner {
             .map(|agent| agent.name)
             .collect();
         let pausing = paused.clone();
-        match &mut self.work {
+        let asked = match &mut self.work {
             None => self.load(store, record, newest, settings, paused)?,
-            // First: what a version brings for an agent that was paused before must wait.
-            Some(work) => work.set(settings, paused),
-        }
-        // Before where the agents are: who joins asks for a repair, which must not be carried out where the agent was before.
-        let asked = store.records().open_requests(self.key)?;
-        let Some(work) = &self.work else { return Ok(()) };
-        work.move_agents(store.records().served_names(self.key)?);
-        self.follow(store, record, &released)?;
+            Some(work) => {
+                // First: what a version brings for an agent that was paused before must wait.
+                work.set(settings, paused);
+                let asked = store.records().open_requests(self.key)?;
+                work.move_agents(store.records().served_names(self.key)?);
+                self.follow(store, record, &released)?;
+                asked
+            }
+        };
         let Some(work) = &mut self.work else { return Ok(()) };
         work.take_requests(&self.app, self.key, asked)?;
         self.begin_dry_runs(store, record, &pausing)
@@ -257,7 +258,8 @@ impl Runner {
         }
     }
 
-    /// Takes the environment over and starts its engine.
+    /// Takes the environment over and starts its engine. The answer is what was asked for, read before where the agents are: who joins asks
+    /// for a repair, which must not be carried out where the agent was before.
     fn load(
         &mut self,
         store: &dyn Store,
@@ -265,9 +267,13 @@ impl Runner {
         newest: &VersionInfo,
         settings: Settings,
         paused: BTreeSet<String>,
-    ) -> Result<(), RunnerError> {
+    ) -> Result<Vec<RequestRecord>, RunnerError> {
         let lease = self.acquire(store)?;
-        let started = self.start(store, record, newest, settings, paused, lease);
+        let asked = store.records().open_requests(self.key).map_err(RunnerError::from);
+        let started = asked.and_then(|asked| {
+            self.start(store, record, newest, settings, paused, lease)?;
+            Ok(asked)
+        });
         if started.is_err() {
             self.release(store, &lease);
         }
@@ -308,11 +314,11 @@ impl Runner {
             keeper: Some(Keeper { store: Arc::clone(self.app.store()), lease }),
             listener: Some(Arc::new(listener)),
         };
-        let engine = Engine::start(setup, start, Vec::new())?;
         // A process that was killed may have kept a fact without asking for the compile that it is a reason for.
         if store.unknowns(self.key, newest.number)?.iter().any(|(_, resolved)| *resolved) {
             self.unknowns_became_known()?;
         }
+        let engine = Engine::start(setup, start, Vec::new())?;
         tracing::info!(
             environment = %record.name,
             version = newest.number.0,
@@ -345,7 +351,7 @@ impl Runner {
                 // The version it knows was cleaned away: everything is read anew.
                 let (settings, paused) = (work.settings.clone(), work.paused.clone());
                 self.stop();
-                return self.load(store, record, newest, settings, paused);
+                return self.load(store, record, newest, settings, paused).map(drop);
             }
             Err(error) => return Err(error.into()),
         };

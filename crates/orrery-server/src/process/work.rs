@@ -75,13 +75,15 @@ impl Work {
             if known || request.kind == DRY_RUN {
                 continue;
             }
-            store.records().take_request(request.key, app.now())?;
             match super::requests::event(&*store, key, &request)? {
                 Ok(event) => {
+                    // First: what an engine that has just begun does anyway is not done twice.
                     self.engine.tell(event);
+                    store.records().take_request(request.key, app.now())?;
                     self.requests.push(request);
                 }
                 Err(refusal) => {
+                    store.records().take_request(request.key, app.now())?;
                     let outcome = serde_json::json!({"error": refusal});
                     store.records().finish_request(&request, &outcome, app.now())?;
                     app.nudge();

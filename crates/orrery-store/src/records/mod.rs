@@ -53,7 +53,7 @@ pub use compiles::{
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
-pub use gateways::GatewayRecord;
+pub use gateways::{GatewayRecord, LiveGateway};
 pub(crate) use idempotency::INTERRUPT_ALL;
 pub use idempotency::{KeptAnswer, Repetition};
 pub use invitations::{Join, Joining, NewInvitation};
@@ -61,7 +61,9 @@ pub use metrics::MetricRecord;
 pub use notifications::{NewNotification, NotificationFilter, NotificationRecord};
 pub use parameters::{NewParameter, ParameterFilter};
 pub use projects::ProjectRecord;
-pub use remote_agents::{NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName};
+pub use remote_agents::{
+    AgentSession, NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName,
+};
 pub use requests::{RequestKey, RequestRecord};
 pub use resource_counts::StatusCount;
 pub use resource_details::ResourceDetails;
