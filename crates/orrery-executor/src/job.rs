@@ -10,6 +10,7 @@ use orrery_store::{ActionKind, ResourceKey, Started};
 use serde_json::Value;
 
 use crate::engine::Keeper;
+use crate::fitting::fit;
 use crate::remote::{self, Depot};
 use crate::targets::{NoTarget, Place};
 use crate::task::{Bench, Performed, Purpose, Task, ended, unhandled};
@@ -64,8 +65,14 @@ pub(crate) struct Workshop {
     pub(crate) keeper: Option<Keeper>,
 }
 
-/// Has the handler run. Whatever it does, there is an outcome.
+/// Has the handler run. Whatever it does, there is an outcome, and it can be kept.
 pub(crate) fn perform(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
+    let mut performed = have_run(job, room, workshop);
+    fit(&mut performed.outcome);
+    performed
+}
+
+fn have_run(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
     let resource = &job.resource;
     let registry = Arc::clone(&workshop.registry.read().unwrap_or_else(PoisonError::into_inner));
     if registry.handler(resource.id.entity()).is_none() {

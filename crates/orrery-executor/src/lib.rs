@@ -19,6 +19,7 @@ mod awaited;
 mod core;
 mod dry_run;
 mod engine;
+mod fitting;
 mod hosting;
 mod interrupted;
 mod job;

@@ -7,7 +7,7 @@
 
 use orrery_model::{Blocked, Compliance, HandlerRun, Timestamp};
 
-use crate::command::Priority;
+use crate::command::{CancelReason, Priority};
 use crate::edges::NONE;
 use crate::queue::{Cause, Kind, Place, Task};
 use crate::scheduler::Scheduler;
@@ -17,7 +17,7 @@ use crate::scheduler::Scheduler;
 pub(crate) enum Again {
     /// Events: what the running handler has read may be out of date.
     Always,
-    /// Everything else: the running handler does what is asked for.
+    /// Everything else: the running handler does what is asked for, unless somebody has cancelled it.
     IfStale,
 }
 
@@ -58,9 +58,15 @@ impl Scheduler {
         let record = &self.resources[slot];
         if record.task != NONE {
             self.raise_queued(record.task, priority, cause, now);
-        } else if !record.running_latest || again == Again::Always {
+        } else if !record.running_latest || again == Again::Always || self.is_called_off(slot) {
             self.add_task(slot, priority, cause, now);
         }
+    }
+
+    /// Whether somebody has cancelled the run of this resource, which has not ended yet.
+    fn is_called_off(&self, slot: u32) -> bool {
+        let run = self.runs.get(self.queues.agent(self.resources[slot].agent).run);
+        run.is_some_and(|run| run.cancelled == Some(CancelReason::User))
     }
 
     /// A raise is a new request: it goes to the end of its new class, with the new reason.

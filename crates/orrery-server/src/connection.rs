@@ -1,10 +1,7 @@
 //! One connection after another is accepted; each then has its own task, its own handshake and its own deadlines, so that no peer can hold up another.
 
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,16 +13,15 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use rustls_pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::Service as _;
 
-use crate::gateway::MutualTls;
+use crate::gateway::{MutualTls, SILENCE_MAX};
 use crate::tls::Tls;
+use crate::watched::{Life, Watched};
 
 /// So many connections at once.
 const CONNECTIONS_MAX: usize = 8192;
@@ -139,10 +135,6 @@ pub(crate) async fn serve(
     }
 }
 
-/// Any kind of connection.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
-
 /// Agrees on encryption, and says who the other side is, if it told.
 async fn prepare(
     stream: TcpStream,
@@ -151,92 +143,27 @@ async fn prepare(
     // Answers are written whole; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
     let config = match encryption {
-        Encryption::Absent => return Some((Watched::new(Box::new(stream)), None)),
+        Encryption::Absent => {
+            return Some((Watched::new(Box::new(stream), Life::Moves(IDLE)), None));
+        }
         Encryption::Present(tls) => tls.config(),
         Encryption::Mutual(tls) => tls.config().await?,
+    };
+    let life = match encryption {
+        Encryption::Mutual(_) => Life::Heard(SILENCE_MAX),
+        _ => Life::Moves(IDLE),
     };
     let handshake = TlsAcceptor::from(config).accept(stream);
     match tokio::time::timeout(HANDSHAKE, handshake).await {
         Ok(Ok(stream)) => {
             let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
             let certificate = shown.map(|certificate| certificate.clone().into_owned());
-            Some((Watched::new(Box::new(stream)), certificate))
+            Some((Watched::new(Box::new(stream), life), certificate))
         }
         Ok(Err(error)) => {
             tracing::debug!(%error, "a handshake failed");
             None
         }
         Err(_) => None,
-    }
-}
-
-/// A connection that fails when nothing has moved for too long, in either direction.
-struct Watched {
-    inner: Box<dyn Stream>,
-    deadline: Pin<Box<Sleep>>,
-}
-
-impl Watched {
-    fn new(inner: Box<dyn Stream>) -> Self {
-        Watched { inner, deadline: Box::pin(tokio::time::sleep(IDLE)) }
-    }
-
-    fn judged<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        polled: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if polled.is_ready() {
-            self.deadline.as_mut().reset(Instant::now() + IDLE);
-            return polled;
-        }
-        match self.deadline.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-}
-
-impl AsyncRead for Watched {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
-        self.judged(context, polled)
-    }
-}
-
-impl AsyncWrite for Watched {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.inner).poll_write(context, bytes);
-        self.judged(context, polled)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.inner).poll_write_vectored(context, slices);
-        self.judged(context, polled)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // An idle connection is flushed again and again: that is no sign of life.
-        Pin::new(&mut self.inner).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(context)
     }
 }

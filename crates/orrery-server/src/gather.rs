@@ -126,6 +126,14 @@ impl Asking {
                         let _ = question.answer.send(Ok(known));
                     }
                 }
+                // What cannot be read of one resource is no reason to tell nothing of the others.
+                Err(StoreError::Unreadable(_)) if questions.len() > 1 => {
+                    for question in questions {
+                        let answer = ask(store, std::slice::from_ref(&question));
+                        let answer = answer.map(|mut known| known.pop().flatten());
+                        let _ = question.answer.send(answer.map_err(Arc::new));
+                    }
+                }
                 Err(error) => {
                     let error = Arc::new(error);
                     for question in questions {

@@ -37,6 +37,8 @@ pub trait Sql {
     ) -> Result<()>;
     /// The name of the function that tells where a text begins within another one, counted from 1.
     fn position(&self) -> &'static str;
+    /// The text for the time now, by the clock that all who use the database share.
+    fn clock(&self) -> &'static str;
     /// Makes this transaction wait for, or keep away, others that claim the same name, until it ends. With one writer
     /// there is nothing to do.
     fn claim(&mut self, name: &str) -> Result<()>;

@@ -105,6 +105,22 @@ fn cancelling_takes_back_what_waits_and_stops_what_runs() {
 }
 
 #[test]
+fn what_is_asked_for_after_a_cancellation_does_not_count_on_the_run_that_ends() {
+    let mut world = World::deployed(&[r("x/a"), r("b").requires(&["x/a"])]);
+    world.repair();
+    let task = world.task("x/a");
+    world.event(Event::Cancel(Filter::agent("x")));
+    world.event(Event::Repair(Filter::agent("x")));
+    assert_eq!(world.queue("x").len(), 1);
+    // It was too late to stop it.
+    world.finish_task(task, TaskResult::Finished(OutcomeStatus::Deployed));
+    assert_eq!(world.running_names(), ["x/a"]);
+    assert_ne!(world.task("x/a"), task);
+    world.run_all();
+    world.assert_at_rest();
+}
+
+#[test]
 fn what_was_cancelled_is_retried_at_the_deploy_interval() {
     let every = Interval::Every(Duration::from_secs(100));
     let mut world = World::new(Settings { deploy_interval: every, ..calm() });

@@ -232,6 +232,8 @@ impl Reference {
             return;
         }
         let runs_latest = self.run_of(name).is_some_and(|run| run.latest);
+        let called_off =
+            self.run_of(name).is_some_and(|run| run.cancelled == Some(CancelReason::User));
         if runs_latest {
             let run = self.running.values_mut().find(|run| run.name == name && !run.detached);
             let run = run.unwrap();
@@ -244,7 +246,7 @@ impl Reference {
             }
             return;
         }
-        if !runs_latest || again {
+        if !runs_latest || again || called_off {
             self.add(name, priority, cause);
         }
     }

@@ -28,6 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REFUSED_PER_SECOND: u32 = 20;
 
 const SUBJECT_MAX: usize = 512;
+/// Characters of what a handler tells.
 const DETAIL_MAX: usize = 1024;
 
 /// What a handler knows better than its path: who acted, and on what. It is put into the response.
@@ -191,6 +192,7 @@ async fn append_with_patience(
 #[derive(Clone, Debug)]
 pub(crate) struct Trail {
     entry: AuditEntry,
+    is_open_to_strangers: bool,
 }
 
 impl Trail {
@@ -205,11 +207,17 @@ impl Trail {
             status: 0,
             detail: String::new(),
         };
-        Trail { entry }
+        Trail { entry, is_open_to_strangers: false }
     }
 
     pub(crate) fn by(&mut self, actor: &str) {
         self.entry.actor = actor.to_owned();
+    }
+
+    /// Whoever reaches the listener can make such requests: whatever is not done is a refusal, of which only some are noted.
+    pub(crate) fn of_strangers(mut self) -> Self {
+        self.is_open_to_strangers = true;
+        self
     }
 
     pub(crate) fn within(&mut self, environment: [u8; 16]) {
@@ -228,9 +236,13 @@ impl Trail {
             self.entry.actor = note.actor.unwrap_or(self.entry.actor);
             self.entry.subject = note.subject.unwrap_or(self.entry.subject);
             self.entry.detail = note.detail.unwrap_or(self.entry.detail);
+            if let Some((end, _)) = self.entry.detail.char_indices().nth(DETAIL_MAX) {
+                self.entry.detail.truncate(end);
+            }
         }
         let log = &app.auth().audit;
-        let refused = matches!(status.as_u16(), 401 | 403 | 429);
+        let refused = matches!(status.as_u16(), 401 | 403 | 429)
+            || (self.is_open_to_strangers && !status.is_success());
         if refused {
             match log.note_refusal(self.entry.at) {
                 None => return,

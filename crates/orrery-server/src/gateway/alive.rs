@@ -4,8 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use orrery_agent::protocol::{Refusal, RefusalCode};
-use orrery_model::Timestamp;
-use orrery_store::{ChangeNote, GatewayRecord, RemoteAgentRecord, StoreError};
+use orrery_store::{AgentSession, ChangeNote, LiveGateway, StoreError};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -17,7 +16,7 @@ use super::admission::revoked;
 use super::hub::superseded;
 use super::{ALIVE_WITHIN, GatewayState};
 
-/// One statement for all sessions, so often.
+/// One statement, which counts for all sessions, so often.
 const EVERY: Duration = Duration::from_secs(10);
 /// So many agents are looked at one by one; beyond, all are.
 const ONE_BY_ONE: usize = 64;
@@ -28,6 +27,7 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const CHANGE: &str = "remote_agent";
 
 /// Where a gateway is reached.
+#[derive(Clone, Debug)]
 pub(super) struct Addresses {
     pub(super) agents: String,
     pub(super) peers: String,
@@ -35,7 +35,6 @@ pub(super) struct Addresses {
 
 /// Tells the store that this gateway is alive, until it stops; ends sessions that are over as soon as the store says so.
 pub(super) async fn live(state: GatewayState, addresses: Addresses) {
-    let started = state.app.now();
     let mut timer = tokio::time::interval(EVERY);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut changes = None;
@@ -49,7 +48,7 @@ pub(super) async fn live(state: GatewayState, addresses: Addresses) {
         tokio::select! {
             () = state.stop.cancelled() => break,
             _ = timer.tick() => {
-                if let Err(error) = beat(&state, &addresses, started).await {
+                if let Err(error) = beat(&state, &addresses).await {
                     tracing::warn!(%error, "the gateway cannot say that it is alive");
                     timer.reset_at(Instant::now() + TRY_AGAIN_AFTER);
                 }
@@ -112,13 +111,13 @@ async fn end_those_of(state: &GatewayState, concerned: Concerned) -> Result<(), 
         let Some(number) = state.app.hub().session(agent) else { continue };
         let found = state
             .app
-            .with_store(move |store| match store.records().remote_agent(agent.as_bytes()) {
+            .with_store(move |store| match store.records().agent_session(agent.as_bytes()) {
                 Err(StoreError::NotFound { .. }) => Ok(None),
                 found => found.map(Some),
             })
             .await?;
         let me = Some(state.id.into_bytes());
-        let is_counted = |found: &RemoteAgentRecord| found.gateway == me && found.session >= number;
+        let is_counted = |found: &AgentSession| found.gateway == me && found.number >= number;
         if !found.as_ref().is_some_and(is_counted) {
             end(state, agent, number).await?;
         }
@@ -133,24 +132,17 @@ async fn end(state: &GatewayState, agent: Uuid, number: i64) -> Result<(), Serve
     Ok(())
 }
 
-async fn beat(
-    state: &GatewayState,
-    addresses: &Addresses,
-    started: Timestamp,
-) -> Result<(), ServerError> {
-    let seen = state.app.now();
-    let record = GatewayRecord {
-        uuid: state.id.into_bytes(),
-        address: addresses.agents.clone(),
-        peer_address: addresses.peers.clone(),
-        started,
-        seen,
-    };
-    let dead_before = Timestamp(seen.0 - ALIVE_WITHIN);
-    state
-        .app
-        .with_store(move |store| store.records().gateway_is_alive(&record, dead_before))
-        .await?;
+/// Tells the store that this gateway is alive, and ends what is over.
+pub(super) async fn beat(state: &GatewayState, addresses: &Addresses) -> Result<(), ServerError> {
+    let (uuid, addresses) = (state.id.into_bytes(), addresses.clone());
+    let ended = state.app.with_store(move |store| {
+        let gateway =
+            LiveGateway { uuid, address: &addresses.agents, peer_address: &addresses.peers };
+        store.records().gateway_is_alive(&gateway, ALIVE_WITHIN)
+    });
+    if ended.await? > 0 {
+        state.app.nudge();
+    }
     end_what_is_over(state).await
 }
 
@@ -177,10 +169,10 @@ async fn end_what_is_over(state: &GatewayState) -> Result<(), ServerError> {
 
 async fn why(state: &GatewayState, agent: Uuid, number: i64) -> Result<Refusal, ServerError> {
     let found =
-        state.app.with_store(move |store| store.records().remote_agent(agent.as_bytes())).await;
+        state.app.with_store(move |store| store.records().agent_session(agent.as_bytes())).await;
     match found {
-        Ok(record) if record.revoked.is_some() => Ok(revoked().1),
-        Ok(record) if record.session > number => Ok(superseded()),
+        Ok(found) if found.revoked => Ok(revoked().1),
+        Ok(found) if found.number > number => Ok(superseded()),
         Ok(_) => {
             // Nothing was heard of this gateway for so long that it was given up.
             let reason = "the gateway was cut off from the others; come again".to_owned();

@@ -10,12 +10,14 @@ use std::time::{Duration, Instant};
 
 use orrery_agent::protocol::{Answer, Command, MESSAGE_MAX, RejectionCode, ToAgent};
 use orrery_executor::{Order, Performed, Remote, RemoteError};
-use orrery_model::Timestamp;
+use orrery_model::{LogLevel, LogLine, OutcomeStatus};
+use orrery_store::{AgentSession, StoreError};
 use uuid::Uuid;
 
 use crate::app::App;
 
 use super::hub::{Frame, NotSent, Reply};
+use super::links::Link;
 use super::session::text_of;
 
 /// How often a call looks whether it is still wanted.
@@ -70,10 +72,12 @@ impl Remote for RemotePlace {
             order,
             id,
             frame,
-            began: Instant::now(),
-            state: State::Lost { since: Instant::now(), look_at: Instant::now() },
+            state: State::Lost { look_at: Instant::now() },
+            lost: Instant::now(),
+            way: Way::Here,
             sent: 0,
             cancelled: None,
+            not_noted: None,
             pause: PAUSE,
         };
         let ended = call.run();
@@ -93,9 +97,16 @@ enum State {
     /// With the agent, as far as anybody knows.
     Sent,
     /// There is no session.
-    Lost { since: Instant, look_at: Instant },
-    /// The agent had no room.
+    Lost { look_at: Instant },
+    /// There was no room, for it or for what was to be said of it.
     Put { again_at: Instant },
+}
+
+/// How the agent is reached.
+enum Way {
+    /// It is connected to this process.
+    Here,
+    Through(Link),
 }
 
 type Ended = Result<Answer, RemoteError>;
@@ -105,11 +116,16 @@ struct Call<'a> {
     order: &'a Order<'a>,
     id: Uuid,
     frame: Frame,
-    began: Instant,
     state: State,
+    /// Since when there is no session, if there is none.
+    lost: Instant,
+    /// Where it was sent.
+    way: Way,
     /// How often the agent may have got it.
     sent: u32,
     cancelled: Option<Instant>,
+    /// Why it was cancelled, if that is because its change could not be noted.
+    not_noted: Option<String>,
     pause: Duration,
 }
 
@@ -120,7 +136,7 @@ impl Call<'_> {
         let sink = Box::new(move |reply| drop(tell.send(reply)));
         let _open = self.place.app.hub().open_call(self.id, self.place.agent, sink);
         self.send_command();
-        if self.sent == 0 && !self.has_session() {
+        if self.sent == 0 && self.has_no_session() {
             return Err(self.not_connected());
         }
         loop {
@@ -130,9 +146,24 @@ impl Call<'_> {
                 Err(RecvTimeoutError::Disconnected) => Some(self.unknown("the call was dropped")),
             };
             if let Some(ended) = ended.or_else(|| self.look()) {
-                return ended;
+                return self.judged(ended);
             }
         }
+    }
+
+    /// A run that may not begin its change has failed, as it would have here.
+    fn judged(self, ended: Ended) -> Ended {
+        let Some(message) = self.not_noted else { return ended };
+        let mut answer = match ended {
+            Err(RemoteError::Cancelled) => return Err(RemoteError::Rejected { reason: message }),
+            other => other?,
+        };
+        if answer.outcome.status == OutcomeStatus::Skipped {
+            answer.outcome.status = OutcomeStatus::Failed;
+            let (at, values) = (self.place.app.now(), serde_json::Map::new());
+            answer.outcome.log.push(LogLine { at, level: LogLevel::Error, message, values });
+        }
+        Ok(answer)
     }
 
     fn unknown(&self, reason: &str) -> Ended {
@@ -140,32 +171,43 @@ impl Call<'_> {
         Err(RemoteError::Unknown { reason })
     }
 
-    fn seen(&self) -> Option<Timestamp> {
-        let found = self.place.app.store().records().remote_agent(self.place.agent.as_bytes());
-        found.ok().and_then(|agent| agent.seen)
+    fn session(&self) -> Result<AgentSession, StoreError> {
+        self.place.app.store().records().agent_session(self.place.agent.as_bytes())
     }
 
     fn not_connected(&self) -> RemoteError {
-        RemoteError::NotConnected { agent: self.place.name.clone(), last_seen: self.seen() }
+        let last_seen = self.session().ok().and_then(|session| session.seen);
+        RemoteError::NotConnected { agent: self.place.name.clone(), last_seen }
     }
 
-    /// Whether the store says that the agent is connected; it is told before anybody can use the session.
-    fn has_session(&self) -> bool {
-        let found = self.place.app.store().records().remote_agent(self.place.agent.as_bytes());
-        found.is_ok_and(|agent| agent.gateway.is_some())
-    }
-
-    /// To the session here, or through the gateway that has it.
-    fn send(&self, frame: Frame) -> Result<(), NotSent> {
-        let (app, agent) = (&self.place.app, self.place.agent);
-        match app.hub().send(agent, frame.clone()) {
-            Err(NotSent::NotConnected) => app.links().send(agent, self.id, &frame),
-            sent => sent,
+    /// Whether the store says that the agent is not connected; it is told before anybody can use the session. A store that does not answer
+    /// says nothing.
+    fn has_no_session(&self) -> bool {
+        match self.session() {
+            Ok(session) => session.gateway.is_none(),
+            Err(error) => matches!(error, StoreError::NotFound { .. }),
         }
     }
 
+    /// To the session here, or through the gateway that has it.
+    fn send(&mut self) -> Result<(), NotSent> {
+        let (app, agent) = (&self.place.app, self.place.agent);
+        match app.hub().send(agent, self.frame.clone()) {
+            Err(NotSent::NotConnected) => {
+                let link = app.links().to(agent)?;
+                link.send(agent, self.id, true, &self.frame)?;
+                self.way = Way::Through(link);
+            }
+            sent => {
+                sent?;
+                self.way = Way::Here;
+            }
+        }
+        Ok(())
+    }
+
     fn send_command(&mut self) {
-        match self.send(self.frame.clone()) {
+        match self.send() {
             Ok(()) => {
                 self.state = State::Sent;
                 self.sent += 1;
@@ -174,17 +216,28 @@ impl Call<'_> {
                 }
             }
             Err(NotSent::Full) => self.put_off(),
-            Err(NotSent::NotConnected) => {
+            Err(error @ (NotSent::NotConnected | NotSent::Soon)) => {
                 let now = Instant::now();
-                let since = if let State::Lost { since, .. } = self.state { since } else { now };
-                self.state = State::Lost { since, look_at: now + LOOK_EVERY };
+                if !self.is_lost() {
+                    self.lost = now;
+                }
+                let pause = if error == NotSent::Soon { TICK } else { LOOK_EVERY };
+                self.state = State::Lost { look_at: now + pause };
             }
         }
     }
 
-    /// Says something about the command. If it gets lost, so is the session, and the command is sent again.
-    fn tell(&self, message: &ToAgent) {
-        let _ = self.send(text_of(message));
+    /// Says something about the command, where that was sent. If there is no room, the command is sent again when there is: the agent then
+    /// says how far it is, and this is said again. If the session is over, it is sent again, too.
+    fn tell(&mut self, message: &ToAgent) {
+        let (agent, text) = (self.place.agent, text_of(message));
+        let told = match &self.way {
+            Way::Here => self.place.app.hub().send(agent, text),
+            Way::Through(link) => link.send(agent, self.id, false, &text),
+        };
+        if told.is_err() && matches!(self.state, State::Sent) {
+            self.put_off();
+        }
     }
 
     fn put_off(&mut self) {
@@ -199,6 +252,8 @@ impl Call<'_> {
             Reply::Rejected { code: RejectionCode::Fenced, .. } => Some(Err(RemoteError::Fenced)),
             Reply::Rejected { reason, .. } => Some(Err(RemoteError::Rejected { reason })),
             Reply::Busy => {
+                // It does not have it, however often it was sent.
+                self.sent = 0;
                 self.put_off();
                 None
             }
@@ -207,15 +262,14 @@ impl Call<'_> {
                 None
             }
             Reply::Broken => {
-                let now = Instant::now();
-                self.state = State::Lost { since: now, look_at: now };
+                self.lost = Instant::now();
+                self.state = State::Lost { look_at: self.lost };
                 None
             }
             Reply::NotConnected => {
-                let now = Instant::now();
+                // It was lost before, and still is.
                 self.sent = self.sent.saturating_sub(1);
-                let since = if self.sent == 0 { self.began } else { now };
-                self.state = State::Lost { since, look_at: now + LOOK_EVERY };
+                self.state = State::Lost { look_at: Instant::now() + LOOK_EVERY };
                 None
             }
         }
@@ -231,6 +285,7 @@ impl Call<'_> {
             Ok(()) => self.tell(&ToAgent::Announced { id: self.id }),
             Err(error) => {
                 tracing::warn!(%error, agent = self.place.name, "a change is not begun");
+                self.not_noted = Some(error.to_string());
                 self.cancel();
             }
         }
@@ -248,14 +303,14 @@ impl Call<'_> {
             self.cancel();
         }
         if let Some(since) = self.cancelled {
-            let with_agent = matches!(self.state, State::Sent) || self.sent > 0 && self.is_lost();
-            if !with_agent {
+            if self.sent == 0 {
                 return Some(Err(RemoteError::Cancelled));
             }
             if now.duration_since(since) > END_WITHIN {
                 return Some(self.unknown("it did not say how the run ended that was cancelled"));
             }
         }
+        let lost_for = now.saturating_duration_since(self.lost);
         match self.state {
             State::Sent => None,
             State::Put { again_at } => {
@@ -264,19 +319,17 @@ impl Call<'_> {
                 }
                 None
             }
-            State::Lost { since, .. }
-                if self.sent == 0 && now.duration_since(since) > USABLE_WITHIN =>
-            {
+            State::Lost { .. } if self.sent == 0 && lost_for > USABLE_WITHIN => {
                 Some(Err(self.not_connected()))
             }
-            State::Lost { since, .. } if now.duration_since(since) > BACK_WITHIN => {
+            State::Lost { .. } if lost_for > BACK_WITHIN => {
                 let seconds = BACK_WITHIN.as_secs();
                 let reason = format!(
                     "the connection was lost in the middle of the run, and did not come back within {seconds} seconds"
                 );
                 Some(self.unknown(&reason))
             }
-            State::Lost { look_at, .. } if look_at <= now => {
+            State::Lost { look_at } if look_at <= now => {
                 self.send_command();
                 let is_gone = self.is_lost() && self.is_revoked();
                 is_gone.then(|| self.unknown("it was revoked in the middle of the run"))
@@ -287,8 +340,7 @@ impl Call<'_> {
 
     /// It will not come back.
     fn is_revoked(&self) -> bool {
-        let found = self.place.app.store().records().remote_agent(self.place.agent.as_bytes());
-        found.is_ok_and(|agent| agent.revoked.is_some())
+        self.session().is_ok_and(|session| session.revoked)
     }
 
     fn is_lost(&self) -> bool {

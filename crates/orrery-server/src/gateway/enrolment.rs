@@ -18,10 +18,15 @@ use crate::auth::{AuditNote, Trail, hash_of};
 use super::GatewayState;
 use super::admission::{AdmittedAgent, Refused};
 use super::authority::{AGENT_LASTS, Authority, AuthorityError, Request};
+use super::clipping::clipped;
 
 fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refused> {
     serde_json::from_slice(body).map_err(|error| {
-        let reason = format!("the request is not understood: {error}");
+        // Its own words would quote what was sent, which may be a token.
+        let (line, column) = (error.line(), error.column());
+        let reason = format!(
+            "the request is not understood: it is no such JSON at line {line}, column {column}"
+        );
         Refused::new(StatusCode::BAD_REQUEST, RefusalCode::Unreadable, reason)
     })
 }
@@ -82,7 +87,7 @@ pub(super) async fn join(
     parts: Parts,
     body: Bytes,
 ) -> Response {
-    let mut trail = Trail::begin(&gateway.app, &parts, JOIN_PATH);
+    let mut trail = Trail::begin(&gateway.app, &parts, JOIN_PATH).of_strangers();
     let mut response = match try_join(&gateway, &body).await {
         Ok(((agent, environment), answer)) => {
             trail.within(environment.uuid);
@@ -109,7 +114,8 @@ async fn try_join(gateway: &GatewayState, body: &Bytes) -> Result<(Enrolled, Joi
     let JoinRequest { token, csr, names, machine } = read(body)?;
     let authority = authority(gateway).await?;
     let request = Request::parse(&csr).map_err(|error| unusable(&error))?;
-    let facts = serde_json::to_value(machine).map_err(|error| Refused::unavailable(&error))?;
+    let facts =
+        serde_json::to_value(clipped(machine)).map_err(|error| Refused::unavailable(&error))?;
     let joining = Joining {
         uuid: Uuid::new_v4().into_bytes(),
         key: request.key(),
@@ -156,7 +162,7 @@ pub(super) async fn renew(
     parts: Parts,
     body: Bytes,
 ) -> Response {
-    let mut trail = Trail::begin(&gateway.app, &parts, RENEW_PATH);
+    let mut trail = Trail::begin(&gateway.app, &parts, RENEW_PATH).of_strangers();
     trail.by(&format!("agent:{}", uuid_text(&agent.uuid)));
     let mut response = match try_renew(&gateway, &agent, &body).await {
         Ok(answer) => (StatusCode::OK, Json(answer)).into_response(),

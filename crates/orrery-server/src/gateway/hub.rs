@@ -18,6 +18,8 @@ pub(crate) type Frame = axum::extract::ws::Utf8Bytes;
 const WAITING_MAX: usize = 1024;
 /// Sessions of one gateway.
 const SESSIONS_MAX: usize = 20_000;
+/// What an agent may say of one command in one session.
+const SAID_MAX: u32 = 1000;
 
 /// What is heard of a command.
 #[derive(Debug)]
@@ -42,6 +44,10 @@ pub(crate) type Sink = Box<dyn Fn(Reply) + Send>;
 struct Call {
     agent: Uuid,
     sink: Sink,
+    /// How much the agent has said of it in its session.
+    said: u32,
+    /// There is an answer: nothing follows it.
+    is_over: bool,
 }
 
 struct Session {
@@ -65,7 +71,13 @@ pub(crate) enum NotSent {
     NotConnected,
     /// Too much waits for this agent already.
     Full,
+    /// There may be a way in a moment.
+    Soon,
 }
+
+/// An agent said more than anybody could have asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooMuch;
 
 /// The gateway of this process.
 #[derive(Clone, Debug)]
@@ -114,8 +126,9 @@ impl Drop for OpenCall {
 
 impl Inner {
     /// Tells all who wait for this agent that its session is over.
-    fn broke(&self, agent: Uuid) {
-        for call in self.calls.values().filter(|call| call.agent == agent) {
+    fn broke(&mut self, agent: Uuid) {
+        for call in self.calls.values_mut().filter(|call| call.agent == agent) {
+            call.said = 0;
             (call.sink)(Reply::Broken);
         }
     }
@@ -193,7 +206,7 @@ impl Hub {
 
     /// Hears what an agent says of a command, from before it is sent.
     pub(crate) fn open_call(self: &Arc<Self>, id: Uuid, agent: Uuid, sink: Sink) -> OpenCall {
-        self.own().calls.insert(id, Call { agent, sink });
+        self.own().calls.insert(id, Call { agent, sink, said: 0, is_over: false });
         OpenCall { hub: Arc::clone(self), id }
     }
 
@@ -208,26 +221,35 @@ impl Hub {
     }
 
     /// Passes on what an agent says, to whoever asked this very agent. What nobody waits for is dropped.
-    pub(crate) fn deliver(&self, agent: Uuid, message: FromAgent) {
+    pub(crate) fn deliver(&self, agent: Uuid, message: FromAgent) -> Result<(), TooMuch> {
         let (id, reply) = match message {
             FromAgent::Accepted { id } => (id, Reply::Accepted),
             FromAgent::Busy { id } => (id, Reply::Busy),
             FromAgent::Announce { id } => (id, Reply::Announce),
             FromAgent::Result(answer) => (answer.id, Reply::Answer(answer)),
             FromAgent::Rejected { id, code, reason } => (id, Reply::Rejected { code, reason }),
-            FromAgent::Hello(_) | FromAgent::Pong => return,
+            FromAgent::Hello(_) | FromAgent::Pong => return Ok(()),
         };
-        let inner = self.own();
-        match inner.calls.get(&id).filter(|call| call.agent == agent) {
-            Some(call) => (call.sink)(reply),
-            None => tracing::debug!(%agent, %id, "nobody waits for this answer any more"),
+        let mut inner = self.own();
+        let call = inner.calls.get_mut(&id);
+        let Some(call) = call.filter(|call| call.agent == agent && !call.is_over) else {
+            tracing::debug!(%agent, %id, "nobody waits for this answer any more");
+            return Ok(());
+        };
+        call.said += 1;
+        if call.said > SAID_MAX {
+            return Err(TooMuch);
         }
+        call.is_over = matches!(reply, Reply::Answer(_) | Reply::Rejected { .. });
+        (call.sink)(reply);
+        Ok(())
     }
 
     /// Passes on what is heard of a command through another process.
     pub(crate) fn hear(&self, agent: Uuid, id: Uuid, reply: Reply) {
-        let inner = self.own();
-        if let Some(call) = inner.calls.get(&id).filter(|call| call.agent == agent) {
+        let mut inner = self.own();
+        if let Some(call) = inner.calls.get_mut(&id).filter(|call| call.agent == agent) {
+            call.said = 0;
             (call.sink)(reply);
         }
     }
@@ -269,12 +291,12 @@ mod tests {
     fn an_agent_answers_only_what_it_was_asked() {
         let hub = hub();
         let (open, heard) = call(&hub);
-        hub.deliver(OTHER, FromAgent::Accepted { id: CALL });
+        hub.deliver(OTHER, FromAgent::Accepted { id: CALL }).unwrap();
         assert!(heard.try_recv().is_err(), "another agent cannot answer");
-        hub.deliver(AGENT, FromAgent::Accepted { id: CALL });
+        hub.deliver(AGENT, FromAgent::Accepted { id: CALL }).unwrap();
         assert!(matches!(heard.try_recv(), Ok(Reply::Accepted)));
         drop(open);
-        hub.deliver(AGENT, FromAgent::Accepted { id: CALL });
+        hub.deliver(AGENT, FromAgent::Accepted { id: CALL }).unwrap();
         assert!(heard.try_recv().is_err(), "nobody listens any more");
     }
 
@@ -297,6 +319,23 @@ mod tests {
         hub.detach(AGENT, 2);
         assert!(matches!(heard.try_recv(), Ok(Reply::Broken)));
         assert!(hub.sessions().is_empty());
+    }
+
+    #[test]
+    fn an_agent_that_says_too_much_is_stopped_and_one_answer_is_enough() {
+        let hub = hub();
+        let (_open, heard) = call(&hub);
+        for _ in 0..SAID_MAX {
+            hub.deliver(AGENT, FromAgent::Announce { id: CALL }).unwrap();
+        }
+        assert_eq!(hub.deliver(AGENT, FromAgent::Announce { id: CALL }), Err(TooMuch));
+        assert_eq!(heard.try_iter().count(), SAID_MAX as usize);
+        let rejected =
+            || FromAgent::Rejected { id: CALL, code: RejectionCode::Unable, reason: String::new() };
+        hub.hear(AGENT, CALL, Reply::Broken);
+        hub.deliver(AGENT, rejected()).unwrap();
+        hub.deliver(AGENT, rejected()).unwrap();
+        assert_eq!(heard.try_iter().count(), 2);
     }
 
     #[test]

@@ -1,37 +1,38 @@
 //! The way to agents that are connected to other processes: one connection to each gateway that has one of them.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use orrery_agent::protocol::FromAgent;
-use orrery_model::Timestamp;
-use orrery_store::{GatewayRecord, Store};
+use orrery_store::{GatewayRecord, Store, StoreError};
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use uuid::Uuid;
 
-use crate::app::system_time;
 use crate::vault::Vault;
+use crate::watched::{Life, Watched};
 
 use super::ALIVE_WITHIN;
 use super::admission::PEER_PATH;
 use super::hub::{Frame, Hub, NotSent, Reply};
-use super::peer::{FRAME_MAX, Heard, What};
-use super::session::{HEARTBEAT, SILENCE_MAX};
+use super::peer::{FRAME_MAX, Heard, What, envelope};
+use super::session::{HEARTBEAT, LARGE, SILENCE_MAX};
 use super::tls::{MutualTls, host_of};
 
 /// How long a gateway may take to answer at first.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// A gateway that was not reached is not dialled again for so long.
+const DIAL_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Messages that may wait for one gateway.
 const WAITING_MAX: usize = 1024;
 
@@ -57,9 +58,54 @@ struct Outgoing {
     text: String,
 }
 
-type Link = mpsc::Sender<Outgoing>;
+/// A connection to a gateway. Copies share it.
+#[derive(Clone)]
+pub(crate) struct Link(mpsc::Sender<Outgoing>);
 
-/// Connections to other gateways. Its calls block.
+impl Link {
+    /// Sends a message about a command, or the command itself, to an agent of the gateway.
+    pub(crate) fn send(
+        &self,
+        agent: Uuid,
+        id: Uuid,
+        is_command: bool,
+        frame: &Frame,
+    ) -> Result<(), NotSent> {
+        let text = envelope(agent, id, is_command, frame);
+        self.0.try_send(Outgoing { agent, id, text }).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => NotSent::Full,
+            mpsc::error::TrySendError::Closed(_) => NotSent::NotConnected,
+        })
+    }
+}
+
+/// How it stands with a gateway.
+enum Standing {
+    /// Somebody dials it.
+    Dialling,
+    Open(Link),
+    /// It was not reached.
+    Failed(Instant),
+}
+
+impl Standing {
+    /// Gateways that came and went leave nothing behind.
+    fn is_of_use(&self) -> bool {
+        match self {
+            Standing::Dialling => true,
+            Standing::Open(link) => !link.0.is_closed(),
+            Standing::Failed(at) => at.elapsed() < DIAL_AGAIN_AFTER,
+        }
+    }
+}
+
+type Standings = Arc<Mutex<HashMap<Uuid, Standing>>>;
+
+fn lock(links: &Standings) -> MutexGuard<'_, HashMap<Uuid, Standing>> {
+    links.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Connections to other gateways.
 pub(crate) struct Links {
     store: Arc<dyn Store>,
     hub: Arc<Hub>,
@@ -68,7 +114,7 @@ pub(crate) struct Links {
     tls: Arc<MutualTls>,
     /// Absent where nobody may reach out: then only agents that are connected here are reached.
     runtime: OnceLock<Handle>,
-    links: Mutex<HashMap<Uuid, Arc<Mutex<Option<Link>>>>>,
+    links: Standings,
 }
 
 impl std::fmt::Debug for Links {
@@ -81,7 +127,7 @@ impl Links {
     pub(crate) fn new(store: Arc<dyn Store>, vault: Vault, hub: Arc<Hub>) -> Self {
         let id = Uuid::new_v4();
         let tls = Arc::new(MutualTls::new(vault, id, Vec::new()));
-        Links { store, hub, id, tls, runtime: OnceLock::new(), links: Mutex::default() }
+        Links { store, hub, id, tls, runtime: OnceLock::new(), links: Standings::default() }
     }
 
     pub(crate) fn id(&self) -> Uuid {
@@ -93,73 +139,62 @@ impl Links {
         let _ = self.runtime.set(runtime);
     }
 
-    /// Sends a message about a command to an agent that is connected to another process.
-    pub(crate) fn send(&self, agent: Uuid, id: Uuid, frame: &Frame) -> Result<(), NotSent> {
+    /// The way to an agent that is connected to another process. Nobody waits for a connection here: who comes again in a moment finds it.
+    pub(crate) fn to(&self, agent: Uuid) -> Result<Link, NotSent> {
         let Some(runtime) = self.runtime.get() else { return Err(NotSent::NotConnected) };
-        let Some(gateway) = self.gateway_of(agent) else { return Err(NotSent::NotConnected) };
-        let link = {
-            let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-            // Gateways that came and went leave nothing behind.
-            links.retain(|id, link| *id == gateway_id(&gateway) || is_open(link));
-            Arc::clone(links.entry(gateway_id(&gateway)).or_default())
+        let gateway = match self.gateway_of(agent) {
+            Ok(Some(gateway)) => gateway,
+            Ok(None) => return Err(NotSent::NotConnected),
+            Err(error) => {
+                tracing::warn!(%error, %agent, "it is not known where an agent is connected");
+                return Err(NotSent::Soon);
+            }
         };
-        // Only those who want the same gateway wait for each other.
-        let mut link = link.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = match link.take().filter(|link| !link.is_closed()) {
-            Some(open) => open,
-            None => match runtime.block_on(connect(&self.tls, &gateway)) {
-                Ok(socket) => {
-                    let (open, outgoing) = mpsc::channel(WAITING_MAX);
-                    runtime.spawn(run(socket, outgoing, Arc::clone(&self.hub)));
-                    open
-                }
+        let id = Uuid::from_bytes(gateway.uuid);
+        let mut links = lock(&self.links);
+        links.retain(|_, standing| standing.is_of_use());
+        match links.get(&id) {
+            Some(Standing::Open(link)) => return Ok(link.clone()),
+            Some(Standing::Dialling) => return Err(NotSent::Soon),
+            Some(Standing::Failed(_)) => return Err(NotSent::NotConnected),
+            None => {}
+        }
+        links.insert(id, Standing::Dialling);
+        let (tls, hub, links) =
+            (Arc::clone(&self.tls), Arc::clone(&self.hub), Arc::clone(&self.links));
+        runtime.spawn(async move {
+            let socket = match connect(&tls, &gateway).await {
+                Ok(socket) => socket,
                 Err(error) => {
                     let error: &dyn std::error::Error = &error;
-                    tracing::warn!(
-                        error,
-                        gateway = gateway.peer_address,
-                        "a gateway is not reached"
-                    );
-                    return Err(NotSent::NotConnected);
+                    let address = gateway.peer_address;
+                    tracing::warn!(error, gateway = address, "a gateway is not reached");
+                    lock(&links).insert(id, Standing::Failed(Instant::now()));
+                    return;
                 }
-            },
-        };
-        let text = format!(r#"{{"agent":"{agent}","message":{}}}"#, frame.as_str());
-        let sent = open.try_send(Outgoing { agent, id, text });
-        *link = Some(open);
-        sent.map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => NotSent::Full,
-            mpsc::error::TrySendError::Closed(_) => NotSent::NotConnected,
-        })
+            };
+            let (open, outgoing) = mpsc::channel(WAITING_MAX);
+            lock(&links).insert(id, Standing::Open(Link(open)));
+            run(socket, outgoing, &hub).await;
+        });
+        Err(NotSent::Soon)
     }
 
     /// Which other gateway has the agent's session, as far as the store knows.
-    fn gateway_of(&self, agent: Uuid) -> Option<GatewayRecord> {
-        let records = self.store.records();
-        let at = records.remote_agent(agent.as_bytes()).ok()?.gateway?;
+    fn gateway_of(&self, agent: Uuid) -> Result<Option<GatewayRecord>, StoreError> {
         let own = self.hub.gateway();
         let is_own = |gateway: &GatewayRecord| {
             // A gateway that was killed a moment ago may still be known, under the address that is this one's by now.
             own.as_ref().is_some_and(|own| {
-                own.id == gateway_id(gateway) || own.peer_address == gateway.peer_address
+                own.id.as_bytes() == &gateway.uuid || own.peer_address == gateway.peer_address
             })
         };
-        let since = Timestamp(system_time().0 - ALIVE_WITHIN);
-        let found = records.gateways(since).ok()?.into_iter().find(|gateway| gateway.uuid == at);
-        found.filter(|gateway| !is_own(gateway))
+        let found = self.store.records().gateway_of_agent(agent.as_bytes(), ALIVE_WITHIN)?;
+        Ok(found.filter(|gateway| !is_own(gateway)))
     }
 }
 
-fn gateway_id(gateway: &GatewayRecord) -> Uuid {
-    Uuid::from_bytes(gateway.uuid)
-}
-
-/// Whether a connection is open, or being made.
-fn is_open(link: &Mutex<Option<Link>>) -> bool {
-    link.try_lock().map_or(true, |link| link.as_ref().is_some_and(|link| !link.is_closed()))
-}
-
-type Socket = WebSocketStream<TlsStream<TcpStream>>;
+type Socket = WebSocketStream<Watched>;
 
 async fn connect(tls: &Arc<MutualTls>, gateway: &GatewayRecord) -> Result<Socket, LinkError> {
     let config = tls.client().await.ok_or(LinkError::NoAuthority)?;
@@ -169,6 +204,7 @@ async fn connect(tls: &Arc<MutualTls>, gateway: &GatewayRecord) -> Result<Socket
         let stream = TcpStream::connect(&gateway.peer_address).await?;
         stream.set_nodelay(true)?;
         let stream = TlsConnector::from(config).connect(name, stream).await?;
+        let stream = Watched::new(Box::new(stream), Life::Heard(SILENCE_MAX));
         let url = format!("wss://{}{PEER_PATH}", gateway.peer_address);
         let limits = WebSocketConfig::default()
             .max_message_size(Some(FRAME_MAX))
@@ -180,73 +216,137 @@ async fn connect(tls: &Arc<MutualTls>, gateway: &GatewayRecord) -> Result<Socket
     tokio::time::timeout(CONNECT_WITHIN, dial).await.unwrap_or(Err(LinkError::TooLate))
 }
 
-/// Carries messages until the connection ends; then all who wait learn that they have to ask again.
-async fn run(mut socket: Socket, mut outgoing: mpsc::Receiver<Outgoing>, hub: Arc<Hub>) {
-    let mut open: BTreeSet<(Uuid, Uuid)> = BTreeSet::new();
-    let mut heartbeat = tokio::time::interval(HEARTBEAT);
-    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let silence = tokio::time::sleep(SILENCE_MAX);
-    tokio::pin!(silence);
-    loop {
-        let next = tokio::select! {
-            () = &mut silence => break,
-            _ = heartbeat.tick() => Message::Ping(Vec::new().into()),
-            sent = outgoing.recv() => match sent {
-                Some(Outgoing { agent, id, text }) => {
-                    open.insert((agent, id));
-                    Message::text(text)
-                }
-                None => break,
-            },
-            heard = socket.next() => {
-                silence.as_mut().reset(tokio::time::Instant::now() + SILENCE_MAX);
-                match heard {
-                    Some(Ok(Message::Text(text))) => {
-                        let parsed = tokio::task::spawn_blocking(move || serde_json::from_str(&text));
-                        let Ok(Ok(heard)) = parsed.await else { break };
-                        take(&hub, heard, &mut open);
-                    }
-                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-                    _ => break,
-                }
-                continue;
-            }
-        };
-        match tokio::time::timeout(SILENCE_MAX, socket.send(next)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => break,
-        }
+/// Commands that were sent and have no end yet, with their agents.
+type Waiting = Mutex<BTreeSet<(Uuid, Uuid)>>;
+
+fn waiting(of: &Waiting) -> MutexGuard<'_, BTreeSet<(Uuid, Uuid)>> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Carries messages until the connection ends; then all who wait learn that they have to ask again. Both directions at once: what is sent
+/// must not wait for what is read, nor the other way round.
+async fn run(socket: Socket, mut outgoing: mpsc::Receiver<Outgoing>, hub: &Hub) {
+    let (writer, reader) = socket.split();
+    let open = Waiting::default();
+    tokio::select! {
+        () = send_all(writer, &mut outgoing, &open) => {}
+        () = hear_all(reader, hub, &open) => {}
     }
     // What was not sent any more is broken, too.
     outgoing.close();
     while let Some(Outgoing { agent, id, .. }) = outgoing.recv().await {
-        open.insert((agent, id));
+        waiting(&open).insert((agent, id));
     }
+    let open = std::mem::take(&mut *waiting(&open));
     for (agent, id) in open {
         hub.hear(agent, id, Reply::Broken);
     }
 }
 
-fn take(hub: &Hub, Heard { agent, what }: Heard, open: &mut BTreeSet<(Uuid, Uuid)>) {
+async fn send_all(
+    mut writer: SplitSink<Socket, Message>,
+    outgoing: &mut mpsc::Receiver<Outgoing>,
+    open: &Waiting,
+) {
+    let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let next = tokio::select! {
+            _ = heartbeat.tick() => Message::Ping(Vec::new().into()),
+            sent = outgoing.recv() => {
+                let Some(Outgoing { agent, id, text }) = sent else { return };
+                waiting(open).insert((agent, id));
+                Message::text(text)
+            }
+        };
+        if writer.send(next).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn hear_all(mut reader: SplitStream<Socket>, hub: &Hub, open: &Waiting) {
+    loop {
+        let text = match reader.next().await {
+            Some(Ok(Message::Text(text))) => text,
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+            _ => return,
+        };
+        let parsed = if text.len() < LARGE {
+            serde_json::from_str(&text).ok()
+        } else {
+            let parse = move || serde_json::from_str(&text).ok();
+            tokio::task::spawn_blocking(parse).await.ok().flatten()
+        };
+        let Some(heard) = parsed else { return };
+        take(hub, heard, open);
+    }
+}
+
+fn take(hub: &Hub, Heard { agent, what }: Heard, open: &Waiting) {
+    let ended = |id: Uuid| {
+        waiting(open).remove(&(agent, id));
+    };
     match what {
         What::Said(message) => {
-            let ended = match &message {
-                FromAgent::Result(answer) => Some(answer.id),
-                FromAgent::Busy { id } | FromAgent::Rejected { id, .. } => Some(*id),
-                _ => None,
-            };
-            if let Some(id) = ended {
-                open.remove(&(agent, id));
+            match &message {
+                FromAgent::Result(answer) => ended(answer.id),
+                FromAgent::Busy { id } | FromAgent::Rejected { id, .. } => ended(*id),
+                _ => {}
             }
-            hub.deliver(agent, message);
+            // How much an agent may say is watched by its gateway.
+            let _ = hub.deliver(agent, message);
         }
         What::Broken(id) => {
-            open.remove(&(agent, id));
+            ended(id);
             hub.hear(agent, id, Reply::Broken);
         }
         What::NotConnected(id) => {
-            open.remove(&(agent, id));
+            ended(id);
             hub.hear(agent, id, Reply::NotConnected);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_tungstenite::tungstenite::protocol::Role;
+
+    use super::*;
+
+    const AGENT: Uuid = Uuid::from_u128(1);
+    const CALL: Uuid = Uuid::from_u128(2);
+
+    #[test]
+    fn what_is_heard_does_not_wait_for_what_is_sent() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().build().unwrap().block_on(async {
+            let (near, far) = tokio::io::duplex(1024);
+            let near = Watched::new(Box::new(near), Life::Heard(SILENCE_MAX));
+            let near = WebSocketStream::from_raw_socket(near, Role::Client, None).await;
+            let mut far = WebSocketStream::from_raw_socket(far, Role::Server, None).await;
+            let hub = Arc::new(Hub::new(Arc::default()));
+            let (tell, mut told) = mpsc::unbounded_channel();
+            let sink = Box::new(move |reply| drop(tell.send(reply)));
+            let _open = hub.open_call(CALL, AGENT, sink);
+            let (send, outgoing) = mpsc::channel(1);
+            let running = {
+                let hub = Arc::clone(&hub);
+                tokio::spawn(async move { run(near, outgoing, &hub).await })
+            };
+            // The other side is busy with what it says, and does not read.
+            let large = Frame::from(format!("{:?}", "x".repeat(1024 * 1024)));
+            assert_eq!(Link(send.clone()).send(AGENT, CALL, true, &large), Ok(()));
+            drop(send.reserve().await.unwrap());
+            let said = Heard { agent: AGENT, what: What::Said(FromAgent::Accepted { id: CALL }) };
+            let said = serde_json::to_string(&said).unwrap();
+            far.send(Message::text(said)).await.unwrap();
+            let heard = tokio::time::timeout(Duration::from_secs(20), told.recv()).await;
+            assert!(matches!(heard, Ok(Some(Reply::Accepted))), "{heard:?}");
+            // When the connection ends, who waits has to ask again.
+            drop(far);
+            running.await.unwrap();
+            assert!(matches!(told.recv().await, Some(Reply::Broken)));
+        });
     }
 }

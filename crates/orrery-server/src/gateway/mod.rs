@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `authority` | who vouches for agents and gateways |
 //! | `tls`, `admission` | connections on which both sides show who they are; who may do what |
-//! | `enrolment` | joining and renewing |
+//! | `enrolment`, `clipping` | joining and renewing; what agents tell of themselves |
 //! | `session` | one session of one agent |
 //! | `hub` | who is connected here, and who waits for which answer |
 //! | `peer`, `links` | commands from and to other processes of the installation |
@@ -17,6 +17,7 @@ mod admission;
 mod alive;
 mod authority;
 mod call;
+mod clipping;
 mod enrolment;
 mod hub;
 mod links;
@@ -37,6 +38,8 @@ use orrery_agent::protocol::{JOIN_PATH, RENEW_PATH, RefusalCode, SESSION_PATH};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower_http::timeout::RequestBodyTimeoutLayer;
 use uuid::Uuid;
 
 use crate::app::App;
@@ -46,13 +49,17 @@ pub(crate) use authority::{Authority, AuthorityError};
 pub(crate) use call::RemotePlace;
 pub(crate) use hub::Hub;
 pub(crate) use links::Links;
+pub(crate) use session::SILENCE_MAX;
 pub(crate) use tls::MutualTls;
 
 use admission::{PEER_PATH, Refused};
 use hub::OwnGateway;
 
-/// A gateway that was seen within this time is alive, in microseconds.
-pub(crate) const ALIVE_WITHIN: i64 = 30_000_000;
+/// A gateway that was seen within this time is alive.
+pub(crate) const ALIVE_WITHIN: Duration = Duration::from_secs(30);
+
+/// A body of which nothing more comes for so long is given up.
+const BODY_STALLED: Duration = Duration::from_secs(30);
 
 /// Requests of agents are small; commands and answers are messages of sessions.
 const BODY_MAX: usize = 512 * 1024;
@@ -88,6 +95,8 @@ pub(crate) struct GatewayState {
     pub(crate) id: Uuid,
     pub(crate) tls: Arc<MutualTls>,
     pub(crate) stop: CancellationToken,
+    /// Sessions that have not said goodbye.
+    pub(crate) sessions: TaskTracker,
 }
 
 /// A running gateway.
@@ -96,6 +105,7 @@ pub struct GatewayRole {
     address: String,
     hub: Arc<Hub>,
     stop: CancellationToken,
+    sessions: TaskTracker,
     serving: JoinHandle<()>,
     living: JoinHandle<()>,
 }
@@ -133,16 +143,23 @@ impl GatewayRole {
         let names = tls::own_names(&names, [&address, &peer_address], bound.ip());
         let tls = Arc::new(MutualTls::new(app.vault().clone(), id, names));
         let stop = CancellationToken::new();
-        let state = GatewayState { app, id, tls: Arc::clone(&tls), stop: stop.clone() };
+        let sessions = TaskTracker::new();
+        let (tracker, stopping) = (sessions.clone(), stop.clone());
+        let state =
+            GatewayState { app, id, tls: Arc::clone(&tls), stop: stopping, sessions: tracker };
         let hub = Arc::clone(state.app.hub());
         let addresses = alive::Addresses { agents: address.clone(), peers: peer_address.clone() };
+        // Sessions are opened only at gateways that the store knows.
+        if let Err(error) = alive::beat(&state, &addresses).await {
+            tracing::warn!(%error, "the store does not know the gateway yet");
+        }
         let living = tokio::spawn(alive::live(state.clone(), addresses));
         let encryption = Encryption::Mutual(tls);
         let serving =
             tokio::spawn(connection::serve(listener, encryption, router(state), stop.clone()));
         hub.set_gateway(Some(OwnGateway { id, peer_address }));
         tracing::info!(%bound, address, "the gateway is ready");
-        Ok(GatewayRole { address, hub, stop, serving, living })
+        Ok(GatewayRole { address, hub, stop, sessions, serving, living })
     }
 
     /// Where agents reach it, as `host:port`.
@@ -155,12 +172,8 @@ impl GatewayRole {
         self.hub.set_gateway(None);
         self.stop.cancel();
         // Each is told, and noted, by its own task.
-        let told = async {
-            while !self.hub.sessions().is_empty() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        if tokio::time::timeout(FAREWELL, told).await.is_err() {
+        self.sessions.close();
+        if tokio::time::timeout(FAREWELL, self.sessions.wait()).await.is_err() {
             tracing::warn!("some agents were not told that the gateway ends");
         }
         for task in [self.serving, self.living] {
@@ -183,5 +196,6 @@ fn router(state: GatewayState) -> Router {
             Refused::new(StatusCode::NOT_FOUND, RefusalCode::Unreadable, reason)
         })
         .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(RequestBodyTimeoutLayer::new(BODY_STALLED))
         .with_state(state)
 }

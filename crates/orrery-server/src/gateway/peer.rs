@@ -4,31 +4,43 @@
 //! with the agent's id; what it gets are the agent's answers to them, and to nothing else.
 
 use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use orrery_agent::protocol::{FromAgent, MESSAGE_MAX, RefusalCode, ToAgent};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
 use super::GatewayState;
 use super::admission::{AdmittedServer, Refused};
-use super::hub::{NotSent, OpenCall, Reply};
-use super::session::{HEARTBEAT, SILENCE_MAX, text_of};
+use super::hub::{Frame, NotSent, OpenCall, Reply};
+use super::session::{HEARTBEAT, LARGE};
 
 /// A message with what stands around it.
 pub(super) const FRAME_MAX: usize = MESSAGE_MAX + 4096;
 
-/// A message for an agent.
+/// A message for an agent, about a command. It is passed on as it is.
 #[derive(Debug, Deserialize)]
 struct Sent {
     agent: Uuid,
-    message: ToAgent,
+    id: Uuid,
+    /// It is the command itself.
+    is_command: bool,
+    message: Box<RawValue>,
+}
+
+/// A message for an agent, as other processes send it.
+pub(super) fn envelope(agent: Uuid, id: Uuid, is_command: bool, message: &Frame) -> String {
+    let message = message.as_str();
+    format!(r#"{{"agent":"{agent}","id":"{id}","is_command":{is_command},"message":{message}}}"#)
 }
 
 /// What is heard of a command.
@@ -86,82 +98,117 @@ fn told(id: Uuid, reply: Reply) -> (What, bool) {
     }
 }
 
-async fn serve(gateway: &GatewayState, mut socket: WebSocket) {
-    let mut calls: HashMap<Uuid, OpenCall> = HashMap::new();
-    // Calls are few: as many as the other process has workers. What is heard of them is not more.
-    let (tell, mut heard) = mpsc::unbounded_channel::<(Uuid, Uuid, Reply)>();
-    let mut heartbeat = tokio::time::interval(HEARTBEAT);
-    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let silence = tokio::time::sleep(SILENCE_MAX);
-    tokio::pin!(silence);
-    loop {
-        let next = tokio::select! {
-            () = gateway.stop.cancelled() => break,
-            () = &mut silence => break,
-            _ = heartbeat.tick() => Some(Message::Ping(Vec::new().into())),
-            Some((agent, id, reply)) = heard.recv() => {
-                let (what, is_last) = told(id, reply);
-                if is_last {
-                    calls.remove(&id);
-                }
-                let text = serde_json::to_string(&Heard { agent, what }).unwrap_or_default();
-                Some(Message::text(text))
-            }
-            message = socket.next() => {
-                silence.as_mut().reset(tokio::time::Instant::now() + SILENCE_MAX);
-                match message {
-                    Some(Ok(Message::Text(text))) => {
-                        let parsed = tokio::task::spawn_blocking(move || serde_json::from_str(&text));
-                        let Ok(Ok(sent)) = parsed.await else { break };
-                        take(gateway, sent, &mut calls, &tell);
-                        None
-                    }
-                    Some(Ok(Message::Ping(_) | Message::Pong(_))) => None,
-                    _ => break,
-                }
-            }
-        };
-        if let Some(message) = next {
-            match tokio::time::timeout(SILENCE_MAX, socket.send(message)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) | Err(_) => break,
-            }
-        }
+type Calls = Mutex<HashMap<Uuid, OpenCall>>;
+type Told = (Uuid, Uuid, Reply);
+
+/// Both directions at once: what is sent must not wait for what is read, nor the other way round.
+async fn serve(gateway: &GatewayState, socket: WebSocket) {
+    let (mut writer, reader) = socket.split();
+    let calls = Calls::default();
+    // Calls are few: as many as the other process has workers. Of each, not much is heard before it has an end.
+    let (tell, heard) = mpsc::unbounded_channel();
+    tokio::select! {
+        () = gateway.stop.cancelled() => {}
+        () = tell_all(&mut writer, heard, &calls) => {}
+        () = take_all(reader, gateway, &calls, &tell) => {}
     }
     // Who asked sends it again, here or elsewhere.
     drop(calls);
-    let _ = tokio::time::timeout(HEARTBEAT, socket.close()).await;
+    let _ = tokio::time::timeout(HEARTBEAT, writer.close()).await;
+}
+
+fn lock(calls: &Calls) -> MutexGuard<'_, HashMap<Uuid, OpenCall>> {
+    calls.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn tell_all(
+    writer: &mut SplitSink<WebSocket, Message>,
+    mut heard: mpsc::UnboundedReceiver<Told>,
+    calls: &Calls,
+) {
+    let mut heartbeat = tokio::time::interval(HEARTBEAT);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let message = tokio::select! {
+            _ = heartbeat.tick() => Message::Ping(Vec::new().into()),
+            told_next = heard.recv() => {
+                let Some((agent, id, reply)) = told_next else { return };
+                // Answers may be large, and are written where that keeps nobody waiting.
+                let is_answer = matches!(reply, Reply::Answer(_));
+                let (what, is_last) = told(id, reply);
+                if is_last {
+                    let ended = lock(calls).remove(&id);
+                    drop(ended);
+                }
+                let write = move || serde_json::to_string(&Heard { agent, what });
+                let text = if is_answer {
+                    tokio::task::spawn_blocking(write).await.ok()
+                } else {
+                    Some(write())
+                };
+                let Some(Ok(text)) = text else { return };
+                Message::text(text)
+            }
+        };
+        if writer.send(message).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn take_all(
+    mut reader: SplitStream<WebSocket>,
+    gateway: &GatewayState,
+    calls: &Calls,
+    tell: &mpsc::UnboundedSender<Told>,
+) {
+    loop {
+        let text = match reader.next().await {
+            Some(Ok(Message::Text(text))) => text,
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+            _ => return,
+        };
+        let parsed = if text.len() < LARGE {
+            serde_json::from_str(&text).ok()
+        } else {
+            let parse = move || serde_json::from_str(&text).ok();
+            tokio::task::spawn_blocking(parse).await.ok().flatten()
+        };
+        let Some(sent) = parsed else { return };
+        take(gateway, sent, calls, tell);
+    }
 }
 
 /// Passes a message on to its agent.
-fn take(
-    gateway: &GatewayState,
-    Sent { agent, message }: Sent,
-    calls: &mut HashMap<Uuid, OpenCall>,
-    tell: &mpsc::UnboundedSender<(Uuid, Uuid, Reply)>,
-) {
+fn take(gateway: &GatewayState, sent: Sent, calls: &Calls, tell: &mpsc::UnboundedSender<Told>) {
+    let Sent { agent, id, is_command, message } = sent;
     let hub = gateway.app.hub();
-    match &message {
-        ToAgent::Command(command) => {
-            let id = command.id;
-            // The former one first: it would close this one.
-            drop(calls.remove(&id));
-            let told = tell.clone();
-            // A process that is gone hears nothing.
-            let sink = Box::new(move |reply| drop(told.send((agent, id, reply))));
-            calls.insert(id, hub.open_call(id, agent, sink));
-            let reply = match hub.send(agent, text_of(&message)) {
-                Ok(()) => return,
-                Err(NotSent::Full) => Reply::Busy,
-                Err(NotSent::NotConnected) => Reply::NotConnected,
-            };
-            let _ = tell.send((agent, id, reply));
+    let text: Box<str> = message.into();
+    if is_command {
+        if !text.starts_with(r#"{"command":"#) {
+            return;
         }
-        ToAgent::Cancel { .. } | ToAgent::Announced { .. } => {
-            // If it is lost, so is the session, and the command is sent again.
-            let _ = hub.send(agent, text_of(&message));
-        }
-        // Everything else is between this gateway and its agents.
-        ToAgent::Welcome(_) | ToAgent::Refuse(_) | ToAgent::Ping => {}
+        // The former one first: it would close this one.
+        let former = lock(calls).remove(&id);
+        drop(former);
+        let told = tell.clone();
+        // A process that is gone hears nothing.
+        let sink = Box::new(move |reply| drop(told.send((agent, id, reply))));
+        let open = hub.open_call(id, agent, sink);
+        lock(calls).insert(id, open);
+        let reply = match hub.send(agent, Frame::from(String::from(text))) {
+            Ok(()) => return,
+            Err(NotSent::Full) => Reply::Busy,
+            Err(NotSent::NotConnected | NotSent::Soon) => Reply::NotConnected,
+        };
+        let _ = tell.send((agent, id, reply));
+        return;
+    }
+    // Everything else is between this gateway and its agents.
+    if let Ok(ToAgent::Cancel { .. } | ToAgent::Announced { .. }) = serde_json::from_str(&text)
+        && hub.send(agent, Frame::from(String::from(text))).is_err()
+    {
+        // The command is sent again then, and the agent says how far it is.
+        let _ = tell.send((agent, id, Reply::Broken));
     }
 }

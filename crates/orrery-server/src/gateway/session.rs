@@ -11,21 +11,26 @@ use orrery_agent::protocol::{
     FromAgent, Hello, MESSAGE_MAX, PROTOCOL, Refusal, RefusalCode, ToAgent, Welcome,
 };
 use orrery_store::{NewAgentSession, NewNotification, OpenedSession, RemoteAgentRecord};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
 use super::GatewayState;
 use super::admission::{AdmittedAgent, revoked};
-use super::hub::{Attached, Frame};
+use super::clipping::{clipped, clipped_text};
+use super::hub::{Attached, Frame, superseded};
 
 /// How often the gateway says something.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(10);
-/// A session in which nothing was heard for so long is dead.
+/// A session in which no byte was heard for so long is dead.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// An agent introduces itself within this time.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
+/// A hello is not longer.
+const HELLO_MAX: usize = 64 * 1024;
+/// After the end of a session could not be noted.
+const NOTE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// A message that is larger is read on a thread that may block.
-const LARGE: usize = 256 * 1024;
+pub(super) const LARGE: usize = 256 * 1024;
 /// A little more than any message: the other side is told what is wrong rather than cut off.
 const FRAME_MAX: usize = MESSAGE_MAX + 1024;
 
@@ -38,10 +43,9 @@ pub(super) async fn open(
     Extension(AdmittedAgent(agent)): Extension<AdmittedAgent>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    upgrade
-        .max_message_size(FRAME_MAX)
-        .max_frame_size(FRAME_MAX)
-        .on_upgrade(move |socket| run(gateway, agent, socket))
+    upgrade.max_message_size(FRAME_MAX).max_frame_size(FRAME_MAX).on_upgrade(move |socket| {
+        gateway.sessions.clone().track_future(run(gateway, agent, socket))
+    })
 }
 
 /// The text of a message; our own types can always be written.
@@ -52,7 +56,7 @@ pub(crate) fn text_of(message: &ToAgent) -> Frame {
 async fn run(gateway: GatewayState, agent: RemoteAgentRecord, socket: WebSocket) {
     let id = Uuid::from_bytes(agent.uuid);
     let (mut writer, mut reader) = socket.split();
-    let (number, attached) = match begin(&gateway, &agent, &mut reader).await {
+    let (number, Attached { frames, end }) = match begin(&gateway, &agent, &mut reader).await {
         Ok(begun) => begun,
         Err(refusal) => {
             tracing::info!(agent = %id, reason = refusal.reason, "a session is refused");
@@ -63,31 +67,57 @@ async fn run(gateway: GatewayState, agent: RemoteAgentRecord, socket: WebSocket)
     let heartbeat_seconds = u32::try_from(HEARTBEAT.as_secs()).unwrap_or(u32::MAX);
     let session = u64::try_from(number).unwrap_or_default();
     let welcome = ToAgent::Welcome(Welcome { agent: id, session, heartbeat_seconds });
-    let over = CancellationToken::new();
-    let first = text_of(&welcome);
-    let (ended, stopping) = (over.clone(), gateway.stop.clone());
-    let writing = tokio::spawn(async move {
-        write(writer, first, attached, &ended, &stopping).await;
-        ended.cancel();
-    });
-    let reason = tokio::select! {
-        reason = read(&gateway, id, &mut reader) => reason,
-        () = over.cancelled() => "it was closed here",
+    let (finish, finishing) = oneshot::channel();
+    let writing = write(writer, text_of(&welcome), frames, finishing);
+    let mut writing = tokio::spawn(writing);
+    let (reason, refusal) = tokio::select! {
+        biased;
+        refusal = over(end) => ("it is over", Some(refusal)),
+        () = gateway.stop.cancelled() => {
+            let reason = "the gateway ends; come again".to_owned();
+            ("the gateway ends", Some(Refusal { code: RefusalCode::Unavailable, reason }))
+        }
+        _ = &mut writing => ("the connection broke", None),
+        reason = read(&gateway, id, &mut reader) => (reason, None),
     };
-    over.cancel();
+    // First: whoever is revoked or has a newer session counts no more, whether it can be told or not.
     gateway.app.hub().detach(id, number);
-    let now = gateway.app.now();
-    let closed = gateway
-        .app
-        .change(move |store| store.records().close_agent_session(id.as_bytes(), number, now))
-        .await;
-    if let Err(error) = closed {
-        // The gateway's next sign of life does not count this session any more.
-        tracing::warn!(%error, agent = %id, "the end of a session is not noted yet");
-    }
+    // The writer may have ended before.
+    let _ = finish.send(refusal);
+    close(&gateway, id, number).await;
     tracing::info!(agent = %id, session = number, reason, "a remote agent is disconnected");
-    // It ends by itself, now or after the agent was told why.
-    let _ = tokio::time::timeout(SILENCE_MAX, writing).await;
+    if !writing.is_finished() {
+        // It ends by itself, after the agent was told why, or could not be.
+        let _ = writing.await;
+    }
+}
+
+/// Why the session has to end, as soon as it has to.
+async fn over(mut end: watch::Receiver<Option<Refusal>>) -> Refusal {
+    while end.changed().await.is_ok() {
+        if let Some(refusal) = end.borrow_and_update().clone() {
+            return refusal;
+        }
+    }
+    // Nobody knows this session any more.
+    superseded()
+}
+
+/// Notes the end of a session. Nobody else would, as long as this gateway is alive.
+async fn close(gateway: &GatewayState, id: Uuid, number: i64) {
+    loop {
+        let now = gateway.app.now();
+        let closed = gateway
+            .app
+            .change(move |store| store.records().close_agent_session(id.as_bytes(), number, now));
+        let Err(error) = closed.await else { return };
+        tracing::warn!(%error, agent = %id, "the end of a session is not noted yet");
+        tokio::select! {
+            // The end of the gateway is that of all its sessions.
+            () = gateway.stop.cancelled() => return,
+            () = tokio::time::sleep(NOTE_AGAIN_AFTER) => {}
+        }
+    }
 }
 
 /// Hears who the agent is, and makes this its session.
@@ -99,7 +129,9 @@ async fn begin(
     let refused = |code, reason: String| Err(Refusal { code, reason });
     let first = tokio::time::timeout(HELLO_WITHIN, reader.next()).await;
     let first = match first {
-        Ok(Some(Ok(Message::Text(text)))) => serde_json::from_str::<FromAgent>(&text).ok(),
+        Ok(Some(Ok(Message::Text(text)))) if text.len() <= HELLO_MAX => {
+            serde_json::from_str::<FromAgent>(&text).ok()
+        }
         _ => None,
     };
     let Some(FromAgent::Hello(hello)) = first else {
@@ -118,8 +150,13 @@ async fn begin(
         warn_of_second(gateway, agent).await;
     }
     let number = opened.number;
-    let attached = gateway.app.hub().attach(id, number)?;
-    Ok((number, attached))
+    match gateway.app.hub().attach(id, number) {
+        Ok(attached) => Ok((number, attached)),
+        Err(refusal) => {
+            close(gateway, id, number).await;
+            Err(refusal)
+        }
+    }
 }
 
 async fn note(
@@ -129,11 +166,12 @@ async fn note(
 ) -> Result<Option<OpenedSession>, Refusal> {
     let (me, now) = (gateway.id.into_bytes(), gateway.app.now());
     let opened = gateway.app.change(move |store| {
-        let facts = serde_json::to_value(&hello.machine).unwrap_or_default();
+        let facts = serde_json::to_value(clipped(hello.machine)).unwrap_or_default();
+        let version = clipped_text(&hello.program_version);
         let new = NewAgentSession {
             gateway: me,
             boot: hello.boot.into_bytes(),
-            version: &hello.program_version,
+            version: &version,
             facts: &facts,
         };
         store.records().open_agent_session(id.as_bytes(), &new, now)
@@ -183,68 +221,60 @@ async fn refuse(writer: &mut Writer, refusal: Refusal) {
     let _ = tokio::time::timeout(HELLO_WITHIN, told).await;
 }
 
-/// Sends what there is to send, until the session has to end.
+/// Sends what there is to send, until the session ends.
 async fn write(
     mut writer: Writer,
     first: Frame,
-    mut attached: Attached,
-    over: &CancellationToken,
-    stopping: &CancellationToken,
+    mut frames: mpsc::Receiver<Frame>,
+    mut finishing: oneshot::Receiver<Option<Refusal>>,
 ) {
     let mut heartbeat = tokio::time::interval(HEARTBEAT);
     heartbeat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut next = Some(first);
-    loop {
-        if let Some(text) = next.take() {
-            match tokio::time::timeout(SILENCE_MAX, writer.send(Message::Text(text))).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) | Err(_) => return,
-            }
-        }
+    let told = loop {
+        let text = match next.take() {
+            Some(text) => text,
+            None => tokio::select! {
+                biased;
+                told = &mut finishing => break told,
+                frame = frames.recv() => match frame {
+                    Some(frame) => frame,
+                    // The session is over; why, is about to be told.
+                    None => break (&mut finishing).await,
+                },
+                _ = heartbeat.tick() => text_of(&ToAgent::Ping),
+            },
+        };
         tokio::select! {
             biased;
-            () = over.cancelled() => {
-                let _ = tokio::time::timeout(HELLO_WITHIN, writer.close()).await;
+            // What is half sent is sent to its end with what follows.
+            told = &mut finishing => break told,
+            sent = writer.send(Message::Text(text)) => if sent.is_err() {
                 return;
-            }
-            () = stopping.cancelled() => {
-                let reason = "the gateway ends; come again".to_owned();
-                let code = RefusalCode::Unavailable;
-                return refuse(&mut writer, Refusal { code, reason }).await;
-            }
-            Ok(()) = attached.end.changed() => {
-                let told = attached.end.borrow().clone();
-                if let Some(refusal) = told {
-                    return refuse(&mut writer, refusal).await;
-                }
-            }
-            frame = attached.frames.recv() => match frame {
-                Some(frame) => next = Some(frame),
-                None => {
-                    // A newer session has taken this one's place; why, is about to be told.
-                    let told = attached.end.borrow().clone();
-                    return refuse(&mut writer, told.unwrap_or_else(super::hub::superseded)).await;
-                }
             },
-            _ = heartbeat.tick() => next = Some(text_of(&ToAgent::Ping)),
+        }
+    };
+    match told {
+        Ok(Some(refusal)) => refuse(&mut writer, refusal).await,
+        Ok(None) | Err(_) => {
+            let _ = tokio::time::timeout(HELLO_WITHIN, writer.close()).await;
         }
     }
 }
 
-/// Takes in what the agent says. The answer is why it does not go on.
+/// Takes in what the agent says. The answer is why it does not go on. How long it may be silent is watched below, where bytes count.
 async fn read(gateway: &GatewayState, id: Uuid, reader: &mut Reader) -> &'static str {
     loop {
-        let message = match tokio::time::timeout(SILENCE_MAX, reader.next()).await {
-            Err(_) => return "nothing was heard for too long",
-            Ok(None | Some(Ok(Message::Close(_)))) => return "the agent closed it",
-            Ok(Some(Err(_))) => return "the connection broke",
-            Ok(Some(Ok(Message::Text(text)))) => parse(text).await,
-            Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => continue,
-            Ok(Some(Ok(Message::Binary(_)))) => None,
+        let message = match reader.next().await {
+            None | Some(Ok(Message::Close(_))) => return "the agent closed it",
+            Some(Err(_)) => return "the connection broke, or nothing was heard for too long",
+            Some(Ok(Message::Text(text))) => parse(text).await,
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
+            Some(Ok(Message::Binary(_))) => None,
         };
-        match message {
-            Some(message) => gateway.app.hub().deliver(id, message),
-            None => return "the agent said what is not understood",
+        let Some(message) = message else { return "the agent said what is not understood" };
+        if gateway.app.hub().deliver(id, message).is_err() {
+            return "the agent said more than it was asked for";
         }
     }
 }

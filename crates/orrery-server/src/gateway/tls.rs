@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
 use rustls::server::WebPkiClientVerifier;
+use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use uuid::Uuid;
 
@@ -16,6 +18,10 @@ use super::authority::{Authority, AuthorityError, Credentials};
 
 /// How long a certificate of this process is used, in microseconds. It is good for much longer.
 const USED_FOR: i64 = 24 * 60 * 60 * 1_000_000;
+/// So far a clock may be set back before a certificate is made anew, in microseconds: less than it is backdated.
+const SET_BACK_MAX: i64 = 30 * 60 * 1_000_000;
+/// Whoever connects while there is no certificate is no reason to say so again, within this time.
+const SAY_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// What a gateway shows to agents and to other servers.
 pub(crate) struct MutualTls {
@@ -25,6 +31,8 @@ pub(crate) struct MutualTls {
     /// Under which names it is dialled.
     names: Vec<String>,
     made: Mutex<Option<Made>>,
+    /// When it was last said that there is none.
+    complained: Mutex<Option<Instant>>,
 }
 
 #[derive(Clone)]
@@ -43,12 +51,14 @@ impl std::fmt::Debug for MutualTls {
 
 impl MutualTls {
     pub(crate) fn new(vault: Vault, id: Uuid, names: Vec<String>) -> Self {
-        MutualTls { vault, id, names, made: Mutex::default() }
+        MutualTls { vault, id, names, made: Mutex::default(), complained: Mutex::default() }
     }
 
     fn known(&self) -> Option<Made> {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.clone().filter(|made| system_time().0 - made.at.0 < USED_FOR)
+        // A clock that was set back would make it one that is not valid yet.
+        let age = |made: &Made| system_time().0 - made.at.0;
+        made.clone().filter(|made| (-SET_BACK_MAX..USED_FOR).contains(&age(made)))
     }
 
     /// Blocks. `None` as long as nobody was ever invited: there is no authority then, and no agent.
@@ -74,11 +84,18 @@ impl MutualTls {
         match tokio::task::spawn_blocking(move || own.make()).await {
             Ok(Ok(made)) => made,
             Ok(Err(error)) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::error!(error, "the gateway has no certificate");
+                self.complain(&error);
                 None
             }
             Err(_) => None,
+        }
+    }
+
+    fn complain(&self, error: &(dyn std::error::Error + 'static)) {
+        let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
+        if complained.is_none_or(|at| at.elapsed() > SAY_AGAIN_AFTER) {
+            *complained = Some(Instant::now());
+            tracing::error!(error, "the gateway has no certificate");
         }
     }
 
@@ -113,7 +130,7 @@ fn server_config(authority: &Authority, own: Credentials) -> Result<ServerConfig
         .allow_unauthenticated()
         .build()
         .map_err(|error| unusable(error.to_string()))?;
-    let mut config = ServerConfig::builder()
+    let mut config = ServerConfig::builder_with_protocol_versions(&[&TLS13])
         .with_client_cert_verifier(verifier)
         .with_single_cert(own.chain, own.key)
         .map_err(|error| unusable(error.to_string()))?;
@@ -122,7 +139,7 @@ fn server_config(authority: &Authority, own: Credentials) -> Result<ServerConfig
 }
 
 fn client_config(authority: &Authority, own: Credentials) -> Result<ClientConfig, AuthorityError> {
-    let mut config = ClientConfig::builder()
+    let mut config = ClientConfig::builder_with_protocol_versions(&[&TLS13])
         .with_root_certificates(roots(authority)?)
         .with_client_auth_cert(own.chain, own.key)
         .map_err(|error| AuthorityError::Unusable(error.to_string()))?;

@@ -25,8 +25,10 @@ pub(super) struct AgentPlaces {
 /// What is different from before.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Moves {
-    /// Some agents are elsewhere now.
-    pub(super) moved: bool,
+    /// Where some agents are has to be asked anew.
+    pub(super) changed: bool,
+    /// Agents that are on another machine now: what runs for them runs in the wrong place.
+    pub(super) moved: BTreeSet<String>,
     /// Agents that can be reached now, and could not before.
     pub(super) reachable: BTreeSet<String>,
 }
@@ -60,22 +62,24 @@ impl AgentPlaces {
 }
 
 fn compare(before: &BTreeMap<String, ServedName>, after: &BTreeMap<String, ServedName>) -> Moves {
-    let mut moves = Moves {
-        moved: before.keys().any(|name| !after.contains_key(name)),
-        reachable: BTreeSet::new(),
-    };
+    let mut moves = Moves::default();
     // Who is given back to this machine can be reached.
-    let back = before.keys().filter(|name| !after.contains_key(*name));
-    moves.reachable.extend(back.cloned());
+    for name in before.keys().filter(|name| !after.contains_key(*name)) {
+        moves.moved.insert(name.clone());
+        moves.reachable.insert(name.clone());
+    }
     for (name, now) in after {
         let then = before.get(name);
-        let same = then.is_some_and(|then| (then.agent, then.revoked) == (now.agent, now.revoked));
-        moves.moved |= !same;
+        if then.is_none_or(|then| then.agent != now.agent) {
+            moves.moved.insert(name.clone());
+        }
+        moves.changed |= then.is_some_and(|then| then.revoked != now.revoked);
         let is_new = then.is_none_or(|then| then.session != now.session || then.gateway.is_none());
         if now.gateway.is_some() && is_new {
             moves.reachable.insert(name.clone());
         }
     }
+    moves.changed |= !moves.moved.is_empty();
     moves
 }
 
@@ -115,35 +119,40 @@ mod tests {
         (name.to_owned(), one)
     }
 
+    /// Who is on another machine, and who became reachable.
     fn moves(
         before: &[(String, ServedName)],
         after: &[(String, ServedName)],
-    ) -> (bool, Vec<String>) {
+    ) -> (Vec<String>, Vec<String>) {
         let map = |of: &[(String, ServedName)]| of.iter().cloned().collect::<BTreeMap<_, _>>();
         let moves = compare(&map(before), &map(after));
-        (moves.moved, moves.reachable.into_iter().collect())
+        assert!(moves.changed || moves.moved.is_empty());
+        (moves.moved.into_iter().collect(), moves.reachable.into_iter().collect())
     }
 
     #[test]
     fn what_became_reachable_is_known() {
         let away = [served("a", 1, 1, false)];
         let here = [served("a", 1, 2, true)];
-        assert_eq!(moves(&away, &away), (false, vec![]));
-        assert_eq!(moves(&away, &here), (false, vec!["a".to_owned()]));
-        assert_eq!(moves(&here, &here), (false, vec![]));
+        assert_eq!(moves(&away, &away), (vec![], vec![]));
+        assert_eq!(moves(&away, &here), (vec![], vec!["a".to_owned()]));
+        assert_eq!(moves(&here, &here), (vec![], vec![]));
         let again = [served("a", 1, 3, true)];
-        assert_eq!(moves(&here, &again), (false, vec!["a".to_owned()]), "it was away in between");
-        assert_eq!(moves(&here, &away), (false, vec![]));
+        assert_eq!(moves(&here, &again), (vec![], vec!["a".to_owned()]), "it was away in between");
+        assert_eq!(moves(&here, &away), (vec![], vec![]));
     }
 
     #[test]
     fn who_moved_is_known() {
         let one = [served("a", 1, 1, false)];
-        assert_eq!(moves(&[], &one), (true, vec![]));
-        assert_eq!(moves(&one, &[]), (true, vec!["a".to_owned()]), "it is this machine again");
-        assert!(moves(&one, &[served("a", 2, 1, true)]).0);
+        let a = || vec!["a".to_owned()];
+        assert_eq!(moves(&[], &one), (a(), vec![]));
+        assert_eq!(moves(&one, &[]), (a(), a()), "it is this machine again");
+        assert_eq!(moves(&one, &[served("a", 2, 1, true)]), (a(), a()));
         let mut revoked = one.clone();
         revoked[0].1.revoked = true;
-        assert_eq!(moves(&one, &revoked), (true, vec![]));
+        assert_eq!(moves(&one, &revoked), (vec![], vec![]), "the machine is the same");
+        let map = |of: &[(String, ServedName)]| of.iter().cloned().collect::<BTreeMap<_, _>>();
+        assert!(compare(&map(&one), &map(&revoked)).changed);
     }
 }

@@ -307,7 +307,8 @@ impl Runner {
         }
     }
 
-    /// Takes the environment over and starts its engine.
+    /// Takes the environment over and starts its engine. The answer is what was asked for, read before where the agents are: who joins asks
+    /// for a repair, which must not be carried out where the agent was before.
     fn load(
         &mut self,
         store: &dyn Store,
@@ -515,7 +516,8 @@ struct Intent {
 }
 
 impl Intent {
-    /// Reads what belongs together: a request that came with the release of a version is not seen without it, nor the other way
+    /// Reads what belongs together, before it is read who serves which agent: a request that came with a new agent is told to an engine that
+    /// knows of that agent. And: a request that came with the release of a version is not seen without it, nor the other way
     /// round, since nothing was released while the requests were read.
     fn read(store: &dyn Store, environment: EnvironmentKey) -> Result<Self, StoreError> {
         let mut released = released_versions(store, environment)?;

@@ -55,11 +55,16 @@ impl Work {
         self.paused = paused;
     }
 
-    /// Tells the engine who serves which agent now. What is not as wanted on a machine that came back is tried again.
+    /// Tells the engine who serves which agent now. What is not as wanted on a machine that came back is tried again. What runs for an
+    /// agent that moved says nothing about the machine where it is now: whoever moved it has asked for a repair.
     pub(super) fn move_agents(&self, served: Vec<ServedName>) {
         let moves = self.places.set(served);
-        if moves.moved {
+        if moves.changed {
             self.engine.forget_places();
+        }
+        if !moves.moved.is_empty() {
+            let agents = moves.moved.iter().map(|name| name.as_str().into()).collect();
+            self.engine.tell(Event::Cancel(Filter { agents: Some(agents), ids: None }));
         }
         if !moves.reachable.is_empty() {
             let agents = moves.reachable.iter().map(|name| name.as_str().into()).collect();

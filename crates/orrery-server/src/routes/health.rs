@@ -1,17 +1,19 @@
 //! Whether the server is alive, and whether it can work.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use orrery_model::Timestamp;
 use orrery_store::StoreError;
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::gateway::ALIVE_WITHIN;
 use crate::problem::ServerError;
 
-/// A gateway tells the store that it is alive more often than this, in microseconds.
-const GATEWAY_SILENT: i64 = 30_000_000;
+/// How long the store may take to answer.
+const STORE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Alive and able to work, with reasons.
 #[utoipa::path(get, path = "/health", tag = "health", security(()),
@@ -33,21 +35,26 @@ pub(super) async fn live() -> Json<Value> {
 pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
     let gateway = app.hub().gateway();
     let own = gateway.as_ref().map(|gateway| gateway.id.into_bytes());
-    let since = Timestamp(app.now().0.saturating_sub(GATEWAY_SILENT));
-    let answer = app
-        .with_store(move |store| {
-            store.records().latest_change()?;
-            let Some(own) = own else { return Ok(true) };
-            Ok(store.records().gateways(since)?.iter().any(|gateway| gateway.uuid == own))
-        })
-        .await;
+    let look = app.with_store(move |store| {
+        store.records().latest_change()?;
+        let Some(own) = own else { return Ok(true) };
+        Ok(store.records().gateways(ALIVE_WITHIN)?.iter().any(|gateway| gateway.uuid == own))
+    });
+    // Who asks decides by the answer whether to send requests here, and must not wait as long as they would.
+    let answer = tokio::time::timeout(STORE_WITHIN, look).await;
+    let unanswered = answer.is_err();
+    let answer = answer.unwrap_or(Ok(true));
     let mut checks: Vec<(&str, Option<String>)> = app.pulse().read();
     if gateway.is_some() {
         let silent = "other servers do not know of it: it could not tell the database lately";
         let trouble = matches!(answer, Ok(false)).then(|| silent.to_owned());
         checks.push(("gateway", trouble));
     }
-    checks.push(("store", answer.err().map(|error| told(&error).to_owned())));
+    let trouble = match unanswered {
+        true => Some(format!("it does not answer within {} seconds", STORE_WITHIN.as_secs())),
+        false => answer.err().map(|error| told(&error).to_owned()),
+    };
+    checks.push(("store", trouble));
     let well = checks.iter().all(|(_, trouble)| trouble.is_none());
     let (code, status) = match well {
         true => (StatusCode::OK, "ready"),

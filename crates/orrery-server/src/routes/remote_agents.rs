@@ -132,8 +132,7 @@ pub(super) async fn invite(
     new.names.sort();
     new.names.dedup();
     let now = app.now();
-    let since = Timestamp(now.0 - ALIVE_WITHIN);
-    let gateways = app.with_store(move |store| store.records().gateways(since)).await?;
+    let gateways = app.with_store(|store| store.records().gateways(ALIVE_WITHIN)).await?;
     let Some(gateway) = gateways.into_iter().next() else {
         let reason =
             "no gateway is running that an agent could join: start a server with --role gateway";

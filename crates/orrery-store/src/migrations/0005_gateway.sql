@@ -30,6 +30,7 @@ CREATE TABLE remote_agent (
     -- The gateway that has the session; NULL if there is none.
     gateway BLOB,
     connected INTEGER,
+    -- When it was last seen before; as long as it has a session, it is seen when its gateway is.
     seen INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX remote_agent_of_environment ON remote_agent (environment, joined, id);

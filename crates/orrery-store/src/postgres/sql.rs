@@ -119,6 +119,10 @@ impl Sql for Tx<'_> {
         "strpos"
     }
 
+    fn clock(&self) -> &'static str {
+        "clock()"
+    }
+
     fn claim(&mut self, name: &str) -> Result<()> {
         Tx::claim(self, name)
     }

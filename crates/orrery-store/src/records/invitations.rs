@@ -110,6 +110,11 @@ impl Records<'_> {
     /// Those of the database; refusals are answers.
     pub fn join(&self, hash: &[u8; 32], joining: &Joining, now: Timestamp) -> Result<Join> {
         let facts = joining.facts.to_string();
+        // Anybody may come with any token: who was not invited must not keep writers waiting.
+        let known = "SELECT id FROM invitation WHERE hash = ?1";
+        if self.look(|sql| sql.first(known, values![hash], |row| row.id(0)))?.is_none() {
+            return Ok(Join::Unknown);
+        }
         self.change(|sql| {
             let select = "SELECT environment, names, expires, used_by, id FROM invitation \
                  WHERE hash = ?1";

@@ -54,7 +54,7 @@ pub use compiles::{
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
-pub use gateways::GatewayRecord;
+pub use gateways::{GatewayRecord, LiveGateway};
 pub(crate) use idempotency::INTERRUPT_ALL;
 pub use idempotency::{KeptAnswer, Repetition};
 pub use invitations::{Join, Joining, NewInvitation};
@@ -62,7 +62,9 @@ pub use metrics::MetricRecord;
 pub use notifications::{NewNotification, NotificationFilter, NotificationRecord};
 pub use parameters::{NewParameter, OldFacts, ParameterFilter};
 pub use projects::ProjectRecord;
-pub use remote_agents::{NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName};
+pub use remote_agents::{
+    AgentSession, NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName,
+};
 pub(crate) use requests::insert_request;
 pub use requests::{NewRequest, RequestKey, RequestRecord};
 pub use resource_counts::StatusCount;

@@ -29,7 +29,18 @@ pub struct RemoteAgentRecord {
     pub gateway: Option<[u8; 16]>,
     /// When the newest session began.
     pub connected: Option<Timestamp>,
-    /// Coarse: a gateway notes it for all its sessions together.
+    /// Coarse: as long as there is a session, it is when its gateway was last seen.
+    pub seen: Option<Timestamp>,
+}
+
+/// Whether and where a remote agent is connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentSession {
+    pub revoked: bool,
+    /// The number of its newest session.
+    pub number: i64,
+    /// The gateway that has the session; `None` if there is none.
+    pub gateway: Option<[u8; 16]>,
     pub seen: Option<Timestamp>,
 }
 
@@ -63,8 +74,10 @@ pub struct ServedName {
     pub seen: Option<Timestamp>,
 }
 
-const COLUMNS: &str = "SELECT id, environment, key, facts, version, joined, revoked, session, \
-     gateway, connected, seen FROM remote_agent";
+/// A session is one at a gateway that is known.
+const COLUMNS: &str = "SELECT a.id, a.environment, a.key, a.facts, a.version, a.joined, a.revoked, \
+     a.session, g.id, a.connected, coalesce(g.seen, a.seen) \
+     FROM remote_agent a LEFT JOIN gateway g ON g.id = a.gateway";
 
 fn from_row(row: &dyn Row) -> Result<RemoteAgentRecord> {
     let key = row.blob(2)?.unwrap_or_default().try_into();
@@ -88,7 +101,7 @@ pub(crate) fn agent_with_id(
     sql: &mut dyn Sql,
     uuid: &[u8; 16],
 ) -> Result<Option<RemoteAgentRecord>> {
-    let select = format!("{COLUMNS} WHERE id = ?1");
+    let select = format!("{COLUMNS} WHERE a.id = ?1");
     let Some(mut found) = sql.first(&select, values![uuid], from_row)? else { return Ok(None) };
     let names = "SELECT name FROM remote_agent_name WHERE agent = ?1 ORDER BY name";
     found.names = sql.all(names, values![uuid], |row| row.string(0))?;
@@ -113,16 +126,17 @@ impl Records<'_> {
         let (joined, id) = after.unwrap_or((Timestamp(i64::MIN), [0; 16]));
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let select = format!(
-            "{COLUMNS} WHERE environment = ?1 AND (joined > ?2 OR (joined = ?2 AND id > ?3)) \
-             ORDER BY joined, id LIMIT ?4"
+            "{COLUMNS} WHERE a.environment = ?1 AND (a.joined, a.id) > (?2, ?3) \
+             ORDER BY a.joined, a.id LIMIT ?4"
         );
-        let names =
-            "SELECT agent, name FROM remote_agent_name WHERE environment = ?1 ORDER BY name";
+        let names = "SELECT n.agent, n.name FROM remote_agent_name n WHERE n.agent IN \
+             (SELECT a.id FROM remote_agent a WHERE a.environment = ?1 \
+             AND (a.joined, a.id) > (?2, ?3) ORDER BY a.joined, a.id LIMIT ?4) ORDER BY n.name";
         self.look(|sql| {
-            let mut found =
-                sql.all(&select, values![environment.0, joined, &id, limit], from_row)?;
+            let page = values![environment.0, joined, &id, limit];
+            let mut found = sql.all(&select, page, from_row)?;
             let mut served: BTreeMap<[u8; 16], Vec<String>> = BTreeMap::new();
-            sql.visit(names, values![environment.0], &mut |row| {
+            sql.visit(names, page, &mut |row| {
                 served.entry(row.id(0)?).or_default().push(row.string(1)?);
                 Ok(())
             })?;
@@ -139,13 +153,34 @@ impl Records<'_> {
         self.look(|sql| agent_with_id(sql, uuid))?.ok_or_else(|| unknown(uuid))
     }
 
+    /// Whether and where a remote agent is connected.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none.
+    pub fn agent_session(&self, uuid: &[u8; 16]) -> Result<AgentSession> {
+        let select = "SELECT a.revoked, a.session, g.id, coalesce(g.seen, a.seen) \
+             FROM remote_agent a LEFT JOIN gateway g ON g.id = a.gateway WHERE a.id = ?1";
+        let found = self.look(|sql| {
+            sql.first(select, values![uuid], |row| {
+                Ok(AgentSession {
+                    revoked: row.integer(0)?.is_some(),
+                    number: row.int(1)?,
+                    gateway: row.maybe_id(2)?,
+                    seen: row.maybe_time(3)?,
+                })
+            })
+        });
+        found?.ok_or_else(|| unknown(uuid))
+    }
+
     /// Which agents of an environment are served by remote agents, by name; also by those that were revoked.
     ///
     /// # Errors
     /// Those of the database.
     pub fn served_names(&self, environment: EnvironmentKey) -> Result<Vec<ServedName>> {
-        let select = "SELECT n.name, n.agent, a.revoked, a.session, a.gateway, a.seen \
-             FROM remote_agent_name n JOIN remote_agent a ON a.id = n.agent \
+        let select = "SELECT n.name, n.agent, a.revoked, a.session, g.id, \
+             coalesce(g.seen, a.seen) FROM remote_agent_name n \
+             JOIN remote_agent a ON a.id = n.agent LEFT JOIN gateway g ON g.id = a.gateway \
              WHERE n.environment = ?1 ORDER BY n.name";
         self.look(|sql| {
             sql.all(select, values![environment.0], |row| {
@@ -194,7 +229,7 @@ impl Records<'_> {
     /// Opens a session. The one before, if there is one, does not count any more. `None` if the agent may not have one.
     ///
     /// # Errors
-    /// Those of the database.
+    /// `NotNow` if the gateway is not known, or not any more: nobody would end the session for it; those of the database.
     pub fn open_agent_session(
         &self,
         uuid: &[u8; 16],
@@ -203,8 +238,13 @@ impl Records<'_> {
     ) -> Result<Option<OpenedSession>> {
         let facts = new.facts.to_string();
         self.change(|sql| {
-            let before = "SELECT environment, gateway, boot FROM remote_agent \
-                 WHERE id = ?1 AND revoked IS NULL";
+            let gateway = "SELECT id FROM gateway WHERE id = ?1";
+            if sql.first(gateway, values![&new.gateway], |row| row.id(0))?.is_none() {
+                let reason = "the gateway is not known as one that is alive".to_owned();
+                return Err(StoreError::NotNow(reason));
+            }
+            let before = "SELECT a.environment, g.id, a.boot FROM remote_agent a \
+                 LEFT JOIN gateway g ON g.id = a.gateway WHERE a.id = ?1 AND a.revoked IS NULL";
             let before = sql.first(before, values![uuid], |row| {
                 Ok((EnvironmentKey(row.int(0)?), row.maybe_id(1)?, row.maybe_id(2)?))
             })?;

@@ -65,6 +65,10 @@ impl Sql for OnSqlite<'_> {
         "instr"
     }
 
+    fn clock(&self) -> &'static str {
+        "CAST(unixepoch('subsec') * 1000000 AS INTEGER)"
+    }
+
     fn claim(&mut self, _: &str) -> Result<()> {
         Ok(())
     }

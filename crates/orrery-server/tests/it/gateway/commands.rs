@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use orrery_agent::protocol::{
     Answer, Command, FromAgent, RejectionCode, ToAgent, What, WireOutcome,
 };
-use orrery_model::{Change, ChangeKind, OutcomeStatus, Timestamp};
+use orrery_model::{Change, ChangeKind, Fact, OutcomeStatus};
 use orrery_server::{App, ProcessOptions, ProcessRole};
-use orrery_store::{GatewayRecord, NewAgentSession};
+use orrery_store::{LiveGateway, NewAgentSession};
 use serde_json::{Value, json};
 
 use super::World;
@@ -17,15 +17,18 @@ use super::dialled::{Identity, Session};
 const FILE: &str = "std::testing::NullResource[web1,name=a]";
 
 /// A world with engines.
-struct Working {
+pub(super) struct Working {
     role: Option<ProcessRole>,
-    world: World,
+    pub(super) world: World,
     _data: tempfile::TempDir,
 }
 
 impl Working {
-    fn new() -> Self {
-        let world = World::new();
+    pub(super) fn new() -> Self {
+        Self::within(World::new())
+    }
+
+    pub(super) fn within(world: World) -> Self {
         let app = world.served.app.clone();
         Self::with(world, app)
     }
@@ -42,7 +45,7 @@ impl Working {
         let options = ProcessOptions {
             data: data.path().to_owned(),
             workers: 4,
-            lease: None,
+            lease: world.database.is_some().then_some(Duration::from_secs(10)),
             host_memory: None,
         };
         let role = {
@@ -54,10 +57,11 @@ impl Working {
 
     /// Puts and releases a version with one resource of the agent `web1`.
     fn put(&self, value: &str) {
-        let resource = json!({
-            "id": FILE, "attributes": {"name": "a", "value": value, "agentname": "web1"},
-            "requires": [],
-        });
+        self.put_resource(FILE, &json!({"name": "a", "value": value, "agentname": "web1"}));
+    }
+
+    pub(super) fn put_resource(&self, id: &str, attributes: &Value) {
+        let resource = json!({"id": id, "attributes": attributes, "requires": []});
         let body = json!({"resources": [resource]});
         self.world.served.admin.post(&self.world.path("/versions"), &body).good();
     }
@@ -95,14 +99,14 @@ fn encoded(id: &str) -> String {
         .collect()
 }
 
-fn answer(command: &Command, status: OutcomeStatus) -> FromAgent {
+pub(super) fn answer(command: &Command, status: OutcomeStatus) -> FromAgent {
     let change = Change { kind: ChangeKind::Updated, ..Change::default() };
     let outcome = WireOutcome { status, change, facts: Vec::new(), log: Vec::new() };
     let id = command.id;
     FromAgent::Result(Box::new(Answer { id, outcome, announced: true, repeated: false }))
 }
 
-fn connected(working: &Working) -> (Identity, Session) {
+pub(super) fn connected(working: &Working) -> (Identity, Session) {
     let machine = working.world.enrolled(&["web1"]);
     let (session, _) = machine.open(&working.world.address);
     (machine, session)
@@ -353,14 +357,9 @@ fn a_server_that_was_killed_and_started_again_does_not_dial_itself() {
     // As a killed gateway leaves it: the store still counts a session, at an address that is this gateway's by now.
     let records = working.world.served.app.store().records();
     let now = working.world.served.app.now();
-    let former = GatewayRecord {
-        uuid: [7; 16],
-        address: working.world.address.clone(),
-        peer_address: working.world.address.clone(),
-        started: now,
-        seen: now,
-    };
-    records.gateway_is_alive(&former, Timestamp(0)).unwrap();
+    let address = &*working.world.address;
+    let former = LiveGateway { uuid: [7; 16], address, peer_address: address };
+    records.gateway_is_alive(&former, Duration::from_secs(3600)).unwrap();
     let facts = json!({});
     let session =
         NewAgentSession { gateway: [7; 16], boot: [7; 16], version: "test", facts: &facts };
@@ -415,6 +414,52 @@ fn a_change_that_somebody_reloads_for_is_noted_before_it_is_made() {
         session.say(&answer(&second, OutcomeStatus::Deployed));
         working.until_status("deployed");
     }
+}
+
+#[test]
+fn what_no_database_takes_does_not_stop_an_environment() {
+    let working = Working::within(World::on_postgres());
+    let (_machine, mut session) = connected(&working);
+    working.put("1");
+    let command = session.command();
+    let FromAgent::Result(mut result) = answer(&command, OutcomeStatus::Deployed) else {
+        panic!("it is a result")
+    };
+    let fact = |name: &str, value: &str| Fact {
+        name: name.to_owned(),
+        value: value.to_owned(),
+        expires: true,
+    };
+    result.outcome.facts = vec![fact("a\0", "\0"), fact(&"n".repeat(10_000), "")];
+    session.say(&FromAgent::Result(result));
+    working.until_status("deployed");
+    let log = working.last_log();
+    assert!(log.contains("1 of 2 facts are left out"), "{log}");
+    let store = working.world.served.app.store();
+    let environment = store.environments().unwrap().pop().unwrap();
+    let facts = store.facts(environment.key, FILE).unwrap();
+    assert_eq!((facts.len(), &*facts[0].name, &*facts[0].value), (1, "a\u{fffd}", "\u{fffd}"));
+}
+
+#[test]
+fn a_session_that_only_the_store_knows_does_not_hold_a_run_for_ever() {
+    let working = Working::apart();
+    let (machine, mut session) = connected(&working);
+    working.put("1");
+    session.command();
+    drop(session);
+    let world = &working.world;
+    world.until("it is gone", |world| world.remote_agents()[0]["status"] == "disconnected");
+    let records = world.served.app.store().records();
+    let gateway = records.gateways(Duration::from_secs(3600)).unwrap().remove(0).uuid;
+    let facts = json!({});
+    let new = NewAgentSession { gateway, boot: [7; 16], version: "test", facts: &facts };
+    let now = world.served.app.now();
+    records.open_agent_session(machine.agent.as_bytes(), &new, now).unwrap().unwrap();
+    // Longer than an agent may be away, and much shorter than a run may take.
+    working.until_status("failed");
+    let log = working.last_log();
+    assert!(log.contains("the connection was lost in the middle of the run"), "{log}");
 }
 
 #[test]

@@ -111,3 +111,36 @@ fn joining_is_in_the_audit_log() {
     let invited = "POST /api/v1/environments/{environment}/remote-agents/invitations";
     assert!(entries.iter().any(|entry| entry["action"] == invited), "{entries:?}");
 }
+
+#[test]
+fn what_strangers_send_does_not_fill_the_audit_log() {
+    let world = World::new();
+    world.invite(&["web1"]);
+    let secret = "orrj_secret".repeat(10_000);
+    let body = json!([secret]);
+    let joins = || {
+        let audit = world.served.admin.get("/api/v1/audit?limit=1000").good();
+        let entries = audit["items"].as_array().unwrap().clone();
+        entries.into_iter().filter(|entry| entry["action"] == "POST /agent/v1/join")
+    };
+    world.until("some refusals are only counted", |world| {
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..8 {
+                        let (status, _) =
+                            Identity::new().post(&world.address, "/agent/v1/join", &body);
+                        assert_eq!(status, 400);
+                    }
+                });
+            }
+        });
+        joins().any(|entry| entry["detail"].as_str().unwrap().contains("are not noted"))
+    });
+    for entry in joins() {
+        let detail = entry["detail"].as_str().unwrap();
+        assert!(detail.len() <= 512 && !detail.contains("orrj_"), "{detail}");
+    }
+    let (_, refusal) = Identity::new().post(&world.address, "/agent/v1/join", &body);
+    assert!(refusal["reason"].as_str().unwrap().contains("at line 1, column"), "{refusal}");
+}

@@ -3,13 +3,16 @@
 mod commands;
 mod dialled;
 mod enrolment;
+mod moving;
 mod sessions;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use orrery_model::Timestamp;
 use orrery_server::{AppSettings, GatewayOptions, GatewayRole, MasterKey};
-use orrery_store::{SqliteStore, Store};
+use orrery_store::{Holder, PostgresStore, SqliteStore, Store};
+use orrery_testing::{Database, Postgres};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -28,11 +31,22 @@ struct World {
     /// The path of the environment's API.
     environment: String,
     _data: tempfile::TempDir,
+    database: Option<Database>,
 }
 
 impl World {
     fn new() -> Self {
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
+        Self::with(Arc::new(SqliteStore::in_memory().unwrap()), None)
+    }
+
+    fn on_postgres() -> Self {
+        let database = Postgres::shared().database();
+        let holder = Holder::this_process("test", Timestamp(0));
+        let store = PostgresStore::open(&database.url(), &holder).unwrap();
+        Self::with(Arc::new(store), Some(database))
+    }
+
+    fn with(store: Arc<dyn Store>, database: Option<Database>) -> Self {
         let data = tempfile::tempdir().unwrap();
         let master_key = MasterKey::Made(data.path().join("secret.key"));
         let settings = AppSettings { master_key, ..AppSettings::default() };
@@ -50,6 +64,7 @@ impl World {
             address: String::new(),
             environment,
             _data: data,
+            database,
         };
         world.start_gateway();
         world
@@ -68,8 +83,7 @@ impl World {
         self.gateway = Some(gateway);
         let address = &self.address;
         let is_known = |world: &World| {
-            let since = orrery_model::Timestamp(0);
-            let known = world.served.app.store().records().gateways(since).unwrap();
+            let known = world.served.app.store().records().gateways(PATIENCE).unwrap();
             known.iter().any(|known| known.address == *address)
         };
         self.until("the store knows the gateway", is_known);

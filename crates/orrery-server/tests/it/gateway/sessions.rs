@@ -59,9 +59,19 @@ fn a_session_begins_with_hello_in_the_right_protocol() {
     assert_eq!(refusal(&mut session), RefusalCode::Unreadable);
     let mut session = machine.dial(&world.address).unwrap();
     let FromAgent::Hello(hello) = machine.hello() else { panic!("it is a hello") };
-    session.say(&FromAgent::Hello(Hello { protocol: 99, ..hello }));
+    session.say(&FromAgent::Hello(Hello { protocol: 99, ..hello.clone() }));
     assert_eq!(refusal(&mut session), RefusalCode::Protocol);
+    let mut session = machine.dial(&world.address).unwrap();
+    let program_version = "x".repeat(100_000);
+    session.say(&FromAgent::Hello(Hello { program_version, ..hello.clone() }));
+    assert_eq!(refusal(&mut session), RefusalCode::Unreadable, "it is much too long");
     assert_eq!(world.remote_agents()[0]["session"], 0);
+    let mut session = machine.dial(&world.address).unwrap();
+    let program_version = format!("\0v{}", "x".repeat(1000));
+    session.say(&FromAgent::Hello(Hello { program_version, ..hello }));
+    assert!(matches!(session.hear(), Some(ToAgent::Welcome(_))));
+    let told = world.remote_agents()[0]["program_version"].as_str().unwrap().to_owned();
+    assert!(told.starts_with("vx") && told.len() == 200, "{told}");
 }
 
 #[test]

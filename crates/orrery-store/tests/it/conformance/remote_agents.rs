@@ -1,9 +1,11 @@
 //! Invitations, remote agents, their sessions, gateways, and the installation's own secrets.
 
+use std::time::Duration;
+
 use orrery_model::Timestamp;
 use orrery_store::{
-    EnvironmentKey, GatewayRecord, Join, Joining, NewAgentSession, NewInvitation,
-    RemoteAgentRecord, Store, StoreError,
+    EnvironmentKey, Join, Joining, LiveGateway, NewAgentSession, NewInvitation, RemoteAgentRecord,
+    Store, StoreError,
 };
 use serde_json::json;
 
@@ -16,12 +18,15 @@ super::list_cases![
     a_revoked_remote_agent_keeps_its_names_unless_they_are_released,
     the_newest_session_counts,
     a_gateway_that_is_not_seen_has_no_sessions,
+    there_are_no_sessions_at_gateways_that_nobody_knows,
     remote_agents_are_listed_in_the_order_in_which_they_joined,
     a_deleted_environment_takes_its_remote_agents_along,
     an_own_secret_is_kept_once_and_belongs_to_nobody,
 ];
 
 const NOW: Timestamp = Timestamp(1_000);
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(3_600);
 const TOKEN: [u8; 32] = [7; 32];
 
 fn invite(store: &dyn Store, hash: [u8; 32], names: &[&str]) -> Result<(), StoreError> {
@@ -63,7 +68,19 @@ fn enrolled(store: &dyn Store, id: u8, names: &[&str]) -> RemoteAgentRecord {
     joined(join(store, [id; 32], &joining(id, id, &[]), 1_100))
 }
 
+/// Says that a gateway is alive; the answer is how many sessions of others are over.
+fn alive(store: &dyn Store, id: u8, alive_for: Duration) -> usize {
+    let peer_address = format!("10.0.0.{id}:8889");
+    let gateway = LiveGateway {
+        uuid: [id; 16],
+        address: "balancer.example.com:8889",
+        peer_address: &peer_address,
+    };
+    store.records().gateway_is_alive(&gateway, alive_for).unwrap()
+}
+
 fn open(store: &dyn Store, agent: u8, gateway: u8, boot: u8) -> Option<(i64, bool)> {
+    alive(store, gateway, LONG);
     let facts = json!({"host": "new"});
     let new = NewAgentSession {
         gateway: [gateway; 16],
@@ -173,30 +190,46 @@ fn the_newest_session_counts(backend: Backend) {
 fn a_gateway_that_is_not_seen_has_no_sessions(backend: Backend) {
     let store = backend.fresh();
     let records = store.records();
-    let gateway = |id: u8, seen: i64| GatewayRecord {
-        uuid: [id; 16],
-        address: "balancer.example.com:8889".to_owned(),
-        peer_address: format!("10.0.0.{id}:8889"),
-        started: NOW,
-        seen: Timestamp(seen),
-    };
     enrolled(&*store, 1, &["web1"]);
     enrolled(&*store, 2, &["web2"]);
-    records.gateway_is_alive(&gateway(5, 1_100), Timestamp(0)).unwrap();
-    records.gateway_is_alive(&gateway(6, 1_100), Timestamp(0)).unwrap();
     open(&*store, 1, 5, 1).unwrap();
     open(&*store, 2, 6, 1).unwrap();
-    records.gateway_is_alive(&gateway(6, 1_900), Timestamp(1_100)).unwrap();
-    let seen = |id: u8| records.remote_agent(&[id; 16]).unwrap().seen;
-    assert_eq!((seen(1), seen(2)), (Some(Timestamp(1_200)), Some(Timestamp(1_900))));
-    assert_eq!(records.gateways(Timestamp(1_500)).unwrap(), [gateway(6, 1_900)]);
-    assert_eq!(records.gateways(Timestamp(0)).unwrap(), [gateway(6, 1_900), gateway(5, 1_100)]);
-    records.gateway_is_alive(&gateway(6, 2_000), Timestamp(1_500)).unwrap();
-    assert_eq!(records.remote_agent(&[1; 16]).unwrap().gateway, None);
+    let known = records.gateways(LONG).unwrap();
+    let of = |id: u8| known.iter().find(|gateway| gateway.uuid == [id; 16]).unwrap();
+    assert_eq!(known.len(), 2);
+    assert_eq!(of(5).address, "balancer.example.com:8889");
+    assert_eq!(of(5).peer_address, "10.0.0.5:8889");
+    // It is seen when its gateway is.
+    assert_eq!(records.remote_agent(&[1; 16]).unwrap().seen, Some(of(5).seen));
+    assert_eq!(records.agent_session(&[1; 16]).unwrap().seen, Some(of(5).seen));
+    let gateway = records.gateway_of_agent(&[1; 16], LONG).unwrap().unwrap();
+    assert_eq!(&gateway, of(5));
+    // What is not seen for no time at all is dead.
+    std::thread::sleep(Duration::from_millis(3));
+    assert!(records.gateways(Duration::ZERO).unwrap().is_empty());
+    assert_eq!(records.gateway_of_agent(&[1; 16], Duration::ZERO).unwrap(), None);
+    let latest = records.latest_change().unwrap();
+    assert_eq!(alive(&*store, 6, Duration::ZERO), 1);
+    let notes = records.changes(latest, None, 10).unwrap();
+    assert_eq!(notes.len(), 1);
+    assert_eq!(notes[0].kind, "remote_agent");
+    let agent = records.remote_agent(&[1; 16]).unwrap();
+    assert_eq!((agent.gateway, agent.seen), (None, Some(of(5).seen)), "it was seen no later");
     assert_eq!(records.remote_agent(&[2; 16]).unwrap().gateway, Some([6; 16]));
+    assert_eq!(records.gateway_of_agent(&[1; 16], LONG).unwrap(), None);
     records.gateway_is_gone(&[6; 16]).unwrap();
-    assert_eq!(records.remote_agent(&[2; 16]).unwrap().gateway, None);
-    assert!(records.gateways(Timestamp(0)).unwrap().is_empty());
+    assert_eq!(records.agent_session(&[2; 16]).unwrap().gateway, None);
+    assert!(records.gateways(LONG).unwrap().is_empty());
+}
+
+fn there_are_no_sessions_at_gateways_that_nobody_knows(backend: Backend) {
+    let store = backend.fresh();
+    enrolled(&*store, 1, &["web1"]);
+    let facts = json!({});
+    let new = NewAgentSession { gateway: [5; 16], boot: [1; 16], version: "", facts: &facts };
+    let opened = store.records().open_agent_session(&[1; 16], &new, NOW);
+    assert!(matches!(opened, Err(StoreError::NotNow(_))), "{opened:?}");
+    assert_eq!(store.records().agent_session(&[1; 16]).unwrap().number, 0);
 }
 
 fn remote_agents_are_listed_in_the_order_in_which_they_joined(backend: Backend) {
