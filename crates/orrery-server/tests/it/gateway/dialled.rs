@@ -196,7 +196,9 @@ impl Session {
 
     /// The next message that is no ping; `None` if the session is over.
     pub(super) fn hear(&mut self) -> Option<ToAgent> {
+        let until = std::time::Instant::now() + super::PATIENCE;
         loop {
+            assert!(std::time::Instant::now() < until, "nothing but pings came");
             match self.socket.read() {
                 Ok(Message::Text(text)) => match serde_json::from_str(&text).unwrap() {
                     ToAgent::Ping => self.say(&FromAgent::Pong),
