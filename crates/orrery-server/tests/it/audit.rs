@@ -137,10 +137,17 @@ fn cutting_off_the_end_shows_to_whoever_noted_it() {
     assert_eq!((&verdict["good"], &verdict["broken_at"]), (&json!(false), &json!(2)));
 }
 
+/// A world with something to deploy.
+fn released() -> World {
+    let world = World::postgres();
+    world.post("/versions", &json!({"resources": [], "release": true})).good();
+    world
+}
+
 /// A request that changes something is answered when its entry is on disk, and not before.
 #[test]
 fn nothing_is_acknowledged_before_it_is_written_down() {
-    let world = World::postgres();
+    let world = released();
     let mut database = world.database.as_ref().unwrap().connect();
     // As a slow disk would, this lets nobody append.
     database.batch_execute("BEGIN; LOCK TABLE audit IN EXCLUSIVE MODE").unwrap();
@@ -164,7 +171,7 @@ fn nothing_is_acknowledged_before_it_is_written_down() {
 /// If the log cannot be written for long, nobody is told of a success that is not in it; the entry follows.
 #[test]
 fn what_cannot_be_written_down_is_not_told_as_a_success() {
-    let world = World::postgres();
+    let world = released();
     let mut database = world.database.as_ref().unwrap().connect();
     database.batch_execute("BEGIN; LOCK TABLE audit IN EXCLUSIVE MODE").unwrap();
     let answer = world.act("/deploy");
