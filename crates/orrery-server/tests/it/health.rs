@@ -5,17 +5,21 @@ use std::sync::Arc;
 use orrery_model::Timestamp;
 use orrery_server::AppSettings;
 use orrery_store::{Holder, PostgresStore};
-use orrery_testing::Postgres;
+use orrery_testing::{Database, Postgres};
 
 use crate::support::Served;
+
+fn served_by(database: &Database) -> Served {
+    let holder = Holder::this_process("test", Timestamp(1));
+    let store = Arc::new(PostgresStore::open(&database.url(), &holder).unwrap());
+    Served::with(store, AppSettings::default())
+}
 
 /// Whoever looks after the server learns that it lives, and what is wrong with it.
 #[test]
 fn a_database_that_is_gone_is_told() {
     let database = Postgres::shared().database();
-    let holder = Holder::this_process("test", Timestamp(1));
-    let store = Arc::new(PostgresStore::open(&database.url(), &holder).unwrap());
-    let served = Served::with(store, AppSettings::default());
+    let served = served_by(&database);
     let well = served.nobody().get("/health").good();
     assert_eq!((&well["status"], &well["checks"]["store"]), (&"ready".into(), &"ok".into()));
     drop(database);
@@ -26,4 +30,19 @@ fn a_database_that_is_gone_is_told() {
         assert!(reason.len() > 10, "{reason}");
     }
     assert_eq!(served.nobody().get("/health/live").good()["status"], "live");
+}
+
+/// Whoever asks is not kept waiting as long as the database keeps everybody else.
+#[test]
+fn a_database_that_hangs_is_told() {
+    let database = Postgres::shared().database();
+    let served = served_by(&database);
+    served.nobody().get("/health").good();
+    let mut other = database.connect();
+    other.batch_execute("BEGIN; ALTER SEQUENCE change_id_seq RENAME TO held").unwrap();
+    let ill = served.nobody().get("/health");
+    other.batch_execute("ROLLBACK").unwrap();
+    assert_eq!((ill.status, ill.body["status"].as_str()), (503, Some("not ready")), "{ill:?}");
+    let reason = ill.body["checks"]["store"].as_str().unwrap();
+    assert!(reason.contains("does not answer"), "{reason}");
 }
