@@ -223,6 +223,7 @@ fn kill_again_and_again(postgres: bool) -> Result<()> {
     let compiled = environment("compiled", source)?;
     // What the client was told: the number of a version, and what is in it.
     let mut acknowledged: Vec<(u64, u32)> = Vec::new();
+    let mut released: Vec<u64> = Vec::new();
     let mut asked: Vec<String> = Vec::new();
     let mut number = 0;
     // A generator of our own, with a fixed seed: the moments differ, the rounds repeat.
@@ -245,14 +246,26 @@ fn kill_again_and_again(postgres: bool) -> Result<()> {
             });
             loop {
                 number += 1;
-                let body = version(&targets, number);
-                match world.call(&server, "POST", &format!("{pushed}/versions"), Some(&body)) {
-                    Ok((201, answer)) => {
-                        let stored = answer["number"].as_u64().context("no number")?;
-                        acknowledged.push((stored, number));
-                    }
-                    Ok((status, answer)) => bail!("a version was refused: {status} {answer}"),
-                    // The server is gone.
+                // Every other one is released by a request of its own.
+                let at_once = number % 2 == 0;
+                let mut body = version(&targets, number);
+                body["release"] = at_once.into();
+                let stored =
+                    match world.call(&server, "POST", &format!("{pushed}/versions"), Some(&body)) {
+                        Ok((201, answer)) => answer["number"].as_u64().context("no number")?,
+                        Ok((status, answer)) => bail!("a version was refused: {status} {answer}"),
+                        // The server is gone.
+                        Err(_) => break,
+                    };
+                acknowledged.push((stored, number));
+                if at_once {
+                    released.push(stored);
+                    continue;
+                }
+                let path = format!("{pushed}/versions/{stored}/release");
+                match world.call(&server, "POST", &path, None) {
+                    Ok((200..=202, _)) => released.push(stored),
+                    Ok((status, answer)) => bail!("a release was refused: {status} {answer}"),
                     Err(_) => break,
                 }
             }
@@ -263,13 +276,15 @@ fn kill_again_and_again(postgres: bool) -> Result<()> {
         drop(std::mem::replace(&mut server, world.start()?));
     }
     ensure!(!acknowledged.is_empty(), "no version was ever acknowledged");
-    check(&world, &server, &Told { pushed, compiled, acknowledged, asked, number }, &targets)
+    let told = Told { pushed, compiled, acknowledged, released, asked, number };
+    check(&world, &server, &told, &targets)
 }
 
 struct Told {
     pushed: String,
     compiled: String,
     acknowledged: Vec<(u64, u32)>,
+    released: Vec<u64>,
     asked: Vec<String>,
     /// The last version that was sent, acknowledged or not.
     number: u32,
@@ -305,6 +320,10 @@ fn check(world: &World, server: &Server, told: &Told, targets: &Path) -> Result<
             text.contains(&format!("once{number}")),
             "version {stored} has other content: {text}"
         );
+    }
+    for stored in &told.released {
+        let version = get(&format!("{}/versions/{stored}", told.pushed))?;
+        ensure!(version["released"] == true, "a release was acknowledged and is gone: {version}");
     }
     until("everything is deployed", || {
         let counts = get(&format!("{}/resource-counts", told.pushed))?;
