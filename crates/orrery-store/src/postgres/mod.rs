@@ -135,7 +135,9 @@ impl PostgresStore {
         if due {
             let pool = Arc::clone(&self.pool);
             let analyze = move || {
-                let _ = pool.take(&mut |connection| connection.batch("ANALYZE resource, revision"));
+                let _ = pool.take(&mut |connection| {
+                    connection.batch("ANALYZE resource, revision, ended, state")
+                });
             };
             let _ = std::thread::Builder::new().name("analyze".to_owned()).spawn(analyze);
         }
