@@ -54,7 +54,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     Path(options.dir).mkdir(parents=True, exist_ok=True)
-    tool = program(options.dir)
+    # Whatever the tool keeps stays there, and not among the sources.
+    directory = Path(options.dir).resolve()
+    tool = program(directory)
     with tempfile.TemporaryDirectory() as data:
         command = [options.orrery, "server", "--listen", "127.0.0.1:0", "--data", data, "--log", "error"]
         if options.database:
@@ -77,7 +79,7 @@ def main():
             ]
             for path in LEFT_OUT:
                 arguments += ["--exclude-path", path]
-            done = subprocess.run(arguments)
+            done = subprocess.run(arguments, cwd=directory)
             if server.poll() is not None:
                 sys.exit(f"the server ended with {server.returncode}")
             sys.exit(done.returncode)
