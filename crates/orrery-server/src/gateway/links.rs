@@ -26,7 +26,7 @@ use super::ALIVE_WITHIN;
 use super::admission::PEER_PATH;
 use super::hub::{Frame, Hub, NotSent, Reply};
 use super::peer::{FRAME_MAX, Heard, What, envelope};
-use super::session::{HEARTBEAT, LARGE, SILENCE_MAX};
+use super::session::{HEARTBEAT, SILENCE_MAX, parse};
 use super::tls::{MutualTls, host_of};
 
 /// How long a gateway may take to answer at first.
@@ -272,13 +272,7 @@ async fn hear_all(mut reader: SplitStream<Socket>, hub: &Hub, open: &Waiting) {
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
             _ => return,
         };
-        let parsed = if text.len() < LARGE {
-            serde_json::from_str(&text).ok()
-        } else {
-            let parse = move || serde_json::from_str(&text).ok();
-            tokio::task::spawn_blocking(parse).await.ok().flatten()
-        };
-        let Some(heard) = parsed else { return };
+        let Some(heard) = parse(text).await else { return };
         take(hub, heard, open);
     }
 }

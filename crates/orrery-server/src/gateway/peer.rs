@@ -22,7 +22,7 @@ use uuid::Uuid;
 use super::GatewayState;
 use super::admission::{AdmittedServer, Refused};
 use super::hub::{Frame, NotSent, OpenCall, Reply};
-use super::session::{HEARTBEAT, LARGE};
+use super::session::{HEARTBEAT, parse};
 
 /// A message with what stands around it.
 pub(super) const FRAME_MAX: usize = MESSAGE_MAX + 4096;
@@ -168,13 +168,7 @@ async fn take_all(
             Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
             _ => return,
         };
-        let parsed = if text.len() < LARGE {
-            serde_json::from_str(&text).ok()
-        } else {
-            let parse = move || serde_json::from_str(&text).ok();
-            tokio::task::spawn_blocking(parse).await.ok().flatten()
-        };
-        let Some(sent) = parsed else { return };
+        let Some(sent) = parse(text).await else { return };
         take(gateway, sent, calls, tell);
     }
 }

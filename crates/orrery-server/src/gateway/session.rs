@@ -1,5 +1,6 @@
 //! One session of one remote agent: its beginning, its messages, its end.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
@@ -11,6 +12,7 @@ use orrery_agent::protocol::{
     FromAgent, Hello, MESSAGE_MAX, PROTOCOL, Refusal, RefusalCode, ToAgent, Welcome,
 };
 use orrery_store::{NewAgentSession, NewNotification, OpenedSession, RemoteAgentRecord};
+use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
@@ -30,7 +32,7 @@ const HELLO_MAX: usize = 64 * 1024;
 /// After the end of a session could not be noted.
 const NOTE_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// A message that is larger is read on a thread that may block.
-pub(super) const LARGE: usize = 256 * 1024;
+const LARGE: usize = 256 * 1024;
 /// A little more than any message: the other side is told what is wrong rather than cut off.
 const FRAME_MAX: usize = MESSAGE_MAX + 1024;
 
@@ -279,9 +281,13 @@ async fn read(gateway: &GatewayState, id: Uuid, reader: &mut Reader) -> &'static
     }
 }
 
-async fn parse(text: Frame) -> Option<FromAgent> {
+/// What a message of an agent or of another server says; `None` if that is not understood.
+pub(super) async fn parse<T: DeserializeOwned + Send + 'static>(
+    text: impl Deref<Target = str> + Send + 'static,
+) -> Option<T> {
     if text.len() < LARGE {
         return serde_json::from_str(&text).ok();
     }
-    tokio::task::spawn_blocking(move || serde_json::from_str(&text).ok()).await.ok().flatten()
+    let parse = move || serde_json::from_str(&text).ok();
+    tokio::task::spawn_blocking(parse).await.ok().flatten()
 }
