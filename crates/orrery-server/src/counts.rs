@@ -1,12 +1,13 @@
 //! Counts of resources, which cost as much as there are resources: they are kept for a while that grows with what they cost, so
-//! that small environments are always counted anew, and large ones seldom.
+//! that small environments are always counted anew, and large ones seldom. What was counted before something was released is not
+//! answered after it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
-use orrery_store::{EnvironmentKey, StatusCount};
+use orrery_store::{EnvironmentKey, StatusCount, Store, Wanted};
 
 use crate::app::App;
 use crate::problem::ServerError;
@@ -23,6 +24,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Counted {
     pub(crate) at: Timestamp,
     pub(crate) counts: Vec<StatusCount>,
+    wanted: Wanted,
     until: Instant,
 }
 
@@ -47,17 +49,80 @@ impl Counts {
         };
         let mut kept = slot.lock().await;
         if let Some(counted) = kept.as_ref().filter(|counted| counted.until > Instant::now()) {
-            return Ok(Arc::clone(counted));
+            let wanted = app.with_store(move |store| store.records().wanted(environment)).await?;
+            if wanted == counted.wanted {
+                return Ok(Arc::clone(counted));
+            }
         }
         let begun = Instant::now();
         let at = app.now();
-        let counts =
-            app.with_store(move |store| store.records().count_resources(environment)).await?;
+        let count = move |store: &dyn Store| {
+            let records = store.records();
+            // First: what changes meanwhile makes the answer one that is not used again.
+            Ok((records.wanted(environment)?, records.count_resources(environment)?))
+        };
+        let (wanted, counts) = app.with_store(count).await?;
         let cost = begun.elapsed();
         let pause =
             if cost < CHEAP { Duration::ZERO } else { (cost * PAUSE_FACTOR).min(PAUSE_MAX) };
-        let counted = Arc::new(Counted { at, counts, until: Instant::now() + pause });
+        let counted = Arc::new(Counted { at, counts, wanted, until: Instant::now() + pause });
         *kept = Some(Arc::clone(&counted));
         Ok(counted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use orrery_model::{Resource, Status};
+    use orrery_store::{NewVersion, Scope, SqliteStore};
+
+    use super::*;
+    use crate::AppSettings;
+
+    fn put(app: &App, environment: EnvironmentKey, names: &[&str]) {
+        let resource = |name: &&str| {
+            let id = format!("t::R[a,name={name}]").parse().unwrap();
+            Resource::new(id, orrery_model::Attributes::parse("{}").unwrap(), Vec::new())
+        };
+        let resources: Vec<Resource> = names.iter().map(resource).collect();
+        let version = NewVersion {
+            number: None,
+            base: None,
+            made_at: app.now(),
+            info: &serde_json::Value::Null,
+            scope: Scope::All,
+            resources: &resources,
+            unknowns: &[],
+            released: true,
+            only_if_changed: false,
+            lease: None,
+        };
+        app.store().put_version(environment, &version).unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_was_counted_before_a_release_is_not_answered_after_it() {
+        let app = App::new(Arc::new(SqliteStore::in_memory().unwrap()), AppSettings::default());
+        let environment = app.store().default_environment().unwrap();
+        let available = async || -> u64 {
+            let counted = app.counts().get(&app, environment).await.unwrap();
+            counted
+                .counts
+                .iter()
+                .filter(|one| one.status == Status::Available)
+                .map(|one| one.count)
+                .sum()
+        };
+        put(&app, environment, &["a"]);
+        assert_eq!(available().await, 1);
+        // As if counting had taken long.
+        let slot = Arc::clone(&app.counts().slots.lock().unwrap()[&environment]);
+        let wanted = app.store().records().wanted(environment).unwrap();
+        let counts = vec![StatusCount { agent: "a".into(), status: Status::Available, count: 7 }];
+        let until = Instant::now() + Duration::from_secs(3600);
+        *slot.lock().await = Some(Arc::new(Counted { at: app.now(), counts, wanted, until }));
+        assert_eq!(available().await, 7, "counted a short while ago");
+        put(&app, environment, &["a", "b"]);
+        assert_eq!(available().await, 2, "counted anew");
     }
 }

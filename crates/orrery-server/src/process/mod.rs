@@ -79,6 +79,8 @@ impl ProcessRole {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             app.links().run_on(runtime);
         }
+        // Who asks before it has looked once must not hear that all is well.
+        app.pulse().beat(supervisor::PULSE, Some("it is starting"));
         let own = messages.clone();
         let supervisor = std::thread::Builder::new()
             .name("supervisor".to_owned())

@@ -15,7 +15,7 @@ use super::runner::{LOOK_EVERY, Next, Runner, STOP_WITHIN};
 use super::{Message, ProcessOptions};
 
 /// How the signs of life of the process role are called.
-const PULSE: &str = "process";
+pub(super) const PULSE: &str = "process";
 /// How often the change feed is read without a nudge: nudges may be lost.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Changes that are read at once.

@@ -14,6 +14,7 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0005_gateway.sql"),
     include_str!("extras/0006_heads.sql"),
     include_str!("extras/0007_trouble.sql"),
+    include_str!("extras/0008_newest.sql"),
 ];
 
 /// Functions that this program relies on.

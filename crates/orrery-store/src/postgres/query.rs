@@ -1,48 +1,69 @@
 //! What people ask: lists of resources, counts, and the log of one resource.
 
-use orrery_model::{ResourceState, Status};
+use orrery_model::{AttributeHash, ResourceState, Status};
 use postgres::Row;
 
 use super::read::{PAGE, read_names};
 use super::transaction::Tx;
 use crate::codes::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
+use crate::records::released::{is_ahead, with_intent};
 use crate::rows::{ACTION_COLUMNS, action_from, ranges, summary_from};
 use crate::sql::{Row as _, RowExt as _};
 use crate::{
     Action, ActionKey, EnvironmentKey, ResourceFilter, ResourcePage, ResourceSummary, Result, glob,
 };
 
-/// Columns before those of the state. A revision is looked up only for a resource that has no state.
+/// Columns before those of the state. A revision is looked up only for a resource that has no state, or if a release has yet to be
+/// taken in, which the last one says.
 const OWN_COLUMNS: &str = "resource.name, resource.id, resource.head, resource.source_file, \
      resource.source_line, resource.source_column, running.resource IS NOT NULL, \
-     state.resource IS NOT NULL, revision.hash, revision.flags";
-const OWN_COLUMN_COUNT: usize = 10;
+     state.resource IS NOT NULL, revision.hash, revision.flags, release.is_ahead";
+const OWN_COLUMN_COUNT: usize = 11;
+
+/// Where the columns come from, beside `resource`. The first parameter is the environment.
+fn joins() -> String {
+    format!(
+        "CROSS JOIN (SELECT {} AS is_ahead) AS release \
+         LEFT JOIN state ON state.resource = resource.id \
+         LEFT JOIN running ON running.resource = resource.id \
+         LEFT JOIN revision ON revision.id = resource.head \
+         AND (state.resource IS NULL OR release.is_ahead = 1)",
+        is_ahead("$1")
+    )
+}
 
 /// The range from one name on, but not before another one nor after a third.
 fn sql_of_range() -> String {
     format!(
         "SELECT {OWN_COLUMNS}, {STATE_COLUMNS} \
          FROM (SELECT * FROM resource WHERE environment = $1 AND name >= $2 AND name > $3 \
-             AND name < $4 ORDER BY name LIMIT $5) AS resource \
-         LEFT JOIN state ON state.resource = resource.id \
-         LEFT JOIN running ON running.resource = resource.id \
-         LEFT JOIN revision ON revision.id = resource.head AND state.resource IS NULL \
-         ORDER BY resource.name"
+             AND name < $4 ORDER BY name LIMIT $5) AS resource {} \
+         ORDER BY resource.name",
+        joins()
     )
 }
 
 /// The state of the resource in a row of [`sql_of_range`]; `None` if nothing is or was wanted of it.
 fn state_of(row: &Row) -> Result<Option<ResourceState>> {
     let deploying = row.flag(6)?;
-    if row.flag(7)? {
-        return state_from(row, OWN_COLUMN_COUNT, deploying).map(Some);
+    let known = match row.flag(7)? {
+        true => Some(state_from(row, OWN_COLUMN_COUNT, deploying)?),
+        false => None,
+    };
+    let wanted = || -> Result<Option<(AttributeHash, bool)>> {
+        if row.integer(2)?.is_none() {
+            return Ok(None);
+        }
+        Ok(Some((hash_from(row.blob(8)?)?, flags_from_code(row.int(9)?).undefined)))
+    };
+    match (known, row.flag(10)?) {
+        (Some(state), false) => Ok(Some(state)),
+        (Some(state), true) => Ok(Some(with_intent(state, wanted()?))),
+        (None, _) => Ok(wanted()?.map(|(hash, undefined)| ResourceState {
+            deploying,
+            ..ResourceState::new(hash, undefined)
+        })),
     }
-    if row.integer(2)?.is_none() {
-        return Ok(None);
-    }
-    let undefined = flags_from_code(row.int(9)?).undefined;
-    let state = ResourceState::new(hash_from(row.blob(8)?)?, undefined);
-    Ok(Some(ResourceState { deploying, ..state }))
 }
 
 /// The types of an environment, if a filter needs them.
@@ -117,11 +138,9 @@ pub(super) fn find_resource(
     id: &str,
 ) -> Result<Option<ResourceSummary>> {
     let sql = format!(
-        "SELECT {OWN_COLUMNS}, {STATE_COLUMNS} FROM resource \
-         LEFT JOIN state ON state.resource = resource.id \
-         LEFT JOIN running ON running.resource = resource.id \
-         LEFT JOIN revision ON revision.id = resource.head AND state.resource IS NULL \
-         WHERE resource.environment = $1 AND resource.name = $2"
+        "SELECT {OWN_COLUMNS}, {STATE_COLUMNS} FROM resource {} \
+         WHERE resource.environment = $1 AND resource.name = $2",
+        joins()
     );
     let Some(row) = tx.first(&sql, &[&environment.0, &id])? else { return Ok(None) };
     let Some(state) = state_of(&row)? else { return Ok(None) };

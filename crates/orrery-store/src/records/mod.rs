@@ -24,6 +24,7 @@ mod metrics;
 mod notifications;
 mod parameters;
 mod projects;
+pub(crate) mod released;
 mod remote_agents;
 mod requests;
 mod resource_counts;
@@ -62,6 +63,7 @@ pub use metrics::MetricRecord;
 pub use notifications::{NewNotification, NotificationFilter, NotificationRecord};
 pub use parameters::{NewParameter, OldFacts, ParameterFilter};
 pub use projects::ProjectRecord;
+pub use released::Wanted;
 pub use remote_agents::{
     AgentSession, NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName,
 };

@@ -5,6 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::codes::Code as _;
 use crate::records::Records;
+use crate::records::released::is_ahead;
 use crate::sql::{Row, RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, Result, values};
 
@@ -16,21 +17,30 @@ pub struct StatusCount {
     pub count: u64,
 }
 
-/// One group: all that matters for the status, as columns 1 to 7. Those that no engine has seen are what their version says.
+/// One group: all that matters for the status, as columns 1 to 7. Those that no engine has seen are what their version says, and so
+/// are all if no engine has seen the version.
 fn statement(position: &str) -> String {
     let bracket = format!("{position}(resource.name, '[')");
+    let ahead = is_ahead("?1");
     format!(
         "SELECT substr(resource.name, {bracket} + 1, {position}(resource.name, ',') - {bracket} - 1), \
          CASE WHEN running.resource IS NULL THEN 0 ELSE 1 END, \
-         CASE WHEN state.resource IS NOT NULL AND state.intent IS NULL THEN 0 ELSE 1 END, \
-         coalesce(state.undefined, revision.flags & 1), \
+         CASE WHEN release.is_ahead = 1 AND resource.head IS NULL THEN 0 \
+         WHEN release.is_ahead = 0 AND state.resource IS NOT NULL AND state.intent IS NULL THEN 0 \
+         ELSE 1 END, \
+         coalesce(CASE WHEN release.is_ahead = 1 THEN revision.flags & 1 END, state.undefined, \
+         revision.flags & 1), \
          coalesce(state.blocked, revision.flags & 1), \
          state.last_run_compliant, state.last_outcome, \
-         CASE WHEN state.last_deployed = state.intent THEN 1 ELSE 0 END, count(*) \
-         FROM resource LEFT JOIN state ON state.resource = resource.id \
+         CASE WHEN state.last_deployed = \
+         CASE WHEN release.is_ahead = 1 THEN revision.hash ELSE state.intent END \
+         THEN 1 ELSE 0 END, count(*) \
+         FROM (SELECT {ahead} AS is_ahead) AS release CROSS JOIN resource \
+         LEFT JOIN state ON state.resource = resource.id \
          LEFT JOIN running ON running.resource = resource.id \
          LEFT JOIN revision \
-         ON revision.id = CASE WHEN state.resource IS NULL THEN resource.head END \
+         ON revision.id = CASE WHEN release.is_ahead = 1 OR state.resource IS NULL \
+         THEN resource.head END \
          WHERE resource.environment = ?1 \
          AND (state.resource IS NOT NULL OR resource.head IS NOT NULL) \
          GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"

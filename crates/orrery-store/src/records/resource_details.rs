@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use crate::codes::{STATE_COLUMN_COUNT, STATE_COLUMNS, unpack_keys, unsigned};
 use crate::load::parse_id;
 use crate::records::Records;
-use crate::records::resource_list::{JOINS, OWN_COLUMN_COUNT, OWN_COLUMNS, ResourceLine, state_of};
+use crate::records::resource_list::{JOINS, OWN_COLUMN_COUNT, ResourceLine, own_columns, state_of};
 use crate::sql::{Row, RowExt as _, Value};
 use crate::{EnvironmentKey, ResourceKey, ResourceSummary, Result, StoreError};
 
@@ -57,7 +57,7 @@ impl Records<'_> {
         for resources in resources.chunks(TOGETHER) {
             let rows = rows_for(resources.len());
             let statement = format!(
-                "{} SELECT {OWN_COLUMNS}, {STATE_COLUMNS}, revision.attributes, revision.requires, \
+                "{} SELECT {}, {STATE_COLUMNS}, revision.attributes, revision.requires, \
                  source_file.path, resource_set.name, wanted.place \
                  FROM wanted CROSS JOIN resource LEFT JOIN state ON state.resource = resource.id \
                  LEFT JOIN running ON running.resource = resource.id \
@@ -66,7 +66,8 @@ impl Records<'_> {
                  LEFT JOIN source_file ON source_file.id = resource.source_file \
                  LEFT JOIN resource_set ON resource_set.id = revision.resource_set \
                  WHERE resource.environment = wanted.environment AND resource.name = wanted.name",
-                wanted(rows, &[("environment", "BIGINT"), ("name", "TEXT")])
+                wanted(rows, &[("environment", "BIGINT"), ("name", "TEXT")]),
+                own_columns("wanted.environment")
             );
             let mut values = Vec::with_capacity(rows * 2);
             for (environment, name) in resources {
@@ -99,9 +100,10 @@ impl Records<'_> {
         for keys in keys.chunks(TOGETHER) {
             let rows = rows_for(keys.len());
             let statement = format!(
-                "{} SELECT {OWN_COLUMNS}, {STATE_COLUMNS} FROM wanted CROSS JOIN resource {JOINS} \
+                "{} SELECT {}, {STATE_COLUMNS} FROM wanted CROSS JOIN resource {JOINS} \
                  WHERE resource.id = wanted.id",
-                wanted(rows, &[("id", "BIGINT")])
+                wanted(rows, &[("id", "BIGINT")]),
+                own_columns("resource.environment")
             );
             let mut values: Vec<Value<'_>> = keys.iter().map(|key| Value::Integer(key.0)).collect();
             values.resize(rows, Value::Null);

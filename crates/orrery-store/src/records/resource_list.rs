@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::codes::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
 use crate::load::parse_id;
 use crate::records::Records;
+use crate::records::released::{is_ahead, with_intent};
 use crate::rows::ranges;
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{
@@ -57,22 +58,27 @@ pub struct ResourceLine {
     pub set: Option<String>,
 }
 
-/// Columns before those of the state.
-pub(super) const OWN_COLUMNS: &str = "resource.name, resource.id, resource.head, \
-     resource.source_file, resource.source_line, resource.source_column, \
-     CASE WHEN running.resource IS NULL THEN 0 ELSE 1 END, \
-     CASE WHEN state.resource IS NULL THEN 0 ELSE 1 END, \
-     revision.hash, revision.flags, revision.resource_set";
-pub(super) const OWN_COLUMN_COUNT: usize = 11;
+/// Columns before those of the state, for an expression of SQL that is the environment.
+pub(super) fn own_columns(environment: &str) -> String {
+    let is_ahead = is_ahead(environment);
+    format!(
+        "resource.name, resource.id, resource.head, \
+         resource.source_file, resource.source_line, resource.source_column, \
+         CASE WHEN running.resource IS NULL THEN 0 ELSE 1 END, \
+         CASE WHEN state.resource IS NULL THEN 0 ELSE 1 END, \
+         revision.hash, revision.flags, revision.resource_set, {is_ahead}"
+    )
+}
+pub(super) const OWN_COLUMN_COUNT: usize = 12;
 
 /// Where the columns come from, beside `resource`.
 pub(super) const JOINS: &str = "LEFT JOIN state ON state.resource = resource.id \
      LEFT JOIN running ON running.resource = resource.id \
      LEFT JOIN revision ON revision.id = resource.head";
 
-/// Columns, and where they come from.
+/// Columns, and where they come from. The first parameter is the environment.
 pub(super) fn select() -> String {
-    format!("SELECT {OWN_COLUMNS}, {STATE_COLUMNS} FROM resource {JOINS}")
+    format!("SELECT {}, {STATE_COLUMNS} FROM resource {JOINS}", own_columns("?1"))
 }
 
 /// States whose status is one that is rare in an environment that works. The index `state_notable` has just these words.
@@ -92,15 +98,17 @@ fn is_notable(status: Status) -> bool {
 /// One row; `None` if nothing is or was wanted of the resource.
 pub(super) fn state_of(row: &dyn Row) -> Result<Option<ResourceState>> {
     let deploying = row.flag(6)?;
+    let wanted = match row.integer(2)? {
+        Some(_) => Some((hash_from(row.blob(8)?)?, flags_from_code(row.int(9)?).undefined)),
+        None => None,
+    };
     if row.flag(7)? {
-        return state_from(row, OWN_COLUMN_COUNT, deploying).map(Some);
+        let state = state_from(row, OWN_COLUMN_COUNT, deploying)?;
+        let is_ahead = row.flag(11)?;
+        return Ok(Some(if is_ahead { with_intent(state, wanted) } else { state }));
     }
-    if row.integer(2)?.is_none() {
-        return Ok(None);
-    }
-    let undefined = flags_from_code(row.int(9)?).undefined;
-    let state = ResourceState::new(hash_from(row.blob(8)?)?, undefined);
-    Ok(Some(ResourceState { deploying, ..state }))
+    let Some((hash, undefined)) = wanted else { return Ok(None) };
+    Ok(Some(ResourceState { deploying, ..ResourceState::new(hash, undefined) }))
 }
 
 /// Names of sets and files, looked up when they are first met.

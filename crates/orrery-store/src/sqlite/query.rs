@@ -1,10 +1,11 @@
 //! What people ask: lists of resources, counts, and the log of one resource.
 
-use orrery_model::{ResourceState, Status};
+use orrery_model::{AttributeHash, ResourceState, Status};
 use rusqlite::{Connection, Row, params};
 
 use super::read::read_names;
 use crate::codes::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
+use crate::records::released::{is_ahead, with_intent};
 use crate::rows::{ACTION_COLUMNS, action_from, ranges, summary_from};
 use crate::sql::Row as _;
 use crate::{
@@ -16,24 +17,39 @@ use crate::{
 const OWN_COLUMNS: &str = "resource.name, resource.id, resource.head, resource.source_file, \
      resource.source_line, resource.source_column, running.resource IS NOT NULL, \
      state.resource IS NOT NULL";
-const OWN_COLUMN_COUNT: usize = 8;
+/// With the last one, which says whether a release has yet to be taken in.
+const OWN_COLUMN_COUNT: usize = 9;
 
 fn sql_of_range() -> String {
     format!(
-        "SELECT {OWN_COLUMNS}, {STATE_COLUMNS} FROM resource \
+        "SELECT {OWN_COLUMNS}, {}, {STATE_COLUMNS} FROM resource \
          LEFT JOIN state ON state.resource = resource.id \
          LEFT JOIN running ON running.resource = resource.id \
          WHERE resource.environment = ?1 AND resource.name >= ?2 AND resource.name < ?3 \
-         ORDER BY resource.environment, resource.name"
+         ORDER BY resource.environment, resource.name",
+        is_ahead("?1")
     )
 }
 
 /// The state of the resource in a row of [`sql_of_range`]; `None` if nothing is or was wanted of it.
 fn state_of(tx: &Connection, row: &Row<'_>) -> Result<Option<ResourceState>> {
     let deploying = row.get(6)?;
-    if row.get(7)? {
-        return state_from(row, OWN_COLUMN_COUNT, deploying).map(Some);
+    let known = match row.get(7)? {
+        true => Some(state_from(row, OWN_COLUMN_COUNT, deploying)?),
+        false => None,
+    };
+    match (known, row.get(8)?) {
+        (Some(state), false) => Ok(Some(state)),
+        (Some(state), true) => Ok(Some(with_intent(state, wanted_of(tx, row)?))),
+        (None, _) => Ok(wanted_of(tx, row)?.map(|(hash, undefined)| ResourceState {
+            deploying,
+            ..ResourceState::new(hash, undefined)
+        })),
     }
+}
+
+/// What the newest version wants of the resource: its hash, and whether something of it is not known.
+fn wanted_of(tx: &Connection, row: &Row<'_>) -> Result<Option<(AttributeHash, bool)>> {
     let Some(head) = row.get::<_, Option<i64>>(2)? else { return Ok(None) };
     let mut statement = tx.prepare_cached("SELECT hash, flags FROM revision WHERE id = ?1")?;
     let mut rows = statement.query([head])?;
@@ -41,8 +57,7 @@ fn state_of(tx: &Connection, row: &Row<'_>) -> Result<Option<ResourceState>> {
         return Err(StoreError::Unreadable(format!("there is no revision number {head}")));
     };
     let undefined = flags_from_code(revision.get(1)?).undefined;
-    let state = ResourceState::new(hash_from(revision.blob(0)?)?, undefined);
-    Ok(Some(ResourceState { deploying, ..state }))
+    Ok(Some((hash_from(revision.blob(0)?)?, undefined)))
 }
 
 /// The types of an environment, if a filter needs them.

@@ -1,14 +1,15 @@
 //! Details of resources: one and many at once, their history and their relations.
 
-use orrery_model::{Status, VersionNumber};
-use orrery_store::{ResourceFilter, StoreError};
+use orrery_model::{Resource, Status, Timestamp, VersionNumber};
+use orrery_store::{NewVersion, ResourceFilter, ResourceQuery, StateRecord, StoreError};
 
-use crate::support::{Backend, named, put, resource};
+use crate::support::{Backend, deployed, lease, named, new_version, put, resource};
 
 super::list_cases![
     details_of_many_come_in_their_order,
     resources_tell_their_history,
     what_requires_a_resource_is_found,
+    what_is_released_is_not_deployed_before_it_is_taken_in,
 ];
 
 fn details_of_many_come_in_their_order(backend: Backend) {
@@ -117,4 +118,64 @@ fn resources_tell_their_history(backend: Backend) {
     assert_eq!(line.summary.status, Status::Available);
     let counts = records.count_resources(environment).unwrap();
     assert_eq!(counts.iter().map(|count| count.count).sum::<u64>(), 2);
+}
+
+fn what_is_released_is_not_deployed_before_it_is_taken_in(backend: Backend) {
+    let store = backend.fresh();
+    let (records, environment) = (store.records(), store.default_environment().unwrap());
+    let ids = ["changed", "gone", "same", "vague"].map(named);
+    let first: Vec<Resource> = ids.iter().map(|id| resource(id, 1, &[])).collect();
+    let stored = put(&*store, environment, &first).unwrap();
+    let states: Vec<_> = first.iter().map(|one| deployed(one, Timestamp(7))).collect();
+    let records_of = |(resource, state)| StateRecord { resource, state };
+    let states: Vec<_> = stored.keys.iter().copied().zip(&states).map(records_of).collect();
+    let lease = lease(&*store, environment);
+    store.process_version(&lease, stored.number, &states).unwrap();
+
+    // By every way to ask for it.
+    let is_now = |expected: [Status; 4]| {
+        let every = ResourceQuery { statuses: Status::ALL.to_vec(), ..ResourceQuery::default() };
+        let listed = records.list_resources(environment, &every, None, 10).unwrap();
+        let listed: Vec<Status> = listed.lines.iter().map(|line| line.summary.status).collect();
+        assert_eq!(listed, expected, "listed");
+        let filter = ResourceFilter { statuses: Status::ALL.to_vec(), ..ResourceFilter::default() };
+        let page = store.list_resources(environment, &filter, None, 10).unwrap();
+        let listed: Vec<Status> = page.resources.iter().map(|one| one.status).collect();
+        assert_eq!(listed, expected, "listed on the machine itself");
+        let asked: Vec<_> = ids.iter().map(|id| (environment, id.as_str())).collect();
+        let details = records.resource_details(&asked).unwrap();
+        let statuses = records.statuses_of(&stored.keys).unwrap();
+        for (at, id) in ids.iter().enumerate() {
+            let line = records.resource_line(environment, id.as_str()).unwrap();
+            assert_eq!(line.summary.status, expected[at], "{id}");
+            let found = store.find_resource(environment, id.as_str()).unwrap().unwrap();
+            assert_eq!(found.status, expected[at], "{id} on the machine itself");
+            let details = details[at].as_ref().unwrap();
+            assert_eq!(details.line.summary.status, expected[at], "details of {id}");
+            assert_eq!(statuses[&stored.keys[at]].1, expected[at], "one of many: {id}");
+        }
+        let counted = store.count_statuses(environment).unwrap();
+        let mut counts = std::collections::BTreeMap::new();
+        expected.iter().for_each(|status| *counts.entry(*status).or_insert(0) += 1);
+        assert_eq!(counted, counts, "counted");
+        let orphans = counts.get(&Status::Orphaned).copied().unwrap_or(0);
+        let everything = [("", "u")];
+        let count = |orphans| records.count_listed(environment, &everything, orphans).unwrap();
+        assert_eq!((count(false), count(true)), (4 - orphans, 4));
+    };
+    is_now([Status::Deployed; 4]);
+
+    let mut vague = resource(&ids[3], 1, &[]);
+    vague.flags.undefined = true;
+    let next = [resource(&ids[0], 2, &[]), first[2].clone(), vague];
+    let candidate = NewVersion { released: false, ..new_version(&next) };
+    let candidate = store.put_version(environment, &candidate).unwrap();
+    is_now([Status::Deployed; 4]);
+    store.release_version(environment, candidate.number, Timestamp(8)).unwrap();
+    let ahead = [Status::Available, Status::Orphaned, Status::Deployed, Status::Undefined];
+    is_now(ahead);
+
+    // What the engine says counts as soon as it has seen the version, also if that is something else.
+    store.process_version(&lease, candidate.number, &[]).unwrap();
+    is_now([Status::Deployed; 4]);
 }
