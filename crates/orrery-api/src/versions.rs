@@ -151,7 +151,31 @@ pub struct VersionStored {
     pub version: VersionSummary,
     /// False if the newest version had the same resources, and nothing was stored.
     pub created_now: bool,
-    /// What ends when every resource was looked at, if the upload asked for that.
+    /// What was asked for along with it: what ends when every resource was looked at, if the upload wanted that, or what a roll-back
+    /// asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Operation>,
+}
+
+/// What is wanted along with the release of a version, or a roll-back: it is asked for in one step with that, so that each resource is run
+/// once. The answer names the operation. If nothing is, the version is released, and nothing tells when it is deployed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseRequest {
+    /// What is not as wanted is deployed, also what the version does not change.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deploy: bool,
+    /// Every resource is looked at, as with `verify` in an upload. This is more than `deploy`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub verify: bool,
+}
+
+/// What releasing a version came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct VersionReleased {
+    #[serde(flatten)]
+    pub version: VersionSummary,
+    /// What was asked for along with it, if anything was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
 }

@@ -4,8 +4,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use orrery_api::{
-    Actions, AttributeChange, Page, ReservedVersion, ResourceDifference, SourcePlace,
-    Transitioning, Unknown, VersionResource, VersionStored, VersionSummary, VersionUpload,
+    Actions, AttributeChange, Page, ReleaseRequest, ReservedVersion, ResourceDifference,
+    SourcePlace, Transitioning, Unknown, VersionReleased, VersionResource, VersionStored,
+    VersionSummary, VersionUpload,
 };
 use orrery_model::{Resource, VersionNumber};
 use orrery_store::{EnvironmentRecord, ResourceFilter, Store, StoreError, VersionInfo};
@@ -19,7 +20,7 @@ use crate::auth::Noted;
 use crate::extract::{Body, InEnvironment, Path, Query, cursor, limit_of, page, place};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
-use crate::versions::{self, version_info};
+use crate::versions::{self, Along, version_info};
 
 use super::{active, environments, operations, time};
 
@@ -406,38 +407,64 @@ pub(super) async fn compare(
     Ok(Json(Page { items, next }))
 }
 
-/// Makes a version the one that is wanted.
+/// What a request wants along with a version. Nobody would carry it out in an environment that is halted, and nobody could say when.
+fn asked_along(
+    environment: &EnvironmentRecord,
+    request: Option<Body<ReleaseRequest>>,
+) -> Result<Option<Along>, ServerError> {
+    let along = match request.map(|Body(request)| request).unwrap_or_default() {
+        ReleaseRequest { verify: true, .. } => Along::Verify,
+        ReleaseRequest { deploy: true, .. } => Along::Deploy,
+        _ => return Ok(None),
+    };
+    if environment.halted {
+        return Err(ServerError::Conflict("the environment is halted: resume it first".to_owned()));
+    }
+    Ok(Some(along))
+}
+
+/// Makes a version the one that is wanted. With `deploy` or `verify`, that is asked for in one step with it, and the version may be
+/// wanted already.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/versions/{number}/release", tag = "versions",
-    params(("environment" = Uuid, Path), ("number" = u32, Path)),
-    responses((status = 200, description = "Released", body = VersionSummary)))]
+    params(("environment" = Uuid, Path), ("number" = u32, Path)), request_body = ReleaseRequest,
+    responses((status = 200, description = "Released", body = VersionReleased)))]
 pub(super) async fn release(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
-) -> Result<Noted<Json<VersionSummary>>, ServerError> {
+    request: Option<Body<ReleaseRequest>>,
+) -> Result<Noted<Json<VersionReleased>>, ServerError> {
     active(&environment)?;
+    let along = asked_along(&environment, request)?;
     let now = app.now();
     let found = app
         .change(move |store| {
-            store.release_version(environment.key, VersionNumber(number), now)?;
-            one(store, &environment, VersionNumber(number))
+            let number = VersionNumber(number);
+            let asked = versions::release(store, environment.key, number, along, now)?;
+            let version = one(store, &environment, number)?;
+            let operation = asked.map(|asked| operations::shown(&environment, asked));
+            Ok(VersionReleased { version, operation })
         })
         .await?;
-    Ok(Noted(format!("version {number} released: {} resources", found.total), Json(found)))
+    let total = found.version.total;
+    Ok(Noted(format!("version {number} released: {total} resources"), Json(found)))
 }
 
-/// Goes back to what a stored version wanted: its content is stored as a new version, which is released.
+/// Goes back to what a stored version wanted: its content is stored as a new version, which is released. With `deploy` or
+/// `verify`, that is asked for in one step with the release.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/versions/{number}/roll-back", tag = "versions",
-    params(("environment" = Uuid, Path), ("number" = u32, Path)),
+    params(("environment" = Uuid, Path), ("number" = u32, Path)), request_body = ReleaseRequest,
     responses((status = 201, description = "The new version", body = VersionStored)))]
 pub(super) async fn roll_back(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
+    request: Option<Body<ReleaseRequest>>,
 ) -> Result<Noted<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
+    let along = asked_along(&environment, request)?;
     let now = app.now();
     stored(&app, environment, move |store, environment| {
-        versions::roll_back(store, environment.key, VersionNumber(number), now)
+        versions::roll_back(store, environment.key, VersionNumber(number), along, now)
     })
     .await
     .map(|Noted(detail, stored)| Noted(format!("{detail}, as version {number}"), stored))

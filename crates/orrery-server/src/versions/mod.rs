@@ -29,10 +29,19 @@ const UNSUITABLE: &str = "unsuitable_for_partial";
 const BASE: &str = "partial_base";
 const ROLLED_BACK: &str = "rolled_back_to";
 
+/// What the engine is asked for along with a version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Along {
+    /// What is not as wanted is deployed.
+    Deploy,
+    /// Every resource is looked at.
+    Verify,
+}
+
 /// What storing a version came to.
 pub(crate) struct Stored {
     pub(crate) put: PutVersion,
-    /// The look at everything that was asked for along with it.
+    /// What was asked for along with it.
     pub(crate) asked: Option<RequestRecord>,
 }
 
@@ -63,7 +72,7 @@ pub(crate) fn store_upload(
         info: Value::Object(upload.info),
         unknowns,
         release,
-        verify: upload.verify,
+        along: upload.verify.then_some(Along::Verify),
         only_if_changed: upload.only_if_changed,
         now,
     };
@@ -101,8 +110,8 @@ struct Draft {
     info: Value,
     unknowns: Vec<Unknown>,
     release: bool,
-    /// Every resource is looked at.
-    verify: bool,
+    /// What the engine is asked for along with the release.
+    along: Option<Along>,
     only_if_changed: bool,
     now: Timestamp,
 }
@@ -118,7 +127,7 @@ impl Draft {
     ) -> Result<Stored, ServerError> {
         // A new number is the highest, so that it may be released as it is stored. A number from before may be late, and what is
         // asked for along with a release comes with it: an engine that knows of one of them only would run resources twice.
-        let at_once = self.release && self.number.is_none() && !self.verify;
+        let at_once = self.release && self.number.is_none() && self.along.is_none();
         let put = store.put_version(
             environment,
             &NewVersion {
@@ -135,16 +144,9 @@ impl Draft {
             },
         )?;
         let is_due = self.release && !(at_once && put.created);
-        let released = match (is_due, self.verify) {
-            (false, _) => Ok(None),
-            (true, false) => {
-                store.release_version(environment, put.number, self.now).map(|()| None)
-            }
-            (true, true) => {
-                let (uuid, payload) = (Uuid::new_v4().into_bytes(), json!({}));
-                let request = NewRequest { uuid, kind: "repair", payload: &payload };
-                store.release_and_ask(environment, put.number, &request, self.now).map(Some)
-            }
+        let released = match is_due {
+            false => Ok(None),
+            true => release(store, environment, put.number, self.along, self.now),
         };
         let asked = match released {
             Ok(asked) => asked,
@@ -154,6 +156,34 @@ impl Draft {
         };
         Ok(Stored { put, asked })
     }
+}
+
+/// Makes a version the one that is wanted. What is asked for along with that is put down in the same transaction, and may be asked for a
+/// version that is wanted already.
+pub(crate) fn release(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    number: VersionNumber,
+    along: Option<Along>,
+    now: Timestamp,
+) -> Result<Option<RequestRecord>, StoreError> {
+    let kind = match along {
+        None => return store.release_version(environment, number, now).map(|()| None),
+        Some(Along::Deploy) => "deploy",
+        Some(Along::Verify) => "repair",
+    };
+    // The engine would be asked for what another version wants. Nothing takes a release back, so that this stays so.
+    let released = store.versions(environment)?.into_iter().filter(|version| version.released);
+    let released: Vec<VersionNumber> = released.map(|version| version.number).collect();
+    if let Some(&newest) = released.iter().max()
+        && newest > number
+        && released.contains(&number)
+    {
+        return Err(StoreError::Superseded { number, newest });
+    }
+    let (uuid, payload) = (Uuid::new_v4().into_bytes(), json!({}));
+    let request = NewRequest { uuid, kind, payload: &payload };
+    store.release_and_ask(environment, number, &request, now).map(Some)
 }
 
 fn check_code(store: &dyn Store, code: &str) -> Result<(), ServerError> {
@@ -311,6 +341,7 @@ pub(crate) fn roll_back(
     store: &dyn Store,
     environment: EnvironmentKey,
     number: VersionNumber,
+    along: Option<Along>,
     now: Timestamp,
 ) -> Result<Stored, ServerError> {
     let old = load_version(store, environment, number)?;
@@ -329,7 +360,7 @@ pub(crate) fn roll_back(
         info,
         unknowns: unknowns.map(|(unknown, _)| unknown).collect(),
         release: true,
-        verify: false,
+        along,
         only_if_changed: false,
         now,
     };

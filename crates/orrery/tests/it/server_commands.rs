@@ -32,6 +32,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("walk_through_postgres", || walk_through(true)),
         trial("one_deploy_runs_each_handler_once_sqlite", || deploys_once(false)),
         trial("one_deploy_runs_each_handler_once_postgres", || deploys_once(true)),
+        trial("one_release_runs_each_handler_once_sqlite", || releases_once(false)),
+        trial("one_release_runs_each_handler_once_postgres", || releases_once(true)),
         trial("mistakes", mistakes),
         trial("people_and_their_rights", people_and_their_rights),
         trial("plans_are_the_same_here_and_there", plans_are_the_same),
@@ -314,6 +316,41 @@ fn deploys_once(postgres: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A handler that fails at once has failed before a second request could say that it is to be deployed.
+fn releases_once(postgres: bool) -> Result<()> {
+    let mut world = World::new(postgres)?;
+    world.start(true, "")?;
+    let url = world.server()?.url.clone();
+    world.done(&format!("orrery login {url} --name admin"))?;
+    world.done("orrery project create shop && orrery environment create shop/live --use")?;
+    world.done("orrery new once")?;
+    let log = world.directory.path().join("log");
+    let versions: u32 = 4;
+    for version in 1..=versions {
+        let text = format!(
+            "import exec\nhost = std::Host(name=\"localhost\", os=std::linux)\n\
+             exec::Run(host=host, command=\"sh -c 'echo bad >> {0}; exit 1'\")\n\
+             exec::Run(host=host, command=\"sh -c 'echo good >> {0}'\", timeout={1})\n",
+            log.display(),
+            100 + version,
+        );
+        std::fs::write(world.directory.path().join("once/main.cf"), text)?;
+        world.done("cd once && orrery export --no-release")?;
+    }
+    let released = (1..=versions).map(|version| format!("release {version}"));
+    let rolled_back = (1..versions).map(|version| format!("roll-back {version}"));
+    for (round, command) in released.chain(rolled_back).enumerate() {
+        let (text, code) = world.run(&format!("orrery version {command} --follow"))?;
+        ensure!(code == 2 && text.contains("1 failed"), "{command}: {code}\n{text}");
+        let told = std::fs::read_to_string(&log)?;
+        for name in ["bad", "good"] {
+            let runs = told.lines().filter(|line| *line == name).count();
+            ensure!(runs == round + 1, "{name} ran {runs} times up to {command}");
+        }
+    }
+    fails(&world, "orrery version release 2 --follow", &["newer"])
 }
 
 fn fails(world: &World, line: &str, words: &[&str]) -> Result<()> {

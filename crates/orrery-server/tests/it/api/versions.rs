@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{World, id_of, ids, on_both, path_of, refused, resource};
 
 on_both!(
+    what_is_asked_for_comes_with_a_release,
     what_is_verified_comes_with_its_release,
     versions_are_stored_and_shown,
     numbers_are_reserved_first,
@@ -270,6 +271,42 @@ fn packed_uploads_are_unpacked_within_limits(world: World) {
     assert!(bomb.len() < 1024 * 1024);
     refused(&send(bomb, "gzip"), 413, "too-large");
     assert_eq!(world.get("/versions").good()["items"].as_array().unwrap().len(), 1);
+}
+
+fn what_is_asked_for_comes_with_a_release(world: World) {
+    let store = |note: u32| {
+        let resources = json!([{"id": "t::R[a,name=n]", "attributes": {"note": note}}]);
+        let stored = world.post("/versions", &json!({"resources": resources, "release": false}));
+        stored.good()["number"].as_u64().unwrap()
+    };
+    let (first, second) = (store(1), store(2));
+    let ask = |number: u64, action: &str, wish: &str| {
+        world.post(&format!("/versions/{number}/{action}"), &json!({wish: true}))
+    };
+    refused(&ask(first, "release", "destroy"), 422, "invalid");
+    assert_eq!(world.get(&format!("/versions/{first}")).good()["released"], false);
+    // The second time, the version is wanted already: only the engine is asked.
+    for (wish, kind) in [("deploy", "deploy"), ("verify", "repair")] {
+        let released = ask(first, "release", wish).good();
+        assert_eq!((&released["number"], &released["released"]), (&json!(first), &json!(true)));
+        assert_eq!(released["operation"]["kind"], kind, "{released}");
+        let path = format!("/operations/{}", released["operation"]["id"].as_str().unwrap());
+        assert_eq!(world.get(&path).good()["transitioning"], "yes");
+    }
+    assert!(world.act(&format!("/versions/{second}/release")).good().get("operation").is_none());
+    // Who asks for what an older one wants would get something else.
+    refused(&ask(first, "release", "deploy"), 409, "superseded");
+    let back = ask(first, "roll-back", "deploy").good();
+    assert_eq!((&back["released"], &back["operation"]["kind"]), (&json!(true), &json!("deploy")));
+    assert!(world.act(&format!("/versions/{second}/roll-back")).good().get("operation").is_none());
+    assert_eq!(world.get("/operations").good()["items"].as_array().unwrap().len(), 3);
+
+    world.act("/halt").good();
+    let third = store(3);
+    refused(&ask(third, "release", "deploy"), 409, "conflict");
+    refused(&ask(first, "roll-back", "deploy"), 409, "conflict");
+    assert_eq!(world.get("/versions").good()["items"].as_array().unwrap().len(), 5);
+    assert_eq!(world.get(&format!("/versions/{third}")).good()["released"], false);
 }
 
 fn what_is_verified_comes_with_its_release(world: World) {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use orrery_api::{
-    DeployRequest, Operation, ResourceCounts, Transitioning, VersionStored, VersionUpload,
+    DeployRequest, Operation, ReleaseRequest, ResourceCounts, Transitioning, VersionReleased,
+    VersionStored, VersionUpload,
 };
 use orrery_executor::Tally;
 use orrery_model::{Change, ChangeKind, OutcomeStatus, Status, Timestamp};
@@ -72,15 +73,15 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted) -> Result<Exit, ExportErr
         let as_before = if stored.created_now { "" } else { ", as before" };
         output::say(&format!("version {version} of {place}: {count}{as_before}"));
     }
-    if !stored.version.released {
-        // The newest version has the same resources, and was not released when it was stored.
-        let at = of.path(&["versions", &version.to_string(), "release"]);
-        of.client.act::<Value>(&at)?;
-    }
-    let begun: Operation = match stored.operation {
+    let begun = match stored.operation {
         Some(begun) => begun,
-        // The version was not released as it was stored, but just now.
-        None => of.client.post(&of.path(&["repair"]), &DeployRequest::default())?,
+        // A newer version was released meanwhile. The server says so, unless that is gone again.
+        None => {
+            let at = of.path(&["versions", &version.to_string(), "release"]);
+            let wish = ReleaseRequest { deploy: true, verify: true };
+            let released: VersionReleased = of.client.post(&at, &wish)?;
+            released.operation.ok_or_else(|| superseded(version))?
+        }
     };
     // The engine takes up a released version at once: what it did until now belongs to this, too.
     let since = if stored.created_now { &stored.version.created } else { &begun.created };
@@ -89,16 +90,27 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted) -> Result<Exit, ExportErr
     Ok(run.follow(&begun, version, since)?)
 }
 
-/// Does something that releases a version, and waits until that is deployed.
+/// A version that was stored, but not released: somebody else's was, meanwhile.
+fn superseded(version: u32) -> Trouble {
+    let trouble = Trouble::said(format!("version {version} is not released: a newer one is"));
+    trouble.help("`orrery version list` shows which")
+}
+
+/// What a release or a roll-back has to ask for along with the version, so that it can be waited for: in one step with it, so that no
+/// handler runs twice.
+pub(in crate::commands) const DEPLOY_ALONG: ReleaseRequest =
+    ReleaseRequest { deploy: true, verify: false };
+
+/// Does something that releases a version along with [`DEPLOY_ALONG`], and waits until that is deployed.
 pub(in crate::commands) fn release(
     of: &RemoteEnvironment,
     json: bool,
-    release: impl FnOnce() -> Result<u32, Trouble>,
+    release: impl FnOnce() -> Result<(u32, Option<Operation>), Trouble>,
 ) -> Result<Exit, Trouble> {
     refuse_if_halted(of)?;
     let before: ResourceCounts = of.client.get(&of.path(&["resource-counts"]))?;
-    let version = release()?;
-    let begun: Operation = of.client.post(&of.path(&["deploy"]), &DeployRequest::default())?;
+    let (version, begun) = release()?;
+    let begun = begun.ok_or_else(|| superseded(version))?;
     let since = before.counted_at.parse().unwrap_or_default();
     Run { of, json, selection: &Selection::default() }.follow(&begun, version, since)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use orrery_api::client::query;
 use orrery_api::{
     Compile, CompileDetails, CompileOutput, CompileProblem, CompileState, NewCompile, OutputStream,
-    VersionSummary,
+    VersionReleased,
 };
 use uuid::Uuid;
 
@@ -119,12 +119,9 @@ fn compile_and_deploy(
             failed = Some(details);
             return Err(Trouble::said("the compile made no version"));
         };
-        let at = of.path(&["versions", &version.to_string()]);
-        let made: VersionSummary = of.client.get(&at)?;
-        if !made.released {
-            of.client.act::<VersionSummary>(&format!("{at}/release"))?;
-        }
-        Ok(version)
+        let at = of.path(&["versions", &version.to_string(), "release"]);
+        let made: VersionReleased = of.client.post(&at, &on_server::DEPLOY_ALONG)?;
+        Ok((version, made.operation))
     });
     match failed {
         Some(details) if json => {

@@ -1,6 +1,6 @@
 //! `orrery version`.
 
-use orrery_api::{ResourceDifference, VersionStored, VersionSummary};
+use orrery_api::{ResourceDifference, VersionReleased, VersionStored, VersionSummary};
 use serde_json::{Value, json};
 
 use super::table::{Table, moment, properties};
@@ -30,39 +30,35 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
         VersionAction::List { limit } => list(&of, limit, json),
         VersionAction::Show { version } => show(&of.client.get(&at(version, &[]))?, json),
         VersionAction::Release { version, follow } => {
-            let release = || -> Result<VersionSummary, Trouble> {
-                Ok(of.client.act(&at(version, &["release"]))?)
-            };
+            let at = at(version, &["release"]);
             let text = format!("version {version} is released");
             if !follow {
-                return show_done(json, &release()?, &text);
+                return show_done(json, &of.client.act::<VersionSummary>(&at)?, &text);
             }
             on_server::release(&of, json, || {
-                let now = release()?;
+                let now: VersionReleased = of.client.post(&at, &on_server::DEPLOY_ALONG)?;
                 if !json {
                     output::say(&text);
                 }
-                Ok(now.number)
+                Ok((now.version.number, now.operation))
             })
         }
         VersionAction::RollBack { version, follow } => {
-            let roll_back = || -> Result<VersionStored, Trouble> {
-                Ok(of.client.act(&at(version, &["roll-back"]))?)
-            };
+            let at = at(version, &["roll-back"]);
             let text = |made: &VersionStored| {
                 let number = made.version.number;
                 format!("version {number} wants what version {version} wanted, and is released")
             };
             if !follow {
-                let made = roll_back()?;
+                let made: VersionStored = of.client.act(&at)?;
                 return show_done(json, &made, &text(&made));
             }
             on_server::release(&of, json, || {
-                let made = roll_back()?;
-                if !json {
+                let made: VersionStored = of.client.post(&at, &on_server::DEPLOY_ALONG)?;
+                if !json && made.version.released {
                     output::say(&text(&made));
                 }
-                Ok(made.version.number)
+                Ok((made.version.number, made.operation))
             })
         }
         VersionAction::Compare { from, to, short } => compare(&of, from, to, short, json),
