@@ -27,7 +27,7 @@ pub struct Operation {
     pub id: uuid::Uuid,
     /// What was asked for: `deploy`, `repair`, `dry_run`, `facts`, `clear`, `delete`.
     pub kind: String,
-    /// What exactly was asked for.
+    /// What exactly was asked for. A deploy with `verify` looks at everything, as a repair does.
     pub request: serde_json::Value,
     /// When it was asked for.
     pub created: String,

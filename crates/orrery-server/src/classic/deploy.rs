@@ -18,28 +18,33 @@ use crate::problem::ServerError;
 const DRY_RUNS_MAX: usize = 1_000;
 const RESULTS_AT_ONCE: usize = 10_000;
 
-/// What is asked of the engine: everything, unless the client wants only what is not as it should be.
-fn kind(call: &Call) -> Result<&'static str, ServerError> {
+/// Whether everything is looked at, unless the client wants only what is not as it should be.
+fn is_full(call: &Call) -> Result<bool, ServerError> {
     match call.text("agent_trigger_method")? {
-        None | Some("push_full_deploy") => Ok("repair"),
-        Some("push_incremental_deploy") => Ok("deploy"),
+        None | Some("push_full_deploy") => Ok(true),
+        Some("push_incremental_deploy") => Ok(false),
         Some(other) => Err(bad(format!(
             "agent_trigger_method: {other:?} is none of push_incremental_deploy, push_full_deploy"
         ))),
     }
 }
 
-async fn ask(call: &Call, kind: &'static str, payload: Value) -> Result<(), ServerError> {
+async fn ask(call: &Call, full: bool, mut payload: Value) -> Result<(), ServerError> {
+    if full {
+        payload["verify"] = json!(true);
+    }
     let id = Uuid::new_v4().into_bytes();
-    call.change(move |store, key, now| store.records().add_request(key, id, kind, &payload, now))
-        .await
-        .map(drop)
+    call.change(move |store, key, now| {
+        store.records().add_request(key, id, "deploy", &payload, now)
+    })
+    .await
+    .map(drop)
 }
 
 /// Deploys or repairs everything, or what belongs to some agents.
 pub(super) async fn deploy(call: Call) -> Answer {
     call.only(&["agent_trigger_method", "agents"])?;
-    let kind = kind(&call)?;
+    let full = is_full(&call)?;
     let named = call.texts("agents")?;
     let (number, known) = call
         .look(|store, key| {
@@ -66,7 +71,7 @@ pub(super) async fn deploy(call: Call) -> Answer {
         }
         return told(StatusCode::NOT_FOUND, content);
     }
-    ask(&call, kind, json!({ "agents": agents })).await?;
+    ask(&call, full, json!({ "agents": agents })).await?;
     let mut content = json!({ "agents": agents });
     if let Some(warning) = warning {
         content["metadata"] = json!({"warnings": [warning]});
@@ -244,7 +249,7 @@ fn purged(
 /// Deploys or repairs what fits a filter; answers which resources that are.
 pub(super) async fn deploy_filtered(call: Call) -> Answer {
     call.only(&["filter", "agent_trigger_method"])?;
-    let kind = kind(&call)?;
+    let full = is_full(&call)?;
     let none = Map::new();
     let selection = Selection::read(call.object("filter")?.unwrap_or(&none))?;
     if call.environment()?.halted {
@@ -268,7 +273,7 @@ pub(super) async fn deploy_filtered(call: Call) -> Answer {
         })
         .await?;
     if !ids.is_empty() {
-        ask(&call, kind, json!({ "ids": ids })).await?;
+        ask(&call, full, json!({ "ids": ids })).await?;
     }
     data(json!(ids))
 }

@@ -19,6 +19,8 @@ struct Selection {
     agents: Option<Vec<String>>,
     ids: Option<Vec<String>>,
     filter: Option<GivenFilter>,
+    /// Of a deploy: what is as wanted is looked at, too.
+    verify: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -41,13 +43,14 @@ pub(super) fn event(
         Ok(selection) => selection,
         Err(error) => return Ok(Err(format!("the request is not understood: {error}"))),
     };
+    let verify = selection.verify;
     let filter = match selection.resolve(store, environment)? {
         Ok(filter) => filter,
         Err(refusal) => return Ok(Err(refusal)),
     };
     Ok(match request.kind.as_str() {
-        "deploy" => Ok(Event::Deploy(filter)),
-        "repair" => Ok(Event::Repair(filter)),
+        "deploy" if !verify => Ok(Event::Deploy(filter)),
+        "deploy" | "repair" => Ok(Event::Repair(filter)),
         "cancel" => Ok(Event::Cancel(filter)),
         "facts" => Ok(Event::FactRefresh(filter.ids.unwrap_or_default())),
         other => Err(format!("{other:?} is nothing that an engine can do")),

@@ -167,10 +167,11 @@ pub(crate) fn release(
     along: Option<Along>,
     now: Timestamp,
 ) -> Result<Option<RequestRecord>, StoreError> {
-    let kind = match along {
+    // Both are deploys: people are told what was asked for, not what the engine makes of it.
+    let payload = match along {
         None => return store.release_version(environment, number, now).map(|()| None),
-        Some(Along::Deploy) => "deploy",
-        Some(Along::Verify) => "repair",
+        Some(Along::Deploy) => json!({}),
+        Some(Along::Verify) => json!({"verify": true}),
     };
     // The engine would be asked for what another version wants. Nothing takes a release back, so that this stays so.
     let released = store.versions(environment)?.into_iter().filter(|version| version.released);
@@ -181,8 +182,8 @@ pub(crate) fn release(
     {
         return Err(StoreError::Superseded { number, newest });
     }
-    let (uuid, payload) = (Uuid::new_v4().into_bytes(), json!({}));
-    let request = NewRequest { uuid, kind, payload: &payload };
+    let request =
+        NewRequest { uuid: Uuid::new_v4().into_bytes(), kind: "deploy", payload: &payload };
     store.release_and_ask(environment, number, &request, now).map(Some)
 }
 

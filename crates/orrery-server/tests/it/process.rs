@@ -92,7 +92,7 @@ impl World {
     fn put_and_verify(&self, environment: EnvironmentKey, resources: &[Resource]) -> [u8; 16] {
         let number = self.store(environment, resources, false);
         let uuid = *uuid::Uuid::new_v4().as_bytes();
-        let request = NewRequest { uuid, kind: "repair", payload: &json!({}) };
+        let request = NewRequest { uuid, kind: "deploy", payload: &json!({"verify": true}) };
         let store = self.app.store();
         store.release_and_ask(environment, number, &request, self.app.now()).unwrap();
         self.app.nudge();

@@ -34,6 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("one_deploy_runs_each_handler_once_postgres", || deploys_once(true)),
         trial("one_release_runs_each_handler_once_sqlite", || releases_once(false)),
         trial("one_release_runs_each_handler_once_postgres", || releases_once(true)),
+        trial("work_is_called_what_was_asked_for", work_is_called_what_was_asked_for),
         trial("mistakes", mistakes),
         trial("people_and_their_rights", people_and_their_rights),
         trial("plans_are_the_same_here_and_there", plans_are_the_same),
@@ -351,6 +352,34 @@ fn releases_once(postgres: bool) -> Result<()> {
         }
     }
     fails(&world, "orrery version release 2 --follow", &["newer"])
+}
+
+fn work_is_called_what_was_asked_for() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.start(true, "")?;
+    let url = world.server()?.url.clone();
+    world.done(&format!("orrery login {url} --name admin"))?;
+    world.done("orrery project create shop && orrery environment create shop/live --use")?;
+    world.done("orrery new model")?;
+    let home = world.directory.path().canonicalize()?;
+    let script = "touch asked; until test -e answer; do sleep 0.05; done; rm answer\n";
+    std::fs::write(home.join("command"), script)?;
+    let model = format!(
+        "import exec\nhost = std::Host(name=\"localhost\", os=std::linux)\n\
+         exec::Run(host=host, command=\"sh {0}/command\", cwd=\"{0}\")\n",
+        home.display()
+    );
+    std::fs::write(home.join("model/main.cf"), model)?;
+    for command in ["deploy", "repair"] {
+        let (text, _) = world.run(&format!(
+            "cd model; rm -f ../asked; orrery {command} & work=$!; \
+             for i in $(seq 600); do test -e ../asked && break; sleep 0.05; done; \
+             orrery status; orrery why command; touch ../answer; wait $work; echo \"ended with $?\"",
+        ))?;
+        let told = text.matches(&format!("the server is at work: {command} since")).count();
+        ensure!(told == 2 && text.contains("ended with 0"), "{command}:\n{text}");
+    }
+    Ok(())
 }
 
 fn fails(world: &World, line: &str, words: &[&str]) -> Result<()> {

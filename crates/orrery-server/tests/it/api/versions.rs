@@ -286,10 +286,11 @@ fn what_is_asked_for_comes_with_a_release(world: World) {
     refused(&ask(first, "release", "destroy"), 422, "invalid");
     assert_eq!(world.get(&format!("/versions/{first}")).good()["released"], false);
     // The second time, the version is wanted already: only the engine is asked.
-    for (wish, kind) in [("deploy", "deploy"), ("verify", "repair")] {
+    for (wish, request) in [("deploy", json!({})), ("verify", json!({"verify": true}))] {
         let released = ask(first, "release", wish).good();
         assert_eq!((&released["number"], &released["released"]), (&json!(first), &json!(true)));
-        assert_eq!(released["operation"]["kind"], kind, "{released}");
+        let operation = &released["operation"];
+        assert_eq!((&operation["kind"], &operation["request"]), (&json!("deploy"), &request));
         let path = format!("/operations/{}", released["operation"]["id"].as_str().unwrap());
         assert_eq!(world.get(&path).good()["transitioning"], "yes");
     }
@@ -323,7 +324,8 @@ fn what_is_verified_comes_with_its_release(world: World) {
         let stored = upload(true).good();
         assert_eq!((&stored["created_now"], &stored["released"]), (&json!(is_new), &json!(true)));
         let operation = &stored["operation"];
-        assert_eq!(operation["kind"], "repair", "{stored}");
+        assert_eq!(operation["kind"], "deploy", "{stored}");
+        assert_eq!(operation["request"], json!({"verify": true}), "{stored}");
         let path = format!("/operations/{}", operation["id"].as_str().unwrap());
         assert_eq!(world.get(&path).good()["transitioning"], "yes");
     }
