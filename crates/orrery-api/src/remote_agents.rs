@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::accounts::exposed;
+use crate::{Actions, Transitioning};
 
 /// A process on another machine, and the agents that it serves there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -31,6 +32,15 @@ pub struct RemoteAgent {
     pub revoked: Option<String>,
     /// The number of its newest session; it grows with each.
     pub session: i64,
+    /// Whether it is still to come for the first time, or went away.
+    #[serde(default)]
+    pub transitioning: Transitioning,
+    /// What it is waited for, or what is wrong.
+    #[serde(default)]
+    pub transitioning_message: String,
+    /// What can be done with it now.
+    #[serde(default)]
+    pub actions: Actions,
 }
 
 /// An invitation to be made.

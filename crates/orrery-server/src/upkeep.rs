@@ -29,6 +29,8 @@ pub(crate) const GAUGES: [&str; 2] = [RESOURCE_COUNT, AGENT_COUNT];
 
 /// How long finished requests to engines can be looked at.
 const REQUESTS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How long remote agents that were revoked can be looked at.
+const REVOKED_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long repeated requests are answered as before.
 const REPEATABLE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
@@ -73,8 +75,8 @@ pub(crate) fn sample(
     records.add_metrics(key, &metrics)
 }
 
-/// Forgets what is too old in an environment: logs, versions, notifications, measurements, requests. In a halted one everything
-/// stays as it is, so that people can look at it.
+/// Forgets what is too old in an environment: logs, versions, notifications, measurements, requests, revoked remote agents. In a halted
+/// one everything stays as it is, so that people can look at it.
 pub(crate) fn tidy_up(
     store: &dyn Store,
     environment: &EnvironmentRecord,
@@ -96,6 +98,7 @@ pub(crate) fn tidy_up(
     }
     records.forget_requests(key, now - REQUESTS_KEPT)?;
     records.forget_dry_runs(key)?;
+    records.forget_revoked_agents(key, now - REVOKED_KEPT)?;
     Ok(())
 }
 
@@ -254,8 +257,8 @@ mod tests {
 
     use orrery_model::{AttributeHash, ResourceState};
     use orrery_store::{
-        Holder, LeaseRequest, NewParameter, NewVersion, ParameterSource, ResultRecord, Scope,
-        SqliteStore,
+        Holder, Joining, LeaseRequest, NewInvitation, NewParameter, NewVersion, ParameterSource,
+        ResultRecord, Scope, SqliteStore,
     };
 
     use super::*;
@@ -264,6 +267,40 @@ mod tests {
         let id = ResourceId::new("t::R", agent, "name", name).unwrap();
         let attributes = orrery_model::Attributes::parse("{}").unwrap();
         orrery_model::Resource::new(id, attributes, Vec::new())
+    }
+
+    #[test]
+    fn revoked_remote_agents_are_kept_for_a_month() {
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
+        let (records, key) = (store.records(), store.default_environment().unwrap());
+        let (hash, agent) = ([1; 32], [2; 16]);
+        let invitation = NewInvitation {
+            uuid: [3; 16],
+            hash,
+            names: vec!["web1".to_owned()],
+            created: Timestamp(0),
+            expires: Timestamp(9),
+        };
+        records.create_invitation(key, &invitation).unwrap();
+        let joining = Joining {
+            uuid: agent,
+            key: [4; 32],
+            names: Vec::new(),
+            facts: serde_json::json!({}),
+            version: String::new(),
+        };
+        records.join(&hash, &joining, Timestamp(1)).unwrap();
+        let tidy_up_after = |days: u64| {
+            let environment = records.environment_of(key).unwrap();
+            let settings = EnvironmentSettings::from_map(&std::collections::BTreeMap::new());
+            let now = Timestamp(1) + Duration::from_secs(days * 24 * 3600);
+            tidy_up(&*store, &environment, &settings, now).unwrap();
+            records.remote_agent(&agent).is_ok()
+        };
+        assert!(tidy_up_after(400), "it may be away for long");
+        records.revoke_remote_agent(key, &agent, Some([5; 16]), Timestamp(1)).unwrap();
+        assert!(tidy_up_after(30));
+        assert!(!tidy_up_after(31));
     }
 
     /// One request for all that are old enough; nothing is asked of agents that are paused, nor for what does not expire.

@@ -228,6 +228,11 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
         "/api/v1/environments/{environment}/remote-agents/{id}",
         Access::Environment(Right::Operate),
     ),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/remote-agents/{id}/revoke",
+        Access::Environment(Right::Operate),
+    ),
     ("GET", "/api/v1/environments/{environment}/parameters", Access::Environment(Right::View)),
     (
         "GET",

@@ -3,9 +3,9 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use orrery_api::{Invitation, NewInvitation, Page, Problem, RemoteAgent};
+use orrery_api::{Actions, Invitation, NewInvitation, Page, Problem, RemoteAgent, Transitioning};
 use orrery_model::{Duration, Timestamp};
-use orrery_store::{RemoteAgentRecord, StoreError};
+use orrery_store::{EnvironmentRecord, RemoteAgentRecord, Store, StoreError};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -17,20 +17,36 @@ use crate::gateway::{ALIVE_WITHIN, Authority, AuthorityError};
 use crate::problem::ServerError;
 use crate::vault::VaultError;
 
-use super::{active, time};
+use super::{active, environments, time};
 
 const EXPIRES_IN: u32 = 60 * 60;
 const EXPIRES_IN_MAX: u32 = 7 * 24 * 60 * 60;
 const NAMES_MAX: usize = 1000;
 
-fn shown(record: RemoteAgentRecord) -> RemoteAgent {
+fn shown(environment: &EnvironmentRecord, record: RemoteAgentRecord) -> RemoteAgent {
+    let id = Uuid::from_bytes(record.uuid);
     let status = match (record.revoked, record.gateway) {
         (Some(_), _) => "revoked",
         (None, Some(_)) => "connected",
         (None, None) => "disconnected",
     };
+    let (transitioning, message) = match status {
+        "disconnected" if record.session == 0 => {
+            (Transitioning::Yes, "it joined, and is waited for: orrery agent run")
+        }
+        "disconnected" => {
+            (Transitioning::Error, "it is not connected: its agents cannot be reached")
+        }
+        _ => (Transitioning::No, ""),
+    };
+    let mut actions = Actions::new();
+    // Who is revoked can still release its agents.
+    if record.revoked.is_none() || !record.names.is_empty() {
+        let path = environments::path_of(environment);
+        actions.insert("revoke".to_owned(), format!("{path}/remote-agents/{id}/revoke"));
+    }
     RemoteAgent {
-        id: Uuid::from_bytes(record.uuid),
+        id,
         names: record.names,
         status: status.to_owned(),
         machine: record.facts,
@@ -40,6 +56,9 @@ fn shown(record: RemoteAgentRecord) -> RemoteAgent {
         last_seen: record.seen.map(time),
         revoked: record.revoked.map(time),
         session: record.session,
+        transitioning,
+        transitioning_message: message.to_owned(),
+        actions,
     }
 }
 
@@ -48,6 +67,8 @@ fn shown(record: RemoteAgentRecord) -> RemoteAgent {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Filter {
+    /// Only the one that serves this agent, or served it before it was revoked.
+    name: Option<String>,
     /// How many at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
@@ -67,10 +88,32 @@ pub(super) async fn list(
     let after: Option<(i64, Uuid)> = filter.after.as_deref().map(place).transpose()?;
     let after = after.map(|(joined, id)| (Timestamp(joined), id.into_bytes()));
     let key = environment.key;
-    let found =
-        app.with_store(move |store| store.records().remote_agents(key, after, limit + 1)).await?;
+    let found = app
+        .with_store(move |store| match &filter.name {
+            None => store.records().remote_agents(key, after, limit + 1),
+            Some(name) => {
+                let found = store.records().remote_agent_serving(key, name)?.into_iter();
+                let place = |agent: &RemoteAgentRecord| (agent.joined, agent.uuid);
+                Ok(found.filter(|agent| after.is_none_or(|after| place(agent) > after)).collect())
+            }
+        })
+        .await?;
     let (found, next) = page(found, limit, |agent| (agent.joined.0, Uuid::from_bytes(agent.uuid)));
-    Ok(Json(Page { items: found.into_iter().map(shown).collect(), next }))
+    let items = found.into_iter().map(|agent| shown(&environment, agent)).collect();
+    Ok(Json(Page { items, next }))
+}
+
+/// The remote agent of an environment.
+fn one(
+    store: &dyn Store,
+    environment: &EnvironmentRecord,
+    id: Uuid,
+) -> Result<RemoteAgent, StoreError> {
+    let found = store.records().remote_agent(id.as_bytes())?;
+    if found.environment != environment.key {
+        return Err(StoreError::NotFound { kind: "remote agent", name: id.to_string() });
+    }
+    Ok(shown(environment, found))
 }
 
 /// One remote agent.
@@ -82,12 +125,7 @@ pub(super) async fn get(
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<RemoteAgent>, ServerError> {
-    let found = app.with_store(move |store| store.records().remote_agent(id.as_bytes())).await?;
-    if found.environment != environment.key {
-        let (kind, name) = ("remote agent", id.to_string());
-        return Err(StoreError::NotFound { kind, name }.into());
-    }
-    Ok(Json(shown(found)))
+    Ok(Json(app.with_store(move |store| one(store, &environment, id)).await?))
 }
 
 fn check(new: &NewInvitation) -> Result<(), ServerError> {
@@ -171,18 +209,35 @@ pub(super) struct Revoking {
 }
 
 /// Revokes a remote agent: its session ends at once, and its certificate is refused from now on.
-#[utoipa::path(delete, path = "/api/v1/environments/{environment}/remote-agents/{id}", tag = "remote agents",
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/remote-agents/{id}/revoke", tag = "remote agents",
     params(("environment" = Uuid, Path), ("id" = Uuid, Path), Revoking),
-    responses((status = 204, description = "Revoked"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, description = "Revoked", body = RemoteAgent), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke(
     State(app): State<App>,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
     Query(Revoking { release }): Query<Revoking>,
-) -> Result<StatusCode, ServerError> {
-    let (key, now) = (environment.key, app.now());
+) -> Result<Json<RemoteAgent>, ServerError> {
+    let now = app.now();
     let release = release.unwrap_or(false).then(|| Uuid::new_v4().into_bytes());
-    app.change(move |store| store.records().revoke_remote_agent(key, id.as_bytes(), release, now))
+    let revoked = app
+        .change(move |store| {
+            store.records().revoke_remote_agent(environment.key, id.as_bytes(), release, now)?;
+            one(store, &environment, id)
+        })
         .await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Json(revoked))
+}
+
+/// The same as `revoke`, without an answer. What was revoked is kept for 30 days, or as long as its agents wait for another one.
+#[utoipa::path(delete, path = "/api/v1/environments/{environment}/remote-agents/{id}", tag = "remote agents",
+    params(("environment" = Uuid, Path), ("id" = Uuid, Path), Revoking),
+    responses((status = 204, description = "Revoked"), (status = "default", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn delete(
+    app: State<App>,
+    environment: InEnvironment,
+    path: Path<(Uuid, Uuid)>,
+    how: Query<Revoking>,
+) -> Result<StatusCode, ServerError> {
+    revoke(app, environment, path, how).await.map(|_| StatusCode::NO_CONTENT)
 }

@@ -147,6 +147,22 @@ impl Records<'_> {
         })
     }
 
+    /// The remote agent that serves an agent, also if it was revoked.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn remote_agent_serving(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+    ) -> Result<Option<RemoteAgentRecord>> {
+        let select = "SELECT agent FROM remote_agent_name WHERE environment = ?1 AND name = ?2";
+        self.look(|sql| match sql.first(select, values![environment.0, name], |row| row.id(0))? {
+            Some(agent) => agent_with_id(sql, &agent),
+            None => Ok(None),
+        })
+    }
+
     /// # Errors
     /// `NotFound` if there is none.
     pub fn remote_agent(&self, uuid: &[u8; 16]) -> Result<RemoteAgentRecord> {
@@ -224,6 +240,21 @@ impl Records<'_> {
             }
             note(sql, Some(environment), "remote_agent", &uuid_text(uuid), now)
         })
+    }
+
+    /// Forgets remote agents of an environment that were revoked before then. One whose agents wait for another one is kept: without it
+    /// nothing would say that they are not on the machine that runs the server's handlers. Answers how many are gone.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn forget_revoked_agents(
+        &self,
+        environment: EnvironmentKey,
+        before: Timestamp,
+    ) -> Result<u64> {
+        let delete = "DELETE FROM remote_agent WHERE environment = ?1 AND revoked < ?2 AND NOT EXISTS \
+             (SELECT 1 FROM remote_agent_name n WHERE n.agent = remote_agent.id)";
+        self.change(|sql| sql.run(delete, values![environment.0, before]))
     }
 
     /// Opens a session. The one before, if there is one, does not count any more. `None` if the agent may not have one.

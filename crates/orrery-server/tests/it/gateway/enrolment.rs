@@ -1,6 +1,7 @@
 //! Invitations, joining, renewing.
 
 use orrery_agent::token::{Fingerprint, JoinToken};
+use orrery_model::Timestamp;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde_json::json;
@@ -31,7 +32,14 @@ fn a_machine_joins_once_with_a_token() {
     assert_eq!(listed[0]["names"], json!(["web1", "web2"]));
     assert_eq!((&listed[0]["status"], &listed[0]["session"]), (&json!("disconnected"), &json!(0)));
     assert_eq!(listed[0]["machine"]["host_name"], "web1");
+    assert_eq!(listed[0]["transitioning"], "yes", "it is still to come");
     let one = world.path(&format!("/remote-agents/{}", joined.agent));
+    assert_eq!(listed[0]["actions"], json!({"revoke": format!("{one}/revoke")}));
+    let serving = |name: &str| {
+        let found = world.served.admin.get(&world.path(&format!("/remote-agents?name={name}")));
+        found.good()["items"].clone()
+    };
+    assert_eq!((serving("web2"), serving("web3")), (json!([listed[0]]), json!([])));
     assert_eq!(world.served.admin.get(&one).good(), listed[0]);
     let other = world.path(&format!("/remote-agents/{}", Uuid::nil()));
     assert_eq!(world.served.admin.get(&other).status, 404);
@@ -97,6 +105,33 @@ fn certificates_are_renewed_for_who_has_one() {
     let body = json!({"csr": renewed.csr()});
     let (status, refusal) = renewed.post(&world.address, "/agent/v1/renew", &body);
     assert_eq!((status, &refusal["code"]), (403, &json!("revoked")), "{refusal}");
+}
+
+#[test]
+fn who_was_revoked_is_refused_also_when_it_is_forgotten() {
+    let world = World::new();
+    let machine = world.enrolled(&["web1"]);
+    let refused = || {
+        let body = json!({"csr": machine.csr()});
+        let (status, refusal) = machine.post(&world.address, "/agent/v1/renew", &body);
+        assert_eq!((status, &refusal["code"]), (403, &json!("revoked")), "{refusal}");
+        assert_eq!(machine.dial(&world.address).err(), Some(403));
+    };
+    let one = world.path(&format!("/remote-agents/{}", machine.agent));
+    let revoke = |how: &str| {
+        let path = format!("{one}/revoke{how}");
+        world.served.admin.send("POST", &path, &[], None).good()
+    };
+    let revoked = revoke("");
+    assert_eq!((&revoked["status"], &revoked["transitioning"]), (&json!("revoked"), &json!("no")));
+    assert_eq!(revoked["actions"]["revoke"], format!("{one}/revoke"), "its agents wait");
+    refused();
+    assert_eq!(revoke("?release=true")["actions"], json!({}));
+    let records = world.served.app.store().records();
+    let environment = records.remote_agent(machine.agent.as_bytes()).unwrap().environment;
+    assert_eq!(records.forget_revoked_agents(environment, Timestamp(i64::MAX)).unwrap(), 1);
+    assert_eq!(world.served.admin.get(&one).status, 404);
+    refused();
 }
 
 #[test]

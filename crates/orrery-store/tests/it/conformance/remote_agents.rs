@@ -16,6 +16,7 @@ super::list_cases![
     invitations_expire_and_name_who_may_be_served,
     an_agent_is_served_by_one_remote_agent,
     a_revoked_remote_agent_keeps_its_names_unless_they_are_released,
+    revoked_remote_agents_are_forgotten_when_nobody_waits_for_another,
     the_newest_session_counts,
     a_gateway_that_is_not_seen_has_no_sessions,
     there_are_no_sessions_at_gateways_that_nobody_knows,
@@ -161,6 +162,39 @@ fn a_revoked_remote_agent_keeps_its_names_unless_they_are_released(backend: Back
     let asked: Vec<_> = asked.iter().map(|one| (one.kind.as_str(), &one.payload)).collect();
     let repair = json!({"agents": ["web1"]});
     assert_eq!(asked, [("repair", &repair), ("repair", &repair)], "when it came, and when it went");
+}
+
+fn revoked_remote_agents_are_forgotten_when_nobody_waits_for_another(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    let environment = store.default_environment().unwrap();
+    let other = store.create_environment("p", "e").unwrap().key;
+    for (id, name) in [(1, "released"), (2, "waits"), (3, "taken over"), (4, "late"), (5, "good")] {
+        enrolled(&*store, id, &[name]);
+    }
+    let revoke = |id: u8, release: Option<[u8; 16]>, at: i64| {
+        records.revoke_remote_agent(environment, &[id; 16], release, Timestamp(at)).unwrap();
+    };
+    revoke(1, Some([11; 16]), 1_300);
+    revoke(2, None, 1_300);
+    revoke(3, None, 1_300);
+    revoke(4, Some([14; 16]), 1_400);
+    enrolled(&*store, 6, &["taken over"]);
+    let serving = |name: &str| {
+        records.remote_agent_serving(environment, name).unwrap().map(|agent| agent.uuid[0])
+    };
+    let served = || ["released", "waits", "taken over", "late", "good"].map(serving);
+    assert_eq!(served(), [None, Some(2), Some(6), None, Some(5)]);
+    assert_eq!(records.remote_agent_serving(other, "good").unwrap(), None);
+
+    assert_eq!(records.forget_revoked_agents(other, Timestamp(1_400)).unwrap(), 0);
+    assert_eq!(records.forget_revoked_agents(environment, Timestamp(1_400)).unwrap(), 2);
+    assert_eq!(served(), [None, Some(2), Some(6), None, Some(5)]);
+    let left = records.remote_agents(environment, None, 10).unwrap();
+    assert_eq!(left.iter().map(|agent| agent.uuid[0]).collect::<Vec<_>>(), [2, 4, 5, 6]);
+    // Whoever comes back with what it had is no agent any more.
+    assert_eq!(open(&*store, 1, 5, 5), None);
+    assert_eq!(join(&*store, [1; 32], &joining(1, 1, &[]), 1_500), Join::Used);
 }
 
 fn the_newest_session_counts(backend: Backend) {

@@ -34,13 +34,10 @@ pub(super) fn invite(
     Ok(if written { Exit::Done } else { Exit::Error })
 }
 
-fn all(of: &RemoteEnvironment) -> Result<Vec<RemoteAgent>, Trouble> {
-    Ok(read_list(of.client.list::<RemoteAgent>(&of.path(&["remote-agents"])).large(), None)?)
-}
-
 pub(super) fn list(of: &RemoteEnvironment, json: bool) -> Result<Exit, Trouble> {
+    let all = of.client.list::<RemoteAgent>(&of.path(&["remote-agents"])).large();
     let headings = ["AGENTS", "STATUS", "HOST", "LAST SEEN", "JOINED", "ID"];
-    show_list(json, &all(of)?, Table::new("remote agent", &headings), |agent| {
+    show_list(json, &read_list(all, None)?, Table::new("remote agent", &headings), |agent| {
         let host = agent.machine.get("host_name").and_then(Value::as_str).unwrap_or("-");
         vec![
             agent.names.join(", "),
@@ -74,13 +71,15 @@ pub(super) fn revoke(
     show_done(json, &json!({}), &text)
 }
 
+/// By its id, or by the name of an agent that it serves.
 fn find(of: &RemoteEnvironment, text: &str) -> Result<RemoteAgent, Trouble> {
-    let id: Option<Uuid> = text.parse().ok();
-    let is_meant = |agent: &RemoteAgent| match id {
-        Some(id) => agent.id == id,
-        None => agent.names.iter().any(|name| name == text),
-    };
-    all(of)?.into_iter().find(is_meant).ok_or_else(|| {
+    if let Ok(id) = text.parse::<Uuid>()
+        && let Some(found) = of.client.find(&of.path(&["remote-agents", &id.to_string()]))?
+    {
+        return Ok(found);
+    }
+    let serving = query(&of.path(&["remote-agents"]), &[("name", Some(text))]);
+    of.client.list(&serving).next().transpose()?.ok_or_else(|| {
         Trouble::said(format!("no remote agent is, or serves, {text}"))
             .help("`orrery agent remotes` shows those that there are")
     })
