@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 type Test = fn(&mut World) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 17] = [
+    let tests: [(&str, Test); 18] = [
         ("a_commit_becomes_a_version", sources::a_commit_becomes_a_version),
         ("errors_are_structured_and_told", runs::errors_are_structured_and_told),
         ("a_check_stores_nothing", runs::a_check_stores_nothing),
@@ -48,6 +48,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("settings_of_pip_travel_with_the_code", asking::settings_of_pip_travel_with_the_code),
         ("facts_are_asked_of_what_is_exported", asking::facts_are_asked_of_what_is_exported),
         ("repositories_of_the_machine_need_permission", sources::repositories_need_permission),
+        ("without_a_repository_a_compile_fails", sources::without_a_repository_a_compile_fails),
         ("a_lost_checkout_is_noticed", sources::a_lost_checkout_is_noticed),
         ("schedules_make_compiles", runs::schedules_make_compiles),
         ("credentials_are_used_and_never_told", sources::credentials_are_used_and_never_told),

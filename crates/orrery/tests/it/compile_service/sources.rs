@@ -151,6 +151,19 @@ fn serve_files(root: PathBuf) -> Result<std::net::SocketAddr> {
     Ok(address)
 }
 
+/// As in the reference, whose clients may ask for it: the report says why, in the stage where the sources are fetched.
+pub(super) fn without_a_repository_a_compile_fails(world: &mut World) -> Result<()> {
+    world.start()?;
+    let environment = world.environment("", "")?;
+    let failed = world.compile(&environment, &update())?;
+    ensure!(failed.success == Some(false) && failed.version.is_none(), "{failed:?}");
+    let stages = world.stages(&failed)?;
+    ensure!(stages == ["Init", "Cloning repository"], "{stages:?}");
+    let data = failed.data.clone().context("errors")?.to_string();
+    ensure!(data.contains("the environment has no repository"), "{data}");
+    Ok(())
+}
+
 pub(super) fn credentials_are_used_and_never_told(world: &mut World) -> Result<()> {
     let repository = world.repository("model", &model("\"private\""))?;
     let bare = world.path("served/model.git");
