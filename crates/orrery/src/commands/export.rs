@@ -128,6 +128,15 @@ impl Push<'_> {
         of: &RemoteEnvironment,
         version: VersionUpload,
     ) -> Result<VersionStored, ExportError> {
+        Ok(store(of, &self.make(of, version)?)?)
+    }
+
+    /// Compiles the project, and sends what the version needs before it is stored.
+    pub(super) fn make(
+        &self,
+        of: &RemoteEnvironment,
+        version: VersionUpload,
+    ) -> Result<VersionUpload, ExportError> {
         refuse_if_too_weak(of)?;
         let scratch = tempfile::tempdir().map_err(|error| scratch_trouble(&error))?;
         let known = Arc::new(known(of)?);
@@ -157,9 +166,16 @@ impl Push<'_> {
             of.client.put_file(&sha1, content.map_err(|error| scratch_trouble(&error))?)?;
         }
         let VersionUpload { resources, unknowns, code, .. } = upload;
-        let upload = VersionUpload { resources, unknowns, code, ..version };
-        Ok(of.client.post(&of.path(&["versions"]), &upload)?)
+        Ok(VersionUpload { resources, unknowns, code, ..version })
     }
+}
+
+/// Stores what was made as a version.
+pub(super) fn store(
+    of: &RemoteEnvironment,
+    upload: &VersionUpload,
+) -> Result<VersionStored, ClientError> {
+    of.client.post(&of.path(&["versions"]), upload)
 }
 
 fn scratch_trouble(error: &std::io::Error) -> Trouble {

@@ -38,6 +38,7 @@ mod server_kills;
 mod server_safety;
 mod server_traces;
 mod sessions;
+mod slow_way;
 mod stores;
 
 use corpus::{Case, CaseList};

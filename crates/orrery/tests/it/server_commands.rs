@@ -13,7 +13,7 @@ use orrery_testing::{Database, Postgres};
 use regex::Regex;
 use similar::TextDiff;
 
-use crate::BINARY;
+use crate::{BINARY, slow_way};
 
 const PASSWORD: &str = "correct horse battery staple 1";
 const PAGE: &str = "docs/guide/server.md";
@@ -40,6 +40,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("plans_are_the_same_here_and_there", plans_are_the_same),
         trial("compile_errors_are_told_once", compile_errors),
         trial("a_plan_that_is_interrupted_leaves_no_version", interrupted_plan),
+        trial("a_plan_that_is_interrupted_as_it_pushes_leaves_no_version", interrupted_push),
         trial("completion", completion),
     ]
 }
@@ -584,6 +585,27 @@ fn interrupted_plan() -> Result<()> {
          for i in $(seq 600); do test -e ../asked && break; sleep 0.05; done; \
          kill -TERM $plan; wait $plan; echo \"ended with $?\"; touch ../answer",
     )?;
+    ensure!(text.contains("interrupted") && text.contains("ended with 1"), "{text}");
+    prints(&world, "orrery version list", &["0 versions"])
+}
+
+/// The server has stored the version, and the command does not know its number yet.
+fn interrupted_push() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.start(true, "")?;
+    let home = world.directory.path().canonicalize()?;
+    let url = slow_way::open(&world.server()?.url, ("POST", "/versions"), &home)?;
+    world.done(&format!("orrery login {url} --name admin"))?;
+    world.done("orrery project create shop")?;
+    world.done("orrery environment create live --use")?;
+    world.done("orrery new model")?;
+    let (text, _) = world.run(
+        "cd model; orrery plan & plan=$!; \
+         for i in $(seq 600); do test -e ../answered && break; sleep 0.05; done; \
+         orrery version list; kill -TERM $plan; sleep 0.2; touch ../go-on; \
+         wait $plan; echo \"ended with $?\"",
+    )?;
+    ensure!(text.contains("1 version"), "it was not stored yet: {text}");
     ensure!(text.contains("interrupted") && text.contains("ended with 1"), "{text}");
     prints(&world, "orrery version list", &["0 versions"])
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use orrery_api::{
     DeployRequest, Operation, ReleaseRequest, ResourceCounts, Transitioning, VersionReleased,
-    VersionStored, VersionUpload,
+    VersionUpload,
 };
 use orrery_executor::Tally;
 use orrery_model::{Change, ChangeKind, OutcomeStatus, Status, Timestamp};
@@ -17,7 +17,7 @@ use orrery_store::{Action, ActionKind, ResourceFilter};
 use serde_json::{Value, json};
 
 use crate::cli_deploy::{Repair, Selection, Wanted};
-use crate::commands::export::{ExportError, Push, info};
+use crate::commands::export::{ExportError, Push, info, store};
 use crate::commands::inspect::on_server::OnServer;
 use crate::commands::inspect::source::{Deployment as _, Seen};
 use crate::commands::inspect::{find, text};
@@ -65,7 +65,14 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted) -> Result<Exit, ExportErr
         let help = "leave out --agent and --filter; `orrery repair` takes them on a server, too";
         return Err(trouble.help(help).into());
     }
-    let stored = push(of, wanted, Some(true), "orrery deploy")?;
+    let new = VersionUpload {
+        info: info("orrery deploy"),
+        release: Some(true),
+        only_if_changed: true,
+        verify: true,
+        ..VersionUpload::default()
+    };
+    let stored = how_to_push(wanted).push(of, new)?;
     let version = stored.version.number;
     if !wanted.json {
         let count = style::count(number(stored.version.total), "resource");
@@ -115,27 +122,14 @@ pub(in crate::commands) fn release(
     Run { of, json, selection: &Selection::default() }.follow(&begun, version, since)
 }
 
-fn push(
-    of: &RemoteEnvironment,
-    wanted: &Wanted,
-    release: Option<bool>,
-    message: &str,
-) -> Result<VersionStored, ExportError> {
-    let push = Push {
+fn how_to_push(wanted: &Wanted) -> Push<'_> {
+    Push {
         project: &wanted.project,
         limits: &wanted.limits,
         exporters: &[],
         verbose: false,
         quiet: wanted.json,
-    };
-    let version = VersionUpload {
-        info: info(message),
-        release,
-        only_if_changed: release == Some(true),
-        verify: release == Some(true),
-        ..VersionUpload::default()
-    };
-    push.push(of, version)
+    }
 }
 
 pub(super) fn plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Exit {
@@ -146,9 +140,16 @@ pub(super) fn plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Exit 
 }
 
 fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit, ExportError> {
-    let stored = push(of, wanted, Some(false), "orrery plan")?;
-    let version = stored.version.number;
-    let found = dry_run::follow(of, version, wanted.json);
+    let new = VersionUpload {
+        info: info("orrery plan"),
+        release: Some(false),
+        ..VersionUpload::default()
+    };
+    let upload = how_to_push(wanted).make(of, new)?;
+    // From here on there may be a version to be deleted: whoever is in a hurry is heard when its number is known.
+    let interrupt = Interrupt::listen().map_err(|error| Trouble::of(&error))?;
+    let version = store(of, &upload)?.version.number;
+    let found = dry_run::follow(of, version, wanted.json, &interrupt);
     // Whatever came of it: nobody asked for a version.
     let removed = match keep {
         true => Ok(()),

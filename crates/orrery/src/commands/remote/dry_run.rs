@@ -29,15 +29,18 @@ pub(in crate::commands) struct Found {
     took: Duration,
 }
 
-/// Begins a dry run and waits for its end.
+/// Begins a dry run and waits for its end. Who does not want to wait any longer gets the chance to tidy up.
 pub(in crate::commands) fn follow(
     of: &RemoteEnvironment,
     version: u32,
     quiet: bool,
+    interrupt: &Interrupt,
 ) -> Result<Found, Trouble> {
     let started = Instant::now();
-    // Who does not want to wait any longer gets the chance to tidy up.
-    let interrupt = Interrupt::listen().map_err(|error| Trouble::of(&error))?;
+    let interrupted = || Trouble::said("interrupted");
+    if interrupt.is_asked() {
+        return Err(interrupted());
+    }
     let number = version.to_string();
     let begun: Operation = of.client.act(&of.path(&["versions", &number, "dry-runs"]))?;
     let Some(id) = begun.request["dry_run"].as_str() else {
@@ -56,7 +59,7 @@ pub(in crate::commands) fn follow(
             return Err(Trouble::said(operation.transitioning_message));
         }
         if interrupt.is_asked() {
-            return Err(Trouble::said("interrupted"));
+            return Err(interrupted());
         }
         if !quiet && told.elapsed() > Duration::from_secs(2) {
             told = Instant::now();

@@ -10,6 +10,7 @@ use crate::commands::deploy::{changes, on_server};
 use crate::commands::inspect::text;
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::RemoteEnvironment;
+use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
 pub(crate) fn version(options: VersionGroup) -> Exit {
@@ -67,7 +68,8 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
             show_done(json, &json!({}), &format!("version {version} was deleted"))
         }
         VersionAction::DryRun { version } => {
-            let found = dry_run::follow(&of, version, json)?;
+            let interrupt = Interrupt::listen().map_err(|error| Trouble::of(&error))?;
+            let found = dry_run::follow(&of, version, json, &interrupt)?;
             dry_run::show(&found, json)
         }
     }
