@@ -171,7 +171,7 @@ pub(super) async fn delete_user(call: Call) -> Answer {
     call.only(&[])?;
     let account = named(&call, call.path_text("username")).await?.uuid;
     let now = call.app.now();
-    call.app.change(move |store| store.records().delete_account(&account, now)).await?;
+    call.app.change(move |store| store.records().delete_account(&account, None, now)).await?;
     done()
 }
 

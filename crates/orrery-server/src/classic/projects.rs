@@ -187,7 +187,7 @@ pub(super) async fn delete_project(call: Call) -> Answer {
         erase(&call, environment).await?;
     }
     let now = call.app.now();
-    call.app.change(move |store| store.records().delete_project(id.as_bytes(), now)).await?;
+    call.app.change(move |store| store.records().delete_project(id.as_bytes(), None, now)).await?;
     done()
 }
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::access::Right;
 use crate::app::App;
 use crate::auth::{Caller, Noted};
-use crate::extract::{Body, IfMatch, Path, etag, unchanged};
+use crate::extract::{Body, IfMatch, Path, etag};
 use crate::problem::ServerError;
 
 use super::{names_of, time};
@@ -104,9 +104,8 @@ pub(super) async fn delete(
     IfMatch(expected): IfMatch,
 ) -> Result<Noted<StatusCode>, ServerError> {
     let now = app.now();
-    let find = app.with_store(move |store| store.records().project(project.as_bytes()));
-    let found = find.await?;
-    unchanged(expected, found.revision)?;
-    app.change(move |store| store.records().delete_project(project.as_bytes(), now)).await?;
-    Ok(Noted(format!("project {} deleted", found.name), StatusCode::NO_CONTENT))
+    let gone = app
+        .change(move |store| store.records().delete_project(project.as_bytes(), expected, now))
+        .await?;
+    Ok(Noted(format!("project {} deleted", gone.name), StatusCode::NO_CONTENT))
 }

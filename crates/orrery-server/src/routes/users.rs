@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::access::{ClientAddress, Right};
 use crate::app::App;
 use crate::auth::{Caller, How, Noted, check_password, normalized};
-use crate::extract::{Body, IfMatch, Path, Query, etag, unchanged};
+use crate::extract::{Body, IfMatch, Path, Query, etag};
 use crate::problem::ServerError;
 
 use super::time;
@@ -185,11 +185,10 @@ pub(super) async fn delete(
     IfMatch(expected): IfMatch,
 ) -> Result<Noted<StatusCode>, ServerError> {
     let now = app.now();
-    let find = app.with_store(move |store| store.records().account(user.as_bytes()));
-    let account = find.await?;
-    unchanged(expected, account.revision)?;
-    app.change(move |store| store.records().delete_account(user.as_bytes(), now)).await?;
-    Ok(Noted(told(&account), StatusCode::NO_CONTENT))
+    let gone = app
+        .change(move |store| store.records().delete_account(user.as_bytes(), expected, now))
+        .await?;
+    Ok(Noted(told(&gone), StatusCode::NO_CONTENT))
 }
 
 /// Sets another password: one's own with the current one, or somebody else's as an administrator. All other sessions of the user end.

@@ -289,20 +289,27 @@ impl Records<'_> {
         })
     }
 
-    /// Deletes an account with its roles, sessions and tokens.
+    /// Deletes an account with its roles, sessions and tokens. With `expected`, only if it still has that revision. Answers what it was.
     ///
     /// # Errors
-    /// `NotFound`; `LastAdministrator` if nobody could administer any more.
-    pub fn delete_account(&self, uuid: &[u8; 16], now: Timestamp) -> Result<()> {
+    /// `NotFound`; `Outdated` if somebody was faster; `LastAdministrator` if nobody could administer any more.
+    pub fn delete_account(
+        &self,
+        uuid: &[u8; 16],
+        expected: Option<i64>,
+        now: Timestamp,
+    ) -> Result<AccountRecord> {
         self.change(|sql| {
             sql.claim("administrators")?;
             let old = find(sql, uuid)?;
+            StoreError::check_revision("user", expected, old.revision)?;
             keep_an_administrator(sql, &old)?;
             for table in ["role_assignment", "session", "token"] {
                 sql.run(&format!("DELETE FROM {table} WHERE account = ?1"), values![uuid])?;
             }
             sql.run("DELETE FROM account WHERE id = ?1", values![uuid])?;
-            note(sql, None, "user", &crate::uuid_text(uuid), now)
+            note(sql, None, "user", &crate::uuid_text(uuid), now)?;
+            Ok(old)
         })
     }
 

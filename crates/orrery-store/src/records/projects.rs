@@ -103,13 +103,19 @@ impl Records<'_> {
         })
     }
 
-    /// Deletes a project that has no environments any more.
+    /// Deletes a project that has no environments any more. With `expected`, only if it still has that revision. Answers what it was.
     ///
     /// # Errors
-    /// `NotFound`; `InUse` if there is an environment in it.
-    pub fn delete_project(&self, uuid: &[u8; 16], now: Timestamp) -> Result<()> {
+    /// `NotFound`; `Outdated` if somebody was faster; `InUse` if there is an environment in it.
+    pub fn delete_project(
+        &self,
+        uuid: &[u8; 16],
+        expected: Option<i64>,
+        now: Timestamp,
+    ) -> Result<ProjectRecord> {
         self.change(|sql| {
             let project = find(sql, uuid)?;
+            StoreError::check_revision("project", expected, project.revision)?;
             let used = "SELECT 1 FROM environment JOIN project ON project.id = environment.project \
                  WHERE project.uuid = ?1";
             if sql.first(used, values![uuid], |row| row.int(0))?.is_some() {
@@ -117,7 +123,8 @@ impl Records<'_> {
             }
             forget_scope(sql, RoleScope::Project(*uuid), now)?;
             sql.run("DELETE FROM project WHERE uuid = ?1", values![uuid])?;
-            note(sql, None, "project", &crate::uuid_text(uuid), now)
+            note(sql, None, "project", &crate::uuid_text(uuid), now)?;
+            Ok(project)
         })
     }
 }

@@ -42,6 +42,14 @@ fn what_a_change_is_based_on_counts_or_is_refused(world: World) {
     refused(&send("DELETE", &path, "\"999\"", None), 412, "outdated");
     let current = tag(&world.admin().get(&path));
     assert_eq!(send("DELETE", &path, &current, None).status, 204);
+    let user = json!({"name": "bob", "password": "correct horse battery staple 2"});
+    let user = world.admin().post("/api/v1/users", &user).good();
+    let path = format!("/api/v1/users/{}", user["id"].as_str().unwrap());
+    let before = tag(&world.admin().get(&path));
+    let current = tag(&send("PATCH", &path, &before, Some(&json!({"admin": true}))));
+    refused(&send("DELETE", &path, &before, None), 412, "outdated");
+    assert_eq!(world.admin().get(&path).status, 200);
+    assert_eq!(send("DELETE", &path, &current, None).status, 204);
     // What has no revision does not pretend to have one.
     world.upload(&[("a", 1)]);
     refused(&send("POST", &world.at("/halt"), "\"1\"", None), 412, "outdated");

@@ -74,12 +74,12 @@ fn the_last_administrator_cannot_be_lost(backend: Backend) {
     };
     refused(records.update_account(&ADA, None, Some(false), None, NOW).map(drop));
     refused(records.update_account(&ADA, None, None, Some(true), NOW).map(drop));
-    refused(records.delete_account(&ADA, NOW));
+    refused(records.delete_account(&ADA, None, NOW).map(drop));
     let outdated = records.update_account(&BOB, Some(7), Some(true), None, NOW).unwrap_err();
     assert!(matches!(outdated, StoreError::Outdated { .. }), "{outdated}");
     records.update_account(&BOB, Some(1), Some(true), None, NOW).unwrap();
-    records.delete_account(&ADA, NOW).unwrap();
-    refused(records.delete_account(&BOB, NOW));
+    records.delete_account(&ADA, None, NOW).unwrap();
+    refused(records.delete_account(&BOB, None, NOW).map(drop));
     let names: Vec<String> =
         records.accounts("", 10).unwrap().into_iter().map(|account| account.name).collect();
     assert_eq!(names, ["bob"]);
@@ -196,11 +196,17 @@ fn deleting_an_account_takes_all_with_it(backend: Backend) {
     begin_session(&*store, [1; 32], ADA, 9_000);
     records.create_token(&[2; 32], &token([1; 16], ADA, 10)).unwrap();
     records.assign_role(&ADA, RoleScope::Everywhere, "admin", NOW).unwrap();
-    records.delete_account(&ADA, NOW).unwrap();
+    let made = records.account(&ADA).unwrap();
+    records.set_password(&ADA, "another", Some(&[1; 32]), NOW).unwrap();
+    let error = records.delete_account(&ADA, Some(made.revision), NOW).unwrap_err();
+    assert!(matches!(error, StoreError::Outdated { .. }), "{error}");
+    assert!(is_open(&*store, [1; 32], 1_500), "nothing is gone");
+    let now = records.account(&ADA).unwrap();
+    assert_eq!(records.delete_account(&ADA, Some(now.revision), NOW).unwrap().name, "ada");
     assert!(!is_open(&*store, [1; 32], 1_500));
     assert!(records.token_with_hash(&[2; 32]).unwrap().is_none());
     assert_eq!(records.role_assignments(None).unwrap(), []);
-    assert!(records.delete_account(&ADA, NOW).is_err());
+    assert!(records.delete_account(&ADA, None, NOW).is_err());
 }
 
 fn deleted_places_take_their_grants_along(backend: Backend) {
@@ -212,7 +218,7 @@ fn deleted_places_take_their_grants_along(backend: Backend) {
     records.assign_role(&ADA, RoleScope::Project(id), "admin", NOW).unwrap();
     let scoped = TokenRecord { scope: RoleScope::Project(id), ..token([1; 16], ADA, 10) };
     records.create_token(&[1; 32], &scoped).unwrap();
-    records.delete_project(&id, Timestamp(77)).unwrap();
+    records.delete_project(&id, None, Timestamp(77)).unwrap();
     assert_eq!(records.role_assignments(None).unwrap(), []);
     assert_eq!(records.token(&[1; 16]).unwrap().revoked, Some(Timestamp(77)));
 }

@@ -424,7 +424,7 @@ fn an_environment_goes_with_all_that_is_in_it(backend: Backend) {
     assert!(store.parameters(environment).unwrap().is_empty());
     records.erase_environment(&id(2), at(7)).unwrap();
     assert!(matches!(records.environment(&id(2)), Err(StoreError::NotFound { .. })));
-    records.delete_project(&id(1), at(8)).unwrap();
+    records.delete_project(&id(1), None, at(8)).unwrap();
     assert_eq!(store.versions(stays).unwrap().len(), 1);
     assert_eq!(store.check().unwrap(), [""; 0]);
     let names: Vec<String> = records

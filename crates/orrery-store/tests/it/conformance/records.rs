@@ -71,10 +71,13 @@ fn a_project_with_environments_stays(backend: Backend) {
     let records = store.records();
     records.create_project(id(1), "shop", "", at(1)).unwrap();
     records.add_environment(&environment(2, &id(1), "live"), at(1)).unwrap();
-    let error = records.delete_project(&id(1), at(2)).unwrap_err();
+    let error = records.delete_project(&id(1), None, at(2)).unwrap_err();
     assert!(matches!(error, StoreError::InUse { .. }), "{error}");
-    records.create_project(id(3), "empty", "", at(1)).unwrap();
-    records.delete_project(&id(3), at(2)).unwrap();
+    let made = records.create_project(id(3), "empty", "", at(1)).unwrap();
+    let changed = records.update_project(&id(3), None, None, Some("x"), at(2)).unwrap();
+    let error = records.delete_project(&id(3), Some(made.revision), at(2)).unwrap_err();
+    assert!(matches!(error, StoreError::Outdated { .. }), "{error}");
+    assert_eq!(records.delete_project(&id(3), Some(changed.revision), at(2)).unwrap(), changed);
     assert!(matches!(records.project(&id(3)), Err(StoreError::NotFound { .. })));
 }
 
@@ -260,7 +263,7 @@ fn nothing_is_noted_that_did_not_happen(backend: Backend) {
     let missing = orrery_model::VersionNumber(7);
     store.release_version(environment, missing, Timestamp(9)).unwrap_err();
     store.delete_version(environment, missing).unwrap_err();
-    records.delete_project(&id(9), at(1)).unwrap_err();
+    records.delete_project(&id(9), None, at(1)).unwrap_err();
     assert!(notes(&records, begin).is_empty());
 }
 
