@@ -17,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::address::{GatewayAddress, InvalidAddress};
 use crate::protocol::{Refusal, RefusalCode};
-use crate::watched::Watched;
+use crate::watched::{Life, Watched};
 
 /// How long a connection may take, and a request.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -60,7 +60,7 @@ pub(crate) async fn connect(
         let address = (gateway.host(), gateway.port());
         let stream = TcpStream::connect(address).await.map_err(unreachable)?;
         stream.set_nodelay(true).map_err(unreachable)?;
-        let stream = Watched::new(stream, WITHIN);
+        let stream = Watched::new(Box::new(stream), Life::Heard(WITHIN));
         let secured = TlsConnector::from(config).connect(name, stream).await;
         secured.map_err(|source| insecure(gateway, source))
     };

@@ -19,7 +19,7 @@ mod session;
 mod state;
 mod tls;
 pub mod token;
-mod watched;
+pub mod watched;
 mod wire;
 
 pub use address::{DEFAULT_PORT, GatewayAddress, InvalidAddress};

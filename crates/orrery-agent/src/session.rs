@@ -18,6 +18,7 @@ use crate::address::GatewayAddress;
 use crate::asking::{AskError, Connection, connect, refusal};
 use crate::protocol::{FromAgent, Hello, MESSAGE_MAX, Refusal, SESSION_PATH, ToAgent, Welcome};
 use crate::running::Runner;
+use crate::watched::Life;
 
 /// How long the gateway may take to answer a greeting.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -46,6 +47,18 @@ pub enum SessionError {
 impl From<tungstenite::Error> for SessionError {
     fn from(error: tungstenite::Error) -> Self {
         SessionError::Broken(Box::new(error))
+    }
+}
+
+impl SessionError {
+    /// What broke a session in which the gateway may be silent for so long.
+    fn of(error: tungstenite::Error, silence_max: Duration) -> Self {
+        match error {
+            tungstenite::Error::Io(error) if error.kind() == ErrorKind::TimedOut => {
+                SessionError::Silent(silence_max.as_secs())
+            }
+            error => error.into(),
+        }
     }
 }
 
@@ -158,7 +171,7 @@ impl Session {
                 None => {}
                 Some(ToAgent::Welcome(welcome)) => {
                     let silence_max = silence(&welcome);
-                    socket.get_mut().get_mut().0.set_silence_max(silence_max);
+                    socket.get_mut().get_mut().0.set_life(Life::Heard(silence_max));
                     tracing::info!(%gateway, agent = %welcome.agent, session = welcome.session, "connected");
                     return Ok(Opened::Welcome(Box::new(Session { socket, silence_max })));
                 }
@@ -180,7 +193,7 @@ impl Session {
         let Session { socket, silence_max } = *self;
         let (writer, reader) = socket.split();
         let listening = listen(reader, silence_max, runner, pongs);
-        let speaking = speak(writer, outgoing);
+        let speaking = speak(writer, silence_max, outgoing);
         let draining = async {
             stop.cancelled().await;
             tracing::info!("the agent ends; what it was asked for comes to its end first");
@@ -210,13 +223,8 @@ async fn listen(
     pongs: WeakUnboundedSender<FromAgent>,
 ) -> Result<End, SessionError> {
     loop {
-        let message = match reader.next().await.ok_or(SessionError::Closed)? {
-            Err(tungstenite::Error::Io(error)) if error.kind() == ErrorKind::TimedOut => {
-                return Err(SessionError::Silent(silence_max.as_secs()));
-            }
-            message => message?,
-        };
-        match read(message).await? {
+        let message = reader.next().await.ok_or(SessionError::Closed)?;
+        match read(message.map_err(|error| SessionError::of(error, silence_max))?).await? {
             Some(ToAgent::Ping) => {
                 if let Some(outbox) = pongs.upgrade() {
                     // If nobody sends it any more, the session is about to end.
@@ -230,14 +238,15 @@ async fn listen(
     }
 }
 
-/// Sends what there is to say, and closes the connection after the last of it. However long a message takes: whether the gateway is still there is
-/// noticed by who listens.
+/// Sends what there is to say, and closes the connection after the last of it. However long a message takes, as long as something moves.
 async fn speak(
     mut writer: SplitSink<Socket, Message>,
+    silence_max: Duration,
     mut outgoing: UnboundedReceiver<FromAgent>,
 ) -> Result<(), SessionError> {
     while let Some(message) = outgoing.recv().await {
-        writer.send(text_of(&message)?).await?;
+        let sent = writer.send(text_of(&message)?).await;
+        sent.map_err(|error| SessionError::of(error, silence_max))?;
     }
     // All is said; whether the gateway hears the farewell does not matter.
     let _ = timeout(CANCEL_WITHIN, writer.close()).await;

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
+use orrery_agent::watched::{Life, Watched};
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -21,7 +22,6 @@ use tower::Service as _;
 
 use crate::gateway::{MutualTls, SILENCE_MAX};
 use crate::tls::Tls;
-use crate::watched::{Life, Watched};
 
 /// So many connections at once.
 const CONNECTIONS_MAX: usize = 8192;

@@ -49,7 +49,6 @@ mod upkeep;
 mod upload;
 mod vault;
 mod versions;
-mod watched;
 
 pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use orrery_agent::protocol::FromAgent;
+use orrery_agent::watched::{Life, Watched};
 use orrery_store::{GatewayRecord, Store, StoreError};
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -20,7 +21,6 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use uuid::Uuid;
 
 use crate::vault::Vault;
-use crate::watched::{Life, Watched};
 
 use super::ALIVE_WITHIN;
 use super::admission::PEER_PATH;
