@@ -2,31 +2,28 @@
 //!
 //! Every event goes through `apply`, which carries out the scheduler's commands without waiting for anything.
 
+mod ending;
+mod starting;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use orrery_handlers::{Session, Stop};
 use orrery_model::{
-    Blocked, ChangeKind, Compliance, LogLevel, LogLine, Outcome, OutcomeStatus, Resource,
-    ResourceId, ResourceState, Timestamp,
+    Blocked, ChangeKind, OutcomeStatus, Resource, ResourceId, ResourceState, Timestamp,
 };
-use orrery_scheduler::{
-    Command, Decision, Dependency, Event, Parts, ResourceIndex, Scheduler, Start, TaskKind,
-    TaskNumber, TaskResult, decide,
-};
-use orrery_store::{ActionKind, ResourceKey, Started, StoreError};
+use orrery_scheduler::{Command, Event, Parts, ResourceIndex, Scheduler, TaskNumber};
+use orrery_store::{ResourceKey, Started, StoreError};
 use rustc_hash::FxHashMap;
 
 use crate::asked::Requests;
 use crate::awaited::AwaitedFacts;
 use crate::dry_run::{DryRun, DryRunEntry};
-use crate::job::{AgentRoom, Job, JobKind};
+use crate::job::{AgentRoom, Job};
 use crate::load::Desired;
 use crate::progress::{Finished, Progress, Running, Tally};
 use crate::targets::Targets;
-use crate::task::Performed;
-use crate::writer::{Action, BATCH, Record, Write, WriterState};
+use crate::writer::{BATCH, Record, Write, WriterState};
 
 /// How many of the running tasks a look at the engine names.
 const SLOWEST: usize = 3;
@@ -333,111 +330,6 @@ impl Core {
         }));
     }
 
-    fn start(&mut self, start: Start, now: Timestamp) {
-        let (kind, position, index) = match start.kind {
-            TaskKind::Deploy(index) => (JobKind::Deploy, self.entry(index).position, Some(index)),
-            TaskKind::FactRefresh(index) => {
-                (JobKind::Facts, self.entry(index).position, Some(index))
-            }
-            TaskKind::DryRun { entry, .. } => {
-                let position = self.dry_run.positions.get(entry as usize).copied();
-                (JobKind::DryRun { entry }, position, None)
-            }
-        };
-        let Some(position) = position else {
-            // It was taken out of the version while it stood in line; nothing is left to be done.
-            let result = TaskResult::Cancelled;
-            return self.apply(Event::TaskFinished { task: start.task, result });
-        };
-        let (resource, key) = self.wanted(position);
-        let (resource, flags) = (resource.clone(), resource.flags);
-        let state = index.and_then(|index| self.scheduler.state(index));
-        let last_success = state.as_ref().and_then(|state| state.last_success);
-        let mut skip = None;
-        let mut changed_dependencies = Vec::new();
-        let mut announce = None;
-        if kind == JobKind::Deploy {
-            announce = index
-                .filter(|&index| self.may_cause_reloads(index))
-                .and(key)
-                .map(|key| (key, self.desired.version));
-            let statuses = start.dependencies.iter().map(|dependency| dependency.status);
-            if let Decision::Skip { level, because } = decide(statuses, flags.report_only) {
-                skip = Some((level, because, self.bad_ones(&start.dependencies)));
-            }
-            if flags.receive_events {
-                changed_dependencies = self.changed_since(&start.dependencies, last_success);
-            }
-        }
-        let mut deployed_before = last_success.is_some();
-        if matches!(kind, JobKind::DryRun { .. }) {
-            (deployed_before, changed_dependencies) = self.before_dry_run(position);
-        }
-        let deadline = start.deadline.and_then(|at| Instant::now().checked_add(at.since(now)));
-        let stop = deadline.map_or_else(Stop::never, Stop::at);
-        let id = resource.id.clone();
-        let version = self.desired.version;
-        let long = key
-            .filter(|_| kind == JobKind::Deploy && skip.is_none())
-            .map(|resource| Started { resource, kind: ActionKind::Deploy, version, at: now });
-        self.latest_task = self.latest_task.max(start.task);
-        let facts = kind == JobKind::Facts;
-        let underway = Underway { stop: stop.clone(), id, started: now, long, noted: false, facts };
-        self.underway.insert(start.task, underway);
-        self.jobs.push_back(Job {
-            task: start.task,
-            kind,
-            resource,
-            key,
-            agent: start.agent,
-            stop,
-            started: now,
-            version: self.desired.version,
-            reason: start.reason,
-            skip,
-            deployed_before,
-            was_compliant: state
-                .is_some_and(|state| state.compliance() == Some(Compliance::Compliant)),
-            changed_dependencies,
-            announce,
-        });
-    }
-
-    /// Whether somebody would reload for its changes: those that never ended well have nothing to reload.
-    fn may_cause_reloads(&self, index: ResourceIndex) -> bool {
-        let sends = self.scheduler.flags(index).is_some_and(|flags| flags.send_event);
-        let reloads = |one: ResourceIndex| {
-            self.scheduler.flags(one).is_some_and(|flags| flags.receive_events)
-                && self.scheduler.state(one).is_some_and(|state| state.last_success.is_some())
-        };
-        sends && !self.discard && self.scheduler.dependents(index).into_iter().any(reloads)
-    }
-
-    fn bad_ones(&self, dependencies: &[Dependency]) -> Vec<ResourceId> {
-        dependencies
-            .iter()
-            .filter(|dependency| dependency.status != orrery_model::Status::Deployed)
-            .filter_map(|dependency| self.scheduler.id(dependency.resource).cloned())
-            .collect()
-    }
-
-    /// Requirements that send events and changed something after the dependent last ended well. For one that never
-    /// did, whatever is known to have changed is news.
-    fn changed_since(
-        &self,
-        dependencies: &[Dependency],
-        last_success: Option<Timestamp>,
-    ) -> Vec<ResourceId> {
-        let is_news = |at| last_success.is_none_or(|last_success| at > last_success);
-        dependencies
-            .iter()
-            .map(|dependency| dependency.resource)
-            .filter(|&index| self.entry(index).changed_at.is_some_and(is_news))
-            .filter(|&index| self.scheduler.flags(index).is_some_and(|flags| flags.send_event))
-            .filter_map(|index| self.scheduler.id(index).cloned())
-            .collect()
-    }
-
     /// Where an agent's resources live; asked for when its first job is taken.
     pub(crate) fn room(&mut self, job: &Job) -> Arc<AgentRoom> {
         let at = job.agent.as_usize();
@@ -466,130 +358,6 @@ impl Core {
     /// Agents may have moved: where they are is asked anew.
     pub(crate) fn forget_places(&mut self) {
         self.rooms.clear();
-    }
-
-    /// A worker is done with a job.
-    pub(crate) fn job_ended(&mut self, job: Job, performed: Performed) {
-        let Performed { mut outcome, announced, repeated } = performed;
-        let now = self.now();
-        let Some(underway) = self.underway.remove(&job.task) else {
-            // It was given up before.
-            self.lost = self.lost.saturating_sub(1);
-            return;
-        };
-        if let JobKind::DryRun { entry } = job.kind {
-            self.tally.add(outcome.status, outcome.change.kind);
-            self.dry_run_answer(entry, DryRunEntry::Outcome(outcome));
-            let result = TaskResult::Finished(OutcomeStatus::Deployed);
-            return self.apply(Event::TaskFinished { task: job.task, result });
-        }
-        let interrupted = job.stop.is_cancelled() && outcome.status == OutcomeStatus::Skipped;
-        let late = job.stop.remaining().is_some_and(|left| left.is_zero());
-        if interrupted && late {
-            // Whether the handler saw the deadline or the cancellation that follows it first is chance.
-            outcome.status = OutcomeStatus::Failed;
-            let message = "it took longer than it may, and was stopped".to_owned();
-            let values = serde_json::Map::new();
-            outcome.log.push(LogLine { at: now, level: LogLevel::Error, message, values });
-        }
-        let result = if interrupted && !late {
-            self.tally.cancelled += 1;
-            TaskResult::Cancelled
-        } else {
-            self.tally.add(outcome.status, outcome.change.kind);
-            TaskResult::Finished(outcome.status)
-        };
-        let verdict = match result {
-            TaskResult::Finished(status) => Some((status, outcome.change.kind)),
-            TaskResult::Cancelled => None,
-        };
-        let unclear = announced && (repeated || outcome.status != OutcomeStatus::Deployed);
-        if (unclear || outcome.change.kind != ChangeKind::NoChange)
-            && let Some(index) = self.scheduler.index_of(job.resource.id.as_str())
-        {
-            self.entry_mut(index).changed_at = Some(now);
-        }
-        self.tell(&job, &outcome, now);
-        self.apply(Event::TaskFinished { task: job.task, result });
-        let due = job.kind == JobKind::Deploy && self.awaited_facts.are_due(&job, &outcome);
-        self.record(&job, outcome, underway.noted, now);
-        // After that: whoever asked for it is told when it is kept.
-        if !self.requests.is_empty()
-            && let Some(index) = self.scheduler.index_of(job.resource.id.as_str())
-        {
-            self.run_ended(index, job.task, job.kind == JobKind::Facts, verdict);
-        }
-        if due {
-            self.apply(Event::FactRefresh(vec![job.resource.id]));
-        }
-        if self.scheduler.is_idle() {
-            // Whatever comes next, a timer or a version, may come much later.
-            self.begin_pass();
-        }
-    }
-
-    /// Keeps what a run did. One that found everything as it was is kept in the state alone, unless it was noted that it takes
-    /// long, which its end takes back.
-    fn record(&mut self, job: &Job, outcome: Outcome, noted: bool, now: Timestamp) {
-        let uneventful = !noted
-            && job.kind == JobKind::Deploy
-            && job.was_compliant
-            && outcome.status == OutcomeStatus::Deployed
-            && outcome.change.kind == ChangeKind::NoChange
-            && outcome.log.is_empty();
-        if uneventful && outcome.facts.is_empty() {
-            return;
-        }
-        self.pressing = true;
-        let action = (!uneventful).then(|| Action {
-            kind: if job.kind == JobKind::Facts {
-                ActionKind::GetFacts
-            } else {
-                ActionKind::Deploy
-            },
-            version: job.version,
-            started: job.started,
-            finished: now,
-            outcome: outcome.status,
-            change: outcome.change,
-            log: outcome.log,
-        });
-        let Some(resource) = job.key else { return };
-        self.write(Write::Result(Record { resource, state: None, action, facts: outcome.facts }));
-    }
-
-    fn tell(&mut self, job: &Job, outcome: &Outcome, now: Timestamp) {
-        if outcome.status == OutcomeStatus::Deployed && outcome.change.kind == ChangeKind::NoChange
-        {
-            return;
-        }
-        let complaint = outcome.log.iter().rfind(|line| line.level >= LogLevel::Warning);
-        let complaint = complaint
-            .or_else(|| outcome.log.last().filter(|_| outcome.status != OutcomeStatus::Deployed));
-        let hint = complaint.and_then(|line| line.values.get("hint")?.as_str());
-        self.finished.push(Finished {
-            id: job.resource.id.clone(),
-            status: outcome.status,
-            change: outcome.change.clone(),
-            message: complaint.map(|line| line.message.clone()),
-            hint: hint.map(str::to_owned),
-            took: now.since(job.started),
-            reason: job.reason.clone(),
-        });
-    }
-
-    fn give_up(&mut self, underway: &Underway, now: Timestamp) {
-        self.finished.push(Finished {
-            id: underway.id.clone(),
-            status: OutcomeStatus::Failed,
-            change: orrery_model::Change::default(),
-            message: Some(
-                "the handler did not end in time, not even after it was cancelled".into(),
-            ),
-            hint: None,
-            took: now.since(underway.started),
-            reason: orrery_scheduler::Reason::Interrupted,
-        });
     }
 
     pub(crate) fn tally(&self) -> Tally {
