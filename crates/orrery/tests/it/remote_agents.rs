@@ -2,7 +2,7 @@
 //! both sides in the middle of a command; a revocation.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
+use tokio::net::TcpSocket;
 
 use crate::BINARY;
 use crate::server_kills::{Server, World};
@@ -126,6 +127,7 @@ fn command(line: &str, creates: &Path) -> Value {
 struct Scene {
     world: World,
     options: [String; 2],
+    _port: Port,
     machine: PathBuf,
     state: PathBuf,
     /// The path of the environment's API.
@@ -180,13 +182,30 @@ impl Scene {
     }
 }
 
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+/// A port that nobody is given as long as this is kept, whether a server listens there or was just killed. A socket that is bound and does not
+/// listen keeps it: who names the port can listen there all the same, who takes any is given another.
+struct Port {
+    address: SocketAddr,
+    _bound: TcpSocket,
+}
+
+impl Port {
+    fn keep() -> Result<Self> {
+        let bound = TcpSocket::new_v4()?;
+        bound.set_reuseaddr(true)?;
+        bound.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        Ok(Port { address: bound.local_addr()?, _bound: bound })
+    }
+
+    fn options(&self) -> [String; 2] {
+        ["--gateway-listen".to_owned(), self.address.to_string()]
+    }
 }
 
 fn scene(postgres: bool) -> Result<(Scene, Server)> {
     let world = World::new(postgres)?;
-    let options = ["--gateway-listen".to_owned(), format!("127.0.0.1:{}", free_port()?)];
+    let port = Port::keep()?;
+    let options = port.options();
     let server = world.start_with(&[&options[0], &options[1]])?;
     let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
     let body = json!({"project": project["id"], "name": "e"});
@@ -194,7 +213,7 @@ fn scene(postgres: bool) -> Result<(Scene, Server)> {
     let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
     let (machine, state) = (world.path("machine"), world.path("agent"));
     std::fs::create_dir(&machine)?;
-    Ok((Scene { world, options, machine, state, environment }, server))
+    Ok((Scene { world, options, _port: port, machine, state, environment }, server))
 }
 
 fn serve_and_kill(postgres: bool) -> Result<()> {
@@ -289,8 +308,9 @@ fn roles_apart() -> Result<()> {
         let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
         let (machine, state) = (world.path("machine"), world.path("agent"));
         std::fs::create_dir(&machine)?;
-        let options = ["--gateway-listen".to_owned(), format!("127.0.0.1:{}", free_port()?)];
-        (Scene { world, options, machine, state, environment }, server)
+        let port = Port::keep()?;
+        let options = port.options();
+        (Scene { world, options, _port: port, machine, state, environment }, server)
     };
     let _process = scene.world.start_with(&["--role", "process"])?;
     // Agents are sent to a balancer, by a name that leads nowhere from here; other servers must not go that way.
