@@ -35,7 +35,7 @@ pub trait Sql {
         values: &[Value<'_>],
         each: &mut dyn FnMut(&dyn Row) -> Result<()>,
     ) -> Result<()>;
-    /// The name of the function that tells where a text begins within another one, counted from 1.
+    /// The name of the function that tells where a text begins within another one, or bytes within others, counted from 1.
     fn position(&self) -> &'static str;
     /// The text for the time now, by the clock that all who use the database share.
     fn clock(&self) -> &'static str;

@@ -116,7 +116,8 @@ impl Sql for Tx<'_> {
     }
 
     fn position(&self) -> &'static str {
-        "strpos"
+        // In quotes it is a function like any other. It also knows bytes, which `strpos` does not.
+        "pg_catalog.\"position\""
     }
 
     fn clock(&self) -> &'static str {

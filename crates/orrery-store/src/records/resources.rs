@@ -2,10 +2,10 @@
 
 use orrery_model::{AttributeHash, Status, Timestamp, VersionNumber};
 
-use crate::codes::{hash_from, number_from, unpack_keys};
+use crate::codes::{hash_from, number_from, pack_keys, unpack_keys};
 use crate::records::Records;
 use crate::records::resource_list::{ResourceLine, ResourceQuery, draft_of, finish, select};
-use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _, Value};
 use crate::{EnvironmentKey, ResourceKey, Result, StoreError, values};
 
 /// What was wanted of a resource from one version on.
@@ -18,6 +18,10 @@ pub struct HistoryEntry {
     pub attributes: String,
     pub requires: Vec<String>,
 }
+
+/// Among so many resources those that require one are looked for at first. What many require is found there; for what few do, all have to be looked
+/// through, and the fewer statements the better.
+const FIRST_LOOK: i64 = 1_000;
 
 impl Records<'_> {
     /// One resource, wanted or orphaned.
@@ -92,7 +96,8 @@ impl Records<'_> {
         })
     }
 
-    /// Resources that require one, in the newest version. It reads all requirements: ask seldom.
+    /// Resources that require one, in the newest version, by id. No index leads there: the database looks through requirements, until so many are
+    /// found.
     ///
     /// # Errors
     /// `NoResource` if there is none.
@@ -120,18 +125,43 @@ impl Records<'_> {
         self.look(|sql| {
             let find = "SELECT id FROM resource WHERE environment = ?1 AND name = ?2";
             let key = sql.first(find, values![environment.0, id], |row| row.int(0))?;
-            let key = ResourceKey(key.ok_or_else(|| StoreError::NoResource(id.to_owned()))?);
-            let select = "SELECT resource.id, revision.requires, resource.name FROM resource \
-                 JOIN revision ON revision.id = resource.head WHERE resource.environment = ?1 \
-                 AND resource.name > ?2 AND revision.requires IS NOT NULL ORDER BY resource.name";
+            let key = key.ok_or_else(|| StoreError::NoResource(id.to_owned()))?;
+            let mut packed = Vec::new();
+            pack_keys([key], &mut packed);
+            let nth = "SELECT name FROM resource WHERE environment = ?1 AND name > ?2 \
+                 AND head IS NOT NULL ORDER BY name LIMIT 1 OFFSET ?3";
+            // The end of a greater number looks like a smaller one: which are meant is decided here.
+            let select = |until: &str, position: &str| {
+                format!(
+                    "SELECT resource.id, revision.requires, resource.name FROM resource \
+                     JOIN revision ON revision.id = resource.head WHERE resource.environment = ?1 \
+                     AND resource.name > ?2 AND {position}(revision.requires, ?3) > 0 {until} \
+                     ORDER BY resource.name"
+                )
+            };
+            let (to_there, to_the_end) =
+                (select("AND resource.name <= ?4", sql.position()), select("", sql.position()));
             let (mut found, mut keys) = (Vec::new(), Vec::new());
-            sql.visit(select, values![environment.0, after], &mut |row| {
-                unpack_keys(row.blob(1)?, &mut keys)?;
-                if keys.contains(&key) && found.len() < limit {
-                    found.push((ResourceKey(row.int(0)?), row.string(2)?));
-                }
-                Ok(())
-            })?;
+            let mut after = after.to_owned();
+            let mut together = i64::try_from(limit).unwrap_or(i64::MAX).max(FIRST_LOOK);
+            loop {
+                let until =
+                    sql.first(nth, values![environment.0, &after, together], |row| row.string(0))?;
+                let mut values =
+                    vec![Value::from(environment.0), Value::from(&after), Value::from(&packed[..])];
+                values.extend(until.as_ref().map(Value::from));
+                let select = if until.is_some() { &to_there } else { &to_the_end };
+                sql.visit(select, &values, &mut |row| {
+                    unpack_keys(row.blob(1)?, &mut keys)?;
+                    if found.len() < limit && keys.contains(&ResourceKey(key)) {
+                        found.push((ResourceKey(row.int(0)?), row.string(2)?));
+                    }
+                    Ok(())
+                })?;
+                let Some(until) = until.filter(|_| found.len() < limit) else { break };
+                after = until;
+                together = together.saturating_mul(8);
+            }
             Ok(found)
         })
     }

@@ -206,6 +206,12 @@ fn details_have_axes_and_relations(world: World) {
         provides["items"],
         json!([{"id": id_of("a"), "status": "failed"}, {"id": id_of("c"), "status": "available"}])
     );
+    let page = |rest: &str| world.get(&format!("{}/provides?limit=1{rest}", path_of("b"))).good();
+    let first = page("");
+    assert_eq!(first["items"], json!([{"id": id_of("a"), "status": "failed"}]));
+    let second = page(&format!("&after={}", first["next"].as_str().unwrap()));
+    assert_eq!(second["items"], json!([{"id": id_of("c"), "status": "available"}]));
+    assert_eq!(second["next"], Value::Null);
     refused(&world.get(&path_of("z")), 404, "not-found");
     refused(&world.get(&format!("{}/provides", path_of("z"))), 404, "not-found");
     refused(&world.get(&format!("{}/history", path_of("z"))), 404, "not-found");

@@ -10,6 +10,7 @@ super::list_cases![
     resources_tell_their_history,
     what_requires_a_resource_is_found,
     what_is_released_is_not_deployed_before_it_is_taken_in,
+    what_requires_a_resource_comes_in_pages,
 ];
 
 fn details_of_many_come_in_their_order(backend: Backend) {
@@ -83,6 +84,42 @@ fn what_requires_a_resource_is_found(backend: Backend) {
     assert_eq!(found(199, 10), [""; 0]);
     let unknown = records.dependents(environment, "t::R[agent,name=no]", 10);
     assert!(matches!(unknown, Err(StoreError::NoResource(_))));
+}
+
+fn what_requires_a_resource_comes_in_pages(backend: Backend) {
+    let store = backend.fresh();
+    let (records, environment) = (store.records(), store.default_environment().unwrap());
+    // Every other one requires the first, whose number is the end of those of some that the others require.
+    let ids: Vec<_> = (0..1_200).map(|number| named(&format!("{number:04}"))).collect();
+    let wants = |number: usize| {
+        let requires = if number.is_multiple_of(2) { &ids[..1] } else { &ids[number - 1..number] };
+        let requires: Vec<_> = requires.iter().filter(|id| **id != ids[number]).collect();
+        resource(&ids[number], 1, &requires)
+    };
+    let all: Vec<_> = (0..ids.len()).map(wants).collect();
+    put(&*store, environment, &all).unwrap();
+    let wanted: Vec<String> = std::iter::once(1)
+        .chain((2..ids.len()).step_by(2))
+        .map(|number| ids[number].to_string())
+        .collect();
+    for limit in [1, 7, 300, 1_000] {
+        let (mut found, mut after) = (Vec::new(), String::new());
+        loop {
+            let page =
+                records.dependents_after(environment, ids[0].as_str(), &after, limit).unwrap();
+            assert!(page.len() <= limit, "{} of {limit}", page.len());
+            let is_last = page.len() < limit;
+            found.extend(page.into_iter().map(|(_, id)| id));
+            if is_last {
+                break;
+            }
+            after = found.last().unwrap().clone();
+        }
+        assert!(found == wanted, "{limit}: {} of {}", found.len(), wanted.len());
+    }
+    let none =
+        records.dependents_after(environment, ids[0].as_str(), wanted.last().unwrap(), 10).unwrap();
+    assert_eq!(none, [], "nothing follows the last");
 }
 
 fn resources_tell_their_history(backend: Backend) {
