@@ -52,6 +52,16 @@ pub(crate) fn pause(name: &str, delay_ms: u64) -> Command {
     command("std::testing::ScriptedResource", "name", name, &attributes)
 }
 
+/// One whose answer has so many facts of half a MiB.
+pub(crate) fn telling(facts: usize) -> Command {
+    let facts = (0..facts).map(|at| (format!("f{at:02}"), json!("x".repeat(512 * 1024))));
+    let facts: serde_json::Map<_, _> = facts.collect();
+    let what = What::Facts;
+    let attributes = json!({"facts": facts});
+    let told = command("std::testing::ScriptedResource", "name", "telling", &attributes);
+    Command { what, ..told }
+}
+
 pub(crate) fn file(path: &Path, attributes: &Value) -> Command {
     command("std::File", "path", path.to_str().unwrap(), attributes)
 }

@@ -1,7 +1,7 @@
 //! A small gateway: an authority, a listener with mutual TLS, and sessions that a test holds in its hands. And a slow line to it.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -88,6 +88,8 @@ pub(crate) struct Shared {
     pub(crate) valid_seconds: AtomicU64,
     pub(crate) heartbeat_seconds: AtomicU32,
     pub(crate) renewals: AtomicU32,
+    /// It reads nothing in sessions.
+    pub(crate) is_deaf: AtomicBool,
     /// What every session is answered with, if it is not welcome.
     pub(crate) refusal: Mutex<Option<Refusal>>,
     sessions: AtomicU64,
@@ -185,7 +187,7 @@ async fn converse(shared: Arc<Shared>, certificate: Vec<u8>, mut socket: WebSock
     loop {
         tokio::select! {
             message = told.recv() => send(&mut socket, &message?).await?,
-            message = socket.recv() => {
+            message = socket.recv(), if !shared.is_deaf.load(Ordering::Relaxed) => {
                 if let Message::Text(text) = message?.ok()? {
                     hears.send(serde_json::from_str(&text).unwrap()).ok()?;
                 }
@@ -229,6 +231,7 @@ impl Gateway {
             valid_seconds: AtomicU64::new(HOUR),
             heartbeat_seconds: AtomicU32::new(10),
             renewals: AtomicU32::new(0),
+            is_deaf: AtomicBool::new(false),
             refusal: Mutex::default(),
             sessions: AtomicU64::new(0),
             talks: sender,

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::commands::{Gate, NAME, file, pause};
+use crate::commands::{Gate, NAME, file, pause, telling};
 use crate::gateway::{AGENT, Gateway, HOUR, PATIENCE, slow_line};
 
 const QUICK: Pace = Pace { first: Duration::from_millis(20), most: Duration::from_millis(200) };
@@ -36,6 +36,15 @@ impl Running {
     async fn end(self) -> Result<(), AgentError> {
         tokio::time::timeout(PATIENCE, self.ended).await.unwrap().unwrap()
     }
+}
+
+async fn until(holds: impl Fn() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap();
 }
 
 fn open(path: &Path) -> StateDirectory {
@@ -268,15 +277,38 @@ async fn a_message_may_take_longer_than_silence_as_long_as_it_moves() {
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
     });
-    // More than three seconds there, and as long back, with what changed.
-    let text = "a line of a long file\n".repeat(200_000);
-    let motd = directory.path().join("motd");
-    let deploy = file(&motd, &json!({"content": text, "mode": 644}));
-    talk.tell(ToAgent::Command(Box::new(deploy.clone())));
-    assert_eq!(talk.result().await.id, deploy.id);
+    // More than three seconds there, and as long back.
+    let facts = telling(7);
+    talk.tell(ToAgent::Command(Box::new(facts.clone())));
+    let told = talk.result().await;
+    assert_eq!((told.id, told.outcome.facts.len()), (facts.id, 7));
     pinging.abort();
     agent.stop.cancel();
     agent.end().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_hears_also_while_nobody_takes_what_it_says() {
+    let mut gateway = Gateway::start().await;
+    gateway.shared().is_deaf.store(true, Ordering::Relaxed);
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    gateway.join(&open(&state)).await;
+    let agent = Running::start(&state);
+    let talk = gateway.talk().await;
+    // More than fits into what systems keep for both sides of a connection.
+    talk.tell(ToAgent::Command(Box::new(telling(14))));
+    // What it came to is kept, and then told.
+    let is_kept = || {
+        let kept = std::fs::read_dir(&state).unwrap().map(|one| one.unwrap().metadata().unwrap());
+        kept.map(|file| file.len()).max() > Some(7 * 1024 * 1024)
+    };
+    until(is_kept).await;
+    let gate = Gate::new(directory.path().join("gate"));
+    talk.tell(ToAgent::Command(Box::new(gate.command("a"))));
+    until(|| gate.noted() == ["a begins"]).await;
+    gate.open();
+    agent.ended.abort();
 }
 
 #[tokio::test]

@@ -304,8 +304,15 @@ fn take(hub: &Hub, Heard { agent, what }: Heard, open: &Waiting) {
 
 #[cfg(test)]
 mod tests {
+    use orrery_model::Timestamp;
+    use orrery_store::{Join, Joining, LiveGateway, NewAgentSession, NewInvitation, SqliteStore};
+    use serde_json::json;
     use tokio_tungstenite::tungstenite::protocol::Role;
 
+    use crate::app::{App, AppSettings};
+    use crate::vault::MasterKey;
+
+    use super::super::Authority;
     use super::*;
 
     const AGENT: Uuid = Uuid::from_u128(1);
@@ -342,5 +349,54 @@ mod tests {
             running.await.unwrap();
             assert!(matches!(told.recv().await, Some(Reply::Broken)));
         });
+    }
+
+    /// An agent that is connected to a gateway at this address, as far as the store knows.
+    fn connected_to(store: &dyn Store, address: &str) -> Uuid {
+        let (environment, now) = (store.default_environment().unwrap(), Timestamp(1_000));
+        let new = NewInvitation {
+            uuid: [1; 16],
+            hash: [1; 32],
+            names: vec!["web1".to_owned()],
+            created: now,
+            expires: Timestamp(2_000),
+        };
+        store.records().create_invitation(environment, &new).unwrap();
+        let joining = Joining {
+            uuid: AGENT.into_bytes(),
+            key: [1; 32],
+            names: Vec::new(),
+            facts: json!({}),
+            version: String::new(),
+        };
+        let joined = store.records().join(&[1; 32], &joining, now).unwrap();
+        assert!(matches!(joined, Join::Joined(_)), "{joined:?}");
+        let gateway = LiveGateway { uuid: [5; 16], address, peer_address: address };
+        store.records().gateway_is_alive(&gateway, ALIVE_WITHIN).unwrap();
+        let facts = json!({});
+        let new =
+            NewAgentSession { gateway: gateway.uuid, boot: [1; 16], version: "", facts: &facts };
+        store.records().open_agent_session(AGENT.as_bytes(), &new, now).unwrap().unwrap();
+        AGENT
+    }
+
+    #[test]
+    fn nobody_waits_for_a_gateway_that_does_not_answer() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let data = tempfile::tempdir().unwrap();
+        let master_key = MasterKey::Made(data.path().join("secret.key"));
+        let settings = AppSettings { master_key, ..AppSettings::default() };
+        let app = App::new(Arc::new(SqliteStore::in_memory().unwrap()), settings);
+        Authority::open_or_make(app.vault(), app.now()).unwrap();
+        // It takes connections, and says nothing.
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = silent.local_addr().unwrap().to_string();
+        let agent = connected_to(&**app.store(), &address);
+        app.links().run_on(runtime.handle().clone());
+        let began = Instant::now();
+        assert_eq!(app.links().to(agent).err(), Some(NotSent::Soon));
+        let _dialled = silent.accept().unwrap();
+        assert_eq!(app.links().to(agent).err(), Some(NotSent::Soon));
+        assert!(began.elapsed() < CONNECT_WITHIN / 2, "{:?}", began.elapsed());
     }
 }

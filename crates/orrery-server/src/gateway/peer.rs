@@ -4,14 +4,13 @@
 //! with the agent's id; what it gets are the agent's answers to them, and to nothing else.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _};
 use orrery_agent::protocol::{FromAgent, MESSAGE_MAX, RefusalCode, ToAgent};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -21,7 +20,7 @@ use uuid::Uuid;
 
 use super::GatewayState;
 use super::admission::{AdmittedServer, Refused};
-use super::hub::{Frame, NotSent, OpenCall, Reply};
+use super::hub::{Frame, Hub, NotSent, OpenCall, Reply};
 use super::session::{HEARTBEAT, parse};
 
 /// A message with what stands around it.
@@ -101,20 +100,29 @@ fn told(id: Uuid, reply: Reply) -> (What, bool) {
 type Calls = Mutex<HashMap<Uuid, OpenCall>>;
 type Told = (Uuid, Uuid, Reply);
 
-/// Both directions at once: what is sent must not wait for what is read, nor the other way round.
 async fn serve(gateway: &GatewayState, socket: WebSocket) {
     let (mut writer, reader) = socket.split();
+    tokio::select! {
+        () = gateway.stop.cancelled() => {}
+        () = talk(gateway.app.hub(), &mut writer, reader) => {}
+    }
+    let _ = tokio::time::timeout(HEARTBEAT, writer.close()).await;
+}
+
+/// Both directions at once: what is sent must not wait for what is read, nor the other way round. When it ends, so do all calls; who asked sends
+/// them again, here or elsewhere.
+async fn talk<E>(
+    hub: &Arc<Hub>,
+    writer: &mut (impl Sink<Message> + Unpin),
+    reader: impl Stream<Item = Result<Message, E>> + Unpin,
+) {
     let calls = Calls::default();
     // Calls are few: as many as the other process has workers. Of each, not much is heard before it has an end.
     let (tell, heard) = mpsc::unbounded_channel();
     tokio::select! {
-        () = gateway.stop.cancelled() => {}
-        () = tell_all(&mut writer, heard, &calls) => {}
-        () = take_all(reader, gateway, &calls, &tell) => {}
+        () = tell_all(writer, heard, &calls) => {}
+        () = take_all(reader, hub, &calls, &tell) => {}
     }
-    // Who asked sends it again, here or elsewhere.
-    drop(calls);
-    let _ = tokio::time::timeout(HEARTBEAT, writer.close()).await;
 }
 
 fn lock(calls: &Calls) -> MutexGuard<'_, HashMap<Uuid, OpenCall>> {
@@ -122,7 +130,7 @@ fn lock(calls: &Calls) -> MutexGuard<'_, HashMap<Uuid, OpenCall>> {
 }
 
 async fn tell_all(
-    writer: &mut SplitSink<WebSocket, Message>,
+    writer: &mut (impl Sink<Message> + Unpin),
     mut heard: mpsc::UnboundedReceiver<Told>,
     calls: &Calls,
 ) {
@@ -156,9 +164,9 @@ async fn tell_all(
     }
 }
 
-async fn take_all(
-    mut reader: SplitStream<WebSocket>,
-    gateway: &GatewayState,
+async fn take_all<E>(
+    mut reader: impl Stream<Item = Result<Message, E>> + Unpin,
+    hub: &Arc<Hub>,
     calls: &Calls,
     tell: &mpsc::UnboundedSender<Told>,
 ) {
@@ -169,14 +177,13 @@ async fn take_all(
             _ => return,
         };
         let Some(sent) = parse(text).await else { return };
-        take(gateway, sent, calls, tell);
+        take(hub, sent, calls, tell);
     }
 }
 
 /// Passes a message on to its agent.
-fn take(gateway: &GatewayState, sent: Sent, calls: &Calls, tell: &mpsc::UnboundedSender<Told>) {
+fn take(hub: &Arc<Hub>, sent: Sent, calls: &Calls, tell: &mpsc::UnboundedSender<Told>) {
     let Sent { agent, id, is_command, message } = sent;
-    let hub = gateway.app.hub();
     let text: Box<str> = message.into();
     if is_command {
         if !text.starts_with(r#"{"command":"#) {
@@ -204,5 +211,59 @@ fn take(gateway: &GatewayState, sent: Sent, calls: &Calls, tell: &mpsc::Unbounde
     {
         // The command is sent again then, and the agent says how far it is.
         let _ = tell.send((agent, id, Reply::Broken));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use super::super::hub::Attached;
+    use super::*;
+
+    const AGENT: Uuid = Uuid::from_u128(1);
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn command(id: Uuid) -> Result<Message, Infallible> {
+        let command = Frame::from(format!(r#"{{"command":"{id}"}}"#));
+        Ok(Message::text(envelope(AGENT, id, true, &command)))
+    }
+
+    #[test]
+    fn what_is_asked_for_does_not_wait_for_what_is_told() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().build().unwrap().block_on(async {
+            let hub = Arc::new(Hub::new(Arc::default()));
+            let Attached { mut frames, .. } = hub.attach(AGENT, 1).unwrap();
+            let (first, second) = (Uuid::from_u128(2), Uuid::from_u128(3));
+            let (stuck, is_stuck) = tokio::sync::oneshot::channel();
+            // The other server is busy with what it says, and takes nothing.
+            let mut writer = Box::pin(futures_util::sink::unfold(
+                Some(stuck),
+                |stuck: Option<tokio::sync::oneshot::Sender<()>>, message| async move {
+                    let Message::Text(_) = message else { return Ok::<_, Infallible>(stuck) };
+                    drop(stuck);
+                    std::future::pending().await
+                },
+            ));
+            let more = async {
+                let _ = is_stuck.await;
+                command(second)
+            };
+            let asked = futures_util::stream::iter([command(first)])
+                .chain(futures_util::stream::once(more))
+                .chain(futures_util::stream::pending());
+            let agent = async {
+                assert!(frames.recv().await.unwrap().contains(&first.to_string()));
+                hub.deliver(AGENT, FromAgent::Accepted { id: first }).unwrap();
+                assert!(frames.recv().await.unwrap().contains(&second.to_string()));
+            };
+            let passed = tokio::select! {
+                () = talk(&hub, &mut writer, Box::pin(asked)) => false,
+                passed = tokio::time::timeout(PATIENCE, agent) => passed.is_ok(),
+            };
+            assert!(passed, "the second command waits for the other server to read");
+        });
     }
 }

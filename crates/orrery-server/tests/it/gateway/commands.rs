@@ -476,3 +476,21 @@ fn a_run_whose_agent_is_revoked_ends_soon_and_says_that_nobody_knows() {
         .until("the log says so", |_| working.last_log().contains("it may have been done"));
     assert!(began.elapsed() < Duration::from_secs(20), "it does not wait for who never comes");
 }
+
+#[test]
+fn a_revoked_agent_that_does_not_read_counts_no_more_at_once() {
+    let working = Working::new();
+    let (machine, session) = connected(&working);
+    let world = &working.world;
+    // More than fits into what systems keep for both sides of a connection: the gateway is in the middle of it.
+    working.put(&"x".repeat(12 * 1024 * 1024));
+    let list = || world.served.admin.get(&world.path("/resources")).good();
+    world.until("the run begins", |_| list()["items"][0]["transitioning"] == "yes");
+    let path = world.path(&format!("/remote-agents/{}", machine.agent));
+    assert_eq!(world.served.admin.delete(&path).status, 204);
+    let began = Instant::now();
+    let sessions = || world.served.admin.get("/metrics").text;
+    world.until("it has no session", |_| sessions().contains("orrery_agent_sessions 0"));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    drop(session);
+}

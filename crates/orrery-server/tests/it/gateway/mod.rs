@@ -40,9 +40,15 @@ impl World {
     }
 
     fn on_postgres() -> Self {
+        Self::on_postgres_after("")
+    }
+
+    /// With a database that these statements have changed.
+    fn on_postgres_after(statements: &str) -> Self {
         let database = Postgres::shared().database();
         let holder = Holder::this_process("test", Timestamp(0));
         let store = PostgresStore::open(&database.url(), &holder).unwrap();
+        database.connect().batch_execute(statements).unwrap();
         Self::with(Arc::new(store), Some(database))
     }
 

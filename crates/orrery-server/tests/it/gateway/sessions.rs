@@ -1,6 +1,9 @@
 //! Sessions: who gets one, and when it ends.
 
+use std::time::Duration;
+
 use orrery_agent::protocol::{FromAgent, Hello, RefusalCode, ToAgent};
+use orrery_store::LiveGateway;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -119,4 +122,58 @@ fn a_gateway_that_ends_sends_its_agents_elsewhere() {
     world.start_gateway();
     let (_session, number) = machine.open(&world.address);
     assert_eq!(number, 2);
+}
+
+fn sessions_here(world: &World) -> Option<String> {
+    let metrics = world.served.admin.get("/metrics").text;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("orrery_agent_sessions "));
+    line.map(str::to_owned)
+}
+
+#[test]
+fn the_end_of_a_session_is_noted_as_soon_as_the_database_takes_it() {
+    let world = World::on_postgres();
+    let machine = world.enrolled(&["web1"]);
+    let (session, _) = machine.open(&world.address);
+    let mut database = world.database.as_ref().unwrap().connect();
+    let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN RAISE EXCEPTION 'not now'; END $$; CREATE TRIGGER refuse BEFORE UPDATE ON remote_agent \
+         FOR EACH ROW EXECUTE FUNCTION refuse();";
+    database.batch_execute(refuse).unwrap();
+    drop(session);
+    world.until("the session ends", |world| sessions_here(world).as_deref() == Some("0"));
+    // Long enough to be tried and refused, and short enough to be tried again.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(world.remote_agents()[0]["status"], "connected", "nobody could note it");
+    database.batch_execute("DROP TRIGGER refuse ON remote_agent").unwrap();
+    world.until("it is noted", |world| world.remote_agents()[0]["status"] == "disconnected");
+}
+
+/// Machines have clocks of their own. What counts for who is alive is the one that all of them see.
+#[test]
+fn the_clock_of_the_database_tells_who_is_alive() {
+    const HOUR: i64 = 3_600_000_000;
+    for ahead in [HOUR, -HOUR] {
+        let world = World::on_postgres_after(&format!(
+            "CREATE OR REPLACE FUNCTION clock() RETURNS bigint LANGUAGE sql VOLATILE AS \
+             $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {ahead} $$"
+        ));
+        let machine = world.enrolled(&["web1"]);
+        let (_session, _) = machine.open(&world.address);
+        let within = Duration::from_secs(30);
+        let records = world.served.app.store().records();
+        let alive = records.gateways(within).unwrap();
+        assert_eq!(alive.len(), 1, "{ahead}: {alive:?}");
+        let difference = alive[0].seen.0 - world.served.app.now().0 - ahead;
+        assert!(difference.abs() < HOUR / 2, "{ahead}: {difference}");
+        assert_eq!(
+            records.gateway_of_agent(machine.agent.as_bytes(), within).unwrap(),
+            alive.first().cloned()
+        );
+        assert_eq!(world.remote_agents()[0]["status"], "connected", "{ahead}");
+        // Another gateway says that it is alive: that is no reason to forget this one.
+        let gateway = LiveGateway { uuid: [9; 16], address: "b:1", peer_address: "b:1" };
+        assert_eq!(records.gateway_is_alive(&gateway, within).unwrap(), 0, "{ahead}");
+        assert_eq!(world.remote_agents()[0]["status"], "connected", "{ahead}");
+    }
 }
