@@ -86,7 +86,9 @@ impl Gate {
     /// Notes that it began, waits at the gate, and notes its end. Commands of one name are for one resource.
     pub(crate) fn command(&self, name: &str) -> Command {
         let directory = self.directory.display();
-        let wait = format!("until test -e {directory}/open; do sleep 0.02; done");
+        // A test that ends takes the directory along: nothing waits there for ever.
+        let closed = format!("test -d {directory} -a ! -e {directory}/open");
+        let wait = format!("while {closed}; do sleep 0.02; done");
         let log = format!("{directory}/log");
         shell(&format!("echo {name} begins >> {log}; {wait}; echo {name} ends >> {log}"))
     }
