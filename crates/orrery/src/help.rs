@@ -62,12 +62,17 @@ pub(crate) fn grouped(command: Command) -> Command {
 
 /// Hides what says which server is meant where none is: on the machine of a remote agent.
 fn without_servers(command: Command) -> Command {
-    let hide = |command: Command, names: &[&str]| {
-        names.iter().fold(command, |command, name| command.mut_arg(name, |arg| arg.hide(true)))
+    // Not one by one, which would change the order of the options: a command that is built knows them by their places.
+    let hide = |command: Command, more: &[&str]| {
+        command.mut_args(|arg| {
+            let name = arg.get_id().as_str();
+            let is_meant = OF_SERVERS.contains(&name) || more.contains(&name);
+            if is_meant { arg.hide(true) } else { arg }
+        })
     };
     command.mut_subcommand("agent", |agent| {
-        let agent = agent.mut_subcommand("join", |join| hide(join, &OF_SERVERS));
-        agent.mut_subcommand("run", |run| hide(hide(run, &OF_SERVERS), &["json"]))
+        let agent = agent.mut_subcommand("join", |join| hide(join, &[]));
+        agent.mut_subcommand("run", |run| hide(run, &["json"]))
     })
 }
 
@@ -78,6 +83,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use clap::CommandFactory as _;
+    use clap::error::ErrorKind;
 
     use super::*;
 
@@ -91,6 +97,32 @@ mod tests {
         }
         let pause = agent.find_subcommand_mut("pause").unwrap().render_long_help().to_string();
         assert!(pause.contains("--server"), "{pause}");
+    }
+
+    /// Adds the words of every command, and of those within it.
+    fn walk(command: &Command, words: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+        words.push(command.get_name().to_owned());
+        found.push(words.clone());
+        for one in command.get_subcommands().filter(|one| one.get_name() != "help") {
+            walk(one, words, found);
+        }
+        words.pop();
+    }
+
+    #[test]
+    fn every_command_has_help_that_does_nothing() {
+        let command = grouped(crate::cli::Cli::command());
+        let mut found = Vec::new();
+        walk(&command, &mut Vec::new(), &mut found);
+        assert!(found.len() > 80, "{}", found.len());
+        for words in found {
+            for flag in ["--help", "-h"] {
+                let mut line = words.clone();
+                line.push(flag.to_owned());
+                let error = command.clone().try_get_matches_from(&line).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::DisplayHelp, "{line:?}: {error}");
+            }
+        }
     }
 
     #[test]
