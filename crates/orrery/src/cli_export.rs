@@ -1,6 +1,7 @@
 //! What the command line understands of pushing a project to a server.
 
 use clap::Args;
+use clap::builder::{StringValueParser, TypedValueParser};
 
 use crate::cli::ProjectOptions;
 use crate::cli_deploy::LimitOptions;
@@ -42,7 +43,7 @@ pub(crate) struct Export {
     #[arg(long, conflicts_with = "release")]
     pub(crate) no_release: bool,
     /// What the version is about, for people
-    #[arg(short, long, value_name = "TEXT")]
+    #[arg(short, long, value_name = "TEXT", value_parser = message_parser())]
     pub(crate) message: Option<String>,
     /// Run an exporter that a module offers, after everything else; can be given several times
     #[arg(long, value_name = "NAME")]
@@ -52,4 +53,18 @@ pub(crate) struct Export {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
+}
+
+/// Longer messages tell nobody anything: they stand in lists of versions.
+const MESSAGE_MAX: usize = 1000;
+
+/// What a version is about, in not too many words.
+pub(crate) fn message_parser() -> impl TypedValueParser<Value = String> {
+    StringValueParser::new().try_map(|text| {
+        let length = text.chars().count();
+        if length > MESSAGE_MAX {
+            return Err(format!("it has {length} characters; {MESSAGE_MAX} is the most"));
+        }
+        Ok(text)
+    })
 }

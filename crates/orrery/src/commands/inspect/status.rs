@@ -100,7 +100,8 @@ impl Overview {
         }
         let VersionInfo { number, made_at, info, .. } = &self.version;
         let made = text::moment(*made_at);
-        let message = text::message(info).map(|text| format!(", {}", style::harmless(text)));
+        let message = text::message(info)
+            .map(|text| format!(", {}", style::harmless(&text::first_line(text))));
         let _ = write!(out, "version  {number} of {made}{}", message.unwrap_or_default());
         if let Some(commit) = text::commit(info) {
             let short: String = commit.chars().take(12).collect();

@@ -1,5 +1,6 @@
 //! How times, states and values read, and tables of them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use orrery_model::{LogLevel, OutcomeStatus, Status, Timestamp};
@@ -10,6 +11,9 @@ use crate::style;
 
 /// Longer values are cut; `--json` has all of them.
 const VALUE_MAX: usize = 100;
+
+/// Longer cells of a table are cut, whatever they are: one of them would make every line as long.
+const CELL_MAX: usize = 500;
 
 /// How many resources a message names.
 const NAMED_MAX: usize = 3;
@@ -73,13 +77,23 @@ pub(crate) fn tally(counts: &BTreeMap<Status, u64>) -> String {
 
 /// A value in one line, cut if it is long.
 pub(crate) fn value(value: &Value) -> String {
-    let text = value.to_string();
-    let length = text.chars().count();
-    if length <= VALUE_MAX {
-        return style::harmless(&text);
-    }
-    let start: String = text.chars().take(VALUE_MAX).collect();
-    format!("{}… ({})", style::harmless(&start), style::count(length, "character"))
+    style::harmless(&short(&value.to_string()))
+}
+
+/// A text, cut if it is long.
+pub(crate) fn short(text: &str) -> Cow<'_, str> {
+    cut(text, VALUE_MAX)
+}
+
+fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    let Some((end, _)) = text.char_indices().nth(most) else { return Cow::Borrowed(text) };
+    let length = style::count(text.chars().count(), "character");
+    Cow::Owned(format!("{}… ({length})", &text[..end]))
+}
+
+/// The first line of a text, cut if it is long.
+pub(crate) fn first_line(text: &str) -> String {
+    short(text.lines().next().unwrap_or_default()).into_owned()
 }
 
 /// The value of a log line: a plain word stands without quotes.
@@ -145,8 +159,10 @@ pub(crate) fn commit(info: &Value) -> Option<&str> {
     info["commit"].as_str().filter(|commit| !commit.is_empty())
 }
 
-/// Aligns columns; the last one is as long as it is. Texts come without styles.
+/// Aligns columns; the last one is as long as it is. Texts come without styles; very long ones are cut.
 pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let rows: Vec<Vec<Cow<'_, str>>> =
+        rows.iter().map(|row| row.iter().map(|text| cut(text, CELL_MAX)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let lengths =
@@ -154,7 +170,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
         lengths.max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |row: &Vec<String>| {
+    let line = |row: &Vec<Cow<'_, str>>| {
         let cells = row.iter().zip(&widths).map(|(text, width)| format!("{text:<width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
@@ -194,6 +210,17 @@ mod tests {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         let lines = table(&[row(["A", "BB", "C"]), row(["éé", "b", ""]), row(["a", "b", "long"])]);
         assert_eq!(lines, ["A   BB  C", "éé  b", "a   b   long"]);
+    }
+
+    #[test]
+    fn a_cell_of_any_length_is_cut() {
+        let long = "é".repeat(100_000);
+        let lines = table(&[vec!["A".to_owned(), "B".to_owned()], vec![long, "b".to_owned()]]);
+        assert!(lines[1].ends_with("é… (100,000 characters)  b"), "{}", lines[1]);
+        assert!(lines[1].chars().count() < 600);
+        assert_eq!(first_line("one\ntwo"), "one");
+        assert_eq!(first_line(&"x".repeat(100)), "x".repeat(100));
+        assert_eq!(first_line(&"x".repeat(101)), "x".repeat(100) + "… (101 characters)");
     }
 
     #[test]

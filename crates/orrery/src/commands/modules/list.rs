@@ -11,6 +11,7 @@ use crate::cli_modules::ListModules;
 use crate::render::Shown;
 use crate::{Exit, output, projects, style};
 
+use crate::commands::inspect::text;
 use crate::commands::report;
 
 pub(super) fn run(options: &ListModules) -> Exit {
@@ -68,7 +69,7 @@ fn print_json(modules: &[Module]) -> bool {
 }
 
 fn print_table(modules: &[Module]) -> bool {
-    let mut rows = vec![["NAME", "VERSION", "FROM", "PATH"].map(str::to_owned)];
+    let mut rows = vec![["NAME", "VERSION", "FROM", "PATH"].map(str::to_owned).to_vec()];
     rows.extend(modules.iter().map(|module| {
         let from = match module.origin {
             Origin::Builtin => "built in",
@@ -80,17 +81,11 @@ fn print_table(modules: &[Module]) -> bool {
             _ => module.dir.strip_prefix(".").unwrap_or(&module.dir).display().to_string(),
         };
         let version = module.version.as_deref().unwrap_or("-");
-        [module.name.as_str(), version, from, path.as_str()].map(style::harmless)
+        [module.name.as_str(), version, from, path.as_str()].map(style::harmless).to_vec()
     }));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..3).map(|column| width(column).unwrap_or(0)).collect();
     let mut table = String::new();
-    for (number, [name, version, from, path]) in rows.iter().enumerate() {
-        let line = format!(
-            "{name:<0$}  {version:<1$}  {from:<2$}  {path}",
-            widths[0], widths[1], widths[2]
-        );
-        table += &if number == 0 { style::heading(&line) } else { line };
+    for (number, line) in text::table(&rows).iter().enumerate() {
+        table += &if number == 0 { style::heading(line) } else { line.clone() };
         table.push('\n');
     }
     output::print_styled(&table)
