@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, ValueHint};
 
 use crate::cli_agent::{AgentJoin, AgentRun};
+use crate::cli_export::message_parser;
 use crate::remote::{EnvironmentChoice, ServerChoice};
 
 pub(crate) const EXIT_CODES: &str = "Exit codes: 0 done, 1 error.";
@@ -272,7 +273,11 @@ pub(crate) enum VersionAction {
         short: bool,
     },
     /// Delete a version that is not in use
-    Delete { version: u32 },
+    Delete {
+        version: u32,
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
     /// Find out what a version would change, without changing anything
     DryRun { version: u32 },
 }
@@ -334,6 +339,8 @@ pub(crate) struct AgentRevoke {
     /// Serve its agents on the server's own machine from now on, instead of waiting for another machine to join
     #[arg(long)]
     pub(crate) release: bool,
+    #[command(flatten)]
+    pub(crate) confirmation: Confirmation,
 }
 
 #[derive(Debug, Args)]
@@ -407,7 +414,7 @@ pub(crate) struct CompileRequest {
     #[arg(long)]
     pub(crate) check: bool,
     /// Why
-    #[arg(long)]
+    #[arg(long, value_name = "TEXT", value_parser = message_parser())]
     pub(crate) message: Option<String>,
     /// Wait for its end, and show what it writes
     #[arg(short, long)]

@@ -41,7 +41,11 @@ pub(crate) enum ParamAction {
         recompile: bool,
     },
     /// Delete a parameter
-    Delete { name: String },
+    Delete {
+        name: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
 }
 
 /// Manage the facts of an environment on a server
@@ -81,7 +85,12 @@ pub(crate) enum FactAction {
         permanent: bool,
     },
     /// Forget a fact
-    Delete { resource: String, name: String },
+    Delete {
+        resource: String,
+        name: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
 }
 
 /// Manage the secrets that a server keeps
@@ -112,7 +121,11 @@ pub(crate) enum SecretAction {
     /// Set a secret; its value is typed, or read from standard input
     Set { name: String },
     /// Delete a secret
-    Delete { name: String },
+    Delete {
+        name: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
+    },
 }
 
 /// Read what a server wants people to know
@@ -217,6 +230,8 @@ pub(crate) enum TokenAction {
     Revoke {
         /// Its name or its id
         token: String,
+        #[command(flatten)]
+        confirmation: Confirmation,
     },
 }
 

@@ -103,11 +103,12 @@ pub(super) struct Push<'a> {
 /// Who may not store versions learns that before anything is compiled. The server decides in the end: who may not even ask goes on.
 fn refuse_if_too_weak(of: &RemoteEnvironment) -> Result<(), Trouble> {
     let Ok(me) = of.client.get::<Me>(&path(&["me"])) else { return Ok(()) };
-    let here = &of.environment;
+    // A role of another project is no reason to refuse somebody who may not know which one this belongs to.
+    let project = of.details().ok().map(|details| details.project);
     let may = me.roles.iter().any(|granted| {
         matches!(granted.role.as_str(), "developer" | "admin")
-            && granted.environment.is_none_or(|id| id == here.id)
-            && granted.project.is_none_or(|id| id == here.project)
+            && granted.environment.is_none_or(|id| id == of.id)
+            && granted.project.is_none_or(|id| project.is_none_or(|project| id == project))
     });
     if may {
         return Ok(());
@@ -149,8 +150,8 @@ impl Push<'_> {
         };
         let (tls, host, port) = of.client.place();
         let side = ServerSide {
-            environment: of.environment.id.to_string(),
-            environment_name: of.environment.name.clone(),
+            environment: of.id.to_string(),
+            environment_name: of.details()?.name.clone(),
             host,
             port,
             tls,
@@ -217,7 +218,7 @@ fn tell(
     if options.json {
         let report = json!({
             "status": "ok",
-            "environment": of.environment.id,
+            "environment": of.id,
             "version": stored.version,
             "created": stored.created_now,
         });

@@ -5,10 +5,11 @@
 pub(crate) mod contexts;
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use clap::{Args, ValueHint};
 use orrery_api::Environment;
-use orrery_api::client::{Client, Connection, path};
+use orrery_api::client::{Client, ClientError, Connection, path};
 use orrery_model::SecretText;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -92,7 +93,9 @@ pub(crate) struct Remote {
 #[derive(Clone, Debug)]
 pub(crate) struct RemoteEnvironment {
     pub(crate) client: Client,
-    pub(crate) environment: Environment,
+    pub(crate) id: Uuid,
+    /// Asked for when somebody wants to know: a token may be good for what is in an environment, but not for itself.
+    details: OnceLock<Environment>,
 }
 
 impl ServerChoice {
@@ -240,8 +243,12 @@ impl Remote {
                 "name one with --environment, or choose one for all commands: orrery environment use NAME",
             ));
         };
-        let environment = self.find_environment(name)?;
-        Ok(RemoteEnvironment { client: self.client.clone(), environment })
+        let client = self.client.clone();
+        if let Ok(id) = name.parse::<Uuid>() {
+            return Ok(RemoteEnvironment { client, id, details: OnceLock::new() });
+        }
+        let found = self.find_environment(name)?;
+        Ok(RemoteEnvironment { client, id: found.id, details: OnceLock::from(found) })
     }
 
     /// The environment of this name: an id, project/name, or a name that no other one has.
@@ -285,17 +292,42 @@ impl Remote {
 }
 
 impl RemoteEnvironment {
+    /// What the server knows of the environment itself.
+    pub(crate) fn details(&self) -> Result<&Environment, Trouble> {
+        Ok(self.try_details()?)
+    }
+
+    fn try_details(&self) -> Result<&Environment, ClientError> {
+        if let Some(known) = self.details.get() {
+            return Ok(known);
+        }
+        let found = self.client.get(&self.path(&[]))?;
+        Ok(self.details.get_or_init(|| found))
+    }
+
+    /// Whether nothing is deployed there at present. Who may not ask goes on: the server knows.
+    pub(crate) fn is_halted(&self) -> Result<bool, Trouble> {
+        match self.try_details() {
+            Ok(details) => Ok(details.halted),
+            Err(error) if error.status() == Some(403) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The path of something in the environment.
     pub(crate) fn path(&self, parts: &[&str]) -> String {
-        let id = self.environment.id.to_string();
+        let id = self.id.to_string();
         let mut all = vec!["environments", id.as_str()];
         all.extend(parts);
         path(&all)
     }
 
-    /// What it is called.
+    /// What it is called, or its id for those who may not know.
     pub(crate) fn name(&self) -> String {
-        format!("{}/{}", self.environment.project_name, self.environment.name)
+        match self.try_details() {
+            Ok(details) => format!("{}/{}", details.project_name, details.name),
+            Err(_) => self.id.to_string(),
+        }
     }
 
     /// Where it is, for people.
@@ -333,7 +365,7 @@ pub(crate) fn save_project(directory: &Path, to: &RemoteEnvironment) -> Result<P
         "# The environment that this project belongs to; `orrery environment save` writes this.\n\
          server = {}\nenvironment = {}\nname = {}\n",
         quoted(to.client.server()),
-        quoted(&to.environment.id.to_string()),
+        quoted(&to.id.to_string()),
         quoted(&to.name()),
     );
     std::fs::write(&file, text)

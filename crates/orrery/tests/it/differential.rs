@@ -33,6 +33,7 @@ mod playground;
 mod remote_agents;
 mod secrets;
 mod server_commands;
+mod server_details;
 mod server_handlers;
 mod server_kills;
 mod server_safety;
@@ -66,6 +67,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(compile_service::trials());
     trials.extend(exports::trials());
     trials.extend(server_commands::trials());
+    trials.extend(server_details::trials());
     trials.extend(server_handlers::trials());
     trials.extend(pages::trials(&cases)?);
     trials.push(lists_name_existing_cases(&lists, &cases));

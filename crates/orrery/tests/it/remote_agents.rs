@@ -284,7 +284,7 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     // A revoked agent ends, and nobody works in its place.
     let listed = orrery(&server, scene.id(), &["agent", "remotes"])?;
     ensure!(listed["items"][0]["names"] == json!(["web1"]), "{listed}");
-    orrery(&server, scene.id(), &["agent", "revoke", "web1"])?;
+    orrery(&server, scene.id(), &["agent", "revoke", "web1", "--yes"])?;
     until("the revoked agent ends", || Ok(agent.0.try_wait()?.is_some()))?;
     ensure!(agent.0.wait()?.code() == Some(1));
     until("the status says that the agent is down", || {

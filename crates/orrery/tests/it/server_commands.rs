@@ -70,15 +70,15 @@ impl Drop for Server {
     }
 }
 
-struct World {
-    directory: tempfile::TempDir,
+pub(crate) struct World {
+    pub(crate) directory: tempfile::TempDir,
     database: Option<Database>,
     here: PathBuf,
     server: Option<Server>,
 }
 
 impl World {
-    fn new(postgres: bool) -> Result<Self> {
+    pub(crate) fn new(postgres: bool) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let here = directory.path().canonicalize()?;
         let database = postgres.then(|| Postgres::shared().database());
@@ -87,7 +87,7 @@ impl World {
     }
 
     /// Starts the server with these options; one that runs is stopped first, and its address kept.
-    fn start(&mut self, with_account: bool, options: &str) -> Result<()> {
+    pub(crate) fn start(&mut self, with_account: bool, options: &str) -> Result<()> {
         let data = self.directory.path().join("server");
         let mut command = Command::new(BINARY);
         let before = self.server.take().map(Server::stop).transpose()?;
@@ -123,12 +123,26 @@ impl World {
         Ok(())
     }
 
+    /// Logs in, and chooses the new environment shop/live.
+    pub(crate) fn settle(&mut self, options: &str) -> Result<()> {
+        self.start(true, options)?;
+        let url = self.server()?.url.clone();
+        self.done(&format!("orrery login {url} --name admin"))?;
+        self.done("orrery project create shop && orrery environment create shop/live --use")?;
+        Ok(())
+    }
+
+    /// Where the server listens.
+    pub(crate) fn url(&self) -> Result<&str> {
+        Ok(&self.server()?.url)
+    }
+
     fn server(&self) -> Result<&Server> {
         self.server.as_ref().context("no server was started yet")
     }
 
     /// Runs a line of the shell; answers what it wrote, and how it ended.
-    fn run(&self, line: &str) -> Result<(String, i32)> {
+    pub(crate) fn run(&self, line: &str) -> Result<(String, i32)> {
         let path = format!("{}:{}", self.directory.path().display(), std::env::var("PATH")?);
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("exec 2>&1; {line}")).current_dir(&self.here);
@@ -152,7 +166,7 @@ impl World {
         Ok((text, child.wait()?.code().unwrap_or(-1)))
     }
 
-    fn done(&self, line: &str) -> Result<String> {
+    pub(crate) fn done(&self, line: &str) -> Result<String> {
         let (text, code) = self.run(line)?;
         ensure!(code == 0, "{line}: {code}\n{text}");
         Ok(text)
@@ -383,7 +397,7 @@ fn work_is_called_what_was_asked_for() -> Result<()> {
     Ok(())
 }
 
-fn fails(world: &World, line: &str, words: &[&str]) -> Result<()> {
+pub(crate) fn fails(world: &World, line: &str, words: &[&str]) -> Result<()> {
     let (text, code) = world.run(line)?;
     ensure!(code == 1, "{line}: {code}\n{text}");
     for word in words {
@@ -443,7 +457,7 @@ fn mistakes() -> Result<()> {
         ensure!(shown.contains(word), "{word}:\n{shown}");
     }
     fails(&world, "ORRERY_TOKEN=orr_nonsense orrery environment show", &["orrery login"])?;
-    world.done("orrery token revoke eyes")?;
+    world.done("orrery token revoke eyes --yes")?;
     fails(&world, &with("orrery environment show"), &["orrery login"])?;
     // A file in a project cannot send a session to another server.
     let project = world.directory.path().join("project");
@@ -463,7 +477,7 @@ fn mistakes() -> Result<()> {
 }
 
 /// Says that something is in what a command prints.
-fn prints(world: &World, line: &str, words: &[&str]) -> Result<()> {
+pub(crate) fn prints(world: &World, line: &str, words: &[&str]) -> Result<()> {
     let text = world.done(line)?;
     for word in words {
         ensure!(text.contains(word), "{line}: {word:?} is missing:\n{text}");

@@ -9,6 +9,7 @@ mod pass;
 mod plan;
 mod progress;
 mod repair;
+pub(super) mod waiting;
 mod watch;
 
 use std::path::PathBuf;

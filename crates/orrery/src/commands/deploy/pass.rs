@@ -194,11 +194,11 @@ impl End {
             .map(|(count, word)| format!("{count} {word}"))
             .collect();
         let unchanged = tally.deployed.saturating_sub(tally.changed());
-        if told.is_empty() {
+        if told.is_empty() && !interrupted {
             let count = style::count(number(tally.deployed), "resource");
             return format!("{}: {count} as wanted, in {time}", style::good("nothing to change"));
         }
-        if unchanged > 0 {
+        if unchanged > 0 || told.is_empty() {
             told.push(format!("{unchanged} as wanted"));
         }
         let good = tally.failed + tally.unavailable + tally.skipped + tally.non_compliant == 0;

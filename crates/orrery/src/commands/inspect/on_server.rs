@@ -23,6 +23,7 @@ use super::source::{
     AgentSeen, AtWork, ChangeOf, Changed, Deployment, Next, Outlook, Seen, Step, Visit, rank,
 };
 use super::{Trouble, local, status, text};
+use crate::commands::deploy::waiting;
 use crate::remote::RemoteEnvironment;
 
 /// How often resources that are not as wanted are tried again, as the server calls it.
@@ -323,7 +324,7 @@ impl Deployment for OnServer {
     }
 
     fn at_work(&self) -> Result<Option<AtWork>, Trouble> {
-        if self.of.environment.halted {
+        if self.of.is_halted()? {
             let text = format!("{} is halted: nothing is deployed", self.of.name());
             return Ok(Some(AtWork { text, json: json!({ "halted": true }) }));
         }
@@ -333,9 +334,14 @@ impl Deployment for OnServer {
             if operation.transitioning == Transitioning::Yes {
                 let since = text::moment(time(&operation.created)?);
                 let kind = operation.kind.replace('_', " ");
-                let text = format!("the server is at work: {kind} since {since}");
+                let waits = waiting::reason(&operation);
+                let text = match &waits {
+                    None => format!("the server is at work: {kind} since {since}"),
+                    Some(reason) => format!("{kind} since {since}: {reason}"),
+                };
                 let json = json!({
                     "operation": operation.id, "kind": operation.kind, "since": operation.created,
+                    "waits": waits,
                 });
                 return Ok(Some(AtWork { text, json }));
             }
@@ -486,7 +492,7 @@ impl Deployment for OnServer {
             _ => Vec::new(),
         };
         let mut next = Vec::new();
-        if self.of.environment.halted {
+        if self.of.is_halted()? {
             next.push(Next::new("halted", format!("nothing: {} is halted", self.of.name())));
         } else {
             next.push(self.next(&details, &seen, &path)?);

@@ -4,7 +4,7 @@ use orrery_api::Agent;
 use serde_json::{Value, json};
 
 use super::table::Table;
-use super::{print_json, read_list, remote_agents, show_list};
+use super::{print_json, read_list, remote_agents, show_list, terminal};
 use crate::cli_things::{AgentAction, AgentGroup, AgentNames};
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::RemoteEnvironment;
@@ -44,7 +44,11 @@ fn run(options: AgentGroup) -> Result<Exit, Trouble> {
         }
         AgentAction::Invite(invite) => remote_agents::invite(&of()?, invite, ask.json),
         AgentAction::Remotes => remote_agents::list(&of()?, ask.json),
-        AgentAction::Revoke(revoke) => remote_agents::revoke(&of()?, &revoke, ask.json),
+        AgentAction::Revoke(revoke) => {
+            let what = format!("revoke the remote agent {}", style::harmless(&revoke.remote));
+            terminal::confirm(revoke.confirmation.yes, &what)?;
+            remote_agents::revoke(&of()?, &revoke, ask.json)
+        }
     }
 }
 

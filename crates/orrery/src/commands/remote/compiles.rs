@@ -69,7 +69,7 @@ fn request(options: CompileRequest) -> Result<Exit, Trouble> {
     let CompileRequest { no_update, update: _, reinstall, check, message, follow, deploy, ask } =
         options;
     let of = ask.in_environment()?;
-    if of.environment.repository.is_empty() {
+    if of.details()?.repository.is_empty() {
         let trouble = Trouble::said(format!("{} has no repository to compile", of.place()));
         let help = "name one with `orrery environment update --repository URL`, or push what is compiled here with `orrery export`";
         return Err(trouble.help(help));

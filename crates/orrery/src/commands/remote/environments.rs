@@ -115,7 +115,7 @@ fn state(environment: &Environment) -> &'static str {
 }
 
 fn show(of: &RemoteEnvironment, json: bool) -> Result<Exit, Trouble> {
-    let it = &of.environment;
+    let it = of.details()?;
     if json {
         return print_json(it);
     }
@@ -216,7 +216,7 @@ fn save(ask: &AskEnvironment, project: Option<PathBuf>) -> Result<Exit, Trouble>
     let file = save_project(&directory.map_err(Trouble::Project)?, &of)?;
     let name = style::harmless(&of.name());
     let text = format!("{} says that the project belongs to {name}", file.display());
-    show_done(ask.json, &json!({ "file": file, "environment": of.environment.id }), &text)
+    show_done(ask.json, &json!({ "file": file, "environment": of.id }), &text)
 }
 
 /// Waits for the end of something that was begun.

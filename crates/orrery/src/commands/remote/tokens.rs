@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::places::Places;
 use super::table::{Table, moment_or};
-use super::{print_json, projects, read_list, show_done, show_list};
+use super::{print_json, projects, read_list, show_done, show_list, terminal};
 use crate::cli_values::{RoleName, TokenAction, TokenGroup};
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::Remote;
@@ -56,10 +56,12 @@ fn run(options: TokenGroup) -> Result<Exit, Trouble> {
             let written = output::print(|out| writeln!(out, "{}", made.secret.expose()));
             Ok(if written { Exit::Done } else { Exit::Error })
         }
-        TokenAction::Revoke { token } => {
+        TokenAction::Revoke { token, confirmation } => {
             let found = find(&remote, &token)?;
+            let name = style::harmless(&found.name);
+            terminal::confirm(confirmation.yes, &format!("revoke the token {name}"))?;
             remote.client.delete::<Value>(&path(&["tokens", &found.id.to_string()]))?;
-            let text = format!("the token {} is useless now", style::harmless(&found.name));
+            let text = format!("the token {name} is useless now");
             show_done(ask.json, &json!({}), &text)
         }
     }

@@ -12,6 +12,7 @@ use crate::cli_values::{
     FactAction, FactGroup, NotificationAction, NotificationGroup, ParamAction, ParamGroup,
     SecretAction, SecretGroup,
 };
+use crate::commands::inspect::text;
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
@@ -61,7 +62,8 @@ fn run_param(options: ParamGroup) -> Result<Exit, Trouble> {
             let found = read_list(pages, None)?;
             let table = Table::new("parameter", &["NAME", "VALUE", "SOURCE", "UPDATED"]);
             show_list(ask.json, &found, table, |one| {
-                vec![one.name.clone(), one.value.clone(), one.source.clone(), moment(&one.updated)]
+                let value = text::short(&one.value).into_owned();
+                vec![one.name.clone(), value, one.source.clone(), moment(&one.updated)]
             })
         }
         ParamAction::Get { name } => show_value(&of.client.get(&at(&name))?, ask.json),
@@ -70,10 +72,11 @@ fn run_param(options: ParamGroup) -> Result<Exit, Trouble> {
                 ParameterUpdate { value, source: None, recompile, expires: None, metadata: None };
             show_set(&of.client.put(&at(&name), &update)?, ask.json)
         }
-        ParamAction::Delete { name } => {
+        ParamAction::Delete { name, confirmation } => {
+            let shown = style::harmless(&name);
+            terminal::confirm(confirmation.yes, &format!("delete the parameter {shown}"))?;
             of.client.delete::<Value>(&at(&name))?;
-            let text = format!("the parameter {} was deleted", style::harmless(&name));
-            show_done(ask.json, &json!({}), &text)
+            show_done(ask.json, &json!({}), &format!("the parameter {shown} was deleted"))
         }
     }
 }
@@ -91,7 +94,7 @@ fn run_fact(options: FactGroup) -> Result<Exit, Trouble> {
                 let resource = one.resource.clone().unwrap_or_default();
                 let expired = if one.expired { " (too old)" } else { "" };
                 let updated = moment(&one.updated) + expired;
-                vec![one.name.clone(), one.value.clone(), updated, resource]
+                vec![one.name.clone(), text::short(&one.value).into_owned(), updated, resource]
             })
         }
         FactAction::Get { resource, name } => {
@@ -103,10 +106,12 @@ fn run_fact(options: FactGroup) -> Result<Exit, Trouble> {
                 ParameterUpdate { value, source: None, recompile: false, expires, metadata: None };
             show_set(&of.client.put(&at(&resource, &name), &update)?, ask.json)
         }
-        FactAction::Delete { resource, name } => {
+        FactAction::Delete { resource, name, confirmation } => {
+            let shown = style::harmless(&name);
+            let what = format!("forget the fact {shown} of {}", style::harmless(&resource));
+            terminal::confirm(confirmation.yes, &what)?;
             of.client.delete::<Value>(&at(&resource, &name))?;
-            let text = format!("the fact {} was forgotten", style::harmless(&name));
-            show_done(ask.json, &json!({}), &text)
+            show_done(ask.json, &json!({}), &format!("the fact {shown} was forgotten"))
         }
     }
 }
@@ -132,10 +137,11 @@ fn run_secret(options: SecretGroup) -> Result<Exit, Trouble> {
             let now: Value = client.put(&at(&name), &SecretValue { value })?;
             show_done(ask.json, &now, &format!("the secret {} is set", style::harmless(&name)))
         }
-        SecretAction::Delete { name } => {
+        SecretAction::Delete { name, confirmation } => {
+            let shown = style::harmless(&name);
+            terminal::confirm(confirmation.yes, &format!("delete the secret {shown}"))?;
             client.delete::<Value>(&at(&name))?;
-            let text = format!("the secret {} was deleted", style::harmless(&name));
-            show_done(ask.json, &json!({}), &text)
+            show_done(ask.json, &json!({}), &format!("the secret {shown} was deleted"))
         }
     }
 }

@@ -4,7 +4,7 @@ use orrery_api::{ResourceDifference, VersionReleased, VersionStored, VersionSumm
 use serde_json::{Value, json};
 
 use super::table::{Table, moment, properties};
-use super::{dry_run, print_json, read_list, show_done, show_list};
+use super::{dry_run, print_json, read_list, show_done, show_list, terminal};
 use crate::cli_things::{VersionAction, VersionGroup};
 use crate::commands::deploy::{changes, on_server};
 use crate::commands::inspect::text;
@@ -63,7 +63,8 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
             })
         }
         VersionAction::Compare { from, to, short } => compare(&of, from, to, short, json),
-        VersionAction::Delete { version } => {
+        VersionAction::Delete { version, confirmation } => {
+            terminal::confirm(confirmation.yes, &format!("delete version {version}"))?;
             of.client.delete::<Value>(&at(version, &[]))?;
             show_done(json, &json!({}), &format!("version {version} was deleted"))
         }
@@ -76,8 +77,7 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
 }
 
 fn message(version: &VersionSummary) -> String {
-    let text = text::message(&version.info).unwrap_or_default();
-    text.lines().next().unwrap_or_default().to_owned()
+    text::message(&version.info).map(text::first_line).unwrap_or_default()
 }
 
 /// When it was released.
