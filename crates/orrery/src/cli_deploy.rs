@@ -7,6 +7,7 @@ use orrery_compiler::project::Limits;
 use orrery_model::Pattern;
 
 use crate::cli::ProjectOptions;
+use crate::cli_export::message_parser;
 use crate::commands::trouble::Trouble;
 use crate::remote::WhereChoice;
 use crate::state::StateOptions;
@@ -121,7 +122,7 @@ pub(crate) struct Wanted {
 Examples:
   orrery deploy                      everything
   orrery deploy --dry-run            only say what would change, as `orrery plan` does
-  orrery deploy --filter /etc/nginx  only what has this in its id
+  orrery deploy --filter /etc/nginx  only what has this in its id; not on a server, which deploys all of a version
   orrery deploy -e shop/live         in an environment on a server
   orrery deploy --json | jq .tally
 
@@ -135,6 +136,9 @@ pub(crate) struct Deploy {
     /// Change nothing, but say what would be changed
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// What the version is about, for people
+    #[arg(short, long, value_name = "TEXT", value_parser = message_parser())]
+    pub(crate) message: Option<String>,
 }
 
 /// Say what a deploy would change, and why
@@ -168,6 +172,7 @@ pub(crate) struct Plan {
 Examples:
   orrery repair
   orrery repair --filter std::File
+  orrery repair --pending            try again what is not as wanted, and leave the rest alone
 
 Exit codes: 0 all is as wanted, 1 error or stopped with Ctrl-C, 2 some resources failed or were skipped, 130 left
 with a second Ctrl-C.")]
@@ -179,6 +184,9 @@ pub(crate) struct Repair {
     pub(crate) state: StateOptions,
     #[command(flatten)]
     pub(crate) selection: Selection,
+    /// Only what is not as wanted: what is deployed is not looked at
+    #[arg(long, help_heading = SELECTION)]
+    pub(crate) pending: bool,
     #[command(flatten)]
     pub(crate) run: RunOptions,
     #[command(flatten)]

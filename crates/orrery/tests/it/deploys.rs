@@ -186,7 +186,7 @@ fn selection_touches_nothing_else() -> Result<()> {
     project.expect(0, &["deploy", "--filter", "/two/a]"])?.says(&["1 created"])?;
     ensure!(project.managed("two/a").exists() && !project.managed("two/b").exists());
     project.expect(0, &["deploy"])?.says(&["deployed: 1 created, 5 as wanted"])?;
-    project.expect(0, &["deploy", "--filter", "no such thing"])?.says(&["0 resources"])
+    project.expect(1, &["deploy", "--filter", "no such thing"])?.says(&["no resource of the model"])
 }
 
 fn reload_once() -> Result<()> {

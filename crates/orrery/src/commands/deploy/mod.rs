@@ -36,7 +36,7 @@ use crate::cli::ProjectOptions;
 use crate::cli_deploy::{LimitOptions, RunOptions, Selection};
 use crate::code::Work;
 use crate::commands::report;
-use crate::commands::trouble::finish;
+use crate::commands::trouble::{Trouble, finish};
 use crate::render::Shown;
 use crate::state::{StateOptions, now};
 use crate::{Exit, output, projects, style};
@@ -184,8 +184,9 @@ impl Opened {
         resources: Vec<Resource>,
         unknowns: &[Unknown],
         code: Option<&str>,
+        message: &str,
     ) -> Result<(Desired, bool), orrery_store::StoreError> {
-        let mut info = serde_json::json!({ "message": "orrery deploy" });
+        let mut info = serde_json::json!({ "message": message });
         if let Some(code) = code {
             info["code"] = code.into();
         }
@@ -254,6 +255,24 @@ impl Selection {
     pub(super) fn covers_id(&self, id: &ResourceId) -> bool {
         let agent = self.agents.is_empty() || self.agents.iter().any(|agent| agent == id.agent());
         agent && self.filter.as_ref().is_none_or(|pattern| pattern.matches(id))
+    }
+
+    /// Whoever selects something that is not there has made a mistake, and does not want to hear that all is well.
+    pub(super) fn refuse_if_none_of(&self, resources: &[Resource]) -> Result<(), Trouble> {
+        match resources.iter().any(|resource| self.covers(resource)) {
+            true => Ok(()),
+            false => self.refuse_to_select_nothing(),
+        }
+    }
+
+    /// The same, where it is known that no resource is meant.
+    pub(super) fn refuse_to_select_nothing(&self) -> Result<(), Trouble> {
+        if self.is_all() {
+            return Ok(());
+        }
+        let trouble = Trouble::said("no resource of the model is selected");
+        let help = "`orrery compile --resources` shows them; --agent wants the exact name of an agent, --filter a part of an id";
+        Err(trouble.help(help))
     }
 
     /// What is not meant.

@@ -32,22 +32,22 @@ pub(super) fn chosen(
     if state.data.is_some() { Ok(None) } else { place.remote(project) }
 }
 
-pub(super) fn deploy(of: &RemoteEnvironment, wanted: &Wanted) -> Exit {
-    match try_deploy(of, wanted) {
+pub(super) fn deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> Exit {
+    match try_deploy(of, wanted, message) {
         Ok(exit) => exit,
         Err(error) => error.tell(wanted.json),
     }
 }
 
-fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted) -> Result<Exit, ExportError> {
+fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> Result<Exit, ExportError> {
     refuse_if_halted(of)?;
     if !wanted.selection.is_all() {
         let trouble = Trouble::said("a server deploys all of a version");
-        let help = "leave out --agent and --filter; `orrery repair` takes them on a server, too";
+        let help = "leave out --agent and --filter; `orrery repair` takes them on a server, too, also with --pending for what is not as wanted";
         return Err(trouble.help(help).into());
     }
     let new = VersionUpload {
-        info: info("orrery deploy"),
+        info: info(message),
         release: Some(true),
         only_if_changed: true,
         verify: true,
@@ -142,6 +142,9 @@ fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit,
     found.changes.retain(|change| {
         change.resource.parse().is_ok_and(|id: orrery_model::ResourceId| selection.covers_id(&id))
     });
+    if found.changes.is_empty() {
+        selection.refuse_to_select_nothing()?;
+    }
     let exit = dry_run::show(&found, wanted.json)?;
     if keep && !wanted.json {
         output::say(&format!("it is kept: orrery version release {version}"));
@@ -175,7 +178,8 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, Trouble>
     } else if !selection.agents.is_empty() {
         request.agents = Some(selection.agents.clone());
     }
-    let begun: Operation = of.client.post(&of.path(&["repair"]), &request)?;
+    let action = if options.pending { "deploy" } else { "repair" };
+    let begun: Operation = of.client.post(&of.path(&[action]), &request)?;
     let since = begun.created.parse().unwrap_or_default();
     Run { of, json: options.json, selection }.follow(&begun, version.0, since)
 }

@@ -17,14 +17,15 @@ use super::{
 };
 
 pub(in crate::commands) fn run(options: Deploy) -> Exit {
-    let Deploy { wanted, dry_run } = options;
+    let Deploy { wanted, dry_run, message } = options;
+    let message = message.as_deref().unwrap_or("orrery deploy");
     if dry_run {
         return super::plan(&Plan { wanted, keep: false });
     }
     match on_server::chosen(&wanted.place, &wanted.state, wanted.project.project.as_deref()) {
         Ok(Some(of)) => {
             return match wanted.run.refuse_on_server() {
-                Ok(()) => on_server::deploy(&of, &wanted),
+                Ok(()) => on_server::deploy(&of, &wanted, message),
                 Err(trouble) => finish(Err(trouble)),
             };
         }
@@ -37,6 +38,9 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Err(exit) => return exit,
     };
     let Prepared { project, resources, unknowns, problems, code } = prepared;
+    if let Err(trouble) = selection.refuse_if_none_of(&resources) {
+        return finish(Err(trouble));
+    }
     let opened = opened.unwrap_or_else(|| {
         let opened = open(state, &project, "deploy")?;
         let states = KnownStates::read(&*opened.store, opened.environment)?;
@@ -51,7 +55,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
-    let put = opened.put(resources, &unknowns, handlers.code.as_deref());
+    let put = opened.put(resources, &unknowns, handlers.code.as_deref(), message);
     let start = put.and_then(|(desired, created)| {
         Ok((recovery_with(&*opened.store, opened.environment, desired, states)?, created))
     });
@@ -63,7 +67,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         let count = style::count(start.desired.resources.len(), "resource");
         output::say(&format!("version {}: {count}", start.desired.version));
     }
-    let pass = Pass { selection, run, json: *json, problems };
+    let pass = Pass { selection, run, json: *json, problems, pending: false };
     let exit = pass.go(&opened, start, &handlers);
     place.tidy_up(handlers.code.as_deref());
     exit
@@ -76,10 +80,12 @@ pub(super) struct Pass<'a> {
     pub(super) json: bool,
     /// Resources that could not be exported.
     pub(super) problems: usize,
+    /// What is deployed is not looked at.
+    pub(super) pending: bool,
 }
 
 impl Pass<'_> {
-    /// Verifies and mends all selected resources, waits, and tells.
+    /// Verifies and mends the selected resources, or those of them that are not as wanted; waits, and tells.
     pub(super) fn go(&self, opened: &Opened, start: Start, handlers: &Handlers) -> Exit {
         let interrupt = match Interrupt::listen() {
             Ok(interrupt) => interrupt,
@@ -89,7 +95,8 @@ impl Pass<'_> {
         let version = start.desired.version;
         let selected = self.selection.selected(&start.desired.resources);
         let others = self.selection.others(&start.desired.resources);
-        let mut first = vec![Event::Repair(selected)];
+        let mut first =
+            vec![if self.pending { Event::Deploy(selected) } else { Event::Repair(selected) }];
         if !self.selection.is_all() {
             first.insert(0, Event::Cancel(others));
         }

@@ -34,6 +34,9 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
             Ok(prepared) => prepared,
             Err(exit) => return exit,
         };
+    if let Err(trouble) = options.selection.refuse_if_none_of(&resources) {
+        return finish(Err(trouble));
+    }
     let place = Place { project: &project, state: &options.state, run: &options.run, opened: None };
     let handlers = match Handlers::of(code, &resources, &place) {
         Ok(handlers) => handlers,

@@ -51,7 +51,7 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
         Ok(start) => start,
         Err(error) => return failed(&error),
     };
-    let Repair { selection, run, json, state, .. } = options;
+    let Repair { selection, run, json, state, pending, .. } = options;
     if !start.desired.resources.iter().any(|resource| selection.covers(resource))
         && !selection.is_all()
     {
@@ -64,7 +64,7 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
-    let pass = Pass { selection, run, json: *json, problems: 0 };
+    let pass = Pass { selection, run, json: *json, problems: 0, pending: *pending };
     pass.go(&opened, start, &handlers)
 }
 

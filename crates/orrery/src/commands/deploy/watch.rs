@@ -71,7 +71,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         Err(error) => return failed(&error),
     };
     let start = opened
-        .put(resources, &unknowns, handlers.code.as_deref())
+        .put(resources, &unknowns, handlers.code.as_deref(), "orrery deploy")
         .and_then(|(desired, _)| recovery(&*opened.store, opened.environment, desired));
     let start = match start {
         Ok(start) => start,
