@@ -13,33 +13,43 @@ use crate::{Exit, output, style};
 
 pub(crate) fn run(look: &Look, options: &Diff) -> Result<Exit, Trouble> {
     let (from, to) = choose(look, options)?;
+    show(look, (from, to), options.short, options.look.json)
+}
+
+/// How the second version differs from the first.
+pub(crate) fn show(
+    look: &Look,
+    (from, to): (VersionNumber, VersionNumber),
+    short: bool,
+    as_json: bool,
+) -> Result<Exit, Trouble> {
     let mut counts = Counts::default();
     let mut out = paper();
     // A visit cannot be ended early; after an error, nothing more is written.
     let mut written: io::Result<()> = Ok(());
-    if options.look.json {
+    if as_json {
         write!(out, "{{\"from\": {from}, \"to\": {to}, \"resources\": [")?;
     }
     look.differences(from, to, &mut |difference| {
         counts.add(&difference);
         if written.is_ok() {
-            let text = if options.look.json {
+            let text = if as_json {
                 let comma = if counts.total() > 1 { "," } else { "" };
-                format!("{comma}\n  {}", as_json(&difference))
+                format!("{comma}\n  {}", form(&difference))
             } else {
-                as_text(look, &difference, options.short)
+                as_text(look, &difference, short)
             };
             written = out.write_all(text.as_bytes());
         }
     })?;
     written?;
-    if options.look.json {
+    if as_json {
         let Counts { added, removed, changed } = counts;
         let counts = json!({ "added": added, "removed": removed, "changed": changed });
         writeln!(out, "\n], \"counts\": {counts}}}")?;
     }
     out.flush()?;
-    if !options.look.json {
+    if !as_json {
         output::say(&closing(from, to, &counts));
     }
     Ok(if counts.total() == 0 { Exit::Done } else { Exit::Pending })
@@ -109,7 +119,7 @@ fn as_text(look: &Look, difference: &Changed, short: bool) -> String {
     text
 }
 
-fn as_json(difference: &Changed) -> Value {
+fn form(difference: &Changed) -> Value {
     let Changed { id, change, differences, source } = difference;
     let attribute = |one: &Difference| {
         let mut form = json!({ "name": one.name });

@@ -36,14 +36,19 @@ pub(crate) fn one(look: &Look, asked: &str) -> Result<Seen, Trouble> {
     if let Some(found) = look.find(id)? {
         return Ok(found);
     }
-    let mut found = Candidates::default();
+    let (mut found, mut gone) = (Candidates::default(), Candidates::default());
     let pattern = Pattern::new(asked);
     each(look, &everything(), None, |resource| {
         if pattern.matches(&resource.id) {
-            found.add(resource, asked);
+            let is_gone = resource.status == Status::Orphaned;
+            if is_gone { &mut gone } else { &mut found }.add(resource, asked);
         }
         Ok(true)
     })?;
+    // What is no longer wanted is meant only if nothing else fits as well.
+    if found.count == 0 || (found.exact_count == 0 && gone.exact_count > 0) {
+        found.extend(gone);
+    }
     match found {
         Candidates { mut exact, .. } if exact.len() == 1 => Ok(exact.remove(0)),
         Candidates { mut all, count: 1, .. } => Ok(all.remove(0)),
@@ -82,6 +87,17 @@ impl Candidates {
         if self.all.len() < CANDIDATES_MAX {
             self.all.push(resource);
         }
+    }
+}
+
+impl Candidates {
+    fn extend(&mut self, others: Candidates) {
+        self.all.extend(others.all);
+        self.exact.extend(others.exact);
+        self.all.truncate(CANDIDATES_MAX);
+        self.exact.truncate(CANDIDATES_MAX);
+        self.count += others.count;
+        self.exact_count += others.exact_count;
     }
 }
 

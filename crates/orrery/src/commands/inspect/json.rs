@@ -67,6 +67,7 @@ pub(crate) fn version(version: &VersionInfo) -> Value {
         "changed": version.changed,
         "removed": version.removed,
         "message": text::message(&version.info),
+        "rolled_back_to": version.info["rolled_back_to"].as_u64(),
         "info": version.info,
     })
 }

@@ -24,10 +24,11 @@ mod why;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-use orrery_model::Source;
+use orrery_model::{Source, VersionNumber};
 use orrery_store::VersionInfo;
 
 use crate::cli_inspect::{self as cli, LookOptions};
+use crate::remote::RemoteEnvironment;
 use crate::{Exit, projects, style};
 
 use super::trouble::{Trouble, finish};
@@ -63,6 +64,17 @@ pub(crate) fn facts(options: &cli::Facts) -> Exit {
     finish(Look::open(&options.look).and_then(|look| facts::run(&look, options)))
 }
 
+/// How two versions of an environment on a server differ, as `orrery diff` tells it.
+pub(in crate::commands) fn compare(
+    of: RemoteEnvironment,
+    (from, to): (u32, u32),
+    short: bool,
+    json: bool,
+) -> Result<Exit, Trouble> {
+    let look = Look::at(of, None);
+    diff::show(&look, (VersionNumber(from), VersionNumber(to)), short, json)
+}
+
 /// What is looked at.
 pub(crate) struct Look {
     /// The project's directory, for the names of files.
@@ -83,12 +95,16 @@ impl Look {
         if options.state.data.is_none()
             && let Some(remote) = options.place.remote(options.project.as_deref())?
         {
-            let given = options.project.clone().or_else(projects::around_here);
-            let project = given.unwrap_or_else(|| PathBuf::from("."));
-            return Ok(Look { project, source: Box::new(OnServer::new(remote)) });
+            return Ok(Look::at(remote, options.project.clone()));
         }
         let (project, local) = Local::open(options)?;
         Ok(Look { project, source: Box::new(local) })
+    }
+
+    fn at(remote: RemoteEnvironment, project: Option<PathBuf>) -> Self {
+        let project = project.or_else(projects::around_here);
+        let project = project.unwrap_or_else(|| PathBuf::from("."));
+        Look { project, source: Box::new(OnServer::new(remote)) }
     }
 
     /// The version that is wanted, if there is one.

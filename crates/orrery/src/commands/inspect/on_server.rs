@@ -6,7 +6,7 @@ use orrery_api::client::query;
 use orrery_api::{
     Operation, ResourceAction, ResourceCounts, ResourceDetails, ResourceDifference,
     ResourceHistoryEntry, ResourceLogLine, ResourceSummary, Setting, SourcePlace, Transitioning,
-    VersionSummary,
+    Unknown, VersionSummary,
 };
 use orrery_model::{
     AttributeChange, Change, ChangeKind, LogLevel, LogLine, OutcomeStatus, ResourceId, Source,
@@ -16,7 +16,7 @@ use orrery_scheduler::Because;
 use orrery_store::{
     Action, ActionKey, ActionKind, Parameter, ParameterSource, ResourceFilter, VersionInfo,
 };
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::changes::{Difference, Differences};
 use super::source::{
@@ -105,8 +105,49 @@ impl OnServer {
         Ok(steps)
     }
 
+    /// What a resource waits for of which something is not known: its attributes, and what the compile asked for in vain.
+    fn unknown_in(
+        &self,
+        details: &ResourceDetails,
+        version: VersionNumber,
+    ) -> Result<String, Trouble> {
+        let attributes: Map<String, Value> = details.attributes.read().unwrap_or_default();
+        let names = attributes.iter().filter(|(_, value)| is_unknown(value));
+        let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
+        let mut text = "it is deployed when all of its attributes are known".to_owned();
+        if !names.is_empty() {
+            text += &format!("; now {} is not", text::some_of(&names));
+        }
+        let at = self.of.path(&["versions", &version.to_string(), "unknowns"]);
+        let mut missing = Vec::new();
+        for one in self.of.client.list::<Unknown>(&at) {
+            let one = one?;
+            if one.resolved {
+                continue;
+            }
+            missing.push(match &one.resource {
+                Some(resource) => format!("{} of {resource}", one.name),
+                None => one.name,
+            });
+        }
+        if !missing.is_empty() {
+            let names: Vec<&str> = missing.iter().map(String::as_str).collect();
+            text += &format!(
+                "\nwhat the compile of version {version} could not know: {}",
+                text::some_of(&names)
+            );
+        }
+        Ok(text)
+    }
+
     /// What comes next for a resource that nothing holds back.
-    fn next(&self, details: &ResourceDetails, seen: &Seen, path: &[Step]) -> Result<Next, Trouble> {
+    fn next(
+        &self,
+        details: &ResourceDetails,
+        seen: &Seen,
+        path: &[Step],
+        version: VersionNumber,
+    ) -> Result<Next, Trouble> {
         let said = |because: &Because| {
             local::next(because).unwrap_or_else(|| Next::new("halted", because.to_string()))
         };
@@ -121,7 +162,7 @@ impl OnServer {
                 Some(step) => {
                     Next::new("undefined", format!("it is deployed when {} is known", step.id))
                 }
-                None => said(&Because::Undefined { path: Vec::new() }),
+                None => Next::new("undefined", self.unknown_in(details, version)?),
             },
             Status::Deployed => {
                 Next::new("settled", "it is as wanted; it is verified from time to time")
@@ -147,6 +188,19 @@ impl OnServer {
                 }
             }
         })
+    }
+}
+
+/// What stands for a value that is not known.
+const UNKNOWN: &str = "<<undefined>>";
+
+/// Whether a value is not known, or something within it.
+fn is_unknown(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text == UNKNOWN,
+        Value::Array(values) => values.iter().any(is_unknown),
+        Value::Object(values) => values.values().any(is_unknown),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -479,7 +533,7 @@ impl Deployment for OnServer {
         Ok(Some(names.into_iter().filter(differ).cloned().collect()))
     }
 
-    fn outlook(&self, resource: &Seen, _version: &VersionInfo) -> Result<Outlook, Trouble> {
+    fn outlook(&self, resource: &Seen, version: &VersionInfo) -> Result<Outlook, Trouble> {
         let Some(details) = self.details(resource.id.as_str())? else {
             let next = Next::new("not_wanted", "nothing: it is not known any more");
             return Ok(Outlook { next: vec![next], ..Outlook::default() });
@@ -495,7 +549,7 @@ impl Deployment for OnServer {
         if self.of.is_halted()? {
             next.push(Next::new("halted", format!("nothing: {} is halted", self.of.name())));
         } else {
-            next.push(self.next(&details, &seen, &path)?);
+            next.push(self.next(&details, &seen, &path, version.number)?);
         }
         let agent = resource.id.agent();
         let known: Option<orrery_api::Agent> =

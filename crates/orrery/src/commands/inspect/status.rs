@@ -100,9 +100,9 @@ impl Overview {
         }
         let VersionInfo { number, made_at, info, .. } = &self.version;
         let made = text::moment(*made_at);
-        let message = text::message(info)
-            .map(|text| format!(", {}", style::harmless(&text::first_line(text))));
-        let _ = write!(out, "version  {number} of {made}{}", message.unwrap_or_default());
+        let about = style::harmless(&text::about(info));
+        let comma = if about.is_empty() { "" } else { ", " };
+        let _ = write!(out, "version  {number} of {made}{comma}{about}");
         if let Some(commit) = text::commit(info) {
             let short: String = commit.chars().take(12).collect();
             let _ = write!(out, ", commit {}", style::harmless(&short));

@@ -154,6 +154,16 @@ pub(crate) fn message(info: &Value) -> Option<&str> {
         .and_then(Value::as_str)
 }
 
+/// What a version is about, in a line: also whether it goes back to another one.
+pub(crate) fn about(info: &Value) -> String {
+    let message = message(info).map(first_line).unwrap_or_default();
+    match (info["rolled_back_to"].as_u64(), message.is_empty()) {
+        (None, _) => message,
+        (Some(version), true) => format!("rolled back to {version}"),
+        (Some(version), false) => format!("rolled back to {version}: {message}"),
+    }
+}
+
 /// The commit that a version was compiled from, if a server did that.
 pub(crate) fn commit(info: &Value) -> Option<&str> {
     info["commit"].as_str().filter(|commit| !commit.is_empty())
@@ -230,6 +240,9 @@ mod tests {
         assert_eq!(message(&json!({"export_metadata": {"message": "b"}})), Some("b"));
         assert_eq!(message(&json!({"message": ""})), None);
         assert_eq!(message(&json!(null)), None);
+        assert_eq!(about(&json!({"message": "a\nb"})), "a");
+        assert_eq!(about(&json!({"message": "a", "rolled_back_to": 5})), "rolled back to 5: a");
+        assert_eq!(about(&json!({"rolled_back_to": 5})), "rolled back to 5");
     }
 
     /// An action can only come from a store.

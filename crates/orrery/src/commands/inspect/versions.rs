@@ -45,7 +45,7 @@ pub(crate) fn run(look: &Look, options: &Versions) -> Result<Exit, Trouble> {
 
 fn row(version: &VersionInfo, processed: Option<VersionNumber>) -> Vec<String> {
     let number = |count: u64| style::grouped(usize::try_from(count).unwrap_or(usize::MAX));
-    let message = text::message(&version.info).map(text::first_line).unwrap_or_default();
+    let message = text::about(&version.info);
     vec![
         version.number.to_string(),
         text::moment(version.made_at),

@@ -1,17 +1,17 @@
 //! `orrery version`.
 
-use orrery_api::{ResourceDifference, VersionReleased, VersionStored, VersionSummary};
+use orrery_api::{VersionReleased, VersionStored, VersionSummary};
 use serde_json::{Value, json};
 
 use super::table::{Table, moment, properties};
 use super::{dry_run, print_json, read_list, show_done, show_list, terminal};
 use crate::cli_things::{VersionAction, VersionGroup};
-use crate::commands::deploy::{changes, on_server};
-use crate::commands::inspect::text;
+use crate::commands::deploy::on_server;
+use crate::commands::inspect::{self, text};
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::RemoteEnvironment;
 use crate::signals::Interrupt;
-use crate::{Exit, output, style};
+use crate::{Exit, output};
 
 pub(crate) fn version(options: VersionGroup) -> Exit {
     finish(run(options))
@@ -62,7 +62,7 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
                 Ok((made.version.number, made.operation))
             })
         }
-        VersionAction::Compare { from, to, short } => compare(&of, from, to, short, json),
+        VersionAction::Compare { from, to, short } => inspect::compare(of, (from, to), short, json),
         VersionAction::Delete { version, confirmation } => {
             terminal::confirm(confirmation.yes, &format!("delete version {version}"))?;
             of.client.delete::<Value>(&at(version, &[]))?;
@@ -77,7 +77,7 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
 }
 
 fn message(version: &VersionSummary) -> String {
-    text::message(&version.info).map(text::first_line).unwrap_or_default()
+    text::about(&version.info)
 }
 
 /// When it was released.
@@ -133,52 +133,4 @@ fn show(version: &VersionSummary, json: bool) -> Result<Exit, Trouble> {
         ("removed", version.removed.to_string()),
         ("possible", actions.join(", ")),
     ])
-}
-
-fn compare(
-    of: &RemoteEnvironment,
-    from: u32,
-    to: u32,
-    short: bool,
-    json: bool,
-) -> Result<Exit, Trouble> {
-    let at = of.path(&["versions", &from.to_string(), "compare", &to.to_string()]);
-    let found = read_list(of.client.list::<ResourceDifference>(&at).large(), None)?;
-    let exit = if found.is_empty() { Exit::Done } else { Exit::Pending };
-    if json {
-        print_json(&json!({ "items": found }))?;
-        return Ok(exit);
-    }
-    let mut text = String::new();
-    for difference in &found {
-        let id = style::harmless(&difference.id);
-        text += &match difference.status.as_str() {
-            "added" => style::added(&format!("+ {id}")),
-            "deleted" => style::removed(&format!("- {id}")),
-            _ => style::warning(&format!("~ {id}")),
-        };
-        text.push('\n');
-        if short || difference.status == "deleted" {
-            continue;
-        }
-        for change in &difference.changes {
-            for line in changes::lines(&dry_run::attribute(change)) {
-                text += &format!("    {line}\n");
-            }
-        }
-        for id in &difference.requires_added {
-            let line = style::added(&format!("+ requires {}", style::harmless(id)));
-            text += &format!("    {line}\n");
-        }
-        for id in &difference.requires_removed {
-            let line = style::removed(&format!("- requires {}", style::harmless(id)));
-            text += &format!("    {line}\n");
-        }
-    }
-    if !output::print_styled(&text) {
-        return Ok(Exit::Error);
-    }
-    let count = style::count(found.len(), "resource");
-    output::say(&format!("version {from} to {to}: {count} differ"));
-    Ok(exit)
 }
