@@ -134,13 +134,16 @@ pub(crate) enum EnvironmentAction {
         #[arg(long = "use")]
         then_use: bool,
     },
-    /// Change what an environment is called, or where its model comes from
+    /// Change what an environment is called, where it belongs, or where its model comes from
     Update {
         #[command(flatten)]
         named: Named,
         /// The new name
         #[arg(long)]
         name: Option<String>,
+        /// Move it to this project
+        #[arg(long, value_name = "NAME")]
+        project: Option<String>,
         #[command(flatten)]
         properties: EnvironmentProperties,
     },
@@ -204,6 +207,9 @@ pub(crate) struct EnvironmentProperties {
     /// The branch of the repository
     #[arg(long)]
     pub(crate) branch: Option<String>,
+    /// A picture of it, as a data URL such as "data:image/png;base64,$(base64 -w0 icon.png)"; an empty text for none
+    #[arg(long, value_name = "DATA")]
+    pub(crate) icon: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

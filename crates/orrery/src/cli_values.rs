@@ -83,6 +83,9 @@ pub(crate) enum FactAction {
         /// It stays true: nobody has to tell it again
         #[arg(long)]
         permanent: bool,
+        /// Compile again if the value is new or another one
+        #[arg(long)]
+        recompile: bool,
     },
     /// Forget a fact
     Delete {
@@ -142,18 +145,23 @@ pub(crate) struct NotificationGroup {
 pub(crate) enum NotificationAction {
     /// List notifications, the newest first
     List {
-        /// Also those that were read
+        /// Also those that were read or put away
         #[arg(long)]
         all: bool,
     },
     /// Mark notifications as read
-    Read {
-        #[arg(required_unless_present = "all")]
-        ids: Vec<Uuid>,
-        /// All of them
-        #[arg(long, conflicts_with = "ids")]
-        all: bool,
-    },
+    Read(NotificationIds),
+    /// Put notifications away: they are read, and no longer listed
+    Clear(NotificationIds),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NotificationIds {
+    #[arg(value_name = "ID", required_unless_present = "all")]
+    pub(crate) ids: Vec<Uuid>,
+    /// All that are listed
+    #[arg(long, conflicts_with = "ids")]
+    pub(crate) all: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -256,6 +264,8 @@ pub(crate) struct UserGroup {
 pub(crate) enum UserAction {
     /// List accounts
     List,
+    /// Show an account, and its roles
+    Show { name: String },
     /// Make an account; its password is typed, or read from standard input
     Create {
         name: String,
@@ -304,6 +314,8 @@ pub(crate) enum UserAction {
 pub(crate) enum RoleAction {
     /// List who has which role
     List {
+        /// Only those of this account
+        name: Option<String>,
         #[command(flatten)]
         place: RolePlace,
     },
@@ -341,6 +353,7 @@ pub(crate) struct RolePlace {
 #[command(after_help = "\
 Examples:
   orrery audit list --limit 20
+  orrery audit list --actor ada --since 2026-11-16 --in-environment shop/live
   orrery audit verify                       note the head that it tells
   orrery audit verify --entry 120 --hash …  … and compare with it later
 
@@ -356,6 +369,21 @@ pub(crate) struct AuditGroup {
 pub(crate) enum AuditAction {
     /// List what was done, the latest first
     List {
+        /// Only what this one did: user:NAME, token:USER/NAME or anonymous; a bare name is an account
+        #[arg(long, value_name = "WHO")]
+        actor: Option<String>,
+        /// Only what concerned this environment
+        #[arg(long, value_name = "NAME")]
+        in_environment: Option<String>,
+        /// Only this method and route of the API, such as 'POST /api/v1/projects'
+        #[arg(long, value_name = "ACTION")]
+        action: Option<String>,
+        /// Not before this time, such as 2026-11-16 or 2026-11-16T09:30:00Z
+        #[arg(long, value_name = "TIME")]
+        since: Option<String>,
+        /// Before this time
+        #[arg(long, value_name = "TIME")]
+        until: Option<String>,
         /// At most this many
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
@@ -366,7 +394,15 @@ pub(crate) enum AuditAction {
         #[arg(long, value_name = "N", requires = "hash")]
         entry: Option<i64>,
         /// … and that hash
-        #[arg(long, value_name = "HASH", requires = "entry")]
+        #[arg(long, value_name = "HASH", requires = "entry", value_parser = sha256)]
         hash: Option<String>,
     },
+}
+
+/// A hash as `orrery audit verify` tells it: anything else would look like a log that was tampered with.
+fn sha256(text: &str) -> Result<String, String> {
+    if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(text.to_ascii_lowercase());
+    }
+    Err("a hash has 64 hexadecimal digits".to_owned())
 }

@@ -30,6 +30,10 @@ impl ClientError {
             ureq::Error::Io(error) => error.to_string(),
             ureq::Error::HostNotFound => "there is no such host".to_owned(),
             ureq::Error::Timeout(_) => "it took too long".to_owned(),
+            // It does not speak HTTP, or not without encryption.
+            ureq::Error::Protocol(_) if server.starts_with("http://") => {
+                "what it says is no HTTP; does it want https://?".to_owned()
+            }
             other => other.to_string(),
         };
         ClientError::Unreachable { server: server.to_owned(), reason, untrusted }
@@ -73,6 +77,8 @@ impl ClientError {
             ClientError::Refused { problem, server, known } => match problem.status {
                 401 if *known => format!("the session has ended or the token is not valid: orrery login {server}"),
                 401 => format!("orrery login {server}"),
+                // What is protected is so for everybody.
+                403 if problem.code == "protected" => return None,
                 403 => "`orrery context show` says who you are there; an administrator can give you a role".to_owned(),
                 _ => return None,
             },

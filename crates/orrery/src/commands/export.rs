@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use orrery_api::client::{ClientError, path};
-use orrery_api::{CompileProblem, Me, Parameter, UploadScope, VersionStored, VersionUpload};
+use orrery_api::client::{ClientError, path, query};
+use orrery_api::{
+    CompileProblem, Me, Parameter, UploadScope, VersionResource, VersionStored, VersionSummary,
+    VersionUpload,
+};
 use orrery_compiler::plugins::ServerSide;
 use orrery_compiler::project::Limits;
 use serde_json::{Map, Value, json};
@@ -85,8 +88,30 @@ fn export(
         },
         ..VersionUpload::default()
     };
+    for set in unknown_sets(&of, &options.delete_resource_set) {
+        let warning = style::warning("warning");
+        let set = style::harmless(&set);
+        output::say(&format!("{warning}: there is no resource set {set}, so none is removed"));
+    }
     let stored = push.push(&of, version)?;
     Ok((of, stored))
+}
+
+/// Those that the newest version does not have. Who may not look is not warned.
+fn unknown_sets(of: &RemoteEnvironment, named: &[String]) -> Vec<String> {
+    let mut missing = named.to_vec();
+    let newest = query(&of.path(&["versions"]), &[("limit", Some("1"))]);
+    let newest = of.client.list::<VersionSummary>(&newest).next();
+    let Some(Ok(newest)) = newest.filter(|_| !named.is_empty()) else { return missing };
+    let at = of.path(&["versions", &newest.number.to_string(), "resources"]);
+    for resource in of.client.list::<VersionResource>(&at).large() {
+        let Ok(resource) = resource else { return Vec::new() };
+        missing.retain(|set| resource.set.as_ref() != Some(set));
+        if missing.is_empty() {
+            break;
+        }
+    }
+    missing
 }
 
 /// How a project is compiled for a server.

@@ -73,7 +73,13 @@ impl From<ContextsError> for Trouble {
 
 impl From<ClientError> for Trouble {
     fn from(error: ClientError) -> Self {
-        let trouble = Trouble::of(&error);
+        let trouble = match &error {
+            // What the server says then is meant for programs.
+            ClientError::Refused { server, problem, known: false } if problem.status == 401 => {
+                Trouble::said(format!("you are not logged in on {server}"))
+            }
+            error => Trouble::of(error),
+        };
         match error.help() {
             Some(help) => trouble.help(help),
             None => trouble,

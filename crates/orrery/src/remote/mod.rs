@@ -128,7 +128,14 @@ impl ServerChoice {
             let known = contexts.of_server(server);
             let of_context =
                 asked.is_none().then(|| known.and_then(|(_, of)| of.environment.clone()));
-            return self.connect(server, known, token, asked.or(of_context.flatten())).map(Some);
+            let of_context = of_context.flatten();
+            if let (Some((name, context)), Some(id), true) = (known, &of_context, token.is_some()) {
+                let environment = context.environment_name.as_ref().unwrap_or(id);
+                output::say(&style::harmless(&format!(
+                    "note: this is about the environment {environment}, as the context {name} has it; ORRERY_ENVIRONMENT or --environment name another"
+                )));
+            }
+            return self.connect(server, known, token, asked.or(of_context)).map(Some);
         }
         if let Some(name) = &context {
             let Some(context) = contexts.contexts.get(name) else {

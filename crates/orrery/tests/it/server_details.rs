@@ -20,6 +20,15 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_paused_agent_is_told_of_and_claims_nothing", paused_agent),
         trial("the_documented_token_can_export", documented_token),
         trial("what_cannot_be_undone_asks", asks_first),
+        trial("what_is_not_as_wanted_can_be_tried_again", only_pending),
+        trial("a_selection_of_nothing_is_a_mistake", nothing_selected),
+        trial("what_is_no_longer_wanted_makes_no_name_ambiguous", orphans),
+        trial("versions_tell_what_they_are_about", told_versions),
+        trial("an_unknown_resource_set_is_told", unknown_set),
+        trial("the_audit_log_can_be_searched", searched_audit),
+        trial("what_is_not_known_is_named", named_unknowns),
+        trial("accounts_notifications_and_environments", smaller_commands),
+        trial("refusals_say_what_is_the_matter", refusals),
     ]
 }
 
@@ -202,4 +211,194 @@ fn asks_first() -> Result<()> {
         fails(&world, &format!("{line} --yes < /dev/null"), &[])?;
     }
     fails(&world, "orrery agent revoke web1 < /dev/null", &["this cannot be undone", "--yes"])
+}
+
+/// A command that fails until a file is there, and one that does not; each notes that it ran.
+fn only_pending() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    world.done("orrery new model")?;
+    let home = world.directory.path().canonicalize()?;
+    let model = format!(
+        "import exec\nhost = std::Host(name=\"localhost\", os=std::linux)\n\
+         exec::Run(host=host, command=\"sh -c 'echo good >> {0}/log'\")\n\
+         exec::Run(host=host, command=\"sh -c 'echo bad >> {0}/log; test -e {0}/mended'\")\n",
+        home.display(),
+    );
+    std::fs::write(home.join("model/main.cf"), model)?;
+    for place in ["", "--local"] {
+        let _ = std::fs::remove_file(home.join("mended"));
+        std::fs::write(home.join("log"), "")?;
+        let run = |command: &str| world.run(&format!("cd model && orrery {command} {place}"));
+        let (text, code) = run("deploy")?;
+        ensure!(code == 2, "{code}: {text}");
+        std::fs::write(home.join("mended"), "")?;
+        let (text, code) = run("repair --pending")?;
+        ensure!(code == 0, "{code}: {text}");
+        let log = std::fs::read_to_string(home.join("log"))?;
+        let runs = |word: &str| log.lines().filter(|line| *line == word).count();
+        ensure!((runs("good"), runs("bad")) == (1, 2), "{place}: {log}");
+    }
+    fails(&world, "cd model && orrery deploy --filter exec", &["repair", "--pending"])
+}
+
+fn nothing_selected() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    world.write_project(&["one"])?;
+    let wrong = ["--filter nosuch", "--agent nosuch"];
+    for selection in wrong {
+        for command in ["plan", "plan --local", "deploy --local", "deploy --local --json"] {
+            let line = format!("cd model && orrery {command} {selection}");
+            fails(&world, &line, &["no resource of the model is selected", "--filter"])?;
+        }
+    }
+    prints(&world, "orrery version list", &["0 versions"])?;
+    ensure!(!world.directory.path().join("0.txt").exists());
+    prints(&world, "cd model && orrery deploy --local --filter 0.txt", &["1 created"])
+}
+
+fn orphans() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    for place in ["", "--local"] {
+        world.write_project(&["one", "two"])?;
+        let main = world.directory.path().join("model/main.cf");
+        let before = std::fs::read_to_string(&main)?;
+        let deploy = format!("cd model && orrery deploy {place}");
+        world.done(&deploy)?;
+        std::fs::write(&main, before.replace("0.txt", "moved/0.txt"))?;
+        world.done("mkdir -p moved")?;
+        world.done(&deploy)?;
+        for command in ["why", "log"] {
+            let line = format!("cd model && orrery {command} 0.txt {place}");
+            prints(&world, &line, &["moved/0.txt"])?;
+        }
+        // If nothing else fits, it is what is meant.
+        std::fs::write(&main, before.replace("0.txt", "2.txt"))?;
+        world.done(&deploy)?;
+        let line = format!("cd model && orrery why moved/0.txt {place}");
+        prints(&world, &line, &["orphaned"])?;
+    }
+    Ok(())
+}
+
+fn told_versions() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    world.write_project(&["one"])?;
+    world.done("cd model && orrery deploy --message 'the first one'")?;
+    world.write_project(&["two", "three"])?;
+    world.done("cd model && orrery export -d -m ''")?;
+    prints(&world, "orrery versions", &["the first one"])?;
+    world.done("orrery version roll-back 1")?;
+    world.done("orrery version roll-back 2")?;
+    for command in ["orrery versions", "orrery version list"] {
+        prints(&world, command, &["rolled back to 1: the first one", "rolled back to 2\n"])?;
+    }
+    prints(&world, "orrery version show 3", &["rolled back to 1: the first one"])?;
+    ensure!(world.json("orrery versions")?["versions"][0]["rolled_back_to"] == 2);
+    // Both commands say the same.
+    for options in ["", "--short", "--json"] {
+        let (compare, code) = world.run(&format!("orrery version compare 1 2 {options}"))?;
+        let (diff, _) = world.run(&format!("orrery diff 1 2 {options}"))?;
+        ensure!(code == 2 && compare == diff, "{code}:\n{compare}\n{diff}");
+        ensure!(compare.contains("1.txt"), "{compare}");
+    }
+    prints(&world, "orrery version compare 1 3", &["version 3 is the same as version 1"])?;
+    fails(&world, "orrery version compare 1 9", &["9"])
+}
+
+fn unknown_set() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    world.write_project(&["one"])?;
+    world.done("cd model && orrery export")?;
+    let line = "cd model && orrery export --partial --delete-resource-set nosuch";
+    prints(&world, line, &["warning: there is no resource set nosuch"])
+}
+
+fn searched_audit() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    world.done("orrery param set season summer && orrery user create bob")?;
+    let count = |options: &str| -> Result<usize> {
+        let found = world.json(&format!("orrery audit list {options}"))?;
+        Ok(found["items"].as_array().context("no list")?.len())
+    };
+    let all = count("")?;
+    ensure!(count("--actor admin")? == count("--actor user:admin")? && count("--actor bob")? == 0);
+    let here = count("--in-environment shop/live")?;
+    ensure!(here > 0 && here < all, "{here} of {all}");
+    ensure!(count("--action 'POST /api/v1/users'")? == 1);
+    ensure!(count("--since 2020-01-01 --until 2999-01-01T00:00:00Z")? == all);
+    ensure!(count("--until 2020-01-01")? == 0);
+    fails(&world, "orrery audit list --since tomorrow", &["since"])?;
+    fails(&world, "orrery audit verify --entry 1 --hash abc", &["64 hexadecimal digits"])
+}
+
+fn named_unknowns() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    world.write_project(&["one"])?;
+    let main = world.directory.path().join("model/main.cf");
+    let model = std::fs::read_to_string(&main)?;
+    let model = model.replace("\nstd::File(", "\nfile = std::File(");
+    let other = model.lines().nth(1).context("no file")?.replace("file = ", "");
+    let other = other
+        .replace("0.txt", "1.txt")
+        .replace("content=\"one\"", "content=std::getfact(file, \"color\")");
+    std::fs::write(&main, format!("{model}{other}\n"))?;
+    let (text, code) = world.run("cd model && orrery deploy")?;
+    ensure!(code == 2 && text.contains("1 not known yet"), "{code}: {text}");
+    let words = ["now content is not", "version 1 could not know: color of std::File["];
+    prints(&world, "orrery why 1.txt", &words)?;
+    let id = world.first_resource()?;
+    // Without a repository nothing is compiled; it is asked for all the same.
+    let set = format!("orrery fact set '{id}' color green --recompile --json");
+    let (text, _) = world.run(&set)?;
+    ensure!(text.contains("green") || text.contains("repository"), "{text}");
+    Ok(())
+}
+
+fn smaller_commands() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    world.done("orrery user create bob")?;
+    world.done("orrery user create eve")?;
+    world.done("orrery user role add bob operator --in-project shop")?;
+    world.done("orrery user role add eve viewer")?;
+    prints(&world, "orrery user show bob", &["bob", "active", "operator project shop"])?;
+    ensure!(world.json("orrery user show bob")?["roles"][0]["role"] == "operator");
+    let roles = world.done("orrery user role list bob")?;
+    ensure!(roles.contains("operator") && !roles.contains("eve"), "{roles}");
+    prints(&world, "orrery notification clear --all", &["0 notifications put away"])?;
+    world.done("orrery project create spare")?;
+    let icon = "data:image/png;base64,iVBORw0KGgo=";
+    let update = format!("orrery environment update --project spare --icon '{icon}'");
+    prints(&world, &update, &["spare/live"])?;
+    ensure!(world.json("orrery environment show")?["icon"] == icon);
+    world.done("orrery token create twice && orrery token create twice")?;
+    fails(&world, "orrery token revoke twice --yes", &["several tokens", "made 20", "by its id"])
+}
+
+fn refusals() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    // What is protected is so for administrators, too.
+    world.done("orrery environment setting set protected_environment true")?;
+    let (text, code) = world.run("orrery environment delete --yes")?;
+    ensure!(code == 1 && text.contains("protected"), "{text}");
+    ensure!(!text.contains("give you a role"), "{text}");
+    let token = world.done("orrery token create eyes 2> /dev/null")?;
+    let url = world.url()?.to_owned();
+    let with = format!("ORRERY_SERVER={url} ORRERY_TOKEN={}", token.trim());
+    prints(&world, &format!("{with} orrery param list"), &["the environment shop/live"])?;
+    prints(&world, "orrery logout", &["logged out of"])?;
+    prints(&world, "orrery logout", &["you were not logged in on"])?;
+    let (text, code) = world.run("orrery project list")?;
+    ensure!(code == 1 && text.contains("you are not logged in on"), "{text}");
+    ensure!(!text.contains("Bearer"), "{text}");
+    world.start(false, "--tls self-signed")?;
+    fails(&world, &format!("orrery project list --server {url}"), &["https://"])
 }

@@ -7,8 +7,8 @@ use orrery_api::{
 use serde_json::{Value, json};
 
 use super::places::Places;
-use super::table::{Table, moment, yes};
-use super::{projects, read_list, show_done, show_list, terminal};
+use super::table::{Table, moment, properties, yes};
+use super::{print_json, projects, read_list, show_done, show_list, terminal};
 use crate::cli_values::{RoleAction, RoleName, RolePlace, UserAction, UserGroup};
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::Remote;
@@ -37,6 +37,7 @@ fn run(options: UserGroup) -> Result<Exit, Trouble> {
                 ]
             })
         }
+        UserAction::Show { name } => show(&remote, &find(&remote, &name)?, json),
         UserAction::Create { name, admin, issuer } => {
             let password = match &issuer {
                 Some(_) => None,
@@ -70,6 +71,38 @@ fn run(options: UserGroup) -> Result<Exit, Trouble> {
         UserAction::Password { name } => password(&remote, name.as_deref(), json),
         UserAction::Role { action } => role(&remote, action, json),
     }
+}
+
+fn show(remote: &Remote, user: &User, json: bool) -> Result<Exit, Trouble> {
+    let all = remote.client.list::<RoleAssignment>(&path(&["role-assignments"]));
+    let mut granted = Vec::new();
+    for one in all {
+        let one = one?;
+        if one.user == user.id {
+            granted.push(one.granted);
+        }
+    }
+    if json {
+        let mut form = serde_json::to_value(user).map_err(|error| Trouble::of(&error))?;
+        form["roles"] = json!(granted);
+        return print_json(&form);
+    }
+    let places = Places::of(remote, granted.iter().map(|one| (one.project, one.environment)));
+    let mut roles: Vec<String> = granted
+        .iter()
+        .map(|one| format!("{} {}", one.role, places.told(one.project, one.environment)))
+        .collect();
+    if user.admin {
+        roles.insert(0, "may do everything everywhere".to_owned());
+    }
+    properties(&[
+        ("name", user.name.clone()),
+        ("id", user.id.to_string()),
+        ("state", if user.disabled { "disabled" } else { "active" }.to_owned()),
+        ("issuer", user.issuer.clone().unwrap_or_default()),
+        ("made", moment(&user.created)),
+        ("roles", if roles.is_empty() { "none".to_owned() } else { roles.join("\n") }),
+    ])
 }
 
 fn find(remote: &Remote, name: &str) -> Result<User, Trouble> {
@@ -155,8 +188,10 @@ fn role(remote: &Remote, action: RoleAction, json: bool) -> Result<Exit, Trouble
         Ok(path(&all))
     };
     match action {
-        RoleAction::List { place } => {
-            let found = read_list(remote.client.list::<RoleAssignment>(&at(&place, &[])?), None)?;
+        RoleAction::List { name, place } => {
+            let mut found =
+                read_list(remote.client.list::<RoleAssignment>(&at(&place, &[])?), None)?;
+            found.retain(|one| name.as_ref().is_none_or(|name| one.user_name == *name));
             let table = Table::new("role", &["USER", "ROLE", "WHERE"]);
             let ids = found.iter().map(|one| (one.granted.project, one.granted.environment));
             let places = if json { Places::default() } else { Places::of(remote, ids) };

@@ -1,6 +1,6 @@
 //! `orrery audit`.
 
-use orrery_api::client::path;
+use orrery_api::client::{path, query};
 use orrery_api::{AuditCheck, AuditEntry, AuditVerdict};
 
 use super::table::{Table, moment};
@@ -13,12 +13,42 @@ pub(crate) fn audit(options: AuditGroup) -> Exit {
     finish(run(options))
 }
 
+/// A day begins at midnight, UTC.
+fn with_times(action: AuditAction) -> AuditAction {
+    let time = |given: String| match given.len() == "2026-11-16".len() {
+        true => given + "T00:00:00Z",
+        false => given,
+    };
+    match action {
+        AuditAction::List { actor, in_environment, action, since, until, limit } => {
+            let (since, until) = (since.map(time), until.map(time));
+            AuditAction::List { actor, in_environment, action, since, until, limit }
+        }
+        other => other,
+    }
+}
+
 fn run(options: AuditGroup) -> Result<Exit, Trouble> {
     let AuditGroup { ask, action } = options;
+    let action = with_times(action);
     let remote = ask.open()?;
     match action {
-        AuditAction::List { limit } => {
-            let pages = remote.client.list::<AuditEntry>(&path(&["audit"]));
+        AuditAction::List { actor, in_environment, action, since, until, limit } => {
+            let environment =
+                in_environment.map(|name| remote.find_environment(&name)).transpose()?;
+            let environment = environment.map(|environment| environment.id.to_string());
+            let actor = actor.map(|name| match name.contains(':') || name == "anonymous" {
+                true => name,
+                false => format!("user:{name}"),
+            });
+            let wanted = [
+                ("actor", actor.as_deref()),
+                ("environment", environment.as_deref()),
+                ("action", action.as_deref()),
+                ("since", since.as_deref()),
+                ("until", until.as_deref()),
+            ];
+            let pages = remote.client.list::<AuditEntry>(&query(&path(&["audit"]), &wanted));
             let found = read_list(pages, Some(limit))?;
             let headings = ["ENTRY", "WHEN", "WHO", "FROM", "STATUS", "DONE", "WHAT", "SUBJECT"];
             show_list(ask.json, &found, Table::new("record", &headings), |entry| {

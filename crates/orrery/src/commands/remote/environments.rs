@@ -36,16 +36,12 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
         EnvironmentAction::Create { name, project, properties, then_use } => {
             create(&ask, name, project, properties, then_use)
         }
-        EnvironmentAction::Update { named, name, properties } => {
+        EnvironmentAction::Update { named, name, project, properties } => {
             let of = ask.named(named)?;
-            let EnvironmentProperties { description, repository, branch } = properties;
-            let update = EnvironmentUpdate {
-                name,
-                description,
-                repository,
-                branch,
-                ..EnvironmentUpdate::default()
-            };
+            let EnvironmentProperties { description, repository, branch, icon } = properties;
+            let project = project.map(|name| projects::find(&ask.open()?, &name)).transpose()?;
+            let project = project.map(|project| project.id);
+            let update = EnvironmentUpdate { project, name, description, icon, repository, branch };
             let now: Environment = of.client.patch(&of.path(&[]), &update)?;
             show_done(json, &now, &format!("the environment {} was changed", called(&now)))
         }
@@ -153,13 +149,13 @@ fn create(
         Some(project) => projects::find(&remote, &project)?,
         None => only_project(&remote)?,
     };
-    let EnvironmentProperties { description, repository, branch } = properties;
+    let EnvironmentProperties { description, repository, branch, icon } = properties;
     let new = NewEnvironment {
         id: None,
         project: project.id,
         name,
         description: description.unwrap_or_default(),
-        icon: String::new(),
+        icon: icon.unwrap_or_default(),
         repository: repository.unwrap_or_default(),
         branch: branch.unwrap_or_default(),
     };

@@ -140,6 +140,7 @@ fn log_out(options: &Logout) -> Result<Exit, Trouble> {
     let mut contexts = Contexts::read()?;
     let name = chosen(&contexts, options.context.as_deref())?;
     let Some(context) = contexts.contexts.get_mut(&name) else { return Err(unknown(&name)) };
+    let was_logged_in = context.token.is_some();
     // A token stays good for others who have it; a session ends.
     if let Some(token) = context.token.take().filter(|_| context.expires.is_some()) {
         let connection = Connection {
@@ -165,7 +166,10 @@ fn log_out(options: &Logout) -> Result<Exit, Trouble> {
     if options.json {
         return print_json(&form);
     }
-    output::say(&format!("{} of {server}", style::good("logged out")));
+    match was_logged_in {
+        true => output::say(&format!("{} of {server}", style::good("logged out"))),
+        false => output::say(&format!("you were not logged in on {server}")),
+    }
     Ok(Exit::Done)
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::places::Places;
-use super::table::{Table, moment_or};
+use super::table::{Table, moment, moment_or};
 use super::{print_json, projects, read_list, show_done, show_list, terminal};
 use crate::cli_values::{RoleName, TokenAction, TokenGroup};
 use crate::commands::trouble::{Trouble, finish};
@@ -122,8 +122,13 @@ fn find(remote: &Remote, name: &str) -> Result<Token, Trouble> {
         1 => Ok(found.remove(0)),
         0 => Err(Trouble::said(format!("you have no token {name}"))
             .help("`orrery token list` shows those that there are")),
-        _ => Err(Trouble::said(format!("several tokens are called {name}"))
-            .help("name one by its id: `orrery token list` shows them")),
+        _ => {
+            let mut text = format!("several tokens are called {name}:");
+            for token in &found {
+                text += &format!("\n  {}, made {}", token.id, moment(&token.created));
+            }
+            Err(Trouble::said(text).help("name one by its id"))
+        }
     }
 }
 

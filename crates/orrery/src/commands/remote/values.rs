@@ -5,12 +5,13 @@ use orrery_api::{
     Notification, NotificationUpdate, Parameter, ParameterSet, ParameterUpdate, Secret, SecretValue,
 };
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::table::{Table, moment};
 use super::{print_json, read_list, show_done, show_list, terminal};
 use crate::cli_values::{
-    FactAction, FactGroup, NotificationAction, NotificationGroup, ParamAction, ParamGroup,
-    SecretAction, SecretGroup,
+    FactAction, FactGroup, NotificationAction, NotificationGroup, NotificationIds, ParamAction,
+    ParamGroup, SecretAction, SecretGroup,
 };
 use crate::commands::inspect::text;
 use crate::commands::trouble::{Trouble, finish};
@@ -100,10 +101,10 @@ fn run_fact(options: FactGroup) -> Result<Exit, Trouble> {
         FactAction::Get { resource, name } => {
             show_value(&of.client.get(&at(&resource, &name))?, ask.json)
         }
-        FactAction::Set { resource, name, value, permanent } => {
+        FactAction::Set { resource, name, value, permanent, recompile } => {
             let expires = permanent.then_some(false);
             let update =
-                ParameterUpdate { value, source: None, recompile: false, expires, metadata: None };
+                ParameterUpdate { value, source: None, recompile, expires, metadata: None };
             show_set(&of.client.put(&at(&resource, &name), &update)?, ask.json)
         }
         FactAction::Delete { resource, name, confirmation } => {
@@ -163,25 +164,45 @@ fn run_notification(options: NotificationGroup) -> Result<Exit, Trouble> {
                 ]
             })
         }
-        NotificationAction::Read { ids, all } => {
+        NotificationAction::Read(NotificationIds { ids, all }) => {
+            let ids = if all { ids_of(notifications(&of, false)?) } else { ids };
+            let update = NotificationUpdate { read: Some(true), cleared: None };
+            mark(&of, &ids, &update, "read", ask.json)
+        }
+        NotificationAction::Clear(NotificationIds { ids, all }) => {
+            let path = query(&of.path(&["notifications"]), &[("cleared", Some("false"))]);
             let ids = match all {
-                true => notifications(&of, false)?.into_iter().map(|one| one.id).collect(),
+                true => ids_of(read_list(of.client.list(&path).large(), None)?),
                 false => ids,
             };
-            let update = NotificationUpdate { read: Some(true), cleared: None };
-            let mut now = Vec::new();
-            for id in ids {
-                let at = of.path(&["notifications", &id.to_string()]);
-                now.push(of.client.patch::<Notification>(&at, &update)?);
-            }
-            let text = format!("{} read", style::count(now.len(), "notification"));
-            show_done(ask.json, &json!({ "items": now }), &text)
+            let update = NotificationUpdate { read: Some(true), cleared: Some(true) };
+            mark(&of, &ids, &update, "put away", ask.json)
         }
     }
 }
 
+fn ids_of(notifications: Vec<Notification>) -> Vec<Uuid> {
+    notifications.into_iter().map(|one| one.id).collect()
+}
+
+fn mark(
+    of: &RemoteEnvironment,
+    ids: &[Uuid],
+    update: &NotificationUpdate,
+    word: &str,
+    json: bool,
+) -> Result<Exit, Trouble> {
+    let mut now = Vec::new();
+    for id in ids {
+        let at = of.path(&["notifications", &id.to_string()]);
+        now.push(of.client.patch::<Notification>(&at, update)?);
+    }
+    let text = format!("{} {word}", style::count(now.len(), "notification"));
+    show_done(json, &json!({ "items": now }), &text)
+}
+
 fn notifications(of: &RemoteEnvironment, all: bool) -> Result<Vec<Notification>, Trouble> {
-    let read = if all { None } else { Some("false") };
-    let path = query(&of.path(&["notifications"]), &[("read", read)]);
+    let no = if all { None } else { Some("false") };
+    let path = query(&of.path(&["notifications"]), &[("read", no), ("cleared", no)]);
     Ok(read_list(of.client.list::<Notification>(&path).large(), None)?)
 }
