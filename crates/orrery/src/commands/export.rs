@@ -100,9 +100,15 @@ fn export(
 /// Those that the newest version does not have. Who may not look is not warned.
 fn unknown_sets(of: &RemoteEnvironment, named: &[String]) -> Vec<String> {
     let mut missing = named.to_vec();
+    if missing.is_empty() {
+        return missing;
+    }
     let newest = query(&of.path(&["versions"]), &[("limit", Some("1"))]);
-    let newest = of.client.list::<VersionSummary>(&newest).next();
-    let Some(Ok(newest)) = newest.filter(|_| !named.is_empty()) else { return missing };
+    let newest = match of.client.list::<VersionSummary>(&newest).next() {
+        Some(Ok(newest)) => newest,
+        Some(Err(_)) => return Vec::new(),
+        None => return missing,
+    };
     let at = of.path(&["versions", &newest.number.to_string(), "resources"]);
     for resource in of.client.list::<VersionResource>(&at).large() {
         let Ok(resource) = resource else { return Vec::new() };

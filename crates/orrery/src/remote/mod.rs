@@ -87,6 +87,8 @@ pub(crate) struct Remote {
     pub(crate) context: Option<String>,
     /// The environment that was chosen, in whatever way it is called.
     environment: Option<String>,
+    /// What the environment is called, if it is that of a context, but neither the server nor the token is.
+    borrowed: Option<String>,
 }
 
 /// One environment on a server.
@@ -129,13 +131,12 @@ impl ServerChoice {
             let of_context =
                 asked.is_none().then(|| known.and_then(|(_, of)| of.environment.clone()));
             let of_context = of_context.flatten();
-            if let (Some((name, context)), Some(id), true) = (known, &of_context, token.is_some()) {
-                let environment = context.environment_name.as_ref().unwrap_or(id);
-                output::say(&style::harmless(&format!(
-                    "note: this is about the environment {environment}, as the context {name} has it; ORRERY_ENVIRONMENT or --environment name another"
-                )));
-            }
-            return self.connect(server, known, token, asked.or(of_context)).map(Some);
+            let borrowed = known
+                .filter(|_| token.is_some() && of_context.is_some())
+                .and_then(|(_, context)| context.environment_name.clone());
+            let mut remote = self.connect(server, known, token, asked.or(of_context))?;
+            remote.borrowed = borrowed;
+            return Ok(Some(remote));
         }
         if let Some(name) = &context {
             let Some(context) = contexts.contexts.get(name) else {
@@ -193,7 +194,8 @@ impl ServerChoice {
         };
         let client = Client::new(&connection)?;
         tracing::debug!(server, context = ?known.map(|(name, _)| name), "a server is chosen");
-        Ok(Remote { client, context: known.map(|(name, _)| name.to_owned()), environment })
+        let context = known.map(|(name, _)| name.to_owned());
+        Ok(Remote { client, context, environment, borrowed: None })
     }
 }
 
@@ -239,7 +241,7 @@ impl WhereChoice {
 impl Remote {
     /// A server without a chosen environment.
     pub(crate) fn of(client: Client) -> Self {
-        Remote { client, context: None, environment: None }
+        Remote { client, context: None, environment: None, borrowed: None }
     }
 
     /// The environment that is meant.
@@ -250,6 +252,13 @@ impl Remote {
                 "name one with --environment, or choose one for all commands: orrery environment use NAME",
             ));
         };
+        if let Some(name) = &self.borrowed {
+            let context = self.context.as_deref().unwrap_or_default();
+            let text = format!(
+                "the environment is {name}, as the context {context} has it; --environment or ORRERY_ENVIRONMENT name another"
+            );
+            output::say(&format!("{}: {}", style::help("note"), style::harmless(&text)));
+        }
         let client = self.client.clone();
         if let Ok(id) = name.parse::<Uuid>() {
             return Ok(RemoteEnvironment { client, id, details: OnceLock::new() });

@@ -351,8 +351,11 @@ fn named_unknowns() -> Result<()> {
     std::fs::write(&main, format!("{model}{other}\n"))?;
     let (text, code) = world.run("cd model && orrery deploy")?;
     ensure!(code == 2 && text.contains("1 not known yet"), "{code}: {text}");
-    let words = ["now content is not", "version 1 could not know: color of std::File["];
+    let words = ["not known yet: content\n", "version 1 could not know color of std::File["];
     prints(&world, "orrery why 1.txt", &words)?;
+    world.run("cd model && orrery deploy --local")?;
+    let words = [words[0], "version 1 could not know a fact of std::File["];
+    prints(&world, "cd model && orrery why 1.txt --local", &words)?;
     let id = world.first_resource()?;
     // Without a repository nothing is compiled; it is asked for all the same.
     let set = format!("orrery fact set '{id}' color green --recompile --json");
@@ -393,7 +396,13 @@ fn refusals() -> Result<()> {
     let token = world.done("orrery token create eyes 2> /dev/null")?;
     let url = world.url()?.to_owned();
     let with = format!("ORRERY_SERVER={url} ORRERY_TOKEN={}", token.trim());
-    prints(&world, &format!("{with} orrery param list"), &["the environment shop/live"])?;
+    prints(
+        &world,
+        &format!("{with} orrery param list"),
+        &["the environment is shop/live, as the context"],
+    )?;
+    let (text, _) = world.run(&format!("{with} orrery project list"))?;
+    ensure!(!text.contains("as the context"), "{text}");
     prints(&world, "orrery logout", &["logged out of"])?;
     prints(&world, "orrery logout", &["you were not logged in on"])?;
     let (text, code) = world.run("orrery project list")?;

@@ -19,7 +19,7 @@ use super::changes::Differences;
 use super::source::{
     AgentSeen, AtWork, ChangeOf, Changed, Deployment, Next, Outlook, Seen, Step, Visit, rank,
 };
-use super::{Trouble, find, json, status, text};
+use super::{Trouble, find, json, status, text, unknown};
 use crate::cli_inspect::LookOptions;
 use crate::projects::{self, MAIN_FILE};
 use crate::state;
@@ -79,6 +79,28 @@ impl Local {
         let mut commands = Vec::new();
         scheduler.handle(Event::Recover(Box::new(start.recovery)), state::now(), &mut commands);
         Ok(scheduler)
+    }
+
+    /// What a resource waits for of which something is not known.
+    fn unknown_in(
+        &self,
+        id: &ResourceId,
+        version: VersionNumber,
+    ) -> Result<Option<String>, Trouble> {
+        let resources = load_version(&self.store, self.environment, version)?.resources;
+        let Some(found) = resources.iter().find(|resource| resource.id == *id) else {
+            return Ok(None);
+        };
+        let unknowns = self.store.unknowns(self.environment, version)?;
+        // Here they are called by the attribute that they are for, and the fact has no name.
+        let waiting = unknowns.iter().filter(|(_, resolved)| !resolved);
+        let mut missing: Vec<String> = waiting
+            .filter_map(|(one, _)| {
+                Some(unknown::called("a fact", Some(one.resource.as_ref()?.as_str())))
+            })
+            .collect();
+        missing.dedup();
+        Ok(Some(unknown::told(&found.attributes, &missing, version)))
     }
 
     /// The chain of requirements that are not as wanted, down to the one that is to blame.
@@ -283,6 +305,12 @@ impl Deployment for Local {
         }
         let because = scheduler.why(index).map(|why| why.because).unwrap_or_default();
         outlook.next.extend(because.iter().filter_map(next));
+        if status == Status::Undefined
+            && let Some(next) = outlook.next.iter_mut().find(|next| next.kind == "undefined")
+            && let Some(text) = self.unknown_in(&resource.id, version.number)?
+        {
+            next.text = text;
+        }
         if outlook.next.is_empty() {
             // The scheduler was halted, and had no more to say than that.
             let is_good = matches!(status, Status::Deployed | Status::Orphaned);

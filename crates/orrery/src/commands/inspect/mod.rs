@@ -18,6 +18,7 @@ mod resources;
 pub(in crate::commands) mod source;
 mod status;
 pub(in crate::commands) mod text;
+mod unknown;
 mod versions;
 mod why;
 

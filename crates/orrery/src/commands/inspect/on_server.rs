@@ -16,13 +16,13 @@ use orrery_scheduler::Because;
 use orrery_store::{
     Action, ActionKey, ActionKind, Parameter, ParameterSource, ResourceFilter, VersionInfo,
 };
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::changes::{Difference, Differences};
 use super::source::{
     AgentSeen, AtWork, ChangeOf, Changed, Deployment, Next, Outlook, Seen, Step, Visit, rank,
 };
-use super::{Trouble, local, status, text};
+use super::{Trouble, local, status, text, unknown};
 use crate::commands::deploy::waiting;
 use crate::remote::RemoteEnvironment;
 
@@ -105,39 +105,21 @@ impl OnServer {
         Ok(steps)
     }
 
-    /// What a resource waits for of which something is not known: its attributes, and what the compile asked for in vain.
+    /// What a resource waits for of which something is not known.
     fn unknown_in(
         &self,
         details: &ResourceDetails,
         version: VersionNumber,
     ) -> Result<String, Trouble> {
-        let attributes: Map<String, Value> = details.attributes.read().unwrap_or_default();
-        let names = attributes.iter().filter(|(_, value)| is_unknown(value));
-        let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
-        let mut text = "it is deployed when all of its attributes are known".to_owned();
-        if !names.is_empty() {
-            text += &format!("; now {} is not", text::some_of(&names));
-        }
         let at = self.of.path(&["versions", &version.to_string(), "unknowns"]);
         let mut missing = Vec::new();
         for one in self.of.client.list::<Unknown>(&at) {
             let one = one?;
-            if one.resolved {
-                continue;
+            if !one.resolved {
+                missing.push(unknown::called(&one.name, one.resource.as_deref()));
             }
-            missing.push(match &one.resource {
-                Some(resource) => format!("{} of {resource}", one.name),
-                None => one.name,
-            });
         }
-        if !missing.is_empty() {
-            let names: Vec<&str> = missing.iter().map(String::as_str).collect();
-            text += &format!(
-                "\nwhat the compile of version {version} could not know: {}",
-                text::some_of(&names)
-            );
-        }
-        Ok(text)
+        Ok(unknown::told(&details.attributes, &missing, version))
     }
 
     /// What comes next for a resource that nothing holds back.
@@ -188,19 +170,6 @@ impl OnServer {
                 }
             }
         })
-    }
-}
-
-/// What stands for a value that is not known.
-const UNKNOWN: &str = "<<undefined>>";
-
-/// Whether a value is not known, or something within it.
-fn is_unknown(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text == UNKNOWN,
-        Value::Array(values) => values.iter().any(is_unknown),
-        Value::Object(values) => values.values().any(is_unknown),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::read_list;
 use crate::commands::deploy::forecast::{Entry, Forecast, What};
+use crate::commands::deploy::waiting;
 use crate::commands::trouble::Trouble;
 use crate::remote::RemoteEnvironment;
 use crate::signals::Interrupt;
@@ -64,10 +65,10 @@ pub(in crate::commands) fn follow(
         if !quiet && told.elapsed() > Duration::from_secs(2) {
             told = Instant::now();
             let done = run.total.saturating_sub(run.todo);
-            output::say(&format!(
-                "{done} of {} looked at",
-                style::count(number_of(run.total), "resource")
-            ));
+            let total = style::count(number_of(run.total), "resource");
+            let waits = waiting::reason(&operation).map(|reason| format!("; {reason}"));
+            let waits = style::harmless(&waits.unwrap_or_default());
+            output::say(&format!("{done} of {total} looked at{waits}"));
         }
         std::thread::sleep(LOOK_EVERY);
     };
