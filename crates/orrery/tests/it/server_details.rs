@@ -115,6 +115,8 @@ fn nobody_takes_it_up() -> Result<()> {
     ensure!(said.contains("the server goes on without you"), "{said}");
     ensure!(said.contains("stopped: 2 stopped in"), "{said}");
     ensure!(!said.contains("as wanted") && !said.contains("updated"), "{said}");
+    let (_, said) = world.interrupted("orrery version roll-back 1 --follow", note)?;
+    ensure!(said.contains("stopped: 2 stopped in"), "{said}");
     let (out, _) = world.interrupted("orrery repair --json", note)?;
     let report: Value = serde_json::from_str(&out)?;
     ensure!(report["interrupted"] == true, "{report}");
@@ -146,6 +148,10 @@ fn paused_agent() -> Result<()> {
     let report: Value = serde_json::from_str(&out)?;
     ensure!(report["resources"] == serde_json::json!([]), "{report}");
     ensure!(report["tally"]["stopped"] == 2, "{report}");
+    // What a roll-back does not change needs no turn.
+    let (_, said) = world.interrupted("orrery version roll-back 1 --follow", note)?;
+    ensure!(said.contains("stopped: 1 stopped, 1 as wanted in"), "{said}");
+    ensure!(!said.contains("updated") && !said.contains("std::File"), "{said}");
     // Nothing was held up but the wait.
     world.done("orrery agent unpause localhost")?;
     prints(&world, "cd model && orrery deploy", &["2 resources"])?;
