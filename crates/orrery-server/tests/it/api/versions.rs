@@ -108,6 +108,20 @@ fn bad_versions_are_refused_whole(world: World) {
     refused(&put(twice), 400, "duplicate-resource");
     let dangling = json!([{"id": id_of("a"), "attributes": {}, "requires": [id_of("b")]}]);
     refused(&put(dangling), 400, "dangling-requires");
+    let circle = json!([
+        {"id": id_of("a"), "attributes": {}, "requires": [id_of("b")]},
+        {"id": id_of("b"), "attributes": {}, "requires": [id_of("c")]},
+        {"id": id_of("c"), "attributes": {}, "requires": [id_of("b")]},
+    ]);
+    let answer = put(circle);
+    refused(&answer, 400, "requirement-cycle");
+    let (b, c) = (id_of("b"), id_of("c"));
+    let told = answer.body["detail"].as_str().unwrap();
+    assert!(told.contains(&format!("{b} requires {c} requires {b}")), "{told}");
+    let own = json!([{"id": id_of("a"), "attributes": {}, "requires": [id_of("a")]}]);
+    refused(&put(own), 400, "requirement-cycle");
+    let other_name = json!([{"id": id_of("a"), "attributes": {"name": "b"}}]);
+    refused(&put(other_name), 422, "invalid");
     refused(&put(json!([{"id": "a", "attributes": {}}])), 422, "invalid");
     refused(
         &put(json!([{"id": id_of("a"), "attributes": {}, "set": ""}])),
