@@ -25,6 +25,10 @@ pub enum LogFormat {
 pub enum TelemetryError {
     #[error("the log filter {filter:?} is not understood: {reason}")]
     Filter { filter: String, reason: String },
+    #[error(
+        "{endpoint:?} is no address of a collector; write it as http://127.0.0.1:4318/v1/traces, with http or https"
+    )]
+    Address { endpoint: String },
     #[error("traces cannot be sent to {endpoint}")]
     Traces { endpoint: String, source: opentelemetry_otlp::ExporterBuildError },
     #[error("logging was set up twice")]
@@ -57,10 +61,9 @@ pub fn start(
     colour: bool,
     collector: Option<&str>,
 ) -> Result<Telemetry, TelemetryError> {
-    let parsed = EnvFilter::try_new(filter).map_err(|error| TelemetryError::Filter {
-        filter: filter.to_owned(),
-        reason: error.to_string(),
-    })?;
+    let wrong = |reason: String| TelemetryError::Filter { filter: filter.to_owned(), reason };
+    check_levels(filter).map_err(wrong)?;
+    let parsed = EnvFilter::try_new(filter).map_err(|error| wrong(error.to_string()))?;
     let provider = collector.map(provider).transpose()?;
     let traces = provider
         .as_ref()
@@ -75,7 +78,34 @@ pub fn start(
     Ok(Telemetry { provider })
 }
 
+/// A word alone is a level. Were it taken as the name of a part, a misspelt level would silence the log.
+fn check_levels(filter: &str) -> Result<(), String> {
+    // Filters of spans have commas of their own; whoever writes them knows what they mean.
+    if filter.contains('[') {
+        return Ok(());
+    }
+    for part in filter.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        if !part.contains('=') && part.parse::<tracing_subscriber::filter::LevelFilter>().is_err() {
+            return Err(format!(
+                "{part:?} is no level; levels are off, error, warn, info, debug and trace, and a part of the program is \
+                 named with its level: info,orrery_server=debug"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether spans can be sent there. Nobody would notice if they could not.
+fn is_address(endpoint: &str) -> bool {
+    let Ok(parsed) = endpoint.parse::<axum::http::Uri>() else { return false };
+    let host = parsed.host().is_some_and(|host| !host.is_empty());
+    host && matches!(parsed.scheme_str(), Some("http" | "https"))
+}
+
 fn provider(endpoint: &str) -> Result<SdkTracerProvider, TelemetryError> {
+    if !is_address(endpoint) {
+        return Err(TelemetryError::Address { endpoint: endpoint.to_owned() });
+    }
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
         .with_http_client(Client::default())
@@ -109,5 +139,26 @@ impl HttpClient for Client {
         let answer = self.0.run(Request::from_parts(parts, body.to_vec()))?;
         let (parts, mut body) = answer.into_parts();
         Ok(Response::from_parts(parts, body.read_to_vec()?.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_addresses_are_checked() {
+        for good in ["info", "WARN", "off", "info,orrery_server=debug", "orrery=trace, error", ""] {
+            assert_eq!(check_levels(good), Ok(()), "{good}");
+        }
+        for bad in ["nonsense", "inof,orrery_server=debug", "orrery_server"] {
+            assert!(check_levels(bad).unwrap_err().contains("is no level"), "{bad}");
+        }
+        for good in ["http://127.0.0.1:4318/v1/traces", "https://collector.example.com"] {
+            assert!(is_address(good), "{good}");
+        }
+        for bad in ["not-a-url", "127.0.0.1:4318", "ftp://host/x", "http://", "/v1/traces", ""] {
+            assert!(!is_address(bad), "{bad}");
+        }
     }
 }

@@ -24,6 +24,8 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8888
 const CONFIG: &str = "/etc/orrery/server.toml";
 const WORKERS: u16 = 16;
 const HOST_MEMORY_MIB: u64 = 4096;
+/// With less, the compiler cannot start all its threads, however small the model is.
+const COMPILE_MEMORY_MIN_MIB: u64 = 512;
 /// How long a lease lasts when its holder is gone.
 const LEASE: Duration = Duration::from_secs(15);
 /// How long requests may take to end after the server was asked to.
@@ -42,10 +44,14 @@ enum Failure {
         "roles in different processes need --database postgres://…: give no --role, or all of them"
     )]
     SplitRoles,
-    #[error("{}", match .0 { TelemetryError::Traces { .. } => "--traces", _ => "--log" })]
+    #[error("{}", match .0 { TelemetryError::Traces { .. } | TelemetryError::Address { .. } => "--traces", _ => "--log" })]
     Telemetry(#[from] TelemetryError),
     #[error("{option}: there has to be at least one")]
     Zero { option: &'static str },
+    #[error(
+        "--compile-memory {given}: a compile needs at least {COMPILE_MEMORY_MIN_MIB} MiB; 0 sets no limit"
+    )]
+    CompileMemory { given: u64 },
     #[error(
         "--database {scheme}://… is none that is known: give postgres://user:password@host/database, or a path of a file"
     )]
@@ -96,6 +102,11 @@ fn resolve(given: Server) -> Result<ServerOptions, Failure> {
     ];
     if let Some((option, _)) = counts.into_iter().find(|(_, count)| *count == Some(0)) {
         return Err(Failure::Zero { option });
+    }
+    if let Some(given) =
+        options.compile_memory.filter(|mib| (1..COMPILE_MEMORY_MIN_MIB).contains(mib))
+    {
+        return Err(Failure::CompileMemory { given });
     }
     Ok(options)
 }
@@ -191,7 +202,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
     if rotate {
         return Ok(security::rotate(&app)?);
     }
-    security::check_key(&app)?;
+    security::check_key(&app, &options)?;
     let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
     let program = std::env::current_exe().map_err(Failure::Run)?;
     let api_address = options.api_address.as_deref().map(api_address).transpose()?;

@@ -169,7 +169,10 @@ fn kill_between_effect_and_answer() -> Result<()> {
 /// Starts a server that cannot start; what it says.
 fn refusal(arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(BINARY);
-    command.args(["server", "--listen", "127.0.0.1:0", "--log", "error"]).args(arguments);
+    command.args(["server", "--listen", "127.0.0.1:0"]).args(arguments);
+    if !arguments.contains(&"--log") {
+        command.args(["--log", "error"]);
+    }
     // Should it start after all, it is ended, and that is no refusal.
     let mut limited = Command::new("timeout");
     limited.arg("60").arg(command.get_program()).args(command.get_args());
@@ -201,7 +204,21 @@ fn wrong_options() -> Result<()> {
     let told = refusal(&["--config", &config.display().to_string()])?;
     ensure!(told.contains("--database-connections"), "{told}");
     // Each names the option, and says what would be right.
-    let cases: [(&[&str], [&str; 2]); 8] = [
+    let open_key = directory.path().join("open.key");
+    std::fs::write(&open_key, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n")?;
+    ensure!(Command::new("chmod").arg("644").arg(&open_key).status()?.success());
+    let open_key = open_key.display().to_string();
+    let no_key = directory.path().join("no.key");
+    std::fs::write(&no_key, "my machine\n")?;
+    ensure!(Command::new("chmod").arg("600").arg(&no_key).status()?.success());
+    let no_key = no_key.display().to_string();
+    let cases: [(&[&str], [&str; 2]); 14] = [
+        (&["--traces", "not-a-url"], ["--traces", "http://"]),
+        (&["--secret-key-file", &open_key], ["--secret-key-file", "0600"]),
+        (&["--secret-key-file", &no_key], ["--secret-key-file", "Base64"]),
+        (&["--secret-key-file", "/nowhere/key"], ["--secret-key-file", "does not exist"]),
+        (&["--log", "nonsense"], ["--log", "no level"]),
+        (&["--compile-memory", "200"], ["--compile-memory", "512 MiB"]),
         (&["--database", "mysql://x"], ["--database mysql://", "postgres://"]),
         (&["--workers", "0"], ["--workers", "at least one"]),
         (&["--compile-time", "0"], ["--compile-time", "at least one"]),

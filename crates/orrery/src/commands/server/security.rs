@@ -27,6 +27,8 @@ pub(super) enum Insecure {
     Listen(#[from] orrery_server::NotWithoutTls),
     #[error(transparent)]
     Vault(#[from] VaultError),
+    #[error("--secret-key-file")]
+    KeyFile(#[source] VaultError),
     #[error("issuers of the configuration file")]
     Issuer(#[from] InvalidIssuer),
     #[error("--trusted-proxies")]
@@ -101,8 +103,12 @@ pub(super) fn master_key(options: &ServerOptions, data: &Path) -> MasterKey {
 }
 
 /// Fails if this process could not open the secrets that others have sealed.
-pub(super) fn check_key(app: &App) -> Result<(), Insecure> {
-    Ok(app.vault().check()?)
+pub(super) fn check_key(app: &App, options: &ServerOptions) -> Result<(), Insecure> {
+    let named = options.secret_key_file.is_some();
+    app.vault().check().map_err(|error| match error {
+        error @ VaultError::KeyFile { .. } if named => Insecure::KeyFile(error),
+        error => Insecure::Vault(error),
+    })
 }
 
 /// Makes a new key for secrets.
