@@ -25,13 +25,18 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
         if !is_json(request.headers()) {
             return Err(ServerError::UnsupportedMediaType);
         }
-        let bytes = read_bytes(request, state).await?;
-        if bytes.len() < LONG_BODY {
-            return parse(&bytes);
-        }
-        let parsed = tokio::task::spawn_blocking(move || parse(&bytes)).await;
-        parsed.map_err(|_| ServerError::Stopping)?
+        read(read_bytes(request, state).await?).await
     }
+}
+
+async fn read<T: DeserializeOwned + Send + 'static>(
+    bytes: axum::body::Bytes,
+) -> Result<Body<T>, ServerError> {
+    if bytes.len() < LONG_BODY {
+        return parse(&bytes);
+    }
+    let parsed = tokio::task::spawn_blocking(move || parse(&bytes)).await;
+    parsed.map_err(|_| ServerError::Stopping)?
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<Body<T>, ServerError> {
@@ -48,11 +53,17 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> OptionalFromRequest<S
     type Rejection = ServerError;
 
     async fn from_request(request: Request, state: &S) -> Result<Option<Self>, ServerError> {
-        let empty = request.headers().get(header::CONTENT_TYPE).is_none();
-        if empty {
+        if request.headers().get(header::CONTENT_TYPE).is_none() {
             return Ok(None);
         }
-        <Self as FromRequest<S>>::from_request(request, state).await.map(Some)
+        let is_json = is_json(request.headers());
+        let bytes = read_bytes(request, state).await?;
+        // Some programs name a type for what they do not send.
+        match (bytes.is_empty(), is_json) {
+            (true, _) => Ok(None),
+            (false, false) => Err(ServerError::UnsupportedMediaType),
+            (false, true) => read(bytes).await.map(Some),
+        }
     }
 }
 
