@@ -38,8 +38,8 @@ pub enum ServerError {
     /// A rule of its own, with a code of its own.
     #[error("{detail}")]
     Refused { status: StatusCode, code: &'static str, detail: String },
-    #[error("too many requests; try again later")]
-    TooMany,
+    #[error("too many tries: try again in {seconds} {}", if *seconds == 1 { "second" } else { "seconds" })]
+    TooMany { seconds: u64 },
     #[error("the server is stopping; try again elsewhere or later")]
     Stopping,
     #[error("{0}")]
@@ -91,7 +91,7 @@ impl ServerError {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Not JSON")
             }
             ServerError::Refused { status, code, .. } => (*status, *code, "Not possible"),
-            ServerError::TooMany => {
+            ServerError::TooMany { .. } => {
                 (StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests")
             }
             ServerError::Stopping | ServerError::Unavailable(_) => {
@@ -203,6 +203,9 @@ impl IntoResponse for ServerError {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if matches!(self, ServerError::Unauthenticated(_)) {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let ServerError::TooMany { seconds } = self {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }
