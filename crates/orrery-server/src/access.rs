@@ -218,7 +218,7 @@ pub(crate) async fn check(
 
 /// Reads and forgets what is left of a small request, so that the connection can be used again: a client may have begun the next
 /// one before it learns that this one was refused.
-async fn swallow(body: Body) {
+pub(crate) async fn swallow(body: Body) {
     let rest = http_body_util::Limited::new(body, SWALLOWED_MAX);
     // What does not come, or is too much, costs the connection.
     let _ = tokio::time::timeout(SWALLOWED_WITHIN, rest.collect()).await;

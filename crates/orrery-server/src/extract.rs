@@ -10,6 +10,7 @@ use orrery_store::EnvironmentRecord;
 use serde::de::DeserializeOwned;
 
 use crate::problem::ServerError;
+use crate::words;
 
 /// A body of JSON.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +75,14 @@ pub(crate) async fn read_bytes<S: Send + Sync>(
 ) -> Result<axum::body::Bytes, ServerError> {
     axum::body::Bytes::from_request(request, state).await.map_err(|rejection| {
         match rejection.status().as_u16() {
-            413 => ServerError::TooLarge(rejection.body_text()),
-            _ => ServerError::BadRequest(rejection.body_text()),
+            413 => {
+                let most = crate::server::BODY_MAX >> 20;
+                ServerError::TooLarge(format!("at most {most} MiB are taken, packed or not"))
+            }
+            _ => ServerError::BadRequest(
+                "the body cannot be read: it broke off, or is not packed as Content-Encoding says"
+                    .to_owned(),
+            ),
         }
     })
 }
@@ -108,7 +115,8 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ServerError> {
         let read = axum::extract::Path::<T>::from_request_parts(parts, state).await;
-        let told = |error: PathRejection| ServerError::BadRequest(error.body_text());
+        let told =
+            |error: PathRejection| ServerError::BadRequest(words::of_path(&error.body_text()));
         read.map(|axum::extract::Path(value)| Path(value)).map_err(told)
     }
 }
@@ -122,7 +130,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ServerError> {
         let read = axum::extract::Query::<T>::from_request_parts(parts, state).await;
-        let told = |error: QueryRejection| ServerError::BadRequest(error.body_text());
+        let told =
+            |error: QueryRejection| ServerError::BadRequest(words::of_query(&error.body_text()));
         read.map(|axum::extract::Query(value)| Query(value)).map_err(told)
     }
 }

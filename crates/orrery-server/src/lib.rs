@@ -49,6 +49,8 @@ mod upkeep;
 mod upload;
 mod vault;
 mod versions;
+mod watched;
+mod words;
 
 pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};

@@ -33,8 +33,12 @@ pub enum ServerError {
     PreconditionFailed(String),
     #[error("the request is too large: {0}")]
     TooLarge(String),
-    #[error("the content must be JSON")]
+    #[error("the content must be JSON, and say so: Content-Type: application/json")]
     UnsupportedMediaType,
+    #[error(
+        "the content is packed in a way that is not known: send Content-Encoding: gzip, or none"
+    )]
+    UnknownEncoding,
     /// A rule of its own, with a code of its own.
     #[error("{detail}")]
     Refused { status: StatusCode, code: &'static str, detail: String },
@@ -89,6 +93,9 @@ impl ServerError {
             ServerError::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "Too large"),
             ServerError::UnsupportedMediaType => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Not JSON")
+            }
+            ServerError::UnknownEncoding => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Unknown encoding")
             }
             ServerError::Refused { status, code, .. } => (*status, *code, "Not possible"),
             ServerError::TooMany { .. } => {

@@ -1,6 +1,7 @@
 //! Logs and traces of a server: structured lines on standard error, and spans for a collector if there is one.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
@@ -10,6 +11,9 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
+
+/// How often it is told that traces are lost.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,7 +124,11 @@ fn provider(endpoint: &str) -> Result<SdkTracerProvider, TelemetryError> {
 
 /// The HTTP client that the program has anyway. Spans are sent from a thread of their own, which may block.
 #[derive(Debug)]
-struct Client(ureq::Agent);
+struct Client {
+    agent: ureq::Agent,
+    /// When it was last told that the collector does not take traces, if it does not.
+    told: Mutex<Option<Instant>>,
+}
 
 impl Default for Client {
     fn default() -> Self {
@@ -128,17 +136,50 @@ impl Default for Client {
             .timeout_global(Some(Duration::from_secs(5)))
             .http_status_as_error(false)
             .build();
-        Client(config.into())
+        Client { agent: config.into(), told: Mutex::default() }
+    }
+}
+
+impl Client {
+    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (parts, body) = request.into_parts();
+        let answer = self.agent.run(Request::from_parts(parts, body.to_vec()))?;
+        let (parts, mut body) = answer.into_parts();
+        Ok(Response::from_parts(parts, body.read_to_vec()?.into()))
+    }
+
+    /// Says in the log that traces are lost, now and then; and once that they are not any more.
+    fn tell(&self, collector: &str, trouble: Option<String>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        match (trouble, *told) {
+            (Some(_), Some(at)) if at.elapsed() < TELL_EVERY => {}
+            (Some(reason), _) => {
+                *told = Some(Instant::now());
+                tracing::warn!(collector, reason, "traces cannot be sent (--traces)");
+            }
+            (None, Some(_)) => {
+                *told = None;
+                tracing::info!(collector, "traces are sent again");
+            }
+            (None, None) => {}
+        }
     }
 }
 
 #[async_trait::async_trait]
 impl HttpClient for Client {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let (parts, body) = request.into_parts();
-        let answer = self.0.run(Request::from_parts(parts, body.to_vec()))?;
-        let (parts, mut body) = answer.into_parts();
-        Ok(Response::from_parts(parts, body.read_to_vec()?.into()))
+        let collector = request.uri().to_string();
+        let answer = self.send(request);
+        let trouble = match &answer {
+            Err(error) => Some(error.to_string()),
+            Ok(answer) if !answer.status().is_success() => {
+                Some(format!("it answers with the status {}", answer.status()))
+            }
+            Ok(_) => None,
+        };
+        self.tell(&collector, trouble);
+        answer
     }
 }
 

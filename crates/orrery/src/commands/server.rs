@@ -116,7 +116,10 @@ fn config_trouble(text: &str, error: &toml::de::Error) -> String {
     let message = error.message();
     let reason = match message.rsplit_once(", expected ") {
         // The other part repeats what was given.
-        Some((given, expected)) if given.starts_with("invalid ") => format!("expected {expected}"),
+        Some((given, expected)) if given.starts_with("invalid ") => {
+            let is_number = expected.starts_with(['u', 'i']) && expected[1..].parse::<u8>().is_ok();
+            format!("expected {}", if is_number { "a whole number" } else { expected })
+        }
         _ => message.to_owned(),
     };
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return reason };
@@ -132,7 +135,8 @@ fn data_directory() -> Result<PathBuf, Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/orrery"));
     }
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let state = std::env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty());
+    let state = state.map(PathBuf::from);
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state"));
     Ok(state.or_else(home).ok_or(Failure::NoHome)?.join("orrery"))
 }
@@ -219,7 +223,9 @@ fn try_run(given: Server) -> Result<(), Failure> {
         peer_address: options.gateway_peer_address.clone(),
         names: options.gateway_names.clone().unwrap_or_default(),
     });
-    let served = runtime.block_on(serve(app, &roles, process, gateway, compiles, address, tls));
+    let format = options.log_format.unwrap_or(LogFormat::Text);
+    let told = Told { address, format };
+    let served = runtime.block_on(serve(app, &roles, process, gateway, compiles, told, tls));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
@@ -287,13 +293,19 @@ fn url_of(address: SocketAddr, secure: bool) -> String {
     }
 }
 
+/// Where the server listens, and how it tells what it has to tell.
+struct Told {
+    address: SocketAddr,
+    format: LogFormat,
+}
+
 async fn serve(
     app: App,
     roles: &[Role],
     process: ProcessOptions,
     gateway: Option<GatewayOptions>,
     compiles: impl FnOnce(ServerAddress) -> CompileOptions,
-    address: SocketAddr,
+    Told { address, format }: Told,
     tls: Option<Tls>,
 ) -> Result<(), Failure> {
     let stop = CancellationToken::new();
@@ -310,8 +322,8 @@ async fn serve(
     };
     // When nothing can fail any more: a link that was told must lead somewhere. Only who answers requests has one to tell.
     if roles.contains(&Role::Api) {
-        security::tell_certificate(tls.as_ref(), &url);
-        security::prepare_accounts(&app, &url).await?;
+        security::tell_certificate(tls.as_ref(), &url, format);
+        security::prepare_accounts(&app, &url, format).await?;
     } else {
         server = server.without_api();
     }

@@ -278,8 +278,29 @@ fn packed_uploads_are_unpacked_within_limits(world: World) {
     };
     let upload = json!({"resources": [resource("a", 1)]}).to_string();
     assert_eq!(send(gzip(upload.as_bytes()), "gzip").status, 201);
-    refused(&send(upload.clone().into_bytes(), "snappy"), 415, "unsupported-media-type");
-    assert_eq!(send(b"no gzip".to_vec(), "gzip").status, 400);
+    let strange = send(upload.clone().into_bytes(), "snappy");
+    refused(&strange, 415, "unsupported-media-type");
+    assert!(
+        strange.text.contains("Content-Encoding: gzip") && !strange.text.contains("must be JSON")
+    );
+    let broken = send(b"no gzip".to_vec(), "gzip");
+    refused(&broken, 400, "bad-request");
+    assert!(
+        broken.text.contains("Content-Encoding") && !broken.text.contains("buffer"),
+        "{broken:?}"
+    );
+    let bad = |path: &str, words: &str| {
+        let answer = world.get(path);
+        refused(&answer, 400, "bad-request");
+        assert!(answer.text.contains(words), "{answer:?}");
+    };
+    bad("/versions?released=no", "released must be true or false");
+    bad("/versions?limit=many", "limit must be a whole number");
+    bad("/versions/many", "must be a whole number");
+    bad("/operations/x", "must be an id");
+    let action = world.act("/agents/agent/explode");
+    refused(&action, 400, "bad-request");
+    assert!(action.text.contains("explode in the path is not known"), "{action:?}");
     // Small as it is sent, and much too large when it is unpacked.
     let bomb = gzip(&vec![b' '; 101 * 1024 * 1024]);
     assert!(bomb.len() < 1024 * 1024);
