@@ -49,7 +49,6 @@ mod upkeep;
 mod upload;
 mod vault;
 mod versions;
-mod watched;
 mod words;
 
 pub use access::{RouteAccess, routes};

@@ -319,7 +319,8 @@ pub(super) fn switched_off(world: &mut World) -> Result<()> {
             world.app.nudge();
             std::thread::sleep(Duration::from_millis(20));
         }
-        let late: Vec<orrery_model::Timestamp> = requested()?.into_iter().filter(|at| *at > ended).collect();
+        let late: Vec<orrery_model::Timestamp> =
+            requested()?.into_iter().filter(|at| *at > ended).collect();
         ensure!(late.is_empty(), "switched off at {ended:?}, asked for at {late:?}");
     }
     Ok(())
