@@ -85,6 +85,8 @@ pub enum CompileState {
     Running,
     Succeeded,
     Failed,
+    /// Somebody did not want it any more.
+    Cancelled,
 }
 
 /// A compile.

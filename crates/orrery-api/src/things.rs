@@ -211,7 +211,9 @@ pub struct ChangeEvent {
     /// Absent for what belongs to no environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Uuid>,
-    /// What kind of thing: `version`, `resources`, `agent`, `compile`, …
+    /// What kind of thing: `environment`, `setting`, `version`, `resources`, `request` (an operation), `dry_run`, `agent`,
+    /// `remote_agent`, `invitation`, `compile`, `parameter` (also facts), `secret`, `notification`, `discovered`, `project`, `user`
+    /// or `token`.
     pub kind: String,
     /// Which one; its form depends on the kind, and `*` stands for many.
     pub subject: String,

@@ -123,6 +123,37 @@ pub(crate) fn access_of(method: &Method, path: &str) -> Option<Access> {
     found.or_else(as_read).copied()
 }
 
+/// Whether a caller would be let through to POST to a path in an environment: what is not is not offered.
+pub(crate) fn may_post(caller: &Caller, environment: &EnvironmentRecord, path: &str) -> bool {
+    static POSTS: LazyLock<Vec<(&str, Access)>> = LazyLock::new(|| {
+        let posts = table().filter(|(method, ..)| *method == "POST");
+        posts.map(|(_, route, access)| (*route, *access)).collect()
+    });
+    let Some((route, access)) = POSTS.iter().find(|(route, _)| is_of(route, path)) else {
+        return false;
+    };
+    caller.need_route(&Method::POST, route).is_ok()
+        && match *access {
+            Access::Public | Access::Known => true,
+            Access::Server(right) => caller.may_everywhere(right),
+            Access::Project(right) => {
+                caller.may_in_project(right, &Uuid::from_bytes(environment.project))
+            }
+            Access::Environment(right) | Access::Header(right) => {
+                caller.may_in_environment(right, environment)
+            }
+        }
+}
+
+/// Whether a path is one of a route's.
+fn is_of(route: &str, path: &str) -> bool {
+    let mut parts = path.split('/');
+    let fits = |own: &str, given: Option<&str>| {
+        given.is_some_and(|given| own.starts_with('{') || own == given)
+    };
+    route.split('/').all(|own| fits(own, parts.next())) && parts.next().is_none()
+}
+
 /// The kind of thing that a route is about, as it stands in its path: `versions`, `users`.
 pub(crate) fn group_of(route: &str) -> &str {
     let mut parts = route.split('/').filter(|part| !part.is_empty());
@@ -187,7 +218,7 @@ pub(crate) async fn check(
 
 /// Reads and forgets what is left of a small request, so that the connection can be used again: a client may have begun the next
 /// one before it learns that this one was refused.
-async fn swallow(body: Body) {
+pub(crate) async fn swallow(body: Body) {
     let rest = http_body_util::Limited::new(body, SWALLOWED_MAX);
     // What does not come, or is too much, costs the connection.
     let _ = tokio::time::timeout(SWALLOWED_WITHIN, rest.collect()).await;
@@ -281,6 +312,19 @@ mod tests {
         assert_eq!(group_of("/api/v1/users/{user}/password"), "users");
         assert_eq!(group_of("/api/v2/resource"), "resource");
         assert_eq!(group_of("/health"), "health");
+    }
+
+    #[test]
+    fn paths_belong_to_routes() {
+        let route = "/api/v1/environments/{environment}/versions/{number}/release";
+        assert!(is_of(route, "/api/v1/environments/9f2c/versions/5/release"));
+        for other in [
+            "/api/v1/environments/9f2c/versions/5",
+            "/api/v1/environments/9f2c/versions/5/release/x",
+            "/",
+        ] {
+            assert!(!is_of(route, other), "{other}");
+        }
     }
 
     #[test]

@@ -164,7 +164,8 @@ fn formed(response: Response) -> Response {
     }
     let error = match status {
         StatusCode::PAYLOAD_TOO_LARGE => ServerError::TooLarge("see the limits".to_owned()),
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => ServerError::UnsupportedMediaType,
+        // Handlers answer with a form of their own; this is who unpacks.
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ServerError::UnknownEncoding,
         StatusCode::NOT_FOUND => ServerError::NoRoute,
         StatusCode::METHOD_NOT_ALLOWED => ServerError::MethodNotAllowed,
         status if status.is_client_error() => {

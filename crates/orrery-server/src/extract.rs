@@ -10,6 +10,7 @@ use orrery_store::EnvironmentRecord;
 use serde::de::DeserializeOwned;
 
 use crate::problem::ServerError;
+use crate::words;
 
 /// A body of JSON.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +26,18 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
         if !is_json(request.headers()) {
             return Err(ServerError::UnsupportedMediaType);
         }
-        let bytes = read_bytes(request, state).await?;
-        if bytes.len() < LONG_BODY {
-            return parse(&bytes);
-        }
-        let parsed = tokio::task::spawn_blocking(move || parse(&bytes)).await;
-        parsed.map_err(|_| ServerError::Stopping)?
+        read(read_bytes(request, state).await?).await
     }
+}
+
+async fn read<T: DeserializeOwned + Send + 'static>(
+    bytes: axum::body::Bytes,
+) -> Result<Body<T>, ServerError> {
+    if bytes.len() < LONG_BODY {
+        return parse(&bytes);
+    }
+    let parsed = tokio::task::spawn_blocking(move || parse(&bytes)).await;
+    parsed.map_err(|_| ServerError::Stopping)?
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<Body<T>, ServerError> {
@@ -48,11 +54,17 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> OptionalFromRequest<S
     type Rejection = ServerError;
 
     async fn from_request(request: Request, state: &S) -> Result<Option<Self>, ServerError> {
-        let empty = request.headers().get(header::CONTENT_TYPE).is_none();
-        if empty {
+        if request.headers().get(header::CONTENT_TYPE).is_none() {
             return Ok(None);
         }
-        <Self as FromRequest<S>>::from_request(request, state).await.map(Some)
+        let is_json = is_json(request.headers());
+        let bytes = read_bytes(request, state).await?;
+        // Some programs name a type for what they do not send.
+        match (bytes.is_empty(), is_json) {
+            (true, _) => Ok(None),
+            (false, false) => Err(ServerError::UnsupportedMediaType),
+            (false, true) => read(bytes).await.map(Some),
+        }
     }
 }
 
@@ -63,8 +75,14 @@ pub(crate) async fn read_bytes<S: Send + Sync>(
 ) -> Result<axum::body::Bytes, ServerError> {
     axum::body::Bytes::from_request(request, state).await.map_err(|rejection| {
         match rejection.status().as_u16() {
-            413 => ServerError::TooLarge(rejection.body_text()),
-            _ => ServerError::BadRequest(rejection.body_text()),
+            413 => {
+                let most = crate::server::BODY_MAX >> 20;
+                ServerError::TooLarge(format!("at most {most} MiB are taken, packed or not"))
+            }
+            _ => ServerError::BadRequest(
+                "the body cannot be read: it broke off, or is not packed as Content-Encoding says"
+                    .to_owned(),
+            ),
         }
     })
 }
@@ -97,7 +115,8 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ServerError> {
         let read = axum::extract::Path::<T>::from_request_parts(parts, state).await;
-        let told = |error: PathRejection| ServerError::BadRequest(error.body_text());
+        let told =
+            |error: PathRejection| ServerError::BadRequest(words::of_path(&error.body_text()));
         read.map(|axum::extract::Path(value)| Path(value)).map_err(told)
     }
 }
@@ -111,7 +130,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ServerError> {
         let read = axum::extract::Query::<T>::from_request_parts(parts, state).await;
-        let told = |error: QueryRejection| ServerError::BadRequest(error.body_text());
+        let told =
+            |error: QueryRejection| ServerError::BadRequest(words::of_query(&error.body_text()));
         read.map(|axum::extract::Query(value)| Query(value)).map_err(told)
     }
 }

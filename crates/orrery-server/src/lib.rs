@@ -49,6 +49,7 @@ mod upkeep;
 mod upload;
 mod vault;
 mod versions;
+mod words;
 
 pub use access::{RouteAccess, routes};
 pub use app::{App, AppSettings};

@@ -33,13 +33,17 @@ pub enum ServerError {
     PreconditionFailed(String),
     #[error("the request is too large: {0}")]
     TooLarge(String),
-    #[error("the content must be JSON")]
+    #[error("the content must be JSON, and say so: Content-Type: application/json")]
     UnsupportedMediaType,
+    #[error(
+        "the content is packed in a way that is not known: send Content-Encoding: gzip, or none"
+    )]
+    UnknownEncoding,
     /// A rule of its own, with a code of its own.
     #[error("{detail}")]
     Refused { status: StatusCode, code: &'static str, detail: String },
-    #[error("too many requests; try again later")]
-    TooMany,
+    #[error("too many tries: try again in {seconds} {}", if *seconds == 1 { "second" } else { "seconds" })]
+    TooMany { seconds: u64 },
     #[error("the server is stopping; try again elsewhere or later")]
     Stopping,
     #[error("{0}")]
@@ -90,8 +94,11 @@ impl ServerError {
             ServerError::UnsupportedMediaType => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Not JSON")
             }
+            ServerError::UnknownEncoding => {
+                (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", "Unknown encoding")
+            }
             ServerError::Refused { status, code, .. } => (*status, *code, "Not possible"),
-            ServerError::TooMany => {
+            ServerError::TooMany { .. } => {
                 (StatusCode::TOO_MANY_REQUESTS, "too-many-requests", "Too many requests")
             }
             ServerError::Stopping | ServerError::Unavailable(_) => {
@@ -203,6 +210,9 @@ impl IntoResponse for ServerError {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if matches!(self, ServerError::Unauthenticated(_)) {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let ServerError::TooMany { seconds } = self {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

@@ -27,7 +27,7 @@ use crate::tls::Tls;
 use crate::{access, classic, document, routes};
 
 /// Bodies are not larger than this.
-const BODY_MAX: usize = 100 * 1024 * 1024;
+pub(crate) const BODY_MAX: usize = 100 * 1024 * 1024;
 
 /// A body of which nothing more comes for so long is given up.
 const BODY_STALLED: Duration = Duration::from_secs(30);
@@ -83,6 +83,12 @@ async fn limit_packed(request: Request, next: Next) -> Result<Response, ServerEr
     let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > BODY_MAX) {
         return Err(ServerError::TooLarge(format!("at most {BODY_MAX} bytes are taken")));
+    }
+    let encoding = request.headers().get(header::CONTENT_ENCODING);
+    if encoding.is_some_and(|encoding| encoding != "gzip" && encoding != "identity") {
+        // So that the connection can be used again.
+        access::swallow(request.into_body()).await;
+        return Err(ServerError::UnknownEncoding);
     }
     Ok(next.run(request.map(|body| Body::new(Limited::new(body, BODY_MAX)))).await)
 }

@@ -1,6 +1,7 @@
 //! Logs and traces of a server: structured lines on standard error, and spans for a collector if there is one.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
@@ -10,6 +11,9 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
+
+/// How often it is told that traces are lost.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +29,10 @@ pub enum LogFormat {
 pub enum TelemetryError {
     #[error("the log filter {filter:?} is not understood: {reason}")]
     Filter { filter: String, reason: String },
+    #[error(
+        "{endpoint:?} is no address of a collector; write it as http://127.0.0.1:4318/v1/traces, with http or https"
+    )]
+    Address { endpoint: String },
     #[error("traces cannot be sent to {endpoint}")]
     Traces { endpoint: String, source: opentelemetry_otlp::ExporterBuildError },
     #[error("logging was set up twice")]
@@ -57,10 +65,9 @@ pub fn start(
     colour: bool,
     collector: Option<&str>,
 ) -> Result<Telemetry, TelemetryError> {
-    let parsed = EnvFilter::try_new(filter).map_err(|error| TelemetryError::Filter {
-        filter: filter.to_owned(),
-        reason: error.to_string(),
-    })?;
+    let wrong = |reason: String| TelemetryError::Filter { filter: filter.to_owned(), reason };
+    check_levels(filter).map_err(wrong)?;
+    let parsed = EnvFilter::try_new(filter).map_err(|error| wrong(error.to_string()))?;
     let provider = collector.map(provider).transpose()?;
     let traces = provider
         .as_ref()
@@ -75,7 +82,34 @@ pub fn start(
     Ok(Telemetry { provider })
 }
 
+/// A word alone is a level. Were it taken as the name of a part, a misspelt level would silence the log.
+fn check_levels(filter: &str) -> Result<(), String> {
+    // Filters of spans have commas of their own; whoever writes them knows what they mean.
+    if filter.contains('[') {
+        return Ok(());
+    }
+    for part in filter.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        if !part.contains('=') && part.parse::<tracing_subscriber::filter::LevelFilter>().is_err() {
+            return Err(format!(
+                "{part:?} is no level; levels are off, error, warn, info, debug and trace, and a part of the program is \
+                 named with its level: info,orrery_server=debug"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether spans can be sent there. Nobody would notice if they could not.
+fn is_address(endpoint: &str) -> bool {
+    let Ok(parsed) = endpoint.parse::<axum::http::Uri>() else { return false };
+    let host = parsed.host().is_some_and(|host| !host.is_empty());
+    host && matches!(parsed.scheme_str(), Some("http" | "https"))
+}
+
 fn provider(endpoint: &str) -> Result<SdkTracerProvider, TelemetryError> {
+    if !is_address(endpoint) {
+        return Err(TelemetryError::Address { endpoint: endpoint.to_owned() });
+    }
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
         .with_http_client(Client::default())
@@ -90,7 +124,11 @@ fn provider(endpoint: &str) -> Result<SdkTracerProvider, TelemetryError> {
 
 /// The HTTP client that the program has anyway. Spans are sent from a thread of their own, which may block.
 #[derive(Debug)]
-struct Client(ureq::Agent);
+struct Client {
+    agent: ureq::Agent,
+    /// When it was last told that the collector does not take traces, if it does not.
+    told: Mutex<Option<Instant>>,
+}
 
 impl Default for Client {
     fn default() -> Self {
@@ -98,16 +136,70 @@ impl Default for Client {
             .timeout_global(Some(Duration::from_secs(5)))
             .http_status_as_error(false)
             .build();
-        Client(config.into())
+        Client { agent: config.into(), told: Mutex::default() }
+    }
+}
+
+impl Client {
+    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let (parts, body) = request.into_parts();
+        let answer = self.agent.run(Request::from_parts(parts, body.to_vec()))?;
+        let (parts, mut body) = answer.into_parts();
+        Ok(Response::from_parts(parts, body.read_to_vec()?.into()))
+    }
+
+    /// Says in the log that traces are lost, now and then; and once that they are not any more.
+    fn tell(&self, collector: &str, trouble: Option<String>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        match (trouble, *told) {
+            (Some(_), Some(at)) if at.elapsed() < TELL_EVERY => {}
+            (Some(reason), _) => {
+                *told = Some(Instant::now());
+                tracing::warn!(collector, reason, "traces cannot be sent (--traces)");
+            }
+            (None, Some(_)) => {
+                *told = None;
+                tracing::info!(collector, "traces are sent again");
+            }
+            (None, None) => {}
+        }
     }
 }
 
 #[async_trait::async_trait]
 impl HttpClient for Client {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let (parts, body) = request.into_parts();
-        let answer = self.0.run(Request::from_parts(parts, body.to_vec()))?;
-        let (parts, mut body) = answer.into_parts();
-        Ok(Response::from_parts(parts, body.read_to_vec()?.into()))
+        let collector = request.uri().to_string();
+        let answer = self.send(request);
+        let trouble = match &answer {
+            Err(error) => Some(error.to_string()),
+            Ok(answer) if !answer.status().is_success() => {
+                Some(format!("it answers with the status {}", answer.status()))
+            }
+            Ok(_) => None,
+        };
+        self.tell(&collector, trouble);
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_addresses_are_checked() {
+        for good in ["info", "WARN", "off", "info,orrery_server=debug", "orrery=trace, error", ""] {
+            assert_eq!(check_levels(good), Ok(()), "{good}");
+        }
+        for bad in ["nonsense", "inof,orrery_server=debug", "orrery_server"] {
+            assert!(check_levels(bad).unwrap_err().contains("is no level"), "{bad}");
+        }
+        for good in ["http://127.0.0.1:4318/v1/traces", "https://collector.example.com"] {
+            assert!(is_address(good), "{good}");
+        }
+        for bad in ["not-a-url", "127.0.0.1:4318", "ftp://host/x", "http://", "/v1/traces", ""] {
+            assert!(!is_address(bad), "{bad}");
+        }
     }
 }

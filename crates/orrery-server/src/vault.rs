@@ -307,18 +307,30 @@ impl Vault {
         }
     }
 
-    /// To be asked at the start: whether this process has the keys of all secrets in the database. One that has not would fail only when a
+    /// To be asked at the start: whether a key file that there should be is usable, and whether this process has the keys of all secrets in the database. One that has not would fail only when a
     /// handler needs a secret, or seal with a key that the other processes have not.
     ///
     /// # Errors
     /// `ForeignDatabase` if it has not; if the keys cannot be read.
     pub fn check(&self) -> Result<(), VaultError> {
         let secrets = self.store.records().all_secrets()?;
-        if secrets.is_empty() {
-            return Ok(());
-        }
-        let path = self.path()?;
+        let path = match &self.key {
+            MasterKey::Absent if secrets.is_empty() => return Ok(()),
+            _ => self.path()?,
+        };
         let ring = Ring::read(path)?;
+        if secrets.is_empty() {
+            // Whoever keeps the first secret, maybe weeks later, could not mend this.
+            return match (&self.key, ring) {
+                (MasterKey::Given(_), None) => {
+                    let reason =
+                        "it does not exist; make it with: head -c 32 /dev/urandom | base64"
+                            .to_owned();
+                    Err(VaultError::KeyFile { path: path.to_owned(), reason })
+                }
+                _ => Ok(()),
+            };
+        }
         let is_known =
             |secret: &SecretRecord| ring.as_ref().is_some_and(|ring| ring.knows(&secret.sealed));
         if secrets.iter().all(is_known) {

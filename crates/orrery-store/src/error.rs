@@ -155,10 +155,13 @@ pub enum StoreError {
     #[error("there is no {kind} {name}")]
     NotFound { kind: &'static str, name: String },
 
-    #[error("there is already a {kind} {name:?}")]
+    #[error("there is already {} {kind} {name:?}", article(kind))]
     Exists { kind: &'static str, name: String },
 
-    #[error("the {kind} {name:?} is in use")]
+    /// Only projects have something in them that keeps them.
+    #[error(
+        "the {kind} {name:?} has environments: delete them, or move them to another {kind}, first"
+    )]
     InUse { kind: &'static str, name: String },
 
     #[error(
@@ -190,6 +193,11 @@ impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         StoreError::Database { source: Box::new(error) }
     }
+}
+
+/// The word before the name of a kind of thing.
+fn article(kind: &str) -> &'static str {
+    if kind.starts_with(['a', 'e', 'i', 'o']) { "an" } else { "a" }
 }
 
 impl StoreError {

@@ -104,7 +104,7 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "URL", env = "ORRERY_DATABASE", hide_env_values = true)]
     pub(crate) database: Option<String>,
     /// How many connections to PostgreSQL this process has at most [default: 10]
-    #[arg(long, value_name = "COUNT", env = "ORRERY_DATABASE_CONNECTIONS")]
+    #[arg(long, value_name = "COUNT", env = "ORRERY_DATABASE_CONNECTIONS", value_parser = whole::<u16>)]
     pub(crate) database_connections: Option<u16>,
     /// Where checkouts, code and Python environments are kept [default: /var/lib/orrery for root, ~/.local/state/orrery otherwise]
     #[arg(long, value_name = "DIR", env = "ORRERY_SERVER_DATA", value_hint = ValueHint::DirPath)]
@@ -131,19 +131,19 @@ pub(crate) struct ServerOptions {
     #[serde(deserialize_with = "one_or_more")]
     pub(crate) gateway_names: Option<Vec<String>>,
     /// How many handlers may run at once in one environment [default: 16]
-    #[arg(long, value_name = "COUNT", env = "ORRERY_WORKERS")]
+    #[arg(long, value_name = "COUNT", env = "ORRERY_WORKERS", value_parser = whole::<u16>)]
     pub(crate) workers: Option<u16>,
     /// How much memory a process that runs the code of modules may have, in MiB; 0 for any [default: 4096]
-    #[arg(long, value_name = "MIB", env = "ORRERY_HOST_MEMORY")]
+    #[arg(long, value_name = "MIB", env = "ORRERY_HOST_MEMORY", value_parser = whole::<u64>)]
     pub(crate) host_memory: Option<u64>,
     /// How many compiles may run at once [default: one for each processor]
-    #[arg(long, value_name = "COUNT", env = "ORRERY_COMPILES")]
+    #[arg(long, value_name = "COUNT", env = "ORRERY_COMPILES", value_parser = whole::<u16>)]
     pub(crate) compiles: Option<u16>,
     /// How long one compile may take, in seconds [default: 3600]
-    #[arg(long, value_name = "SECONDS", env = "ORRERY_COMPILE_TIME")]
+    #[arg(long, value_name = "SECONDS", env = "ORRERY_COMPILE_TIME", value_parser = whole::<u64>)]
     pub(crate) compile_time: Option<u64>,
     /// How much memory a compile may have, in MiB; 0 for any [default: 4096]
-    #[arg(long, value_name = "MIB", env = "ORRERY_COMPILE_MEMORY")]
+    #[arg(long, value_name = "MIB", env = "ORRERY_COMPILE_MEMORY", value_parser = whole::<u64>)]
     pub(crate) compile_memory: Option<u64>,
     /// Let environments take their model from paths and file: URLs of this machine
     #[arg(long, env = "ORRERY_ALLOW_LOCAL_REPOSITORIES", num_args = 0..=1, default_missing_value = "true", value_name = "YES")]
@@ -166,6 +166,11 @@ fn socket_address(text: &str) -> Result<SocketAddr, String> {
          (all its networks) or [::1]:8888"
             .to_owned()
     })
+}
+
+/// A number of things.
+fn whole<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|_| "it has to be a whole number, and not too large".to_owned())
 }
 
 fn read_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {

@@ -51,7 +51,7 @@ enum Exit {
 }
 
 fn main() -> ExitCode {
-    let read = help::grouped(Cli::command()).try_get_matches();
+    let read = without_empty_variables(help::grouped(Cli::command())).try_get_matches();
     let cli = match read.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return answered_by_clap(&error),
@@ -80,6 +80,17 @@ fn main() -> ExitCode {
         Exit::Error
     });
     ExitCode::from(exit as u8)
+}
+
+/// A variable that is empty says nothing: files that list all variables set those that are not used so.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty =
+        |name: &std::ffi::OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    let command = command.mut_args(|argument| match argument.get_env() {
+        Some(name) if is_empty(name) => argument.env(None::<&str>),
+        _ => argument,
+    });
+    command.mut_subcommands(without_empty_variables)
 }
 
 /// Help and version are answers; everything else is a mistake, and no different from others: the

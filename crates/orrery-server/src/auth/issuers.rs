@@ -30,6 +30,10 @@ const SKEW_SECONDS: u64 = 60;
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 const KEYS_FRESH: Duration = Duration::from_secs(3600);
 
+/// So much is logged of what a token that was not checked says.
+const NAMED_MAX: usize = 200;
+/// So many refused tokens a second are logged.
+const LOGGED_MAX: u32 = 20;
 const NAME_MAX: usize = 255;
 
 const FETCH: Duration = Duration::from_secs(5);
@@ -174,20 +178,56 @@ pub(crate) struct Issuers {
     keys: Mutex<HashMap<String, Arc<Mutex<Keys>>>>,
 }
 
-fn refused() -> ServerError {
+/// Whoever shows a token learns nothing of what is wrong with it; the administrator does.
+fn refused(issuer: &str, reason: &str) -> ServerError {
+    // Before a token is checked, what it says is anybody's word; and nobody is to fill the log.
+    if may_log() {
+        let issuer: String = issuer.chars().take(NAMED_MAX).collect();
+        tracing::info!(issuer, reason, "a token of an issuer is refused");
+    }
     ServerError::Unauthenticated("the token is not valid")
+}
+
+fn may_log() -> bool {
+    static SECOND: std::sync::Mutex<Option<(Instant, u32)>> = std::sync::Mutex::new(None);
+    let mut second = SECOND.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (_, count) = match &mut *second {
+        Some(current) if current.0.elapsed() < Duration::from_secs(1) => current,
+        other => other.insert((Instant::now(), 0)),
+    };
+    *count += 1;
+    *count <= LOGGED_MAX
+}
+
+/// What is wrong with a token, in words.
+fn reason_of(error: &jsonwebtoken::errors::Error, issuer: &IssuerSettings) -> String {
+    use jsonwebtoken::errors::ErrorKind;
+    match error.kind() {
+        ErrorKind::ExpiredSignature => "it has expired".to_owned(),
+        ErrorKind::ImmatureSignature => "it is not valid yet: look at the clocks".to_owned(),
+        ErrorKind::InvalidAudience => format!("its audience is not {}", issuer.audience),
+        ErrorKind::InvalidIssuer => format!("its issuer is not {}", issuer.issuer),
+        ErrorKind::InvalidSignature => "its signature is not of the issuer's key".to_owned(),
+        ErrorKind::MissingRequiredClaim(claim) => format!("it has no claim {claim}"),
+        _ => error.to_string(),
+    }
 }
 
 /// The caller that a token of an external issuer stands for.
 pub(crate) async fn by_issuer(app: &App, token: &str) -> Result<Caller, ServerError> {
-    let claimed: Value = dangerous::insecure_decode_claims(token).map_err(|_| refused())?;
-    let claimed = claimed["iss"].as_str().ok_or_else(refused)?;
+    let claimed: Value = dangerous::insecure_decode_claims(token)
+        .map_err(|_| refused("", "it is no JSON Web Token"))?;
+    let claimed = claimed["iss"].as_str().ok_or_else(|| refused("", "it names no issuer"))?;
     let mut issuers = app.settings().auth.issuers.iter();
-    let issuer = issuers.find(|issuer| issuer.issuer == claimed).ok_or_else(refused)?;
-    let header = decode_header(token).map_err(|_| refused())?;
-    let usable = app.auth().issuers.key(issuer, header.kid).await?.ok_or_else(refused)?;
+    let issuer = issuers
+        .find(|issuer| issuer.issuer == claimed)
+        .ok_or_else(|| refused(claimed, "no issuer of this name is configured"))?;
+    let refuse = |reason: &str| refused(&issuer.name, reason);
+    let header = decode_header(token).map_err(|_| refuse("its header cannot be read"))?;
+    let usable = app.auth().issuers.key(issuer, header.kid).await?;
+    let usable = usable.ok_or_else(|| refuse("the issuer has no key of the name that it has"))?;
     if !usable.algorithms.contains(&header.alg) {
-        return Err(refused());
+        return Err(refuse(&format!("its algorithm, {:?}, is not allowed", header.alg)));
     }
     let mut rules = Validation::new(header.alg);
     rules.set_audience(&[&issuer.audience]);
@@ -196,10 +236,7 @@ pub(crate) async fn by_issuer(app: &App, token: &str) -> Result<Caller, ServerEr
     rules.leeway = SKEW_SECONDS;
     rules.validate_nbf = true;
     let data = decode::<Map<String, Value>>(token, &usable.key, &rules);
-    let claims = data.map_err(|error| {
-        tracing::debug!(issuer = issuer.name, %error, "a token is refused");
-        refused()
-    })?;
+    let claims = data.map_err(|error| refuse(&reason_of(&error, issuer)))?;
     known(app, issuer, &claims.claims).await
 }
 
@@ -209,9 +246,11 @@ async fn known(
     issuer: &IssuerSettings,
     claims: &Map<String, Value>,
 ) -> Result<Caller, ServerError> {
-    let name = claims.get(&issuer.username_claim).and_then(Value::as_str).ok_or_else(refused)?;
+    let refuse = |reason: &str| refused(&issuer.name, reason);
+    let name = claims.get(&issuer.username_claim).and_then(Value::as_str);
+    let name = name.ok_or_else(|| refuse(&format!("it has no claim {}", issuer.username_claim)))?;
     if name.is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control) {
-        return Err(refused());
+        return Err(refuse("its name of the user is empty, too long, or no text"));
     }
     let mut grants: Vec<(Scope, Right)> = Vec::new();
     for mapping in issuer.roles.iter().filter(|mapping| mapping.holds(claims)) {

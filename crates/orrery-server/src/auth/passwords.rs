@@ -108,7 +108,7 @@ impl Passwords {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ServerError> {
         let place = Arc::clone(&self.places).try_acquire_owned();
-        let place = place.map_err(|_| ServerError::TooMany)?;
+        let place = place.map_err(|_| ServerError::TooMany { seconds: 1 })?;
         let turn = Arc::clone(&self.turns).acquire_owned().await;
         let turn = turn.map_err(|_| ServerError::Stopping)?;
         let done = tokio::task::spawn_blocking(move || {

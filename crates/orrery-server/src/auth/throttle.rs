@@ -51,9 +51,10 @@ impl Throttle {
     ) -> Result<(), ServerError> {
         let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
         let keys = keys(account, address);
-        let waits = |key: &String| tries.get(key).is_some_and(|tries| now < tries.wait_until);
-        if keys.iter().any(|(key, _)| waits(key)) {
-            return Err(ServerError::TooMany);
+        let until = keys.iter().filter_map(|(key, _)| Some(tries.get(key)?.wait_until)).max();
+        if let Some(until) = until.filter(|until| now < *until) {
+            let seconds = u64::try_from(until.0.saturating_sub(now.0)).unwrap_or(0);
+            return Err(ServerError::TooMany { seconds: seconds.div_ceil(1_000_000).max(1) });
         }
         for (key, free) in keys {
             if !tries.contains_key(&key) {
@@ -119,7 +120,8 @@ mod tests {
         throttle.begin("ada", "192.0.2.1", at(0)).unwrap();
         throttle.begin("ada", "192.0.2.1", at(0)).unwrap_err();
         throttle.begin("ada", "192.0.2.1", at(1)).unwrap();
-        throttle.begin("ada", "192.0.2.1", at(2)).unwrap_err();
+        let refused = throttle.begin("ada", "192.0.2.1", at(2)).unwrap_err();
+        assert!(matches!(refused, ServerError::TooMany { seconds: 1 }), "{refused}");
         throttle.begin("ada", "192.0.2.1", at(3)).unwrap();
         // Others, and the same one elsewhere, are not held up.
         throttle.begin("bob", "192.0.2.1", at(3)).unwrap();

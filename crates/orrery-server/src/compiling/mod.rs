@@ -13,6 +13,7 @@
 mod backoff;
 mod child;
 mod job;
+mod memory;
 mod outcome;
 mod place;
 mod recorder;

@@ -20,6 +20,8 @@ use crate::versions;
 
 /// Contents are stored in batches of about so many bytes.
 const BATCH_BYTES: usize = 8 << 20;
+/// So many characters of an error are in a notification.
+const TOLD_MAX: usize = 300;
 /// Facts that are read at once.
 const PAGE: usize = 1_000;
 
@@ -198,7 +200,8 @@ fn put(run: &Run<'_>, batch: &[(ContentHash, Vec<u8>)]) -> Result<(), StoreError
 pub(super) fn failure(run: &Run<'_>, failed: &Failed) -> CompileFailure {
     let environment = Uuid::from_bytes(run.environment.uuid);
     let uri = format!("/api/v1/environments/{environment}/compiles/{}", run.id());
-    let message = failure_message(&run.request, failed.pulling);
+    let first = failed.problems.first().map(|problem| problem.message.as_str());
+    let message = failure_message(&run.request, failed.pulling, first);
     let notice = message.map(|message| FailureNotice {
         uuid: Uuid::new_v4().into_bytes(),
         title: "Compilation failed".to_owned(),
@@ -209,15 +212,27 @@ pub(super) fn failure(run: &Run<'_>, failed: &Failed) -> CompileFailure {
 }
 
 /// What people are told of a failure, if they are.
-pub(super) fn failure_message(request: &CompileRequest, pulling: bool) -> Option<String> {
+pub(super) fn failure_message(
+    request: &CompileRequest,
+    pulling: bool,
+    first: Option<&str>,
+) -> Option<String> {
     if !request.notify_failure.unwrap_or(request.export) {
         return None;
     }
-    Some(match &request.failure_message {
-        Some(own) => own.clone(),
-        None if pulling => "The repository could not be fetched".to_owned(),
-        None if request.export => "A compile that stores a version has failed".to_owned(),
-        None => "A compile has failed".to_owned(),
+    let words = match &request.failure_message {
+        Some(own) => return Some(own.clone()),
+        None if pulling => "The repository could not be fetched",
+        None if request.export => "A compile that stores a version has failed",
+        None => "A compile has failed",
+    };
+    // The rest is where the notification leads to.
+    let lines = first.unwrap_or_default().lines().map(str::trim);
+    let first: String = lines.filter(|line| !line.is_empty()).take(1).collect();
+    Some(match first.char_indices().nth(TOLD_MAX) {
+        _ if first.is_empty() => words.to_owned(),
+        None => format!("{words}: {first}"),
+        Some((at, _)) => format!("{words}: {}…", &first[..at]),
     })
 }
 
@@ -234,9 +249,10 @@ mod tests {
             let failure_message = own.map(str::to_owned);
             let request =
                 CompileRequest { export, notify_failure, failure_message, ..Default::default() };
-            super::failure_message(&request, pulling)
+            super::failure_message(&request, pulling, Some("\nno type named x\nand more"))
         };
-        assert!(told(true, None, None, false).unwrap().contains("stores a version"));
+        let all = told(true, None, None, false).unwrap();
+        assert_eq!(all, "A compile that stores a version has failed: no type named x");
         assert_eq!(told(true, Some(false), None, false), None);
         assert_eq!(told(false, None, None, false), None);
         assert!(told(false, Some(true), None, false).is_some());

@@ -14,7 +14,7 @@ use super::recorder::{Interrupted, Recorder};
 use super::repository::Repository;
 use super::requests::recorded_commit;
 use super::text::Mask;
-use super::{CompileOptions, outcome};
+use super::{CompileOptions, memory, outcome};
 use crate::app::App;
 
 /// Why a run ends without a version.
@@ -53,6 +53,19 @@ impl Stop {
             ..CompileProblem::default()
         };
         Stop::Failed(Failed { problems: vec![problem], pulling: false })
+    }
+
+    /// The same, in words that name the branch, if that is what git does not find.
+    fn without_branch(self, branch: &str) -> Self {
+        const SIGNS: [&str; 3] =
+            ["invalid reference: ", "did not match any file", "not found in upstream"];
+        let Stop::Failed(mut failed) = self else { return self };
+        for problem in &mut failed.problems {
+            if SIGNS.iter().any(|sign| problem.message.contains(sign)) {
+                problem.message = format!("the repository has no branch {branch}");
+            }
+        }
+        Stop::Failed(failed)
     }
 
     fn pulling(self) -> Self {
@@ -144,7 +157,8 @@ impl Run<'_> {
         self.modules(installing)?;
         let result = self.compile()?;
         if !result.errors.is_empty() {
-            return Err(Stop::Failed(Failed { problems: result.errors, pulling: false }));
+            let problems = memory::explain(result.errors, self.options.memory_max);
+            return Err(Stop::Failed(Failed { problems, pulling: false }));
         }
         let Some(upload) = result.upload else {
             let text = "the compiler ended well and left no resources; its output tells more";
@@ -179,6 +193,14 @@ impl Run<'_> {
         let tail = self.recorder.tail();
         let (returncode, failed) = match end {
             Ok(End::Exit(0)) => (0, None),
+            Ok(End::Exit(code))
+                if memory::is_exhausted(&tail) && self.options.memory_max.is_some() =>
+            {
+                let problem = memory::problem(self.options.memory_max.unwrap_or_default());
+                self.recorder.say(true, &problem.message);
+                let failed = Failed { problems: vec![problem], pulling: false };
+                (code, Some(Stop::Failed(failed)))
+            }
             Ok(End::Exit(code)) => {
                 let said = last_lines(&tail);
                 let text = format!("{shown} failed (exit status {code}){said}");
@@ -273,7 +295,9 @@ impl Run<'_> {
                 Stop::failed("stage_error", "Cloning repository", error.to_string())
             })?;
             let command = repository.clone_into(&project);
-            self.stage("Cloning repository", &command).map_err(Stop::pulling)?;
+            let branch = repository.branch.clone();
+            self.stage("Cloning repository", &command)
+                .map_err(|stop| stop.pulling().without_branch(&branch))?;
             self.place.note_origin(&origin).map_err(|error| {
                 Stop::failed("stage_error", "Cloning repository", error.to_string())
             })?;
@@ -293,7 +317,8 @@ impl Run<'_> {
             known = self.ask(&repository.upstream(&project, &wanted))?.is_some();
         }
         if switching {
-            self.stage("Switching branch", &repository.switch(&project)).map_err(Stop::pulling)?;
+            self.stage("Switching branch", &repository.switch(&project))
+                .map_err(|stop| stop.pulling().without_branch(&wanted))?;
         }
         if known && (self.request.update || switching) {
             let command = repository.advance(&project, &wanted);

@@ -163,6 +163,10 @@ impl Service {
     /// Starts what can start; answers how long nothing else is due.
     fn look(&mut self) -> Result<Duration, StoreError> {
         let now = self.app.now();
+        if self.schedule.next().is_some_and(|at| at <= now) {
+            // Whoever switched it off a moment ago was told so: what is due is due only if it still is.
+            self.seen = None;
+        }
         self.read_environments(now)?;
         self.fire(now)?;
         self.clean(now);

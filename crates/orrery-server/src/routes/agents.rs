@@ -12,15 +12,15 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::Noted;
+use crate::auth::{Caller, Noted};
 use crate::counts::Counted;
 use crate::extract::{InEnvironment, Path, Query, limit_of, page, place};
 use crate::problem::ServerError;
 
-use super::{environments, segment};
+use super::{environments, offered, segment};
 
 fn shown(
-    environment: &EnvironmentRecord,
+    (caller, environment): (&Caller, &EnvironmentRecord),
     record: AgentRecord,
     counted: &Counted,
     around: &Around,
@@ -28,15 +28,16 @@ fn shown(
     let served = around.served.get(&record.name);
     let path = format!("{}/agents/{}", environments::path_of(environment), segment(&record.name));
     let mut actions = Actions::new();
-    let offered: &[&str] = match (environment.halted, record.paused) {
+    let possible: &[&str] = match (environment.halted, record.paused) {
         (true, _) if record.unpause_on_resume == Some(true) => &["keep-paused-on-resume"],
         (true, _) => &["unpause-on-resume"],
         (false, true) => &["unpause"],
         (false, false) => &["pause"],
     };
-    for name in offered {
+    for name in possible {
         actions.insert((*name).to_owned(), format!("{path}/{name}"));
     }
+    let actions = offered(caller, environment, actions);
     let own = counted.counts.iter().filter(|count| count.agent == record.name);
     let by_status: BTreeMap<String, u64> =
         own.clone().map(|count| (count.status.as_str().to_owned(), count.count)).collect();
@@ -103,6 +104,7 @@ pub(super) struct Filter {
     responses((status = 200, description = "A page of them", body = Page<Agent>)))]
 pub(super) async fn list(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Agent>>, ServerError> {
@@ -117,13 +119,14 @@ pub(super) async fn list(
         .await?;
     let counted = app.counts().get(&app, key).await?;
     let (found, next) = page(found, limit, |agent| agent.name.clone());
-    let items =
-        found.into_iter().map(|record| shown(&environment, record, &counted, &around)).collect();
+    let of = (&caller, &environment);
+    let items = found.into_iter().map(|record| shown(of, record, &counted, &around)).collect();
     Ok(Json(Page { items, next }))
 }
 
 async fn one(
     app: &App,
+    caller: &Caller,
     environment: &EnvironmentRecord,
     name: String,
 ) -> Result<Json<Agent>, ServerError> {
@@ -134,7 +137,7 @@ async fn one(
         })
         .await?;
     let counted = app.counts().get(app, key).await?;
-    Ok(Json(shown(environment, found, &counted, &around)))
+    Ok(Json(shown((caller, environment), found, &counted, &around)))
 }
 
 /// One agent.
@@ -143,10 +146,11 @@ async fn one(
     responses((status = 200, description = "The agent", body = Agent)))]
 pub(super) async fn get(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
 ) -> Result<Json<Agent>, ServerError> {
-    one(&app, &environment, name).await
+    one(&app, &caller, &environment, name).await
 }
 
 /// What can be done with agents.
@@ -188,12 +192,13 @@ async fn carry_out(
     responses((status = 200, description = "As it is now", body = Agent)))]
 pub(super) async fn act(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, name, action)): Path<(Uuid, String, AgentAction)>,
 ) -> Result<Noted<Json<Agent>>, ServerError> {
     carry_out(&app, &environment, Some(name.clone()), action).await?;
     let detail = format!("agent {name}: {action:?}");
-    Ok(Noted(detail, one(&app, &environment, name).await?))
+    Ok(Noted(detail, one(&app, &caller, &environment, name).await?))
 }
 
 /// Pauses all agents or lets them go on, now or when a halt ends.

@@ -24,7 +24,7 @@ use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 
-use super::{active, environments, names_of, time};
+use super::{active, environments, names_of, offered, time};
 
 /// Pieces of output that one answer has at most.
 const PIECES_MAX: usize = 500;
@@ -41,14 +41,19 @@ fn problems(record: &CompileRecord) -> Vec<CompileProblem> {
     errors.and_then(|errors| serde_json::from_value(errors).ok()).unwrap_or_default()
 }
 
-fn shown(environment: &EnvironmentRecord, record: CompileRecord) -> Compile {
+fn shown(caller: &Caller, environment: &EnvironmentRecord, record: CompileRecord) -> Compile {
     let (state, transitioning, message) = match (record.started, record.completed, record.success) {
         (_, Some(_), Some(true)) => (CompileState::Succeeded, Transitioning::No, String::new()),
         (_, Some(_), _) => {
             let problems = problems(&record);
-            let first = problems.first().map(|problem| problem.message.clone());
-            let text = first.unwrap_or_else(|| "the compile failed".to_owned());
-            (CompileState::Failed, Transitioning::Error, text)
+            let first = problems.first();
+            let state = match first {
+                Some(problem) if problem.category == "cancelled" => CompileState::Cancelled,
+                _ => CompileState::Failed,
+            };
+            let text = first.map(|problem| problem.message.clone());
+            let text = text.unwrap_or_else(|| "the compile failed".to_owned());
+            (state, Transitioning::Error, text)
         }
         (Some(_), None, _) => (CompileState::Running, Transitioning::Yes, "running".to_owned()),
         (None, None, _) if environment.halted => {
@@ -64,6 +69,7 @@ fn shown(environment: &EnvironmentRecord, record: CompileRecord) -> Compile {
         let path = path_of(environment, &record.id);
         actions.insert("cancel".to_owned(), format!("{path}/cancel"));
     }
+    let actions = offered(caller, environment, actions);
     let CompileRequest { export, update, reinstall, partial, removed_sets, .. } = record.request;
     Compile {
         id: Uuid::from_bytes(record.id),
@@ -177,6 +183,7 @@ fn request_of(new: NewCompile) -> Result<CompileRequest, ServerError> {
     responses((status = 202, description = "It waits for its turn", body = Compile)))]
 pub(super) async fn create(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     body: Option<Body<NewCompile>>,
 ) -> Result<Noted<(StatusCode, HeaderMap, Json<Compile>)>, ServerError> {
@@ -212,7 +219,7 @@ pub(super) async fn create(
     if let Ok(location) = HeaderValue::from_str(&path_of(&environment, &id)) {
         headers.insert(header::LOCATION, location);
     }
-    let compile = shown(&environment, record);
+    let compile = shown(&caller, &environment, record);
     let given = [
         ("update", compile.update),
         ("reinstall", compile.reinstall),
@@ -245,6 +252,7 @@ pub(super) struct Filter {
     responses((status = 200, description = "A page of them", body = Page<Compile>)))]
 pub(super) async fn list(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Compile>>, ServerError> {
@@ -258,7 +266,7 @@ pub(super) async fn list(
         .with_store(move |store| store.records().compiles(key, wanted, before, limit + 1))
         .await?;
     let (found, next) = page(found, limit, |last| (last.requested.0, Uuid::from_bytes(last.id)));
-    let items = found.into_iter().map(|record| shown(&environment, record)).collect();
+    let items = found.into_iter().map(|record| shown(&caller, &environment, record)).collect();
     Ok(Json(Page { items, next }))
 }
 
@@ -267,11 +275,12 @@ pub(super) async fn list(
     responses((status = 200, description = "All of it", body = Page<Compile>)))]
 pub(super) async fn queue(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
 ) -> Result<Json<Page<Compile>>, ServerError> {
     let key = environment.key;
     let found = app.with_store(move |store| store.records().compile_queue(key)).await?;
-    let items = found.into_iter().map(|record| shown(&environment, record)).collect();
+    let items = found.into_iter().map(|record| shown(&caller, &environment, record)).collect();
     Ok(Json(Page { items, next: None }))
 }
 
@@ -290,6 +299,7 @@ pub(super) struct Tail {
     responses((status = 200, description = "The compile", body = CompileDetails)))]
 pub(super) async fn get(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
     Query(tail): Query<Tail>,
@@ -310,7 +320,7 @@ pub(super) async fn get(
     let next = output.last().map_or(after, |last| last.id);
     let errors = problems(&record);
     Ok(Json(CompileDetails {
-        compile: shown(&environment, record),
+        compile: shown(&caller, &environment, record),
         errors,
         stages: stages.into_iter().map(stage).collect(),
         output: output.into_iter().map(piece).collect(),
@@ -319,7 +329,7 @@ pub(super) async fn get(
     }))
 }
 
-/// Ends a compile that waits or runs. One that has ended stays as it is.
+/// Ends a compile that waits or runs. One that has ended stays as it is, and the request is refused.
 #[utoipa::path(post, path = "/api/v1/environments/{environment}/compiles/{id}/cancel", tag = "compiles",
     params(("environment" = Uuid, Path), ("id" = Uuid, Path)),
     responses((status = 200, description = "As it is now", body = Compile)))]
@@ -329,9 +339,18 @@ pub(super) async fn cancel(
     caller: Caller,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<Compile>, ServerError> {
-    let (key, now) = (environment.key, app.now());
+    let (key, now, by) = (environment.key, app.now(), caller.name.clone());
     let record = app
-        .change(move |store| store.records().cancel_compile(key, id.as_bytes(), &caller.name, now))
+        .change(move |store| {
+            let records = store.records();
+            if records.compile(key, id.as_bytes())?.completed.is_some() {
+                return Ok(None);
+            }
+            records.cancel_compile(key, id.as_bytes(), &by, now).map(Some)
+        })
         .await?;
-    Ok(Json(shown(&environment, record)))
+    let record = record.ok_or_else(|| {
+        ServerError::Conflict("the compile has ended: there is nothing to cancel".to_owned())
+    })?;
+    Ok(Json(shown(&caller, &environment, record)))
 }

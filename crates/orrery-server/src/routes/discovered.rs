@@ -5,14 +5,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use orrery_api::{DiscoveredResource, DiscoveredUpload, Page};
 use orrery_model::ResourceId;
-use orrery_store::{DiscoveredRecord, EnvironmentRecord};
+use orrery_store::{DiscoveredRecord, EnvironmentRecord, ResourceFilter};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
+use crate::extract::{Body, InEnvironment, Path, Query, cursor, limit_of, place};
 use crate::problem::ServerError;
 
 use super::{active, environments, segment, time};
@@ -41,6 +41,12 @@ fn shown(environment: &EnvironmentRecord, record: DiscoveredRecord) -> Discovere
 pub(super) struct Filter {
     /// Only those that a version wants too, or does not.
     managed: Option<bool>,
+    /// Those of one agent.
+    agent: Option<String>,
+    /// Those of one type.
+    r#type: Option<String>,
+    /// Part of the identifying value, in any case of letters; with `*` or `?`, a pattern for all of it.
+    value: Option<String>,
     /// How many at most.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
@@ -59,13 +65,20 @@ pub(super) async fn list(
 ) -> Result<Json<Page<DiscoveredResource>>, ServerError> {
     let limit = limit_of(filter.limit)?;
     let after: String = filter.after.as_deref().map(place).transpose()?.unwrap_or_default();
-    let key = environment.key;
-    let found = app
-        .with_store(move |store| store.records().discovered(key, filter.managed, &after, limit + 1))
+    let (key, managed) = (environment.key, filter.managed);
+    let wanted = ResourceFilter {
+        agent: filter.agent,
+        entity: filter.r#type,
+        value: filter.value.filter(|value| !value.is_empty()),
+        statuses: Vec::new(),
+    };
+    let (found, next) = app
+        .with_store(move |store| {
+            store.records().discovered_that_fit(key, managed, &wanted, &after, limit)
+        })
         .await?;
-    let (found, next) = page(found, limit, |record| record.name.clone());
     let items = found.into_iter().map(|record| shown(&environment, record)).collect();
-    Ok(Json(Page { items, next }))
+    Ok(Json(Page { items, next: next.as_ref().map(cursor) }))
 }
 
 /// One thing that was found.

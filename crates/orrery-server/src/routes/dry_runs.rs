@@ -14,13 +14,15 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
+use crate::auth::Caller;
 use crate::extract::{InEnvironment, Path, Query, limit_of, page, place};
 use crate::problem::ServerError;
 use crate::versions::version_info;
 
-use super::{active, environments, operations, time};
+use super::{active, environments, offered, operations, time};
 
 fn shown(
+    caller: &Caller,
     environment: &EnvironmentRecord,
     record: DryRunRecord,
     counts: Vec<(String, u64)>,
@@ -32,6 +34,7 @@ fn shown(
         let again = format!("{path}/versions/{}/dry-runs", record.version);
         actions.insert("repeat".to_owned(), again);
     }
+    let actions = offered(caller, environment, actions);
     let (transitioning, message) = match record.finished {
         Some(_) => (Transitioning::No, String::new()),
         None => (Transitioning::Yes, format!("{} of {} to do", record.todo, record.total)),
@@ -88,6 +91,7 @@ pub(super) struct Part {
     responses((status = 200, description = "A page of them", body = Page<DryRun>)))]
 pub(super) async fn list(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
     Query(part): Query<Part>,
@@ -106,7 +110,7 @@ pub(super) async fn list(
             let mut items = Vec::with_capacity(found.len());
             for record in found {
                 let counts = records.dry_run_counts(&record.uuid)?;
-                items.push(shown(&environment, record, counts));
+                items.push(shown(&caller, &environment, record, counts));
             }
             Ok((items, next))
         })
@@ -120,6 +124,7 @@ pub(super) async fn list(
     responses((status = 200, description = "The dry run", body = DryRun)))]
 pub(super) async fn get(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, number, id)): Path<(Uuid, u32, Uuid)>,
 ) -> Result<Json<DryRun>, ServerError> {
@@ -128,7 +133,7 @@ pub(super) async fn get(
             let record = store.records().dry_run(environment.key, id.as_bytes())?;
             check_version(&record, number)?;
             let counts = store.records().dry_run_counts(id.as_bytes())?;
-            Ok(shown(&environment, record, counts))
+            Ok(shown(&caller, &environment, record, counts))
         })
         .await?;
     Ok(Json(found))

@@ -26,7 +26,7 @@ use crate::extract::{
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 
-use super::{names_of, operations, time};
+use super::{names_of, offered, operations, time};
 
 const ICON_MAX: usize = 64 * 1024;
 const ICON_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/webp", "image/svg+xml"];
@@ -36,13 +36,22 @@ pub(super) fn path_of(environment: &EnvironmentRecord) -> String {
     format!("/api/v1/environments/{}", Uuid::from_bytes(environment.uuid))
 }
 
-fn shown(record: EnvironmentRecord, protected: bool) -> Environment {
+/// What decides what can be done with an environment, beside its record.
+#[derive(Clone, Copy, Debug, Default)]
+struct Course {
+    protected: bool,
+    /// There is a version to deploy.
+    released: bool,
+}
+
+fn shown(caller: &Caller, record: EnvironmentRecord, course: Course) -> Environment {
+    let Course { protected, released } = course;
     let path = path_of(&record);
     let mut actions = Actions::new();
     let mut offer = |name: &str| actions.insert(name.to_owned(), format!("{path}/{name}"));
     if !record.deleting {
         offer(if record.halted { "resume" } else { "halt" });
-        if !record.halted {
+        if !record.halted && released {
             offer("deploy");
             offer("repair");
         }
@@ -50,6 +59,7 @@ fn shown(record: EnvironmentRecord, protected: bool) -> Environment {
             offer("clear");
         }
     }
+    let actions = offered(caller, &record, actions);
     let (transitioning, message) = match &*record.trouble {
         _ if record.deleting => (Transitioning::Yes, "it is being deleted".to_owned()),
         _ if record.halted => (Transitioning::No, "it is halted".to_owned()),
@@ -146,12 +156,19 @@ pub(crate) fn meant<'a>(
 
 async fn with_settings(
     app: &App,
+    caller: &Caller,
     record: EnvironmentRecord,
 ) -> Result<(HeaderMap, Json<Environment>), ServerError> {
     let key = record.key;
-    let settings = app.with_store(move |store| store.records().settings(key)).await?;
+    let (settings, released) = app
+        .with_store(move |store| {
+            let records = store.records();
+            Ok((records.settings(key)?, records.has_release(key)?))
+        })
+        .await?;
     let protected = EnvironmentSettings::from_records(&settings).protected_environment;
-    Ok((etag(record.revision), Json(shown(record, protected))))
+    let etag = etag(record.revision);
+    Ok((etag, Json(shown(caller, record, Course { protected, released }))))
 }
 
 /// Which environments to list.
@@ -182,10 +199,12 @@ pub(super) async fn list(
         .with_store(move |store| {
             let records = store.records();
             let found = records.list_environments(project.as_ref().map(Uuid::as_bytes))?;
-            Ok((found, records.setting_everywhere("protected_environment")?))
+            let settings = records.setting_everywhere("protected_environment")?;
+            Ok((found, settings, records.environments_with_release()?))
         })
         .await?;
-    let (found, settings) = found;
+    let (found, settings, released) = found;
+    let released: BTreeSet<EnvironmentKey> = released.into_iter().collect();
     let protected: BTreeSet<EnvironmentKey> = settings
         .into_iter()
         .filter(|(_, value)| *value == json!(true))
@@ -206,8 +225,10 @@ pub(super) async fn list(
     });
     visible.truncate(limit);
     let items = visible.into_iter().map(|record| {
-        let is_protected = protected.contains(&record.key);
-        shown(record, is_protected)
+        let key = &record.key;
+        let course =
+            Course { protected: protected.contains(key), released: released.contains(key) };
+        shown(&caller, record, course)
     });
     Ok(Json(Page { items: items.collect(), next }))
 }
@@ -246,7 +267,7 @@ pub(super) async fn create(
         headers.insert(header::LOCATION, location);
     }
     let detail = format!("environment {} ({id})", told(&made));
-    Ok(Noted(detail, (StatusCode::CREATED, headers, Json(shown(made, false)))))
+    Ok(Noted(detail, (StatusCode::CREATED, headers, Json(shown(&caller, made, Course::default())))))
 }
 
 fn told(record: &EnvironmentRecord) -> String {
@@ -258,11 +279,12 @@ fn told(record: &EnvironmentRecord) -> String {
     responses((status = 200, description = "The environment", body = Environment)))]
 pub(super) async fn get(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(known): InEnvironment,
 ) -> Result<(HeaderMap, Json<Environment>), ServerError> {
     // As it is now: whoever shows or changes it next compares with this.
     let found = app.with_store(move |store| store.records().environment(&known.uuid)).await?;
-    with_settings(&app, found).await
+    with_settings(&app, &caller, found).await
 }
 
 /// Changes an environment.
@@ -311,7 +333,7 @@ pub(super) async fn update(
         let repository = compiling::without_password(&changed.repository);
         detail += &format!("; compiled from {repository:?}, branch {:?}", changed.branch);
     }
-    Ok(Noted(detail, with_settings(&app, changed).await?))
+    Ok(Noted(detail, with_settings(&app, &caller, changed).await?))
 }
 
 /// Stops everything in an environment. What runs is finished; nothing new starts.
@@ -319,9 +341,10 @@ pub(super) async fn update(
     responses((status = 200, description = "It is halted", body = Environment)))]
 pub(super) async fn halt(
     State(app): State<App>,
+    caller: Caller,
     Path(environment): Path<Uuid>,
 ) -> Result<Noted<(HeaderMap, Json<Environment>)>, ServerError> {
-    set_halted(&app, environment, true).await
+    set_halted(&app, &caller, environment, true).await
 }
 
 /// Lets a halted environment go on.
@@ -329,13 +352,15 @@ pub(super) async fn halt(
     responses((status = 200, description = "It goes on", body = Environment)))]
 pub(super) async fn resume(
     State(app): State<App>,
+    caller: Caller,
     Path(environment): Path<Uuid>,
 ) -> Result<Noted<(HeaderMap, Json<Environment>)>, ServerError> {
-    set_halted(&app, environment, false).await
+    set_halted(&app, &caller, environment, false).await
 }
 
 async fn set_halted(
     app: &App,
+    caller: &Caller,
     environment: Uuid,
     halted: bool,
 ) -> Result<Noted<(HeaderMap, Json<Environment>)>, ServerError> {
@@ -344,7 +369,8 @@ async fn set_halted(
         .change(move |store| store.records().set_halted(environment.as_bytes(), halted, now))
         .await?;
     let word = if halted { "halted" } else { "resumed" };
-    Ok(Noted(format!("environment {} {word}", told(&changed)), with_settings(app, changed).await?))
+    let detail = format!("environment {} {word}", told(&changed));
+    Ok(Noted(detail, with_settings(app, caller, changed).await?))
 }
 
 pub(crate) async fn refuse_if_protected(

@@ -26,14 +26,16 @@ mod tokens;
 pub(crate) mod users;
 mod versions;
 
-use orrery_api::{ChangeEvent, Problem};
+use orrery_api::{Actions, ChangeEvent, Problem};
 use orrery_model::Timestamp;
 use orrery_store::{EnvironmentRecord, StoreError};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::access;
 use crate::app::App;
+use crate::auth::Caller;
 use crate::problem::ServerError;
 
 /// The time as the API tells it.
@@ -54,6 +56,12 @@ fn parse_time(name: &str, text: &str) -> Result<Timestamp, ServerError> {
 fn names_of(given: &[(&str, bool)]) -> String {
     let names: Vec<&str> = given.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect();
     if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+}
+
+/// Of what a thing lets be done now, what the caller may do.
+fn offered(caller: &Caller, environment: &EnvironmentRecord, mut actions: Actions) -> Actions {
+    actions.retain(|_, path| access::may_post(caller, environment, path));
+    actions
 }
 
 /// A text as one part of a path.

@@ -45,7 +45,7 @@ pub(super) fn shown(environment: &EnvironmentRecord, record: RequestRecord) -> O
     Operation {
         id: Uuid::from_bytes(record.uuid),
         kind: record.kind,
-        request: record.payload,
+        request: asked(record.payload),
         created: time(record.created),
         taken: record.taken.map(time),
         finished: record.finished.map(time),
@@ -55,6 +55,21 @@ pub(super) fn shown(environment: &EnvironmentRecord, record: RequestRecord) -> O
         // It ends by itself; what it is about has actions.
         actions: Actions::new(),
     }
+}
+
+/// What was asked for, in the names that it was asked with: sent again, it means the same.
+fn asked(mut payload: Value) -> Value {
+    const NAMES: [(&str, &str); 2] = [("entity", "type"), ("statuses", "status")];
+    let Some(filter) = payload.get_mut("filter").and_then(Value::as_object_mut) else {
+        return payload;
+    };
+    for (kept, sent) in NAMES {
+        if let Some(value) = filter.remove(kept) {
+            filter.insert(sent.to_owned(), value);
+        }
+    }
+    filter.retain(|_, value| !value.is_null() && *value != json!([]));
+    payload
 }
 
 fn is_engine_work(kind: &str) -> bool {

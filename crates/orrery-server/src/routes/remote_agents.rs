@@ -11,19 +11,23 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::hash_of;
+use crate::auth::{Caller, hash_of};
 use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
 use crate::gateway::{ALIVE_WITHIN, Authority, AuthorityError};
 use crate::problem::ServerError;
 use crate::vault::VaultError;
 
-use super::{active, environments, time};
+use super::{active, environments, offered, time};
 
 const EXPIRES_IN: u32 = 60 * 60;
 const EXPIRES_IN_MAX: u32 = 7 * 24 * 60 * 60;
 const NAMES_MAX: usize = 1000;
 
-fn shown(environment: &EnvironmentRecord, record: RemoteAgentRecord) -> RemoteAgent {
+fn shown(
+    caller: &Caller,
+    environment: &EnvironmentRecord,
+    record: RemoteAgentRecord,
+) -> RemoteAgent {
     let id = Uuid::from_bytes(record.uuid);
     let status = match (record.revoked, record.gateway) {
         (Some(_), _) => "revoked",
@@ -45,6 +49,7 @@ fn shown(environment: &EnvironmentRecord, record: RemoteAgentRecord) -> RemoteAg
         let path = environments::path_of(environment);
         actions.insert("revoke".to_owned(), format!("{path}/remote-agents/{id}/revoke"));
     }
+    let actions = offered(caller, environment, actions);
     RemoteAgent {
         id,
         names: record.names,
@@ -81,6 +86,7 @@ pub(super) struct Filter {
     responses((status = 200, body = Page<RemoteAgent>), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn list(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<RemoteAgent>>, ServerError> {
@@ -99,13 +105,14 @@ pub(super) async fn list(
         })
         .await?;
     let (found, next) = page(found, limit, |agent| (agent.joined.0, Uuid::from_bytes(agent.uuid)));
-    let items = found.into_iter().map(|agent| shown(&environment, agent)).collect();
+    let items = found.into_iter().map(|agent| shown(&caller, &environment, agent)).collect();
     Ok(Json(Page { items, next }))
 }
 
 /// The remote agent of an environment.
 fn one(
     store: &dyn Store,
+    caller: &Caller,
     environment: &EnvironmentRecord,
     id: Uuid,
 ) -> Result<RemoteAgent, StoreError> {
@@ -113,7 +120,7 @@ fn one(
     if found.environment != environment.key {
         return Err(StoreError::NotFound { kind: "remote agent", name: id.to_string() });
     }
-    Ok(shown(environment, found))
+    Ok(shown(caller, environment, found))
 }
 
 /// One remote agent.
@@ -122,10 +129,11 @@ fn one(
     responses((status = 200, body = RemoteAgent), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn get(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
 ) -> Result<Json<RemoteAgent>, ServerError> {
-    Ok(Json(app.with_store(move |store| one(store, &environment, id)).await?))
+    Ok(Json(app.with_store(move |store| one(store, &caller, &environment, id)).await?))
 }
 
 fn check(new: &NewInvitation) -> Result<(), ServerError> {
@@ -214,6 +222,7 @@ pub(super) struct Revoking {
     responses((status = 200, description = "Revoked", body = RemoteAgent), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn revoke(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, Uuid)>,
     Query(Revoking { release }): Query<Revoking>,
@@ -223,7 +232,7 @@ pub(super) async fn revoke(
     let revoked = app
         .change(move |store| {
             store.records().revoke_remote_agent(environment.key, id.as_bytes(), release, now)?;
-            one(store, &environment, id)
+            one(store, &caller, &environment, id)
         })
         .await?;
     Ok(Json(revoked))
@@ -235,9 +244,10 @@ pub(super) async fn revoke(
     responses((status = 204, description = "Revoked"), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn delete(
     app: State<App>,
+    caller: Caller,
     environment: InEnvironment,
     path: Path<(Uuid, Uuid)>,
     how: Query<Revoking>,
 ) -> Result<StatusCode, ServerError> {
-    revoke(app, environment, path, how).await.map(|_| StatusCode::NO_CONTENT)
+    revoke(app, caller, environment, path, how).await.map(|_| StatusCode::NO_CONTENT)
 }

@@ -16,11 +16,12 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
+use crate::auth::Caller;
 use crate::extract::{InEnvironment, LIMIT_MAX, Path, Query, cursor, limit_of, page, place};
 use crate::gather;
 use crate::problem::ServerError;
 
-use super::{by_agent, environments, parse_time, segment, time};
+use super::{by_agent, environments, offered, parse_time, segment, time};
 
 /// Reads a list of statuses; with `!`, all but those that are named.
 pub(super) fn parse_statuses(text: &str) -> Result<Vec<Status>, String> {
@@ -221,10 +222,13 @@ fn related(found: Vec<(String, Status)>) -> Vec<RelatedResource> {
     responses((status = 200, description = "The resource", body = ResourceDetails)))]
 pub(super) async fn get(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, id)): Path<(Uuid, String)>,
 ) -> Result<Json<ResourceDetails>, ServerError> {
-    let known = app.gather().resource(&app, environment.key, id).await?;
+    let key = environment.key;
+    let known = app.gather().resource(&app, key, id).await?;
+    let released = app.with_store(move |store| store.records().has_release(key)).await?;
     let orrery_store::ResourceDetails { line, attributes, .. } = known.details;
     let state = axes(&line.summary.state);
     let status = line.summary.status;
@@ -232,7 +236,7 @@ pub(super) async fn get(
     let path = environments::path_of(&environment);
     let mut actions = Actions::new();
     if status != Status::Orphaned && !environment.deleting {
-        for name in ["deploy", "repair"] {
+        for name in ["deploy", "repair"].into_iter().filter(|_| !environment.halted && released) {
             actions.insert(name.to_owned(), format!("{path}/{name}"));
         }
         actions.insert(
@@ -240,6 +244,7 @@ pub(super) async fn get(
             format!("{path}/resources/{}/refresh-facts", segment(&summary.id)),
         );
     }
+    let actions = offered(&caller, &environment, actions);
     let transitioning_message = match summary.transitioning {
         Transitioning::No => String::new(),
         Transitioning::Yes => "its handler is running".to_owned(),

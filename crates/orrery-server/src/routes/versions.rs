@@ -16,25 +16,31 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::Noted;
+use crate::auth::{Caller, Noted};
 use crate::extract::{Body, InEnvironment, Path, Query, cursor, limit_of, page, place};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 use crate::versions::{self, Along, version_info};
 
-use super::{active, environments, operations, time};
+use super::{active, environments, offered, operations, time};
 
 /// What decides how a version is shown.
 struct Course {
+    caller: Caller,
     processed: Option<VersionNumber>,
     newest_released: Option<VersionNumber>,
 }
 
 impl Course {
-    fn read(store: &dyn Store, environment: &EnvironmentRecord) -> Result<Self, StoreError> {
+    fn read(
+        store: &dyn Store,
+        caller: Caller,
+        environment: &EnvironmentRecord,
+    ) -> Result<Self, StoreError> {
         let versions = store.versions(environment.key)?;
         let released = versions.iter().filter(|version| version.released);
         Ok(Course {
+            caller,
             processed: store.processed_version(environment.key)?,
             newest_released: released.map(|version| version.number).max(),
         })
@@ -60,15 +66,16 @@ impl Course {
         let is_newest = self.newest_released.is_none_or(|newest| version.number > newest);
         let mut actions = Actions::new();
         let mut offer = |name: &str| actions.insert(name.to_owned(), format!("{path}/{name}"));
-        if !environment.halted {
+        if !environment.halted && !environment.deleting {
             offer("dry-runs");
         }
-        if !version.released && is_newest {
+        if !version.released && is_newest && !environment.deleting {
             offer("release");
         }
-        if status != "active" {
+        if status != "active" && !environment.deleting {
             offer("roll-back");
         }
+        let actions = offered(&self.caller, environment, actions);
         let (transitioning, message) = match (status, version.released) {
             ("candidate", true) if environment.halted => {
                 (Transitioning::Yes, "waiting: the environment is halted")
@@ -102,16 +109,18 @@ impl Course {
 
 fn one(
     store: &dyn Store,
+    caller: Caller,
     environment: &EnvironmentRecord,
     number: VersionNumber,
 ) -> Result<VersionSummary, StoreError> {
     let info = version_info(store, environment.key, number)?;
-    Ok(Course::read(store, environment)?.shown(environment, info))
+    Ok(Course::read(store, caller, environment)?.shown(environment, info))
 }
 
 /// Runs work that can break rules, with the store, on a thread that may block.
 async fn stored(
     app: &App,
+    caller: Caller,
     environment: EnvironmentRecord,
     work: impl FnOnce(&dyn Store, &EnvironmentRecord) -> Result<versions::Stored, ServerError>
     + Send
@@ -123,7 +132,7 @@ async fn stored(
         .change(move |store| {
             let done = work(store, &environment);
             done.map(|done| {
-                let version = one(store, &environment, done.put.number)?;
+                let version = one(store, caller, &environment, done.put.number)?;
                 let asked = done.asked;
                 let operation = asked.map(|asked| operations::shown(&environment, asked));
                 Ok(VersionStored { version, created_now: done.put.created, operation })
@@ -153,11 +162,12 @@ fn told(version: &VersionSummary, what: &str) -> String {
     responses((status = 201, description = "Stored", body = VersionStored), (status = 200, description = "The newest version is the same", body = VersionStored)))]
 pub(super) async fn upload(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Body(upload): Body<VersionUpload>,
 ) -> Result<Noted<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
     let now = app.now();
-    stored(&app, environment, move |store, environment| {
+    stored(&app, caller, environment, move |store, environment| {
         let settings = store.records().settings(environment.key)?;
         let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
         versions::store_upload(store, environment.key, upload, auto, now)
@@ -197,6 +207,7 @@ pub(super) struct Filter {
     responses((status = 200, description = "A page of them", body = Page<VersionSummary>)))]
 pub(super) async fn list(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<VersionSummary>>, ServerError> {
@@ -209,7 +220,7 @@ pub(super) async fn list(
     }
     let found = app
         .with_store(move |store| {
-            let course = Course::read(store, &environment)?;
+            let course = Course::read(store, caller, &environment)?;
             let versions = store.versions(environment.key)?;
             let wanted = versions.into_iter().rev().filter(|version| {
                 before.is_none_or(|before| version.number.0 < before)
@@ -233,11 +244,13 @@ pub(super) async fn list(
     responses((status = 200, description = "The version", body = VersionSummary)))]
 pub(super) async fn get(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
 ) -> Result<Json<VersionSummary>, ServerError> {
-    let found =
-        app.with_store(move |store| one(store, &environment, VersionNumber(number))).await?;
+    let found = app
+        .with_store(move |store| one(store, caller, &environment, VersionNumber(number)))
+        .await?;
     Ok(Json(found))
 }
 
@@ -430,6 +443,7 @@ fn asked_along(
     responses((status = 200, description = "Released", body = VersionReleased)))]
 pub(super) async fn release(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
     request: Option<Body<ReleaseRequest>>,
@@ -441,7 +455,7 @@ pub(super) async fn release(
         .change(move |store| {
             let number = VersionNumber(number);
             let asked = versions::release(store, environment.key, number, along, now)?;
-            let version = one(store, &environment, number)?;
+            let version = one(store, caller, &environment, number)?;
             let operation = asked.map(|asked| operations::shown(&environment, asked));
             Ok(VersionReleased { version, operation })
         })
@@ -457,13 +471,14 @@ pub(super) async fn release(
     responses((status = 201, description = "The new version", body = VersionStored)))]
 pub(super) async fn roll_back(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, number)): Path<(Uuid, u32)>,
     request: Option<Body<ReleaseRequest>>,
 ) -> Result<Noted<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
     let along = asked_along(&environment, request)?;
     let now = app.now();
-    stored(&app, environment, move |store, environment| {
+    stored(&app, caller, environment, move |store, environment| {
         versions::roll_back(store, environment.key, VersionNumber(number), along, now)
     })
     .await

@@ -1,5 +1,6 @@
 //! Storing versions as they are sent: by a push, by a compile, by a roll-back.
 
+mod cycles;
 mod rules;
 mod upload;
 
@@ -89,6 +90,7 @@ pub(crate) fn store_upload(
             if !rules::is_suitable(&resources) {
                 new.info[UNSUITABLE] = json!(true);
             }
+            cycles::check(&resources, &cycles::Left::new())?;
             new.store(store, environment, &resources, Scope::All, None)
         }
         UploadScope::Partial => {
@@ -279,6 +281,8 @@ fn store_change(
         let info = version_info(store, environment, number)?;
         let base = read_base(store, environment, &info, change)?;
         let resources = rules::check(change, &base)?;
+        let left = cycles::read_left(store, environment, (change, &base), &resources)?;
+        cycles::check(&resources, &left)?;
         let touched = change.touched();
         let mut new = new.clone();
         keep_unknowns(store, environment, number, (change, &base), &mut new.unknowns)?;

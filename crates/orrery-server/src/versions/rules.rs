@@ -27,7 +27,7 @@ impl Change {
         updated.chain(self.removed_sets.iter().map(String::as_str)).collect()
     }
 
-    fn find(&self, id: &str) -> Option<&Resource> {
+    pub(super) fn find(&self, id: &str) -> Option<&Resource> {
         let found = self.resources.binary_search_by(|resource| resource.id.as_str().cmp(id));
         found.ok().map(|index| &self.resources[index])
     }
@@ -72,6 +72,8 @@ pub(super) enum Broken {
         "the code of handlers differs from that of the version before: store a full version, or allow it"
     )]
     CodeDiffers,
+    #[error("resources require each other: {0}: take one of these requirements away")]
+    Cycle(String),
 }
 
 impl Broken {
@@ -86,6 +88,7 @@ impl Broken {
             Broken::SharedChanged(_) => "shared-resource-changed",
             Broken::LateNumber { .. } => "number-too-late",
             Broken::CodeDiffers => "code-differs",
+            Broken::Cycle(_) => "requirement-cycle",
         }
     }
 }

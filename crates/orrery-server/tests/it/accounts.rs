@@ -71,12 +71,17 @@ fn guessing_is_slowed_down() {
     let served = Served::start();
     let login = |password: &str| {
         let login = json!({"name": "admin", "password": password});
-        served.nobody().post("/api/v1/login", &login).status
+        served.nobody().post("/api/v1/login", &login)
     };
-    let tries: Vec<u16> = (0..8).map(|_| login("Wrong-password-1")).collect();
+    let tries: Vec<u16> = (0..8).map(|_| login("Wrong-password-1").status).collect();
     assert_eq!(tries[..5], [401; 5]);
     assert_eq!(tries.last(), Some(&429));
-    assert_eq!(login(ADMIN_PASSWORD), 429, "even the right one has to wait");
+    let refused = login(ADMIN_PASSWORD);
+    assert_eq!(refused.status, 429, "even the right one has to wait");
+    let wait: u64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=300).contains(&wait), "{refused:?}");
+    let told = format!("try again in {wait} second");
+    assert!(refused.body["detail"].as_str().unwrap().contains(&told), "{refused:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A bounded set of connections: made when they are needed, given back after each piece of work, replaced when they break.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -56,6 +57,7 @@ impl Pool {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(bad("the address does not begin with postgres://".to_owned()));
         }
+        let url = &*with_known_mode(url).map_err(bad)?;
         let mut config: Config = url.parse().map_err(|error: postgres::Error| {
             bad(std::error::Error::source(&error).unwrap_or(&error).to_string())
         })?;
@@ -233,6 +235,26 @@ fn describe(config: &Config) -> String {
         Some(name) => format!("PostgreSQL at {hosts} (database {name})"),
         None => format!("PostgreSQL at {hosts}"),
     }
+}
+
+/// The address with a mode of encryption that the library knows. Certificates and names of hosts are always checked, so that modes
+/// that ask for it are no other than `require`.
+fn with_known_mode(url: &str) -> std::result::Result<Cow<'_, str>, String> {
+    let Some((before, options)) = url.split_once('?') else { return Ok(url.into()) };
+    let mut known = Vec::new();
+    for option in options.split('&') {
+        known.push(match option.strip_prefix("sslmode=") {
+            None | Some("disable" | "prefer" | "require") => option,
+            Some("verify-ca" | "verify-full") => "sslmode=require",
+            Some(other) => {
+                return Err(format!(
+                    "sslmode={other} is none that is known; known are disable, prefer, require, verify-ca and verify-full, and \
+                     whenever a connection is encrypted, the certificate and the name of the host are checked"
+                ));
+            }
+        });
+    }
+    Ok(format!("{before}?{}", known.join("&")).into())
 }
 
 /// Certificates are checked as the machine's other programs do.

@@ -1,10 +1,11 @@
 //! Discovered resources: what was found to exist, wanted or not.
 
-use orrery_model::Timestamp;
+use orrery_model::{ResourceId, Timestamp};
 
+use crate::records::versions::value_fits;
 use crate::records::{Records, note};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, Result, StoreError, values};
+use crate::{EnvironmentKey, ResourceFilter, Result, StoreError, values};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiscoveredRecord {
@@ -25,6 +26,10 @@ pub struct NewDiscovered<'a> {
     pub attributes: &'a serde_json::Value,
     pub discovery_resource: &'a str,
 }
+
+/// Rows that are read at once, and those that one page looks at.
+const CHUNK: usize = 1_000;
+const LOOKED_AT: usize = 5_000;
 
 const COLUMNS: &str = "SELECT discovered.name, discovered.attributes, discovered.discovered_at, \
      discovered.discovery_resource, CASE WHEN resource.head IS NULL THEN 0 ELSE 1 END FROM discovered \
@@ -96,6 +101,53 @@ impl Records<'_> {
         );
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.look(|sql| sql.all(&select, values![environment.0, after, limit], from_row))
+    }
+
+    /// Those that fit a filter by agent, type and value, by id, after an id. Answers where the list continues: a page looks at
+    /// no more than some thousands, however few fit.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn discovered_that_fit(
+        &self,
+        environment: EnvironmentKey,
+        managed: Option<bool>,
+        filter: &ResourceFilter,
+        after: &str,
+        limit: usize,
+    ) -> Result<(Vec<DiscoveredRecord>, Option<String>)> {
+        // Ids begin with the type: those of one stand together.
+        let prefix = filter.entity.as_ref().map(|entity| format!("{entity}["));
+        let prefix = prefix.unwrap_or_default();
+        let mut low = if *after > *prefix { after.to_owned() } else { prefix.clone() };
+        let (mut found, mut looked_at) = (Vec::new(), 0);
+        loop {
+            let part = self.discovered(environment, managed, &low, CHUNK)?;
+            let read = part.len();
+            for record in part {
+                if !record.name.starts_with(&prefix) {
+                    return Ok((found, None));
+                }
+                low.clone_from(&record.name);
+                let agent = filter.agent.as_deref();
+                let is_of = |id: ResourceId| agent.is_none_or(|agent| id.agent() == agent);
+                if !record.name.parse().is_ok_and(is_of) || !value_fits(filter, &record.name) {
+                    continue;
+                }
+                if found.len() == limit {
+                    let last = found.last().map(|last: &DiscoveredRecord| last.name.clone());
+                    return Ok((found, last));
+                }
+                found.push(record);
+            }
+            looked_at += read;
+            if read < CHUNK {
+                return Ok((found, None));
+            }
+            if looked_at >= LOOKED_AT {
+                return Ok((found, Some(low)));
+            }
+        }
     }
 
     /// # Errors

@@ -58,6 +58,26 @@ impl Records<'_> {
         self.look(|sql| sql.first(select, values![environment.0], |row| number_from(row.int(0)?)))
     }
 
+    /// Whether an environment has a version that is wanted, or was.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn has_release(&self, environment: EnvironmentKey) -> Result<bool> {
+        let select = "SELECT number FROM version WHERE environment = ?1 AND released = 1 LIMIT 1";
+        let found = self.look(|sql| sql.first(select, values![environment.0], |row| row.int(0)))?;
+        Ok(found.is_some())
+    }
+
+    /// Environments that have such a version.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn environments_with_release(&self) -> Result<Vec<EnvironmentKey>> {
+        let select = "SELECT id FROM environment WHERE EXISTS (SELECT 1 FROM version \
+             WHERE version.environment = environment.id AND version.released = 1)";
+        self.look(|sql| sql.all(select, &[], |row| Ok(EnvironmentKey(row.int(0)?))))
+    }
+
     /// Where resources stand in the newest version, in the order in which they are asked for; `None` if it does not have
     /// one.
     ///
@@ -198,7 +218,7 @@ fn read_chunk(
     Ok(found)
 }
 
-fn value_fits(filter: &ResourceFilter, name: &str) -> bool {
+pub(super) fn value_fits(filter: &ResourceFilter, name: &str) -> bool {
     let Some(wanted) = &filter.value else { return true };
     let value = crate::load::parse_id(name);
     value.is_ok_and(|id| crate::glob::matches_or_contains(wanted, id.value()))

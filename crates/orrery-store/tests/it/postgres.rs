@@ -123,6 +123,8 @@ fn a_wrong_address_is_explained() {
         assert!(matches!(error, StoreError::BadUrl { .. }), "{url}: {error:?}");
         assert!(text.contains("postgres://user:password@host:port/name"), "{text}");
     }
+    let (text, _) = open("postgres://u@h/x?connect_timeout=1&sslmode=maybe");
+    assert!(text.contains("maybe") && text.contains("verify-full"), "{text}");
     // Nobody listens on a port that was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (text, error) = open(&format!("postgres://u:hunter2@127.0.0.1:{port}/x"));
@@ -274,13 +276,18 @@ fn encryption_checks_certificates() {
         answer = connect(&url("localhost", "require"), &trusted);
     }
     assert_eq!(answer, "true\n");
-    assert_eq!(connect(&url("localhost", "prefer"), &trusted), "true\n");
+    for mode in ["prefer", "verify-ca", "verify-full"] {
+        assert_eq!(connect(&url("localhost", mode), &trusted), "true\n", "{mode}");
+    }
     assert_eq!(connect(&url("localhost", "disable"), &strange), "true\n");
     for refused in [
         connect(&url("localhost", "require"), &strange),
         connect(&url("localhost", "prefer"), &strange),
         // Another name than the certificate has.
         connect(&url("127.0.0.1", "require"), &trusted),
+        connect(&url("127.0.0.1", "verify-ca"), &trusted),
+        connect(&url("127.0.0.1", "verify-full"), &trusted),
+        connect(&url("localhost", "verify-ca"), &strange),
     ] {
         assert!(refused.contains("certificate") && refused.contains("SSL_CERT_FILE"), "{refused}");
     }

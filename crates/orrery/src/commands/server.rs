@@ -24,6 +24,8 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8888
 const CONFIG: &str = "/etc/orrery/server.toml";
 const WORKERS: u16 = 16;
 const HOST_MEMORY_MIB: u64 = 4096;
+/// With less, the compiler cannot start all its threads, however small the model is.
+const COMPILE_MEMORY_MIN_MIB: u64 = 512;
 /// How long a lease lasts when its holder is gone.
 const LEASE: Duration = Duration::from_secs(15);
 /// How long requests may take to end after the server was asked to.
@@ -42,10 +44,14 @@ enum Failure {
         "roles in different processes need --database postgres://…: give no --role, or all of them"
     )]
     SplitRoles,
-    #[error("{}", match .0 { TelemetryError::Traces { .. } => "--traces", _ => "--log" })]
+    #[error("{}", match .0 { TelemetryError::Traces { .. } | TelemetryError::Address { .. } => "--traces", _ => "--log" })]
     Telemetry(#[from] TelemetryError),
     #[error("{option}: there has to be at least one")]
     Zero { option: &'static str },
+    #[error(
+        "--compile-memory {given}: a compile needs at least {COMPILE_MEMORY_MIN_MIB} MiB; 0 sets no limit"
+    )]
+    CompileMemory { given: u64 },
     #[error(
         "--database {scheme}://… is none that is known: give postgres://user:password@host/database, or a path of a file"
     )]
@@ -97,6 +103,11 @@ fn resolve(given: Server) -> Result<ServerOptions, Failure> {
     if let Some((option, _)) = counts.into_iter().find(|(_, count)| *count == Some(0)) {
         return Err(Failure::Zero { option });
     }
+    if let Some(given) =
+        options.compile_memory.filter(|mib| (1..COMPILE_MEMORY_MIN_MIB).contains(mib))
+    {
+        return Err(Failure::CompileMemory { given });
+    }
     Ok(options)
 }
 
@@ -105,7 +116,10 @@ fn config_trouble(text: &str, error: &toml::de::Error) -> String {
     let message = error.message();
     let reason = match message.rsplit_once(", expected ") {
         // The other part repeats what was given.
-        Some((given, expected)) if given.starts_with("invalid ") => format!("expected {expected}"),
+        Some((given, expected)) if given.starts_with("invalid ") => {
+            let is_number = expected.starts_with(['u', 'i']) && expected[1..].parse::<u8>().is_ok();
+            format!("expected {}", if is_number { "a whole number" } else { expected })
+        }
         _ => message.to_owned(),
     };
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return reason };
@@ -121,7 +135,8 @@ fn data_directory() -> Result<PathBuf, Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/orrery"));
     }
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let state = std::env::var_os("XDG_STATE_HOME").filter(|path| !path.is_empty());
+    let state = state.map(PathBuf::from);
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state"));
     Ok(state.or_else(home).ok_or(Failure::NoHome)?.join("orrery"))
 }
@@ -191,7 +206,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
     if rotate {
         return Ok(security::rotate(&app)?);
     }
-    security::check_key(&app)?;
+    security::check_key(&app, &options)?;
     let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
     let program = std::env::current_exe().map_err(Failure::Run)?;
     let api_address = options.api_address.as_deref().map(api_address).transpose()?;
@@ -208,7 +223,9 @@ fn try_run(given: Server) -> Result<(), Failure> {
         peer_address: options.gateway_peer_address.clone(),
         names: options.gateway_names.clone().unwrap_or_default(),
     });
-    let served = runtime.block_on(serve(app, &roles, process, gateway, compiles, address, tls));
+    let format = options.log_format.unwrap_or(LogFormat::Text);
+    let told = Told { address, format };
+    let served = runtime.block_on(serve(app, &roles, process, gateway, compiles, told, tls));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
@@ -276,13 +293,19 @@ fn url_of(address: SocketAddr, secure: bool) -> String {
     }
 }
 
+/// Where the server listens, and how it tells what it has to tell.
+struct Told {
+    address: SocketAddr,
+    format: LogFormat,
+}
+
 async fn serve(
     app: App,
     roles: &[Role],
     process: ProcessOptions,
     gateway: Option<GatewayOptions>,
     compiles: impl FnOnce(ServerAddress) -> CompileOptions,
-    address: SocketAddr,
+    Told { address, format }: Told,
     tls: Option<Tls>,
 ) -> Result<(), Failure> {
     let stop = CancellationToken::new();
@@ -299,8 +322,8 @@ async fn serve(
     };
     // When nothing can fail any more: a link that was told must lead somewhere. Only who answers requests has one to tell.
     if roles.contains(&Role::Api) {
-        security::tell_certificate(tls.as_ref(), &url);
-        security::prepare_accounts(&app, &url).await?;
+        security::tell_certificate(tls.as_ref(), &url, format);
+        security::prepare_accounts(&app, &url, format).await?;
     } else {
         server = server.without_api();
     }

@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_request_with_a_key_is_carried_out_once_postgres", || carried_out_once(true)),
         trial("a_kill_between_effect_and_answer", kill_between_effect_and_answer),
         trial("options_that_are_wrong_are_named", wrong_options),
+        trial("empty_variables_say_nothing_and_all_lines_are_json", in_a_container),
         trial("metrics_tell_of_work", metrics),
         trial("roles_serve_what_they_are_for", roles_apart),
         trial("a_server_without_the_key_of_the_secrets_refuses", without_the_key),
@@ -169,7 +170,10 @@ fn kill_between_effect_and_answer() -> Result<()> {
 /// Starts a server that cannot start; what it says.
 fn refusal(arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(BINARY);
-    command.args(["server", "--listen", "127.0.0.1:0", "--log", "error"]).args(arguments);
+    command.args(["server", "--listen", "127.0.0.1:0"]).args(arguments);
+    if !arguments.contains(&"--log") {
+        command.args(["--log", "error"]);
+    }
     // Should it start after all, it is ended, and that is no refusal.
     let mut limited = Command::new("timeout");
     limited.arg("60").arg(command.get_program()).args(command.get_args());
@@ -201,7 +205,22 @@ fn wrong_options() -> Result<()> {
     let told = refusal(&["--config", &config.display().to_string()])?;
     ensure!(told.contains("--database-connections"), "{told}");
     // Each names the option, and says what would be right.
-    let cases: [(&[&str], [&str; 2]); 8] = [
+    let open_key = directory.path().join("open.key");
+    std::fs::write(&open_key, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n")?;
+    ensure!(Command::new("chmod").arg("644").arg(&open_key).status()?.success());
+    let open_key = open_key.display().to_string();
+    let no_key = directory.path().join("no.key");
+    std::fs::write(&no_key, "my machine\n")?;
+    ensure!(Command::new("chmod").arg("600").arg(&no_key).status()?.success());
+    let no_key = no_key.display().to_string();
+    let cases: [(&[&str], [&str; 2]); 15] = [
+        (&["--workers", "many"], ["--workers", "whole number"]),
+        (&["--traces", "not-a-url"], ["--traces", "http://"]),
+        (&["--secret-key-file", &open_key], ["--secret-key-file", "0600"]),
+        (&["--secret-key-file", &no_key], ["--secret-key-file", "Base64"]),
+        (&["--secret-key-file", "/nowhere/key"], ["--secret-key-file", "does not exist"]),
+        (&["--log", "nonsense"], ["--log", "no level"]),
+        (&["--compile-memory", "200"], ["--compile-memory", "512 MiB"]),
         (&["--database", "mysql://x"], ["--database mysql://", "postgres://"]),
         (&["--workers", "0"], ["--workers", "at least one"]),
         (&["--compile-time", "0"], ["--compile-time", "at least one"]),
@@ -227,11 +246,57 @@ fn wrong_options() -> Result<()> {
         ensure!(!told.contains("hunter2"), "{told}");
         ensure!(told.contains("server.toml") && told.contains("line "), "{told}");
     }
+    std::fs::write(&config, format!("data = {data:?}\nworkers = \"many\"\n"))?;
+    let told = refusal(&["--config", &config.display().to_string()])?;
+    ensure!(told.contains("workers: expected a whole number"), "{told}");
     // A list of one is that one; and the key may stand elsewhere than the certificate.
     std::fs::write(&config, format!("role = \"api\"\ntls-key = \"/nokey\"\ndata = {data:?}\n"))?;
     let file = config.display().to_string();
     let told = refusal(&["--config", &file, "--database", &url, "--tls-certificate", "/nowhere"])?;
     ensure!(told.contains("/nowhere") && !told.contains("required"), "{told}");
+    Ok(())
+}
+
+/// As containers start it: each variable is set, most of them to nothing, and a program reads the log.
+fn in_a_container() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let config = directory.path().join("server.toml");
+    std::fs::write(&config, "listen = \"127.0.0.1:0\"\n")?;
+    let mut command = Command::new(BINARY);
+    command.arg("server").arg("--config").arg(&config).arg("--data").arg(directory.path());
+    command.args(["--log-format", "json", "--tls", "self-signed"]);
+    command.args(["--traces", "http://127.0.0.1:1/v1/traces"]);
+    let empty =
+        ["LISTEN", "WORKERS", "DATABASE", "ROLE", "LOG", "SECRET_KEY_FILE", "COMPILE_MEMORY"];
+    command.envs(empty.map(|name| (format!("ORRERY_{name}"), "")));
+    command.env("ORRERY_ADMIN_PASSWORD", "").env("CREDENTIALS_DIRECTORY", "");
+    let errors = tempfile::NamedTempFile::new()?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.reopen()?);
+    let mut child = command.spawn()?;
+    let mut line = String::new();
+    let out = child.stdout.take().context("no output")?;
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line)?;
+    // Whatever it does is a span; those of the start are sent after some seconds.
+    let until = Instant::now() + PATIENCE;
+    let told = loop {
+        let told = std::fs::read_to_string(errors.path())?;
+        if told.contains("traces cannot be sent") || Instant::now() > until {
+            break told;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    child.kill()?;
+    child.wait()?;
+    ensure!(line.contains("listens on"), "{line:?}: {told}");
+    let lines: Result<Vec<Value>, _> = told.lines().map(serde_json::from_str).collect();
+    let lines = lines.with_context(|| told.clone())?;
+    let has = |name: &str, word: &str| {
+        lines
+            .iter()
+            .any(|line| line["fields"][name].as_str().is_some_and(|text| text.contains(word)))
+    };
+    ensure!(has("link", "/setup#") && has("command", "orrery login"), "{told}");
+    ensure!(has("message", "traces cannot be sent"), "{told}");
     Ok(())
 }
 

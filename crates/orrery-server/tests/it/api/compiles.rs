@@ -103,7 +103,8 @@ fn a_compile_can_be_cancelled(world: World) {
     let asked = world.act("/compiles").good();
     let path = asked["actions"]["cancel"].as_str().unwrap();
     let cancelled = world.admin().send("POST", path, &[], None).good();
-    assert_eq!(cancelled["state"], "failed");
+    assert_eq!(cancelled["state"], "cancelled");
+    refused(&world.admin().send("POST", path, &[], None), 409, "conflict");
     assert!(cancelled["transitioning_message"].as_str().unwrap().contains("admin"), "{cancelled}");
     assert!(world.get("/compiles/queue").good()["items"].as_array().unwrap().is_empty());
     // One that has ended stays as it is.
@@ -113,7 +114,8 @@ fn a_compile_can_be_cancelled(world: World) {
     let outcome = Ok((Some(VersionNumber(3)), None));
     world.store().records().complete_compile(&claimed.run, &outcome, now).unwrap();
     let path = format!("/compiles/{}/cancel", other["id"].as_str().unwrap());
-    let shown = world.act(&path).good();
+    refused(&world.act(&path), 409, "conflict");
+    let shown = world.get(path.trim_end_matches("/cancel")).good();
     assert_eq!((&shown["state"], &shown["version"]), (&json!("succeeded"), &json!(3)));
 }
 

@@ -33,7 +33,9 @@ fn environments_are_made_changed_and_listed(world: World) {
     refused(&late, 412, "outdated");
 
     let twin = json!({"project": world.project, "name": "e"});
-    refused(&admin.post("/api/v1/environments", &twin), 409, "exists");
+    let there = admin.post("/api/v1/environments", &twin);
+    refused(&there, 409, "exists");
+    assert!(there.body["detail"].as_str().unwrap().contains("already an environment"), "{there:?}");
     let nowhere = json!({"project": uuid::Uuid::new_v4(), "name": "e"});
     refused(&admin.post("/api/v1/environments", &nowhere), 404, "not-found");
     for name in ["a", "b", "c"] {
@@ -228,5 +230,10 @@ fn deleting_leaves_nothing(world: World) {
     let kept = world.admin().get(&format!("{other}/resources")).good();
     assert_eq!(kept["items"].as_array().unwrap().len(), 1);
     let project = format!("/api/v1/projects/{}", world.project);
-    refused(&world.admin().delete(&project), 409, "in-use");
+    let kept = world.admin().delete(&project);
+    refused(&kept, 409, "in-use");
+    assert!(
+        kept.body["detail"].as_str().unwrap().contains("has environments: delete them"),
+        "{kept:?}"
+    );
 }

@@ -13,7 +13,9 @@ on_both!(
     dry_runs_are_counted_once,
     an_operation_ends_with_what_it_asked_for,
     what_nobody_would_carry_out_is_refused,
-    code_that_cannot_be_run_is_told
+    code_that_cannot_be_run_is_told,
+    actions_are_what_the_caller_can_do_now,
+    an_operation_tells_what_was_asked_as_it_was_asked,
 );
 
 /// How long something may take on a machine that does much else.
@@ -150,6 +152,80 @@ fn what_nobody_would_carry_out_is_refused(world: World) {
     assert!(shown["actions"].get("dry-runs").is_none(), "{shown}");
 }
 
+fn names(shown: &Value) -> Vec<&str> {
+    shown["actions"].as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+fn actions_are_what_the_caller_can_do_now(world: World) {
+    // Nothing is released: there is nothing to deploy.
+    assert_eq!(names(&world.get("").good()), ["clear", "halt"]);
+    world.put("/settings/auto_deploy", &json!({"value": false})).good();
+    let number = world.upload(&[("a", 1)]);
+    assert_eq!(names(&world.get("").good()), ["clear", "halt"]);
+    assert_eq!(names(&world.get(&super::path_of("a")).good()), ["refresh-facts"]);
+    world.act(&format!("/versions/{number}/release")).good();
+    assert_eq!(names(&world.get("").good()), ["clear", "deploy", "halt", "repair"]);
+    let of_resource = ["deploy", "refresh-facts", "repair"];
+    assert_eq!(names(&world.get(&super::path_of("a")).good()), of_resource);
+    world.upload(&[("a", 2)]);
+    let compile = world.act("/compiles").good();
+    let compile = format!("/compiles/{}", compile["id"].as_str().unwrap());
+    let token = |grants: Value| {
+        let mut new = json!({"name": grants.to_string()});
+        new.as_object_mut().unwrap().extend(grants.as_object().unwrap().clone());
+        let made = world.admin().post("/api/v1/tokens", &new).good();
+        world.served.with_token(made["secret"].as_str().unwrap())
+    };
+    let paths = ["", "/versions/2", "/agents/agent", &*super::path_of("a"), &*compile];
+    let seen = |grants: Value| {
+        let client = token(grants);
+        let all = paths.map(|path| client.get(&world.at(path)).good());
+        let lists =
+            ["/versions", "/agents", "/compiles"].map(|path| client.get(&world.at(path)).good());
+        for (list, one) in lists.iter().zip([&all[1], &all[2], &all[4]]) {
+            assert_eq!(list["items"][0]["actions"], one["actions"], "as in the list");
+        }
+        let list = client.get("/api/v1/environments").good();
+        assert_eq!(list["items"][0]["actions"], all[0]["actions"]);
+        all.map(|one| names(&one).join(" "))
+    };
+    assert_eq!(seen(json!({"role": "viewer"})), ["", "", "", "", ""]);
+    let operator = [
+        "deploy halt repair",
+        "dry-runs release roll-back",
+        "pause",
+        "deploy refresh-facts repair",
+        "",
+    ];
+    assert_eq!(seen(json!({"role": "operator"})), operator);
+    let developer = [
+        "deploy halt repair",
+        "dry-runs release roll-back",
+        "pause",
+        "deploy refresh-facts repair",
+        "cancel",
+    ];
+    assert_eq!(seen(json!({"role": "developer"})), developer);
+    let reading = seen(json!({"role": "admin", "verbs": ["GET"]}));
+    assert_eq!(reading, ["", "", "", "", ""], "a token that only reads");
+}
+
+fn an_operation_tells_what_was_asked_as_it_was_asked(world: World) {
+    world.upload(&[("a", 1)]);
+    let sent = json!({"filter": {"type": "t::R", "status": ["failed"]}, "agents": ["agent"]});
+    let asked = ask(&world, "/deploy", &sent);
+    let told = world.admin().get(&asked).good()["request"].clone();
+    assert_eq!(told, sent);
+    let again = ask(&world, "/deploy", &told);
+    assert_eq!(world.admin().get(&again).good()["request"], sent);
+    // A type of content, and no content: nothing is asked for but to deploy.
+    let headers = [("content-type", "application/json")];
+    for path in ["/deploy", "/repair"] {
+        let answer = world.admin().send_bytes("POST", &world.at(path), &headers, Vec::new());
+        assert_eq!(answer.status, 202, "{answer:?}");
+    }
+}
+
 fn code_set() -> Value {
     json!({"modules": [], "handlers": ["t::R"], "program": "/nowhere", "path": [], "requirements": []})
 }
@@ -239,7 +315,7 @@ fn a_filter_means_what_a_list_shows(world: World) {
     let asked = world.post("/deploy", &filter).good();
     assert_eq!(
         asked["request"]["filter"],
-        json!({"agent": "agent", "entity": "t::R", "value": "a", "statuses": ["failed"], "set": "s"})
+        json!({"agent": "agent", "type": "t::R", "value": "a", "status": ["failed"], "set": "s"})
     );
 }
 

@@ -8,6 +8,7 @@ on_both!(
     each_rule_is_a_problem_of_its_own_and_stores_nothing,
     what_is_not_touched_stays,
     changes_at_the_same_time_are_all_kept,
+    circles_through_what_stays_are_refused,
 );
 
 fn of(name: &str, set: Option<&str>, value: i64, requires: &[&str]) -> Value {
@@ -85,6 +86,24 @@ fn each_rule_is_a_problem_of_its_own_and_stores_nothing(world: World) {
         json!({"resources": [of("x1", Some("x"), 1, &["y1"]), of("y1", Some("y"), 1, &[])]});
     world.post("/versions", &unsuitable).good();
     refused(&change(&world, vec![of("y1", Some("y"), 2, &[])], &[]), 400, "base-not-suitable");
+}
+
+fn circles_through_what_stays_are_refused(world: World) {
+    // s requires t, and t requires x1: a chain through the shared set and back into a named one.
+    let base = json!({"resources": [
+        of("s", None, 1, &["t"]), of("t", None, 1, &["u"]), of("u", None, 1, &["x1"]),
+        of("x1", Some("x"), 1, &[]), of("y1", Some("y"), 1, &[]),
+    ]});
+    world.post("/versions", &base).good();
+    let closing = change(&world, vec![of("x1", Some("x"), 1, &["s"])], &[]);
+    refused(&closing, 400, "requirement-cycle");
+    let inside = vec![of("x1", Some("x"), 1, &["x2"]), of("x2", Some("x"), 1, &["x1"])];
+    refused(&change(&world, inside, &[]), 400, "requirement-cycle");
+    let added = vec![of("s", None, 1, &["x1"]), of("x1", Some("x"), 1, &["s"])];
+    refused(&change(&world, added, &[]), 400, "requirement-cycle");
+    assert_eq!(world.get("/versions").good()["items"].as_array().unwrap().len(), 1);
+    change(&world, vec![of("x1", Some("x"), 2, &[])], &[]).good();
+    change(&world, vec![of("y1", Some("y"), 1, &["s"])], &[]).good();
 }
 
 fn what_is_not_touched_stays(world: World) {

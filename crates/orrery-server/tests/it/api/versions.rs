@@ -108,6 +108,20 @@ fn bad_versions_are_refused_whole(world: World) {
     refused(&put(twice), 400, "duplicate-resource");
     let dangling = json!([{"id": id_of("a"), "attributes": {}, "requires": [id_of("b")]}]);
     refused(&put(dangling), 400, "dangling-requires");
+    let circle = json!([
+        {"id": id_of("a"), "attributes": {}, "requires": [id_of("b")]},
+        {"id": id_of("b"), "attributes": {}, "requires": [id_of("c")]},
+        {"id": id_of("c"), "attributes": {}, "requires": [id_of("b")]},
+    ]);
+    let answer = put(circle);
+    refused(&answer, 400, "requirement-cycle");
+    let (b, c) = (id_of("b"), id_of("c"));
+    let told = answer.body["detail"].as_str().unwrap();
+    assert!(told.contains(&format!("{b} requires {c} requires {b}")), "{told}");
+    let own = json!([{"id": id_of("a"), "attributes": {}, "requires": [id_of("a")]}]);
+    refused(&put(own), 400, "requirement-cycle");
+    let other_name = json!([{"id": id_of("a"), "attributes": {"name": "b"}}]);
+    refused(&put(other_name), 422, "invalid");
     refused(&put(json!([{"id": "a", "attributes": {}}])), 422, "invalid");
     refused(
         &put(json!([{"id": id_of("a"), "attributes": {}, "set": ""}])),
@@ -264,8 +278,29 @@ fn packed_uploads_are_unpacked_within_limits(world: World) {
     };
     let upload = json!({"resources": [resource("a", 1)]}).to_string();
     assert_eq!(send(gzip(upload.as_bytes()), "gzip").status, 201);
-    refused(&send(upload.clone().into_bytes(), "snappy"), 415, "unsupported-media-type");
-    assert_eq!(send(b"no gzip".to_vec(), "gzip").status, 400);
+    let strange = send(upload.clone().into_bytes(), "snappy");
+    refused(&strange, 415, "unsupported-media-type");
+    assert!(
+        strange.text.contains("Content-Encoding: gzip") && !strange.text.contains("must be JSON")
+    );
+    let broken = send(b"no gzip".to_vec(), "gzip");
+    refused(&broken, 400, "bad-request");
+    assert!(
+        broken.text.contains("Content-Encoding") && !broken.text.contains("buffer"),
+        "{broken:?}"
+    );
+    let bad = |path: &str, words: &str| {
+        let answer = world.get(path);
+        refused(&answer, 400, "bad-request");
+        assert!(answer.text.contains(words), "{answer:?}");
+    };
+    bad("/versions?released=no", "released must be true or false");
+    bad("/versions?limit=many", "limit must be a whole number");
+    bad("/versions/many", "must be a whole number");
+    bad("/operations/x", "must be an id");
+    let action = world.act("/agents/agent/explode");
+    refused(&action, 400, "bad-request");
+    assert!(action.text.contains("explode in the path is not known"), "{action:?}");
     // Small as it is sent, and much too large when it is unpacked.
     let bomb = gzip(&vec![b' '; 101 * 1024 * 1024]);
     assert!(bomb.len() < 1024 * 1024);

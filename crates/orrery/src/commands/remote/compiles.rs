@@ -139,6 +139,7 @@ fn word(compile: &Compile) -> &'static str {
         CompileState::Running => "running",
         CompileState::Succeeded => "succeeded",
         CompileState::Failed => "failed",
+        CompileState::Cancelled => "cancelled",
     }
 }
 
@@ -159,7 +160,7 @@ fn list(found: &[Compile], json: bool) -> Result<Exit, Trouble> {
 
 fn exit(details: &CompileDetails) -> Exit {
     match details.compile.state {
-        CompileState::Failed => Exit::Pending,
+        CompileState::Failed | CompileState::Cancelled => Exit::Pending,
         _ => Exit::Done,
     }
 }
@@ -263,7 +264,7 @@ fn wait(
         let found: CompileDetails = of.client.get(&at(of, id, after))?;
         heard(&found);
         after = Some(found.next);
-        let over = matches!(found.compile.state, CompileState::Succeeded | CompileState::Failed);
+        let over = !matches!(found.compile.state, CompileState::Queued | CompileState::Running);
         match (found.more, over) {
             (true, _) => {}
             (false, true) => return Ok(found),

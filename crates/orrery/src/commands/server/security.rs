@@ -9,8 +9,9 @@ use orrery_server::{
     Tls, TlsError, TlsSource, VaultError, check_listen, first_start,
 };
 
-use crate::cli_server::{ServerOptions, TlsMode};
+use crate::cli_server::{LogFormat, ServerOptions, TlsMode};
 use crate::output;
+use crate::state::now;
 
 /// The password of the account `admin`, if the installation has no account yet.
 const ADMIN_PASSWORD: &str = "ORRERY_ADMIN_PASSWORD";
@@ -27,6 +28,8 @@ pub(super) enum Insecure {
     Listen(#[from] orrery_server::NotWithoutTls),
     #[error(transparent)]
     Vault(#[from] VaultError),
+    #[error("--secret-key-file")]
+    KeyFile(#[source] VaultError),
     #[error("issuers of the configuration file")]
     Issuer(#[from] InvalidIssuer),
     #[error("--trusted-proxies")]
@@ -78,14 +81,33 @@ pub(super) fn host_name() -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
+/// Tells what is for people and not for the log, in the form that the log has: whoever reads JSON gets nothing else.
+fn tell(format: LogFormat, text: &str, detail: (&str, &str)) {
+    let (name, value) = detail;
+    match format {
+        LogFormat::Text => {
+            output::say(text);
+            output::say(&format!("  {value}"));
+        }
+        LogFormat::Json => {
+            let message = text.trim_end_matches(':');
+            let line = serde_json::json!({
+                "timestamp": now().to_string(), "level": "INFO",
+                "fields": {"message": message, name: value}, "target": "orrery",
+            });
+            output::say(&line.to_string());
+        }
+    }
+}
+
 /// Says how to trust a certificate that nobody vouches for.
-pub(super) fn tell_certificate(tls: Option<&Tls>, url: &str) {
+pub(super) fn tell_certificate(tls: Option<&Tls>, url: &str, format: LogFormat) {
     let Some((tls, file)) = tls.and_then(|tls| Some((tls, tls.self_signed()?))) else { return };
     let (file, fingerprint) = (file.display(), tls.fingerprint());
-    output::say(&format!(
+    let text = format!(
         "the certificate signs itself: {file}, its SHA-256 is {fingerprint}; other machines need a copy of the file:"
-    ));
-    output::say(&format!("  orrery login {url} --ca {file}"));
+    );
+    tell(format, &text, ("command", &format!("orrery login {url} --ca {file}")));
 }
 
 /// Where the key for secrets is.
@@ -93,7 +115,8 @@ pub(super) fn master_key(options: &ServerOptions, data: &Path) -> MasterKey {
     if let Some(path) = &options.secret_key_file {
         return MasterKey::Given(path.clone());
     }
-    let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").filter(|path| !path.is_empty());
+    let credentials = credentials.map(PathBuf::from);
     match credentials.map(|directory| directory.join("orrery-secret-key")) {
         Some(path) if path.exists() => MasterKey::Given(path),
         _ => MasterKey::Made(data.join("secret.key")),
@@ -101,8 +124,12 @@ pub(super) fn master_key(options: &ServerOptions, data: &Path) -> MasterKey {
 }
 
 /// Fails if this process could not open the secrets that others have sealed.
-pub(super) fn check_key(app: &App) -> Result<(), Insecure> {
-    Ok(app.vault().check()?)
+pub(super) fn check_key(app: &App, options: &ServerOptions) -> Result<(), Insecure> {
+    let named = options.secret_key_file.is_some();
+    app.vault().check().map_err(|error| match error {
+        error @ VaultError::KeyFile { .. } if named => Insecure::KeyFile(error),
+        error => Insecure::Vault(error),
+    })
 }
 
 /// Makes a new key for secrets.
@@ -126,8 +153,13 @@ pub(super) fn auth(options: &ServerOptions, tls: bool) -> Result<AuthSettings, I
 }
 
 /// Makes sure that somebody can log in, or can make the first account.
-pub(super) async fn prepare_accounts(app: &App, url: &str) -> Result<(), Insecure> {
-    let password = std::env::var(ADMIN_PASSWORD).ok().map(SecretText::new);
+pub(super) async fn prepare_accounts(
+    app: &App,
+    url: &str,
+    format: LogFormat,
+) -> Result<(), Insecure> {
+    let password = std::env::var(ADMIN_PASSWORD).ok().filter(|text| !text.is_empty());
+    let password = password.map(SecretText::new);
     let start = first_start(app, password.as_ref()).await.map_err(|error| match error {
         ServerError::Invalid(fields) => {
             let reasons: Vec<String> = fields
@@ -143,10 +175,8 @@ pub(super) async fn prepare_accounts(app: &App, url: &str) -> Result<(), Insecur
         FirstStart::AdminMade => tracing::info!("the account `admin` was made"),
         // Not in the log: the link is as good as a password for an hour.
         FirstStart::Ticket(ticket) => {
-            output::say(
-                "there is no account yet; make the first one within an hour, with this link that works once:",
-            );
-            output::say(&format!("  {url}/setup#{}", ticket.expose()));
+            let text = "there is no account yet; make the first one within an hour, with this link that works once:";
+            tell(format, text, ("link", &format!("{url}/setup#{}", ticket.expose())));
         }
     }
     Ok(())

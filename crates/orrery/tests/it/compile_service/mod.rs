@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 type Test = fn(&mut World) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 18] = [
+    let tests: [(&str, Test); 20] = [
         ("a_commit_becomes_a_version", sources::a_commit_becomes_a_version),
         ("errors_are_structured_and_told", runs::errors_are_structured_and_told),
         ("a_check_stores_nothing", runs::a_check_stores_nothing),
@@ -36,6 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("a_branch_is_followed", sources::a_branch_is_followed),
         ("a_stopped_compile_is_done_again", runs::a_stopped_compile_is_done_again),
         ("a_compile_that_takes_too_long_is_ended", runs::a_compile_that_takes_too_long_is_ended),
+        ("a_compile_that_needs_too_much_memory_says_so", runs::too_much_memory),
         ("a_cancelled_compile_ends", runs::a_cancelled_compile_ends),
         (
             "values_that_were_unknown_are_compiled_in",
@@ -51,6 +52,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("without_a_repository_a_compile_fails", sources::without_a_repository_a_compile_fails),
         ("a_lost_checkout_is_noticed", sources::a_lost_checkout_is_noticed),
         ("schedules_make_compiles", runs::schedules_make_compiles),
+        ("a_schedule_that_is_switched_off_makes_none", runs::switched_off),
         ("credentials_are_used_and_never_told", sources::credentials_are_used_and_never_told),
     ];
     let trial = |(name, test): (&'static str, Test)| {

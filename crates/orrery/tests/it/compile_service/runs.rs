@@ -28,6 +28,9 @@ pub(super) fn errors_are_structured_and_told(world: &mut World) -> Result<()> {
     let filter = orrery_store::NotificationFilter::default();
     let told = world.store().records().notifications(environment.key, &filter, None, 10)?;
     ensure!(told.len() == 1 && told[0].compile == Some(failed.id), "{told:?}");
+    let first =
+        error["message"].as_str().and_then(|text| text.lines().next()).context("no text")?;
+    ensure!(told[0].message.contains(first), "{first:?} is not in {told:?}");
     ensure!(told[0].uri.ends_with(&Uuid::from_bytes(failed.id).to_string()), "{told:?}");
     world.commit(&repository, "entity X\n")?;
     let failed = world.compile(&environment, &update())?;
@@ -159,6 +162,28 @@ pub(super) fn a_compile_that_takes_too_long_is_ended(world: &mut World) -> Resul
     Ok(())
 }
 
+/// The program itself, and the code of modules in another one.
+pub(super) fn too_much_memory(world: &mut World) -> Result<()> {
+    let many = "entity A:\n    int n\nend\nimplement A using std::none\nimport std\n\n\
+                for i in std::sequence(3000000):\n    A(n=i)\nend\n";
+    let asking = "import std\n\nx = std::sequence(300000000)\n";
+    world.options.memory_max = Some(700 << 20);
+    world.start()?;
+    for (name, model) in [("many", many), ("asking", asking)] {
+        let repository = world.repository(name, model)?;
+        let environment = world.environment(&text(&repository), "main")?;
+        let failed = world.compile(&environment, &update())?;
+        let data = failed.data.context("errors")?;
+        let first = &data["errors"][0];
+        ensure!(
+            first["help"].as_str().is_some_and(|help| help.contains("--compile-memory")),
+            "{data}"
+        );
+        ensure!(!data.to_string().contains("this is a bug"), "{data}");
+    }
+    Ok(())
+}
+
 pub(super) fn a_cancelled_compile_ends(world: &mut World) -> Result<()> {
     let repository = slow_repository(world)?;
     let environment = world.environment(&text(&repository), "main")?;
@@ -261,4 +286,42 @@ pub(super) fn schedules_make_compiles(world: &mut World) -> Result<()> {
         // As many as before for two seconds.
         Ok((*times > 100).then_some(()))
     })
+}
+
+/// Also if something else wakes the service between the end of the schedule and its next time.
+pub(super) fn switched_off(world: &mut World) -> Result<()> {
+    world.start()?;
+    let repository = world.repository("model", &model("\"one\""))?;
+    let environment = world.environment(&text(&repository), "main")?;
+    let records = world.store().records();
+    let set = |value: Option<&serde_json::Value>| {
+        let now = world.app.now();
+        records.change_setting(environment.key, "auto_full_compile", value, now)?;
+        world.app.nudge();
+        anyhow::Ok(now)
+    };
+    let requested = || -> Result<Vec<orrery_model::Timestamp>> {
+        let all = records.compiles(environment.key, Default::default(), None, 999)?;
+        let scheduled = all.iter().filter(|one| one.request.metadata["type"] == "schedule");
+        Ok(scheduled.map(|one| one.requested).collect())
+    };
+    for _ in 0..4 {
+        let before = requested()?.len();
+        set(Some(&serde_json::json!("* * * * * * *")))?;
+        wait_for("a compile is scheduled", || Ok((requested()?.len() > before).then_some(())))?;
+        // Near the next time, so that what was read before is not read again by itself.
+        let rest = 1_000_000 - world.app.now().0.rem_euclid(1_000_000);
+        let early =
+            Duration::from_micros(u64::try_from(rest)?).saturating_sub(Duration::from_millis(150));
+        std::thread::sleep(early);
+        let ended = set(None)?;
+        for _ in 0..40 {
+            world.app.nudge();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let late: Vec<orrery_model::Timestamp> =
+            requested()?.into_iter().filter(|at| *at > ended).collect();
+        ensure!(late.is_empty(), "switched off at {ended:?}, asked for at {late:?}");
+    }
+    Ok(())
 }

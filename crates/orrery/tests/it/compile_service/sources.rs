@@ -89,7 +89,12 @@ pub(super) fn a_branch_is_followed(world: &mut World) -> Result<()> {
     let failed = world.compile(&environment, &update())?;
     ensure!(failed.success == Some(false), "{failed:?}");
     let data = failed.data.context("errors")?.to_string();
-    ensure!(data.contains("nowhere") && data.contains("Switching branch"), "{data}");
+    ensure!(data.contains("the repository has no branch nowhere"), "{data}");
+    ensure!(data.contains("Switching branch"), "{data}");
+    let fresh = world.environment(&text(&repository), "nowhere")?;
+    let failed = world.compile(&fresh, &update())?;
+    let data = failed.data.context("errors")?.to_string();
+    ensure!(data.contains("the repository has no branch nowhere"), "{data}");
     Ok(())
 }
 

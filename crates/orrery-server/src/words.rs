@@ -1,0 +1,83 @@
+//! What libraries say about requests, in words that name what is wrong: people do not know our types.
+
+/// What is wrong with parameters after the question mark.
+pub(crate) fn of_query(told: &str) -> String {
+    let text = told.strip_prefix("Failed to deserialize query string: ").unwrap_or(told);
+    match text.split_once(": ") {
+        Some((name, reason)) if is_name(name) => format!("{name} {}", must_be(reason)),
+        _ => format!("the parameters are not understood: {text}"),
+    }
+}
+
+/// What is wrong with a path.
+pub(crate) fn of_path(told: &str) -> String {
+    let text = told.strip_prefix("Invalid URL: ").unwrap_or(told);
+    // "Cannot parse `number` with value `x` to a `u32`", or with an index, or ": " and a reason.
+    let value = text.split_once("with value `").and_then(|(_, rest)| rest.split_once('`'));
+    let (value, reason) = match value {
+        Some((value, rest)) => (Some(value), rest),
+        None => (None, text),
+    };
+    let reason = reason.trim_start_matches(": ").trim_start_matches(" to a ");
+    match (value, other_variant(reason)) {
+        (_, Some((given, known))) => format!("{given} in the path is not known; known are {known}"),
+        (Some(value), None) => format!("{value:?} in the path {}", must_be(reason)),
+        (None, None) => format!("a part of the path {}", must_be(reason)),
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+}
+
+/// "unknown variant `x`, expected one of `a`, `b`".
+fn other_variant(reason: &str) -> Option<(&str, String)> {
+    let rest = reason.strip_prefix("unknown variant `")?;
+    let (given, rest) = rest.split_once('`')?;
+    let known = rest.trim_start_matches(", expected ").trim_start_matches("one of ");
+    Some((given, known.replace('`', "").replace(" or ", ", ")))
+}
+
+fn must_be(reason: &str) -> String {
+    if let Some((given, known)) = other_variant(reason) {
+        return format!("must be one of {known}, and is {given}");
+    }
+    let has = |signs: &[&str]| signs.iter().any(|sign| reason.contains(sign));
+    if has(&["`true` or `false`", "`bool`"]) {
+        "must be true or false".to_owned()
+    } else if has(&["UUID", "Uuid"]) {
+        "must be an id: a UUID".to_owned()
+    } else if has(&["too large", "too small"]) {
+        "is out of range".to_owned()
+    } else if has(&["invalid digit", "empty string", "`u", "`i"]) {
+        "must be a whole number".to_owned()
+    } else if has(&["duplicate field"]) {
+        "must not be given twice".to_owned()
+    } else {
+        format!("is not understood: {reason}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_put_into_words() {
+        let query = |text: &str| of_query(&format!("Failed to deserialize query string: {text}"));
+        let bool = "released: provided string was not `true` or `false`";
+        assert_eq!(query(bool), "released must be true or false");
+        assert_eq!(query("limit: invalid digit found in string"), "limit must be a whole number");
+        let large = "limit: number too large to fit in target type";
+        assert_eq!(query(large), "limit is out of range");
+        let id = "project: UUID parsing failed: invalid length";
+        assert_eq!(query(id), "project must be an id: a UUID");
+        let path = |text: &str| of_path(&format!("Invalid URL: {text}"));
+        let action = "unknown variant `explode`, expected one of `pause`, `unpause`";
+        assert_eq!(path(action), "explode in the path is not known; known are pause, unpause");
+        let number = "Cannot parse value at index 1 with value `x` to a `u32`";
+        assert_eq!(path(number), "\"x\" in the path must be a whole number");
+        let id = "Cannot parse `id` with value `x`: UUID parsing failed: invalid length";
+        assert_eq!(path(id), "\"x\" in the path must be an id: a UUID");
+    }
+}
