@@ -125,11 +125,16 @@ pub(crate) fn access_of(method: &Method, path: &str) -> Option<Access> {
 
 /// Whether a caller would be let through to POST to a path in an environment: what is not is not offered.
 pub(crate) fn may_post(caller: &Caller, environment: &EnvironmentRecord, path: &str) -> bool {
-    static POSTS: LazyLock<Vec<(&str, Access)>> = LazyLock::new(|| {
-        let posts = table().filter(|(method, ..)| *method == "POST");
-        posts.map(|(_, route, access)| (*route, *access)).collect()
+    // By the last part of the path, which most often is what an action is called.
+    static POSTS: LazyLock<FxHashMap<&str, Vec<(&str, Access)>>> = LazyLock::new(|| {
+        let mut posts: FxHashMap<&str, Vec<(&str, Access)>> = FxHashMap::default();
+        for (_, route, access) in table().filter(|(method, ..)| *method == "POST") {
+            posts.entry(last_part(route)).or_default().push((*route, *access));
+        }
+        posts
     });
-    let Some((route, access)) = POSTS.iter().find(|(route, _)| is_of(route, path)) else {
+    let mut named = [last_part(path), ANY].into_iter().filter_map(|part| POSTS.get(part)).flatten();
+    let Some((route, access)) = named.find(|(route, _)| is_of(route, path)) else {
         return false;
     };
     caller.need_route(&Method::POST, route).is_ok()
@@ -143,6 +148,14 @@ pub(crate) fn may_post(caller: &Caller, environment: &EnvironmentRecord, path: &
                 caller.may_in_environment(right, environment)
             }
         }
+}
+
+/// Instead of a last part that can be anything.
+const ANY: &str = "{}";
+
+fn last_part(path: &str) -> &str {
+    let part = path.rsplit('/').next().unwrap_or_default();
+    if part.starts_with('{') { ANY } else { part }
 }
 
 /// Whether a path is one of a route's.

@@ -228,7 +228,9 @@ pub(super) async fn get(
 ) -> Result<Json<ResourceDetails>, ServerError> {
     let key = environment.key;
     let known = app.gather().resource(&app, key, id).await?;
-    let released = app.with_store(move |store| store.records().has_release(key)).await?;
+    // What has run was released; the question costs as much as all the rest.
+    let has_run = known.details.line.summary.state.last_run_at.is_some();
+    let released = has_run || app.with_store(move |store| store.records().has_release(key)).await?;
     let orrery_store::ResourceDetails { line, attributes, .. } = known.details;
     let state = axes(&line.summary.state);
     let status = line.summary.status;
