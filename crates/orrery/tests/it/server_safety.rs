@@ -276,7 +276,13 @@ fn in_a_container() -> Result<()> {
     let mut line = String::new();
     let out = child.stdout.take().context("no output")?;
     std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line)?;
-    // Whatever it does is a span; those of the start are sent after some seconds.
+    // A request is a span, whatever its answer is; spans are sent after some seconds.
+    let url = line.split_whitespace().last().context("it did not start")?;
+    let mut request = Command::new(BINARY);
+    request.args(["project", "list"]).env("ORRERY_SERVER", url).env("ORRERY_TOKEN", "orr_none");
+    request.env("ORRERY_CA", directory.path().join("self-signed.crt"));
+    let refused = request.stdin(Stdio::null()).output()?;
+    ensure!(!refused.status.success(), "a token that there is not is taken");
     let until = Instant::now() + PATIENCE;
     let told = loop {
         let told = std::fs::read_to_string(errors.path())?;

@@ -288,15 +288,16 @@ pub(super) fn schedules_make_compiles(world: &mut World) -> Result<()> {
     })
 }
 
-/// Also if something else wakes the service between the end of the schedule and its next time.
+/// Also if the schedule was read just before it was switched off, and something wakes the service when it would have been due.
 pub(super) fn switched_off(world: &mut World) -> Result<()> {
+    const PERIOD: i64 = 4_000_000;
     world.start()?;
-    let repository = world.repository("model", &model("\"one\""))?;
-    let environment = world.environment(&text(&repository), "main")?;
+    // Compiles fail at once, so that they wake nobody later.
+    let environment = world.environment("/nowhere", "main")?;
     let records = world.store().records();
-    let set = |value: Option<&serde_json::Value>| {
+    let set = |name: &str, value: Option<serde_json::Value>| {
         let now = world.app.now();
-        records.change_setting(environment.key, "auto_full_compile", value, now)?;
+        records.change_setting(environment.key, name, value.as_ref(), now)?;
         world.app.nudge();
         anyhow::Ok(now)
     };
@@ -305,22 +306,24 @@ pub(super) fn switched_off(world: &mut World) -> Result<()> {
         let scheduled = all.iter().filter(|one| one.request.metadata["type"] == "schedule");
         Ok(scheduled.map(|one| one.requested).collect())
     };
-    for _ in 0..4 {
+    // So long before it is due again.
+    let wait_until = |before: i64| {
+        let left = PERIOD - world.app.now().0.rem_euclid(PERIOD) - before;
+        std::thread::sleep(Duration::from_micros(u64::try_from(left).unwrap_or(0)));
+    };
+    for round in 0..3 {
         let before = requested()?.len();
-        set(Some(&serde_json::json!("* * * * * * *")))?;
+        set("auto_full_compile", Some("*/4 * * * * * *".into()))?;
         wait_for("a compile is scheduled", || Ok((requested()?.len() > before).then_some(())))?;
-        // Near the next time, so that what was read before is not read again by itself.
-        let rest = 1_000_000 - world.app.now().0.rem_euclid(1_000_000);
-        let early =
-            Duration::from_micros(u64::try_from(rest)?).saturating_sub(Duration::from_millis(150));
-        std::thread::sleep(early);
-        let ended = set(None)?;
+        wait_until(600_000);
+        set("resource_action_logs_retention", Some(round.into()))?;
+        wait_until(300_000);
+        let ended = set("auto_full_compile", None)?;
         for _ in 0..40 {
             world.app.nudge();
             std::thread::sleep(Duration::from_millis(20));
         }
-        let late: Vec<orrery_model::Timestamp> =
-            requested()?.into_iter().filter(|at| *at > ended).collect();
+        let late: Vec<_> = requested()?.into_iter().filter(|at| *at > ended).collect();
         ensure!(late.is_empty(), "switched off at {ended:?}, asked for at {late:?}");
     }
     Ok(())
