@@ -160,7 +160,7 @@ pub enum StoreError {
 
     /// Only projects have something in them that keeps them.
     #[error(
-        "the {kind} {name:?} has environments: delete them, or move them to another {kind}, first"
+        "the {kind} {name:?} is in use by its environments: delete them, or move them to another {kind}, first"
     )]
     InUse { kind: &'static str, name: String },
 

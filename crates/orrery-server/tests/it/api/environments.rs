@@ -233,7 +233,7 @@ fn deleting_leaves_nothing(world: World) {
     let kept = world.admin().delete(&project);
     refused(&kept, 409, "in-use");
     assert!(
-        kept.body["detail"].as_str().unwrap().contains("has environments: delete them"),
+        kept.body["detail"].as_str().unwrap().contains("in use by its environments: delete them"),
         "{kept:?}"
     );
 }
