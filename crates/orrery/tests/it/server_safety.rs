@@ -27,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("a_kill_between_effect_and_answer", kill_between_effect_and_answer),
         trial("options_that_are_wrong_are_named", wrong_options),
         trial("empty_variables_say_nothing_and_all_lines_are_json", in_a_container),
+        trial("why_a_token_of_an_issuer_is_refused_is_in_the_log", refused_tokens),
         trial("metrics_tell_of_work", metrics),
         trial("roles_serve_what_they_are_for", roles_apart),
         trial("a_server_without_the_key_of_the_secrets_refuses", without_the_key),
@@ -303,6 +304,67 @@ fn in_a_container() -> Result<()> {
     };
     ensure!(has("link", "/setup#") && has("command", "orrery login"), "{told}");
     ensure!(has("message", "traces cannot be sent"), "{told}");
+    Ok(())
+}
+
+/// Signed with the key of the configuration below, but for one; those who show them are told nothing of it.
+fn refused_tokens() -> Result<()> {
+    use std::io::{BufRead as _, Read as _, Write as _};
+    let cases = [
+        (
+            "it has expired",
+            "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUiLCJhdWQiOiJvcnJlcnkiLCJzdWIiOiJhZGEiLCJleHAiOjF9.5fCTaI1rLIOzM2Inrx58pMz1A_cqWv277LiHdDqDNVI",
+        ),
+        (
+            "its audience is not orrery",
+            "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUiLCJhdWQiOiJvdGhlciIsInN1YiI6ImFkYSIsImV4cCI6NDEwMjQ0NDgwMH0.g8X9KObbjy9PParIh1HG_TXf7CzjyFgH9AItEyuALOs",
+        ),
+        (
+            "its signature is not",
+            "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUiLCJhdWQiOiJvcnJlcnkiLCJzdWIiOiJhZGEiLCJleHAiOjQxMDI0NDQ4MDB9.8jIx0MVHqTGfV0LyyJlQvsvn7v-LQyqzM1aaxXEg1KQ",
+        ),
+        (
+            "no issuer of this name",
+            "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJodHRwczovL25vYm9keS5leGFtcGxlIiwiYXVkIjoib3JyZXJ5Iiwic3ViIjoiYWRhIiwiZXhwIjo0MTAyNDQ0ODAwfQ.HJnwWIfSwZQBDYHGVMq4MTktSm7lRL9pR6AGSW2TObM",
+        ),
+        (
+            "it has no claim sub",
+            "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJodHRwczovL2lkLmV4YW1wbGUiLCJhdWQiOiJvcnJlcnkiLCJleHAiOjQxMDI0NDQ4MDB9.nXZtNpyU8ehWzeSgngMl2sP5dkgZ16JFdU_-lgk3ldU",
+        ),
+    ];
+    let directory = tempfile::tempdir()?;
+    let config = directory.path().join("server.toml");
+    std::fs::write(
+        &config,
+        "listen = \"127.0.0.1:0\"\n[[issuers]]\nname = \"id\"\nissuer = \"https://id.example\"\n\
+         audience = \"orrery\"\nshared-key = \"0123456789abcdef0123456789abcdef\"\n",
+    )?;
+    let mut command = Command::new(BINARY);
+    command.arg("server").arg("--config").arg(&config).arg("--data").arg(directory.path());
+    let errors = tempfile::NamedTempFile::new()?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.reopen()?);
+    let mut child = command.spawn()?;
+    let mut line = String::new();
+    let out = child.stdout.take().context("no output")?;
+    std::io::BufReader::new(out).read_line(&mut line)?;
+    let address = line.trim().rsplit('/').next().context("no address")?.to_owned();
+    let ask = |token: &str| -> Result<String> {
+        let mut connection = std::net::TcpStream::connect(&address)?;
+        let head = "GET /api/v1/projects HTTP/1.1\r\nHost: test\r\nConnection: close";
+        write!(connection, "{head}\r\nAuthorization: Bearer {token}\r\n\r\n")?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    let answers: Result<Vec<String>> = cases.iter().map(|(_, token)| ask(token)).collect();
+    child.kill()?;
+    child.wait()?;
+    let told = std::fs::read_to_string(errors.path())?;
+    for ((reason, _), answer) in cases.iter().zip(answers?) {
+        ensure!(answer.starts_with("HTTP/1.1 401"), "{reason}: {answer}");
+        ensure!(answer.contains("the token is not valid") && !answer.contains(reason), "{answer}");
+        ensure!(told.contains(reason), "{reason:?} is not in {told}");
+    }
     Ok(())
 }
 
