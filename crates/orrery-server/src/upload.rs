@@ -3,7 +3,7 @@
 use orrery_api::{FieldProblem, ResourceUpload, UnknownUpload};
 use orrery_model::{Resource, ResourceFlags, ResourceId, Source};
 use orrery_store::Unknown;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::Deserialize;
 use serde_json::Value;
 
 /// So many problems are told; more say nothing new.
@@ -55,17 +55,10 @@ fn resource(given: ResourceUpload) -> Result<Resource, (&'static str, String)> {
     let own = id(&given.id).map_err(|reason| ("id", reason))?;
     let requires: Result<Vec<_>, String> = given.requires.iter().map(|text| id(text)).collect();
     let requires = requires.map_err(|reason| ("requires", reason))?;
-    let mut text = serde_json::Deserializer::from_str(given.attributes.as_str());
-    let asked = Wanted { identifying: own.attribute() }
-        .deserialize(&mut text)
+    let asked: AskedFlags = given
+        .attributes
+        .read()
         .map_err(|error| ("attributes", format!("they cannot be read again: {error}")))?;
-    // What is found by one name and made under another one would never be as wanted. Values that are no text are written in
-    // many ways.
-    if let Some(value) = asked.identifying.as_str().filter(|value| *value != own.value()) {
-        let name = own.attribute();
-        let reason = format!("{name} is {value:?}, and the id says {:?}", own.value());
-        return Err(("attributes", reason));
-    }
     let mut resource = Resource::new(own, given.attributes, requires);
     let usual = ResourceFlags::default();
     resource.flags = ResourceFlags {
@@ -83,50 +76,13 @@ fn resource(given: ResourceUpload) -> Result<Resource, (&'static str, String)> {
     Ok(resource)
 }
 
-/// Attributes that mean something to the server.
-#[derive(Default)]
-struct Asked {
-    /// Flags as well, if they are what flags are.
+/// Attributes that are flags as well, if they are what flags are.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AskedFlags {
     send_event: Value,
     receive_events: Value,
     report_only: Value,
-    /// The one that is part of the id.
-    identifying: Value,
-}
-
-/// Reads these and no others: resources are many, and some are large.
-struct Wanted<'a> {
-    identifying: &'a str,
-}
-
-impl<'de> DeserializeSeed<'de> for Wanted<'_> {
-    type Value = Asked;
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, text: D) -> Result<Asked, D::Error> {
-        text.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Wanted<'_> {
-    type Value = Asked;
-
-    fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str("attributes")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Asked, A::Error> {
-        let mut asked = Asked::default();
-        while let Some(name) = map.next_key::<std::borrow::Cow<'_, str>>()? {
-            match &*name {
-                "send_event" => asked.send_event = map.next_value()?,
-                "receive_events" => asked.receive_events = map.next_value()?,
-                "report_only" => asked.report_only = map.next_value()?,
-                name if name == self.identifying => asked.identifying = map.next_value()?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(asked)
-    }
 }
 
 fn unknown(given: &UnknownUpload) -> Result<Unknown, String> {
@@ -167,15 +123,11 @@ mod tests {
                 {"id": "t::R[b,name=z]", "attributes": {}},
                 {"id": "nonsense", "attributes": {}},
                 {"id": "t::R[c,name=z]", "attributes": {}, "requires": ["x"]},
-                {"id": "t::R[d,name=z]", "attributes": {"a": [1], "name": "y"}},
-                {"id": "t::R[d,name=z]", "attributes": {"a": {"name": "y"}, "name": "z"}},
-                {"id": "t::R[d,port=22]", "attributes": {"port": 22}},
             ],
         }))
         .unwrap();
         let problems = read_upload(upload.resources, &upload.unknowns).unwrap_err();
         let places: Vec<&str> = problems.iter().map(|one| &*one.name).collect();
-        assert_eq!(places, ["resources[1].id", "resources[2].requires", "resources[3].attributes"]);
-        assert_eq!(problems[2].reason, "name is \"y\", and the id says \"z\"");
+        assert_eq!(places, ["resources[1].id", "resources[2].requires"]);
     }
 }
