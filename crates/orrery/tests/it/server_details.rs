@@ -67,11 +67,11 @@ impl World {
     /// Runs a command until it says something, interrupts it, and answers what it said and how it ended.
     fn interrupted(&self, command: &str, at: &str) -> Result<(String, String)> {
         let script = format!(
-            "{command} > out.txt 2> err.txt & it=$!; \
-             for i in $(seq 300); do grep -q {at:?} err.txt && break; sleep 0.05; done; \
+            "rm -f out.txt err.txt; {command} > out.txt 2> err.txt & it=$!; \
+             for i in $(seq 300); do grep -qs {at:?} err.txt && break; sleep 0.05; done; \
              kill -INT $it; wait $it; echo $?",
         );
-        // A shell without job control would have it ignore Ctrl-C.
+        // What an earlier command said must not be taken for this one's. A shell without job control would have it ignore Ctrl-C.
         let (code, _) = self.run(&format!("bash -c 'set -m; {script}'"))?;
         let said = self.done("cat err.txt")?;
         ensure!(code.trim().ends_with('1'), "{code}: {said}");
