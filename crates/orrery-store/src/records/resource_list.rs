@@ -78,7 +78,12 @@ pub(super) const JOINS: &str = "LEFT JOIN state ON state.resource = resource.id 
 
 /// Columns, and where they come from. The first parameter is the environment.
 pub(super) fn select() -> String {
-    format!("SELECT {}, {STATE_COLUMNS} FROM resource {JOINS}", own_columns("?1"))
+    select_from("resource")
+}
+
+/// The same, of some resources.
+fn select_from(resources: &str) -> String {
+    format!("SELECT {}, {STATE_COLUMNS} FROM {resources} {JOINS}", own_columns("?1"))
 }
 
 /// States whose status is one that is rare in an environment that works. The index `state_notable` has just these words.
@@ -426,11 +431,13 @@ impl Walk<'_> {
     /// Looks at whole rows.
     fn by_rows(&mut self, sql: &mut dyn Sql, (low, high): (&str, &str)) -> Result<Step> {
         let order = self.order();
-        let statement = format!(
-            "{} WHERE resource.environment = ?1 AND resource.name > ?2 AND resource.name < ?3 \
-             ORDER BY resource.environment {order}, resource.name {order} LIMIT ?4",
-            select()
+        // So many, and then all that is known of them: PostgreSQL's planner might think that a range has few resources, and read and
+        // sort all of them.
+        let some = format!(
+            "(SELECT * FROM resource WHERE environment = ?1 AND name > ?2 AND name < ?3 \
+             ORDER BY environment {order}, name {order} LIMIT ?4) AS resource"
         );
+        let statement = format!("{} ORDER BY resource.name {order}", select_from(&some));
         let Page { limit, .. } = self.page;
         let is_picky = !self.query.statuses.is_empty() || self.set.is_some();
         let at_once = if is_picky { ROWS_AT_ONCE } else { limit + 1 };
