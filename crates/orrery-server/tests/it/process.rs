@@ -242,7 +242,9 @@ fn a_run_that_takes_long_is_shown(kind: Kind) {
     let key = world.environment("one").key;
     let directory = tempfile::tempdir().unwrap();
     let go = directory.path().join("go");
-    let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", go.display());
+    // A test that fails takes the directory along: nothing waits there for ever.
+    let here = directory.path().display();
+    let wait = format!("while [ -d {here} -a ! -e {} ]; do sleep 0.05; done", go.display());
     let (long, short) = (command("x", &wait, 0), scripted("y", "short", "{}"));
     world.put(key, &[long.clone(), short.clone()]);
     world.start();

@@ -308,10 +308,7 @@ fn rewritten(page: &str, happened: &[String]) -> String {
 /// As a local deploy: everything is verified, and each handler runs once, whether the version changed it or not.
 fn deploys_once(postgres: bool) -> Result<()> {
     let mut world = World::new(postgres)?;
-    world.start(true, "")?;
-    let url = world.server()?.url.clone();
-    world.done(&format!("orrery login {url} --name admin"))?;
-    world.done("orrery project create shop && orrery environment create shop/live --use")?;
+    world.settle("")?;
     world.done("orrery new once")?;
     let log = world.directory.path().join("log");
     for round in 1..=3 {
@@ -337,10 +334,7 @@ fn deploys_once(postgres: bool) -> Result<()> {
 /// A handler that fails at once has failed before a second request could say that it is to be deployed.
 fn releases_once(postgres: bool) -> Result<()> {
     let mut world = World::new(postgres)?;
-    world.start(true, "")?;
-    let url = world.server()?.url.clone();
-    world.done(&format!("orrery login {url} --name admin"))?;
-    world.done("orrery project create shop && orrery environment create shop/live --use")?;
+    world.settle("")?;
     world.done("orrery new once")?;
     let log = world.directory.path().join("log");
     let versions: u32 = 4;
@@ -371,13 +365,11 @@ fn releases_once(postgres: bool) -> Result<()> {
 
 fn work_is_called_what_was_asked_for() -> Result<()> {
     let mut world = World::new(false)?;
-    world.start(true, "")?;
-    let url = world.server()?.url.clone();
-    world.done(&format!("orrery login {url} --name admin"))?;
-    world.done("orrery project create shop && orrery environment create shop/live --use")?;
+    world.settle("")?;
     world.done("orrery new model")?;
     let home = world.directory.path().canonicalize()?;
-    let script = "touch asked; until test -e answer; do sleep 0.05; done; rm answer\n";
+    let script =
+        "touch asked; until test -e answer -o ! -e command; do sleep 0.05; done; rm answer\n";
     std::fs::write(home.join("command"), script)?;
     let model = format!(
         "import exec\nhost = std::Host(name=\"localhost\", os=std::linux)\n\
@@ -535,11 +527,7 @@ fn people_and_their_rights() -> Result<()> {
 
 fn plans_are_the_same() -> Result<()> {
     let mut world = World::new(false)?;
-    world.start(true, "")?;
-    let url = world.server()?.url.clone();
-    world.done(&format!("orrery login {url} --name admin"))?;
-    world.done("orrery project create shop")?;
-    world.done("orrery environment create live --use")?;
+    world.settle("")?;
     world.done("orrery new model")?;
     let page = std::fs::read_to_string(xtask::repository_root().join(PAGE))?;
     world.here = world.here.join("model");
@@ -578,15 +566,11 @@ fn plans_are_the_same() -> Result<()> {
 
 fn interrupted_plan() -> Result<()> {
     let mut world = World::new(false)?;
-    world.start(true, "")?;
-    let url = world.server()?.url.clone();
-    world.done(&format!("orrery login {url} --name admin"))?;
-    world.done("orrery project create shop")?;
-    world.done("orrery environment create live --use")?;
+    world.settle("")?;
     world.done("orrery new model")?;
     let home = world.directory.path().canonicalize()?;
     // The handler is asked, and does not answer before it may.
-    let script = "touch asked; until test -e answer; do sleep 0.05; done\n";
+    let script = "touch asked; until test -e answer -o ! -e condition; do sleep 0.05; done\n";
     std::fs::write(home.join("condition"), script)?;
     let model = format!(
         "import exec\nhost = std::Host(name=\"localhost\", os=std::linux)\n\

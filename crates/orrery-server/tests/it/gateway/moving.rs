@@ -14,7 +14,7 @@ fn what_runs_here_when_a_machine_joins_says_nothing_about_that_machine() {
     let script = place.path().join("run");
     let (began, may_end) = (place.path().join("began"), place.path().join("may_end"));
     let text = format!(
-        "#!/bin/sh\ntouch {}\nwhile ! test -e {}; do sleep 0.05; done\n",
+        "#!/bin/sh\ntouch {0}\nwhile test -e {0} -a ! -e {1}; do sleep 0.05; done\n",
         began.display(),
         may_end.display()
     );
