@@ -16,6 +16,10 @@ use crate::plugins::{Facts, ServerSide};
 use crate::value::WRITTEN_BYTES_MAX;
 use crate::yaml::Yaml;
 
+mod settings;
+
+pub use settings::{ProjectSettings, TemplateMode};
+
 /// What a compile starts from.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -86,6 +90,7 @@ pub struct Project {
     /// What is odd about its description, as class and text.
     pub warnings: Vec<(&'static str, String)>,
     pub pip: PipSettings,
+    pub settings: ProjectSettings,
 }
 
 /// What a project says about the installation of packages. Other programs write it in the same words as `project.yml`.
@@ -157,6 +162,7 @@ impl Project {
         }
         project.check_pip(fields, &mut checks);
         check_settings(fields, &mut checks);
+        project.settings = ProjectSettings::read(fields, &mut checks);
         checks.finish(shown, "ProjectMetadata")?;
         Ok(project)
     }
@@ -359,6 +365,7 @@ mod tests {
             "name: t\nenvironment_settings: {a: {b: 1}, c: 1.5}",
             "name: t\nauthor_email: Ann <ann@example.com>",
             "name: t\nunknown: {a: [b]}",
+            "name: t\norrery: {local_agents: [web1, 'db*'], templates: lenient}",
         ] {
             assert!(load(text).is_ok(), "{text}: {:?}", load(text));
         }
@@ -382,6 +389,11 @@ mod tests {
             ("name: t\npip: 5", "pip", "but it is a number"),
             ("name: t\npip: {extra-index-url: a}", "pip.extra-index-url", "but it is a string"),
             ("name: t\nenvironment_settings: {a: [1]}", "environment_settings.a", "a list"),
+            ("name: t\norrery: 5", "orrery", "but it is a number"),
+            ("name: t\norrery: {local_agents: web1}", "orrery.local_agents", "a list of agent"),
+            ("name: t\norrery: {local_agents: [5]}", "orrery.local_agents.0", "a number"),
+            ("name: t\norrery: {templates: 5}", "orrery.templates", "'strict' or 'lenient'"),
+            ("name: t\norrery: {localagents: []}", "orrery.localagents", "unknown setting"),
             ("name: t\nauthor_email: nobody", "author_email", "@-sign"),
             ("name: t\nrelation_precedence_policy: [x]", "relation_precedence_policy.0", "`x`"),
         ] {
