@@ -388,9 +388,12 @@ impl Builder {
         let left = left?;
         let right = self.resolve_entity(relation.right.symbol, relation.right.loc, namespace);
         let right = right?;
-        self.check_relation_name(left, relation.name)?;
+        // The far end first: where both are taken, the reference names that one.
         if let Some((name, _)) = relation.inverse {
             self.check_relation_name(right, name)?;
+        }
+        self.check_relation_name(left, relation.name)?;
+        if let Some((name, _)) = relation.inverse {
             if left == right && name.symbol == relation.name.symbol {
                 let own = self.add_relation(left, relation.name, relation.arity, right);
                 if let Some(end) = &mut self.program.attributes[own.index()].relation {

@@ -202,6 +202,8 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("RuntimeException", "Conditional implementation with parents", "conditional-parents"),
     ("DataClassException", "", "dataclass-mismatch"),
     ("DataClassMismatchException", "", "dataclass-mismatch"),
+    ("DataClassException", "", "dataclass-mismatch"),
+    ("ModuleNotFoundError", "No module named 'inmanta_plugins.", "dataclass-mismatch"),
     ("InvalidRelationPrecedenceRuleError", "", "invalid-precedence-rule"),
     ("CycleInRelationPrecedencePolicyError", "", "invalid-precedence-rule"),
 

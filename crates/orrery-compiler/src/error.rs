@@ -57,6 +57,16 @@ impl CompileError {
         })
     }
 
+    /// One error out of several: a single one stands for itself, more are listed in this order.
+    pub fn combine(mut errors: Vec<CompileError>) -> Option<Box<Self>> {
+        if errors.len() < 2 {
+            return errors.pop().map(Box::new);
+        }
+        let mut all = Self::new("MultiException", format!("Reported {} errors", errors.len()));
+        all.parts = errors;
+        Some(all)
+    }
+
     /// What is a plain Python exception in the reference: no place is attached.
     pub fn python(error: orrery_python::PyError) -> Box<Self> {
         let mut this = Self::new(error.kind, error.message);

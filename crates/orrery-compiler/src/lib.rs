@@ -45,6 +45,7 @@ use orrery_syntax::ast::Loc;
 use orrery_syntax::{SyntaxError, SyntaxWarning};
 
 use crate::define::Builder;
+use crate::define_dataclasses::Pairing;
 use crate::error::CompileError;
 use crate::eval::Machine;
 use crate::files::Files;
@@ -212,6 +213,12 @@ fn evaluate(
 ) {
     let loaded: Vec<String> =
         loadable(&compiled.modules, host).into_iter().map(|module| module.name).collect();
+    let builtin: Vec<String> = compiled
+        .modules
+        .iter()
+        .filter(|module| module.origin == Origin::Builtin)
+        .map(|module| module.name.clone())
+        .collect();
     let Manifest { plugins, dataclasses, classes, .. } = manifest;
     let asts = loader.loaded;
     let mut builder = Builder::new(loader.interner, loader.sources, loader.project.precedence);
@@ -219,10 +226,15 @@ fn evaluate(
         let text = files.read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         (load::shown(options, path), text.unwrap_or_default())
     };
-    let built = builder
-        .define(&asts, plugins, &show)
-        .and_then(|()| builder.lower(&asts))
-        .and_then(|()| builder.dataclasses(&dataclasses, &loaded));
+    let built =
+        builder.define(&asts, plugins, &show).and_then(|()| builder.lower(&asts)).and_then(|()| {
+            builder.dataclasses(&Pairing {
+                classes: &dataclasses,
+                loaded: &loaded,
+                builtin: &builtin,
+                show: &|path| load::shown(options, path),
+            })
+        });
     compiled.warnings.extend(std::mem::take(&mut builder.warnings).into_iter().map(warning));
     if let Err(error) = built {
         compiled.sources = builder.program.sources;
@@ -252,23 +264,26 @@ fn evaluate(
     }
 }
 
-/// Has the host run what it runs at the end of each compile. What fails there fails a compile that
-/// went well, and is only told of one that did not.
+/// Has the host run what it runs at the end of each compile. Finalizers that fail are the errors of a compile that
+/// went well, and warnings of one that did not.
 fn finalize(host: &mut dyn Host, compiled: &mut Compiled) {
     let ended = host.finalize(compiled.outcome.is_ok());
     compiled.output.push_str(&ended.output);
     let mut warn = |text| compiled.warnings.push(warning(("", text, None)));
     ended.warnings.into_iter().for_each(&mut warn);
-    let mut errors = ended.errors.into_iter().map(|text| format!("Finalizer failed: {text}"));
-    if compiled.outcome.is_ok()
-        && let Some(first) = errors.next()
-    {
-        let mut error = CompileError::new("CompilerException", first);
+    let errors = ended.errors.into_iter().map(|text| format!("Finalizer failed: {text}"));
+    if compiled.outcome.is_err() {
+        return errors.for_each(warn);
+    }
+    let errors = errors.map(|text| {
+        let mut error = CompileError::new("CompilerException", text);
         error.bare = true;
+        *error
+    });
+    if let Some(error) = CompileError::combine(errors.collect()) {
         compiled.outcome = Err(error);
         compiled.model = None;
     }
-    errors.for_each(warn);
 }
 
 /// The modules whose code a host can load.

@@ -218,8 +218,11 @@ impl Machine<'_> {
                 self.blame_expr(CompileError::new("ExternalException", text), expr).caused_by(cause)
             }
             Failure::Exception { class, message, explicit } => {
-                let cause = CompileError::new("Exception", format!("{class}: {message}"));
-                let mut cause = cause;
+                let text = match message.as_str() {
+                    "" => class,
+                    message => format!("{class}: {message}"),
+                };
+                let mut cause = CompileError::new("Exception", text);
                 cause.bare = true;
                 let error = if explicit {
                     let text = format!("PluginException in plugin {name}\n{message}");
@@ -234,6 +237,19 @@ impl Machine<'_> {
                 let text = format!("Exception in plugin {name}");
                 let cause = CompileError::new("RuntimeException", message);
                 let error = CompileError::new("WrappingRuntimeException", text).caused_by(cause);
+                self.blame_expr(error, expr)
+            }
+            Failure::Argument { name: argument, value, reason } => {
+                let root = argument.split('[').next().unwrap_or(&argument);
+                let plugin = self.program.plugins.iter().find(|one| *one.signature.name == *name);
+                let expected = plugin
+                    .and_then(|one| one.signature.params.iter().find(|param| *param.name == *root))
+                    .map_or("", |param| &param.ty);
+                let text = format!(
+                    "Value {value} for argument {argument} of plugin {name} has incompatible type. Expected type: {expected}"
+                );
+                let cause = self.blame_expr(CompileError::new("RuntimeException", reason), expr);
+                let error = CompileError::new("PluginTypeException", text).caused_by(cause);
                 self.blame_expr(error, expr)
             }
             Failure::Optional { relation, instance, placed } => {

@@ -23,7 +23,7 @@ impl Machine<'_> {
             self.check_instance(InstanceId(number as u32), &mut errors);
         }
         if !errors.is_empty() {
-            return Err(self.together(errors));
+            return self.together(errors).map_or(Ok(()), Err);
         }
         self.check_pending()
     }
@@ -105,10 +105,7 @@ impl Machine<'_> {
     }
 
     /// One error stands for itself, several are listed by importance and place.
-    fn together(&self, mut errors: Vec<CompileError>) -> Box<CompileError> {
-        if errors.len() == 1 {
-            return Box::new(errors.remove(0));
-        }
+    fn together(&self, mut errors: Vec<CompileError>) -> Option<Box<CompileError>> {
         let mut files: Vec<orrery_syntax::ast::FileId> = Vec::new();
         for error in &errors {
             if let Some(loc) = error.loc
@@ -124,10 +121,7 @@ impl Machine<'_> {
             });
             (error.importance, place)
         });
-        let mut all =
-            CompileError::new("MultiException", format!("Reported {} errors", errors.len()));
-        all.parts = errors;
-        all
+        CompileError::combine(errors)
     }
 
     /// Units that never got what they wait for.

@@ -250,7 +250,11 @@ impl Machine<'_> {
                         if matches!(value, Value::Bool(_) | Value::Unknown(_)) {
                             return Ok(value);
                         }
-                        let text = format!("Invalid value '{}', expected bool", self.str(value));
+                        let word = if *or { "or" } else { "and" };
+                        let text = format!(
+                            "Invalid right hand value `{}`: `{word}` expects a boolean",
+                            self.str(value)
+                        );
                         Err(self.blame_expr(CompileError::new("RuntimeException", text), id))
                     }
                     other => {

@@ -52,6 +52,8 @@ pub enum Failure {
     /// An error of the compiler itself with this message (the reference's `RuntimeException`), to be
     /// placed at the call.
     Runtime(String),
+    /// An argument that does not fit its parameter, which shows only when it is converted.
+    Argument { name: String, value: String, reason: String },
     /// What would be a Python exception of another kind.
     Python(PyError),
     /// An exception in a plugin that is not written in Rust: its class, with the module that Python's

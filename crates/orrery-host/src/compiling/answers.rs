@@ -227,6 +227,7 @@ impl CompileHost {
             }
             Err(Failure::NotHere(_)) => error("runtime", "", "it cannot be done"),
             Err(Failure::Plugin(text)) => error("plugin", "inmanta.ast.PluginException", &text),
+            Err(Failure::Argument { reason, .. }) => error("runtime", "", &reason),
             Err(Failure::Runtime(text)) => error("runtime", "", &text),
             Err(Failure::Python(of)) => error("other", of.kind, &of.message),
             Err(Failure::Exception { class, message, explicit }) => {

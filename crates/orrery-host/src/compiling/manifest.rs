@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use orrery_compiler::export::ResourceClass;
-use orrery_compiler::host::{Dataclass, DefaultValue, Parameter, Place, Signature};
+use orrery_compiler::host::{ClassProblem, Dataclass, DefaultValue, Parameter, Place, Signature};
 use orrery_compiler::plugins::ParamKind;
 use orrery_model::ResourceType;
 use serde::Deserialize;
@@ -93,11 +93,32 @@ struct Class {
     #[serde(default)]
     fields: Vec<(String, Option<String>)>,
     #[serde(default)]
-    problem: Option<String>,
+    problem: Option<Problem>,
     #[serde(default)]
     file: Option<PathBuf>,
     #[serde(default)]
     line: u32,
+}
+
+/// What is the matter with a class: the kind, and its details in Python's words.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
+enum Problem {
+    NoModule(String),
+    NotDataclass,
+    NotFrozen,
+    BadAnnotation(String),
+}
+
+impl From<Problem> for ClassProblem {
+    fn from(problem: Problem) -> Self {
+        match problem {
+            Problem::NoModule(module) => ClassProblem::NoModule(module),
+            Problem::NotDataclass => ClassProblem::NotDataclass,
+            Problem::NotFrozen => ClassProblem::NotFrozen,
+            Problem::BadAnnotation(text) => ClassProblem::BadAnnotation(text),
+        }
+    }
 }
 
 fn place(file: Option<PathBuf>, line: u32) -> Option<Place> {
@@ -119,7 +140,7 @@ impl Loaded {
         let class = |class: Class| Dataclass {
             entity: class.entity,
             fields: class.fields,
-            problem: class.problem,
+            problem: class.problem.map(Into::into),
             place: place(class.file, class.line),
         };
         std::mem::take(&mut self.dataclasses).into_iter().map(class).collect()
