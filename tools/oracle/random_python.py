@@ -85,7 +85,8 @@ def small(x: int) -> int:
 
 @plugin
 def point(x: int, tags: list[int]) -> Pt:
-    return Pt(x, None if x < 1 else f"p{x}", tags, {"x": x})
+    # What a model passes is a proxy, which no dataclass may hold in the reference.
+    return Pt(x, None if x < 1 else f"p{x}", list(tags), {"x": x})
 
 
 @plugin
