@@ -262,6 +262,16 @@ impl Scheduler {
         }
     }
 
+    /// Changes how many tasks may run at once, and nothing else: that costs nothing.
+    pub(crate) fn set_room(&mut self, running_max: Option<u32>) {
+        let was_limited = self.groups.limit.is_some();
+        self.settings.running_max = running_max;
+        self.groups.limit = running_max;
+        if was_limited != running_max.is_some() {
+            self.regroup();
+        }
+    }
+
     /// Puts the agents into the groups of new settings.
     pub(crate) fn regroup(&mut self) {
         self.groups = Groups::new(&self.settings);
