@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use orrery_executor::{
     Desired, Engine, Finished, Keeper, LocalTargets, Planned, Progress, Setup, Tally, Targets,
-    note_interrupted, plan, recovery,
+    Workers, note_interrupted, plan, recovery,
 };
 use orrery_handlers::{
     Contents, Durability, LocalSecrets, LocalTarget, NoContents, Registry, Secrets,
@@ -66,7 +66,7 @@ impl World {
             contents: Arc::clone(&self.contents),
             secrets: Arc::clone(&self.secrets),
             settings: self.settings.clone(),
-            workers: 8,
+            workers: Workers::growing_from(8),
             log_level: LogLevel::Debug,
             keeper,
             listener: None,

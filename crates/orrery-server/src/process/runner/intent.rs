@@ -2,7 +2,7 @@
 
 use orrery_executor::Desired;
 use orrery_model::VersionNumber;
-use orrery_scheduler::Settings;
+use orrery_scheduler::{Retry, Settings};
 use orrery_store::{EnvironmentKey, RequestRecord, Store, StoreError, VersionInfo, load_version};
 
 use crate::settings::EnvironmentSettings;
@@ -54,11 +54,11 @@ pub(in crate::process) fn read_desired(
 }
 
 /// What the scheduler has to know of an environment's settings.
-pub(super) fn engine_settings(settings: &EnvironmentSettings, workers: usize) -> Settings {
+pub(super) fn engine_settings(settings: &EnvironmentSettings) -> Settings {
     Settings {
         deploy_interval: settings.deploy_interval.clone(),
         repair_interval: settings.repair_interval.clone(),
-        running_max: u32::try_from(workers).ok(),
+        retry: Retry { attempts_max: settings.park_after_attempts, ..Retry::default() },
         ..Settings::default()
     }
 }

@@ -44,7 +44,7 @@ impl Working {
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions {
             data: data.path().to_owned(),
-            workers: 4,
+            workers: orrery_executor::Workers::growing_from(4),
             lease: world.database.is_some().then_some(Duration::from_secs(10)),
             host_memory: None,
         };
@@ -407,7 +407,7 @@ fn a_change_that_somebody_reloads_for_is_noted_before_it_is_made() {
         }
         let store = working.world.served.app.store();
         let environment = store.environments().unwrap().pop().unwrap();
-        assert!(store.is_any_running(environment.key).unwrap(), "it is noted");
+        assert!(!store.running(environment.key).unwrap().is_empty(), "it is noted");
         session.say(&answer(&first, OutcomeStatus::Deployed));
         let second = session.command();
         assert_eq!(second.changed_dependencies, std::slice::from_ref(&first.resource.id));
