@@ -175,7 +175,7 @@ impl World {
         let holder = Holder::this_process("test", now());
         let request = LeaseRequest { holder, now: now(), expires: None };
         let lease = self.store.acquire_lease(self.environment, &request).unwrap();
-        let version = self.store.processed_version(self.environment).unwrap().unwrap();
+        let version = self.store.versions(self.environment).unwrap().pop().unwrap().number;
         let found = self.store.find_resource(self.environment, resource.id.as_str()).unwrap();
         let resource = found.unwrap().key;
         let started = Started { resource, kind: ActionKind::Deploy, version, at: now() };

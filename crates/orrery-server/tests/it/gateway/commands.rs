@@ -390,9 +390,9 @@ fn a_change_that_somebody_reloads_for_is_noted_before_it_is_made() {
             working.world.served.admin.post(&path, &json!({"resources": resources})).good();
         };
         put("1");
-        for _ in 0..2 {
+        for is_reloaded_for in [true, false] {
             let command = session.command();
-            assert!(!command.wants_announcement, "what never ran has nothing to reload");
+            assert_eq!(command.wants_announcement, is_reloaded_for, "{command:?}");
             session.say(&answer(&command, OutcomeStatus::Deployed));
         }
         working.until_status("deployed");
