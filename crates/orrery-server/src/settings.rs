@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orrery_scheduler::{Cron, Interval};
+use orrery_scheduler::{Cron, Interval, Retry, Settings};
 use orrery_store::SettingRecord;
 use serde_json::{Value, json};
 
@@ -301,6 +301,18 @@ impl EnvironmentSettings {
                 count("resource_action_logs_retention") * DAY,
             ),
             server_compile: flag("server_compile"),
+        }
+    }
+}
+
+impl EnvironmentSettings {
+    /// What the scheduler has to know of them.
+    pub(crate) fn scheduling(&self) -> Settings {
+        Settings {
+            deploy_interval: self.deploy_interval.clone(),
+            repair_interval: self.repair_interval.clone(),
+            retry: Retry { attempts_max: self.park_after_attempts, ..Retry::default() },
+            ..Settings::default()
         }
     }
 }

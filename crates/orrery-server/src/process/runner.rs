@@ -28,8 +28,8 @@ use super::parked;
 use super::supervisor::micros;
 use super::work::Work;
 use super::{Message, ProcessOptions};
+use intent::Intent;
 pub(super) use intent::read_desired;
-use intent::{Intent, engine_settings};
 
 /// The kind of request that needs no engine.
 pub(super) const DRY_RUN: &str = "dry_run";
@@ -240,7 +240,7 @@ impl Runner {
             return self.begin_dry_runs(store, record, &BTreeSet::new());
         };
         self.settings = EnvironmentSettings::from_map(&store.settings(self.key)?);
-        let settings = engine_settings(&self.settings);
+        let settings = self.settings.scheduling();
         let paused: BTreeSet<String> = store
             .agents(self.key)?
             .into_iter()

@@ -1,5 +1,7 @@
 //! The process role, told of everything through the store alone.
 
+mod order;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
