@@ -194,14 +194,15 @@ fn reload_once() -> Result<()> {
     let plan = daemon.json(2, &["plan"])?;
     ensure!(plan["counts"]["create"] == 2, "{plan}");
     daemon.expect(0, &["deploy"])?;
-    ensure!(daemon.read("daemon.log")? == "started\n", "{}", daemon.read("daemon.log")?);
+    let log = "started\nreloaded with port = 8080\n";
+    ensure!(daemon.read("daemon.log")? == log, "{}", daemon.read("daemon.log")?);
     daemon.expect(0, &["deploy"])?.says(&["nothing to change"])?;
-    ensure!(daemon.read("daemon.log")? == "started\n");
+    ensure!(daemon.read("daemon.log")? == log);
     daemon.set("PORT", "9090");
     let plan = daemon.expect(2, &["plan"])?;
     ensure!(plan.out.contains("(dependency, ") && plan.out.contains("reload"), "{}", plan.out);
     daemon.expect(0, &["deploy"])?.says(&["deployed: 2 updated, 2 as wanted"])?;
-    let log = "started\nreloaded with port = 9090\n";
+    let log = format!("{log}reloaded with port = 9090\n");
     ensure!(daemon.read("daemon.log")? == log, "{}", daemon.read("daemon.log")?);
     daemon.expect(0, &["plan"])?;
     daemon.expect(0, &["deploy"])?.says(&["nothing to change"])?;
