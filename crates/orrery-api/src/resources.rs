@@ -81,6 +81,10 @@ pub struct ResourceDetails {
     /// What has to be handled before it, with their states.
     pub requires: Vec<RelatedResource>,
     pub state: ResourceAxes,
+    /// When it is tried again by itself, if it is not as wanted. A time that has passed: as soon as its turn comes. Absent if
+    /// that is not planned: nothing is to be done, it is parked, or no interval is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_run_at: Option<String>,
     /// What is happening to it, or what went wrong.
     pub transitioning_message: String,
     /// What can be done with it now.

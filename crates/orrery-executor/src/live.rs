@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError};
 
 use orrery_handlers::Registry;
-use orrery_model::{Timestamp, VersionNumber};
+use orrery_model::{ResourceId, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, VersionDiff};
 use orrery_store::{EnvironmentKey, ResourceDifference, ResourceKey, Store, StoreError};
 use rustc_hash::FxHashMap;
@@ -132,6 +132,11 @@ impl Engine {
         self.with_core(Core::forget_places);
     }
 
+    /// Resources that failed as often as the settings allow since this was last asked, and how often that was.
+    pub fn take_parked(&self) -> Vec<(ResourceId, u32)> {
+        self.with_core(|core| std::mem::take(&mut core.parked))
+    }
+
     /// How many unknowns results have made known since this was last asked.
     pub fn take_resolved(&self) -> usize {
         self.with_core(|core| std::mem::take(&mut core.resolved))
@@ -144,7 +149,7 @@ impl Core {
         let now = self.now();
         let mut commands = Vec::new();
         // Positions first: handling the event removes who is gone from the scheduler.
-        let mut former: Vec<(orrery_model::ResourceId, ResourceKey)> = Vec::new();
+        let mut former: Vec<(ResourceId, ResourceKey)> = Vec::new();
         for difference in &differences {
             if difference.after.is_none()
                 && let Some(index) = self.scheduler.index_of(difference.id.as_str())

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orrery_scheduler::{Cron, Interval};
+use orrery_scheduler::{Cron, Interval, Retry, Settings};
 use orrery_store::SettingRecord;
 use serde_json::{Value, json};
 
@@ -71,7 +71,7 @@ const fn define(
 }
 
 /// Every setting, by name.
-pub(crate) const DEFINITIONS: [Definition; 13] = [
+pub(crate) const DEFINITIONS: [Definition; 14] = [
     define(
         "auto_deploy",
         Form::Bool,
@@ -91,8 +91,9 @@ pub(crate) const DEFINITIONS: [Definition; 13] = [
         Form::Interval,
         r#""600""#,
         "agent",
-        "When resources that are not as wanted are tried again: so many seconds after their last run, or at the times of a \
-         cron expression in UTC. 0: never.",
+        "When resources that are not as wanted are tried again: so many seconds after their last run at the latest (and up to a \
+         tenth earlier, so that what failed together does not come back together), or at the times of a cron expression in UTC. \
+         0: never.",
     ),
     define(
         "autostart_agent_repair_interval",
@@ -129,6 +130,14 @@ pub(crate) const DEFINITIONS: [Definition; 13] = [
         "365",
         "storage",
         "Notifications are kept for so many days.",
+    ),
+    define(
+        "park_after_attempts",
+        Form::Integer,
+        "0",
+        "scheduler",
+        "A resource that failed so many times in a row is parked: it is not tried again by itself, until a deploy, a repair or a \
+         new desired state asks for it, and a notification says so. 0: never, it is tried again at each deploy interval.",
     ),
     define(
         "protected_environment",
@@ -235,6 +244,8 @@ pub struct EnvironmentSettings {
     /// `None`: for ever.
     pub metrics_retention: Option<Duration>,
     pub notification_retention: Duration,
+    /// `None`: never.
+    pub park_after_attempts: Option<u32>,
     pub protected_environment: bool,
     pub recompile_backoff: Duration,
     pub reset_deploy_progress_on_start: bool,
@@ -278,6 +289,9 @@ impl EnvironmentSettings {
                 .unwrap_or(u32::MAX),
             metrics_retention: (metrics > 0).then(|| Duration::from_secs(metrics * HOUR)),
             notification_retention: Duration::from_secs(count("notification_retention") * DAY),
+            park_after_attempts: u32::try_from(count("park_after_attempts"))
+                .ok()
+                .filter(|attempts| *attempts > 0),
             protected_environment: flag("protected_environment"),
             recompile_backoff: Duration::from_secs_f64(
                 of("recompile_backoff").as_f64().unwrap_or_default(),
@@ -287,6 +301,18 @@ impl EnvironmentSettings {
                 count("resource_action_logs_retention") * DAY,
             ),
             server_compile: flag("server_compile"),
+        }
+    }
+}
+
+impl EnvironmentSettings {
+    /// What the scheduler has to know of them.
+    pub(crate) fn scheduling(&self) -> Settings {
+        Settings {
+            deploy_interval: self.deploy_interval.clone(),
+            repair_interval: self.repair_interval.clone(),
+            retry: Retry { attempts_max: self.park_after_attempts, ..Retry::default() },
+            ..Settings::default()
         }
     }
 }

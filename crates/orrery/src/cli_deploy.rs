@@ -49,8 +49,8 @@ pub(crate) struct Selection {
 /// How handlers are run.
 #[derive(Debug, Args)]
 pub(crate) struct RunOptions {
-    /// How many handlers may run at once; those of one agent run one after the other [default: 16, or 64 if there are
-    /// handlers in Python]
+    /// How many handlers may run at once; those of one agent run one after the other [default: as many as are slow, up to
+    /// 1000, and 16 beside them, or 64 if there are handlers in Python]
     #[arg(short, long, value_name = "N")]
     pub(crate) jobs: Option<u16>,
     /// How long one handler may take, in seconds; 0 for ever [default: 3600]

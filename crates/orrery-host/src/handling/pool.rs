@@ -58,10 +58,18 @@ pub struct HandlerHosts {
     places: Vec<Mutex<Place>>,
     /// Which place an agent has: always the same, since the host keeps connections for it.
     agents: Mutex<HashMap<Box<str>, usize>>,
+    /// How many operations each process has, by place.
+    busy: Vec<Slots>,
     /// How many operations run in a process of their own.
-    alone: Mutex<usize>,
-    alone_ended: Condvar,
+    alone: Slots,
     closed: AtomicBool,
+}
+
+/// How many operations run that share a limit.
+#[derive(Debug, Default)]
+struct Slots {
+    taken: Mutex<usize>,
+    ended: Condvar,
 }
 
 /// Room for one process.
@@ -109,8 +117,8 @@ impl HandlerHosts {
             uris: BTreeMap::new(),
             places: (0..limits.processes_max.max(1)).map(|_| Mutex::default()).collect(),
             agents: Mutex::default(),
-            alone: Mutex::new(0),
-            alone_ended: Condvar::new(),
+            busy: (0..limits.processes_max.max(1)).map(|_| Slots::default()).collect(),
+            alone: Slots::default(),
             closed: AtomicBool::new(false),
             limits,
         }
@@ -238,6 +246,10 @@ impl HandlerHosts {
     pub(super) fn perform(&self, operation: &str, context: &mut Context<'_>) -> Performed {
         let id = context.id();
         let at = self.place_of(id.agent());
+        let limit = self.limits.operations_at_once();
+        let Some(_slot) = self.busy[at].take(limit, context.stop()) else {
+            return Performed::Stopped;
+        };
         for _ in 0..INNOCENT_TRIES_MAX {
             let (host, manifest) = match self.host_at(at, context.stop()) {
                 None => return Performed::Stopped,
@@ -279,7 +291,9 @@ impl HandlerHosts {
 
     /// Does an operation in a process of its own.
     fn perform_alone(&self, operation: &str, context: &mut Context<'_>) -> Performed {
-        let Some(_room) = self.room_alone(context.stop()) else { return Performed::Stopped };
+        let Some(_slot) = self.alone.take(ALONE_MAX, context.stop()) else {
+            return Performed::Stopped;
+        };
         let (host, _) = match self.start("alone") {
             Ok(found) => found,
             Err(error) => return Performed::Unavailable(error.to_string()),
@@ -296,20 +310,6 @@ impl HandlerHosts {
         host.wait_for_end(Instant::now() + self.limits.shutdown_time_max);
         Performed::Ended(end)
     }
-
-    /// Waits until there are not too many processes for single operations; `None` if it was stopped meanwhile.
-    fn room_alone(&self, stop: &Stop) -> Option<RoomAlone<'_>> {
-        let mut alone = lock(&self.alone);
-        while *alone >= ALONE_MAX {
-            if stop.reason().is_some() {
-                return None;
-            }
-            let waited = self.alone_ended.wait_timeout(alone, POLL);
-            alone = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        *alone += 1;
-        Some(RoomAlone(self))
-    }
 }
 
 impl Drop for HandlerHosts {
@@ -318,12 +318,29 @@ impl Drop for HandlerHosts {
     }
 }
 
-struct RoomAlone<'a>(&'a HandlerHosts);
+impl Slots {
+    /// Waits until there are fewer than `limit`; `None` if it was stopped meanwhile.
+    fn take(&self, limit: usize, stop: &Stop) -> Option<Slot<'_>> {
+        let mut taken = lock(&self.taken);
+        while *taken >= limit {
+            if stop.reason().is_some() {
+                return None;
+            }
+            let waited = self.ended.wait_timeout(taken, POLL);
+            taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *taken += 1;
+        Some(Slot(self))
+    }
+}
 
-impl Drop for RoomAlone<'_> {
+/// One of them, until it is dropped.
+struct Slot<'a>(&'a Slots);
+
+impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.alone) -= 1;
-        self.0.alone_ended.notify_one();
+        *lock(&self.0.taken) -= 1;
+        self.0.ended.notify_one();
     }
 }
 

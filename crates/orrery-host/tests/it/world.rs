@@ -24,6 +24,7 @@ pub(crate) struct World {
 /// Limits that a test can wait for.
 pub(crate) fn limits() -> Limits {
     Limits {
+        operations_max: 256,
         processes_max: 1,
         start_time_max: Duration::from_secs(30),
         cancel_time_max: Duration::from_millis(300),

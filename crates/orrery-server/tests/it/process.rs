@@ -1,5 +1,7 @@
 //! The process role, told of everything through the store alone.
 
+mod order;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,7 +42,7 @@ impl World {
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions {
             data: data.path().to_owned(),
-            workers: 4,
+            workers: orrery_executor::Workers::growing_from(4),
             lease: (kind == Kind::Postgres).then_some(Duration::from_secs(2)),
             host_memory: None,
         };

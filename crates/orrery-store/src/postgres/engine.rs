@@ -23,20 +23,7 @@ const CHUNK: usize = 5_000;
 pub(super) fn recover(tx: &mut Tx<'_>, lease: &Lease) -> Result<Vec<Started>> {
     check_lease(tx, lease)?;
     let environment = lease.environment.0;
-    let sql = "SELECT resource, kind, version, started FROM running WHERE environment = $1 \
-         ORDER BY started, resource";
-    let rows = tx.query(sql, &[&environment])?;
-    let interrupted: Vec<Started> = rows
-        .iter()
-        .map(|row| {
-            Ok(Started {
-                resource: ResourceKey(row.int(0)?),
-                kind: ActionKind::from_code(row.int(1)?)?,
-                version: number_from(row.int(2)?)?,
-                at: row.time(3)?,
-            })
-        })
-        .collect::<Result<_>>()?;
+    let interrupted = running(tx, lease.environment)?;
     if interrupted.is_empty() {
         return Ok(interrupted);
     }
@@ -260,9 +247,19 @@ pub(super) fn process_version(
     Ok(())
 }
 
-pub(super) fn is_any_running(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<bool> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM running WHERE environment = $1)";
-    Ok(tx.one(sql, &[&environment.0])?.get(0))
+pub(super) fn running(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Vec<Started>> {
+    let sql = "SELECT resource, kind, version, started FROM running WHERE environment = $1 \
+         ORDER BY started, resource";
+    let rows = tx.query(sql, &[&environment.0])?;
+    let started = rows.iter().map(|row| {
+        Ok(Started {
+            resource: ResourceKey(row.int(0)?),
+            kind: ActionKind::from_code(row.int(1)?)?,
+            version: number_from(row.int(2)?)?,
+            at: row.time(3)?,
+        })
+    });
+    started.collect()
 }
 
 pub(super) fn processed_version(

@@ -101,19 +101,7 @@ pub(super) fn lease_holder(tx: &Connection, environment: EnvironmentKey) -> Resu
 /// Turns what was running into entries of the log that say so.
 pub(super) fn recover(tx: &Connection, lease: &Lease) -> Result<Vec<Started>> {
     check_lease(tx, lease)?;
-    let mut interrupted = Vec::new();
-    let sql = "SELECT resource, kind, version, started FROM running WHERE environment = ?1 \
-         ORDER BY started, resource";
-    let mut statement = tx.prepare_cached(sql)?;
-    let mut rows = statement.query([lease.environment.0])?;
-    while let Some(row) = rows.next()? {
-        interrupted.push(Started {
-            resource: ResourceKey(row.get(0)?),
-            kind: ActionKind::from_code(row.get(1)?)?,
-            version: number_from(row.get(2)?)?,
-            at: Timestamp(row.get(3)?),
-        });
-    }
+    let interrupted = running(tx, lease.environment)?;
     let first = take_numbers(tx, "action", interrupted.len())?;
     let mut insert = tx.prepare_cached(INSERT_ACTION)?;
     for (id, action) in (first..).zip(&interrupted) {
@@ -287,9 +275,21 @@ pub(super) fn process_version(
     note(tx, lease.environment, "resources", &subject)
 }
 
-pub(super) fn is_any_running(tx: &Connection, environment: EnvironmentKey) -> Result<bool> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM running WHERE environment = ?1)";
-    Ok(tx.query_row(sql, [environment.0], |row| row.get(0))?)
+pub(super) fn running(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<Started>> {
+    let mut running = Vec::new();
+    let sql = "SELECT resource, kind, version, started FROM running WHERE environment = ?1 \
+         ORDER BY started, resource";
+    let mut statement = tx.prepare_cached(sql)?;
+    let mut rows = statement.query([environment.0])?;
+    while let Some(row) = rows.next()? {
+        running.push(Started {
+            resource: ResourceKey(row.get(0)?),
+            kind: ActionKind::from_code(row.get(1)?)?,
+            version: number_from(row.get(2)?)?,
+            at: Timestamp(row.get(3)?),
+        });
+    }
+    Ok(running)
 }
 
 pub(super) fn processed_version(

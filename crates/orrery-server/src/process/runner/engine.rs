@@ -16,6 +16,7 @@ use super::{Runner, RunnerError};
 use crate::process::Message;
 use crate::process::facts::UnknownFacts;
 use crate::process::handlers::{Handlers, Place};
+use crate::process::parked::announce_missed;
 use crate::process::places::AgentPlaces;
 use crate::process::secrets::EnvironmentSecrets;
 use crate::process::work::{Taken, Work, opened, take_requests};
@@ -56,6 +57,8 @@ impl Runner {
         let handlers = self.handlers(record, newest, &desired.resources, lease)?;
         let mut start = recovery(store, self.key, desired)?;
         start.recovery.reset = self.settings.reset_deploy_progress_on_start;
+        let states = start.recovery.resources.iter().map(|one| (&one.intent.id, &one.state));
+        announce_missed(store, self.key, states, self.app.now())?;
         let (messages, app, key) = (self.messages.clone(), self.app.clone(), self.key);
         let listener = move |notice| match notice {
             // A supervisor that is gone wants to know nothing.

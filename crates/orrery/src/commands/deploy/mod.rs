@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::export::{Exported, Note};
-use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup, StoredContents};
+use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup, StoredContents, Workers};
 use orrery_handlers::{Contents, LocalTarget, Registry};
 use orrery_host::code::CodeSet;
 use orrery_model::{LogLevel, Resource, ResourceId};
@@ -225,7 +225,7 @@ fn setup(handlers: &Handlers, run: &RunOptions, opened: Option<&Opened>) -> Setu
         contents,
         secrets: Arc::new(orrery_handlers::LocalSecrets),
         settings: settings(run),
-        workers: run.jobs.unwrap_or_else(|| handlers.workers()).max(1).into(),
+        workers: Workers::asked_for(run.jobs, handlers.workers()),
         log_level: LogLevel::Debug,
         keeper: opened.map(Opened::keeper),
         listener: None,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use orrery_api::client::query;
 use orrery_api::{
     Operation, ResourceAction, ResourceCounts, ResourceDetails, ResourceDifference,
-    ResourceHistoryEntry, ResourceLogLine, ResourceSummary, Setting, SourcePlace, Transitioning,
-    Unknown, VersionSummary,
+    ResourceHistoryEntry, ResourceLogLine, ResourceSummary, SourcePlace, Transitioning, Unknown,
+    VersionSummary,
 };
 use orrery_model::{
     AttributeChange, Change, ChangeKind, LogLevel, LogLine, OutcomeStatus, ResourceId, Source,
@@ -25,9 +25,6 @@ use super::source::{
 use super::{Trouble, local, status, text, unknown};
 use crate::commands::deploy::waiting;
 use crate::remote::RemoteEnvironment;
-
-/// How often resources that are not as wanted are tried again, as the server calls it.
-const DEPLOY_INTERVAL: &str = "autostart_agent_deploy_interval";
 
 pub(crate) struct OnServer {
     of: RemoteEnvironment,
@@ -155,20 +152,13 @@ impl OnServer {
                 let text = format!("it is tried as soon as {} is deployed", text::some_of(&names));
                 Next::new("waiting_for_recovery", text)
             }
-            _ => {
-                let setting: Setting =
-                    self.of.client.get(&self.of.path(&["settings", DEPLOY_INTERVAL]))?;
-                match setting.value.as_str().unwrap_or_default() {
-                    "" | "0" => said(&Because::NothingPlanned),
-                    interval => {
-                        let when = match interval.parse::<u64>() {
-                            Ok(seconds) => format!("{seconds} s after its last run"),
-                            Err(_) => format!("at {interval} (UTC)"),
-                        };
-                        Next::new("timer", format!("it is tried again {when}"))
-                    }
+            _ => match maybe_time(details.next_run_at.as_ref())? {
+                None => said(&Because::NothingPlanned),
+                Some(at) if at <= crate::state::now() => {
+                    Next::new("timer", "it is tried again as soon as its turn comes")
                 }
-            }
+                Some(at) => Next::new("timer", format!("it is tried again at {at}")),
+            },
         })
     }
 }
