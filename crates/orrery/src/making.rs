@@ -63,6 +63,7 @@ pub(crate) fn make(
         Ok(exported)
     });
     let code = work.code();
+    let local_agents = work.local_agents();
     let Work { project, mut compiled, host, .. } = work;
     compiled.output.push_str(&host.take_output());
     let exported = exported.unwrap_or_else(|error| {
@@ -79,7 +80,8 @@ pub(crate) fn make(
     let problems = problems(&compiled, exported.as_ref());
     let made = match exported {
         Some(exported) if problems.is_empty() => {
-            upload(exported.resources, environment, code).map_err(|text| vec![own_problem(text)])
+            upload(exported.resources, environment, code, local_agents)
+                .map_err(|text| vec![own_problem(text)])
         }
         _ if !problems.is_empty() => Err(problems),
         _ => Err(vec![own_problem("the model came to nothing".to_owned())]),
@@ -103,6 +105,7 @@ fn upload(
     resources: Vec<Resource>,
     environment: &ServerEnvironment,
     code: Option<CodeSet>,
+    local_agents: Vec<String>,
 ) -> Result<Made, String> {
     let directory = &environment.files;
     let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
@@ -121,6 +124,7 @@ fn upload(
         resources: resources.into_iter().map(as_sent).collect(),
         unknowns: environment.known.unknowns(),
         code,
+        local_agents,
         ..VersionUpload::default()
     };
     Ok(Made { upload, contents })

@@ -197,8 +197,8 @@ impl Push<'_> {
             let content = std::fs::read(scratch.path().join(&sha1));
             of.client.put_file(&sha1, content.map_err(|error| scratch_trouble(&error))?)?;
         }
-        let VersionUpload { resources, unknowns, code, .. } = upload;
-        Ok(VersionUpload { resources, unknowns, code, ..version })
+        let VersionUpload { resources, unknowns, code, local_agents, .. } = upload;
+        Ok(VersionUpload { resources, unknowns, code, local_agents, ..version })
     }
 }
 
