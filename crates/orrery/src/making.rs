@@ -30,6 +30,8 @@ pub(crate) struct Made {
     pub(crate) upload: VersionUpload,
     /// Contents that the upload refers to, by SHA-1: they lie in the directory of the environment's files.
     pub(crate) contents: BTreeMap<String, u64>,
+    /// Entities whose handlers are in the code of modules.
+    pub(crate) coded: Vec<String>,
 }
 
 /// What people are told on the way.
@@ -110,6 +112,7 @@ fn upload(
     let directory = &environment.files;
     let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
     std::fs::create_dir_all(directory).map_err(failed)?;
+    let coded = code.as_ref().map(|set| set.handlers.clone()).unwrap_or_default();
     let code = code.map(|set| pack(set, directory)).transpose()?;
     let mut contents = BTreeMap::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
@@ -127,7 +130,7 @@ fn upload(
         local_agents,
         ..VersionUpload::default()
     };
-    Ok(Made { upload, contents })
+    Ok(Made { upload, contents, coded })
 }
 
 /// Puts the code that handlers need to the other contents; gives the hash of its description.

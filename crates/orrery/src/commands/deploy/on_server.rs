@@ -54,8 +54,8 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> Result<
         verify: true,
         ..VersionUpload::default()
     };
-    let upload = how_to_push(wanted).make(of, new)?;
-    let unplaced = Unplaced::on_server(of, &upload)?;
+    let (upload, coded) = how_to_push(wanted).make(of, new)?;
+    let unplaced = Unplaced::on_server(of, &upload, &coded)?;
     if !wanted.json {
         unplaced.tell();
     }
@@ -133,8 +133,8 @@ fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit,
         release: Some(false),
         ..VersionUpload::default()
     };
-    let upload = how_to_push(wanted).make(of, new)?;
-    let unplaced = Unplaced::on_server(of, &upload)?.of_selected(&wanted.selection);
+    let (upload, coded) = how_to_push(wanted).make(of, new)?;
+    let unplaced = Unplaced::on_server(of, &upload, &coded)?.of_selected(&wanted.selection);
     if !wanted.json {
         unplaced.tell();
     }

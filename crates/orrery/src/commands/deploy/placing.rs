@@ -79,10 +79,11 @@ impl Unplaced {
         Unplaced { inventory, agents }
     }
 
-    /// Asks a server about a version before it is sent there.
+    /// Asks a server about a version before it is sent there. What the handlers of `coded` entities reach is known when they run.
     pub(super) fn on_server(
         of: &RemoteEnvironment,
         upload: &VersionUpload,
+        coded: &[String],
     ) -> Result<Self, Trouble> {
         let mut addresses = BTreeMap::new();
         let mut ids = Vec::with_capacity(upload.resources.len());
@@ -93,7 +94,9 @@ impl Unplaced {
                 let resource = Resource::new(id.clone(), one.attributes.clone(), Vec::new());
                 addresses.extend(declared_address(&resource));
             }
-            ids.push(id);
+            if !coded.iter().any(|entity| entity == id.entity()) {
+                ids.push(id);
+            }
         }
         let mut bound = bound_to_machines(ids.iter(), &Registry::native());
         if bound.is_empty() {
