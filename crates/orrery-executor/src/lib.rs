@@ -50,5 +50,7 @@ pub use progress::{Finished, Progress, Running, Tally};
 pub use reasons::{Cause, Risk};
 pub use remote::{Order, Remote, RemoteError};
 pub use room::Workers;
-pub use targets::{LocalTargets, NoTarget, Place, Targets};
+pub use targets::{
+    LocalTargets, NoTarget, Place, Targets, declared_address, declared_addresses, place_outward,
+};
 pub use task::{Bench, Performed, Purpose, Task};

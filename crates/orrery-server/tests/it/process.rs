@@ -111,7 +111,8 @@ impl World {
             number: None,
             base: None,
             made_at: self.app.now(),
-            info: &Value::Null,
+            // Whatever its name, an agent is this machine.
+            info: &json!({"local_agents": ["*"]}),
             scope: Scope::All,
             resources,
             unknowns: &[],
