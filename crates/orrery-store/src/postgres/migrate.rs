@@ -15,6 +15,7 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0006_heads.sql"),
     include_str!("extras/0007_trouble.sql"),
     include_str!("extras/0008_newest.sql"),
+    include_str!("extras/0009_following.sql"),
 ];
 
 /// Functions that this program relies on.
