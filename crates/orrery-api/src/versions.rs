@@ -36,6 +36,10 @@ pub struct VersionUpload {
     /// run with it too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_code_update: bool,
+    /// Agents that are the machine on which the server runs handlers, as the project declares them: names, with `*` and `?` as wildcards.
+    /// A change of some sets adds them to those of the version before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local_agents: Vec<String>,
     /// Whether it is released at once; as the environment's `auto_deploy` says if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<bool>,

@@ -32,7 +32,6 @@ pub mod project;
 pub mod reference;
 pub mod render;
 pub mod report;
-mod similar_names;
 pub mod source;
 pub mod value;
 mod versions;
@@ -41,6 +40,7 @@ mod yaml;
 
 use std::path::Path;
 
+use orrery_model::similar_names;
 use orrery_syntax::ast::Loc;
 use orrery_syntax::{SyntaxError, SyntaxWarning};
 

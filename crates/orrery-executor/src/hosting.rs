@@ -1,6 +1,5 @@
 //! Handlers in the code of modules, for an engine: the processes that run them, and what those processes ask back.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use orrery_host::handling::{
 };
 use orrery_host::python::{self, Interpreter};
 use orrery_host::session::{Init, Role};
-use orrery_model::{Resource, Timestamp};
+use orrery_model::Timestamp;
 use orrery_store::sql::Sql;
 use orrery_store::{
     ContentHash, EnvironmentKey, Lease, NewDiscovered, NewParameter, ParameterEffect,
@@ -86,13 +85,12 @@ impl Hosted {
 }
 
 impl Hosting {
-    /// Gets ready to run the handlers of this code; processes are started when they are needed. `resources` tell how
-    /// agents are reached.
+    /// Gets ready to run the handlers of this code; processes are started when they are needed.
     ///
     /// # Errors
     /// If there is no Python that could run them.
-    pub fn of(self, set: &CodeSet, resources: &[Resource]) -> Result<Hosted, HostingError> {
-        let hosts = Arc::new(self.hosts(set, uris(resources))?);
+    pub fn of(self, set: &CodeSet) -> Result<Hosted, HostingError> {
+        let hosts = Arc::new(self.hosts(set)?);
         let handler: Arc<dyn Handler> = Arc::new(HostedHandler::new(Arc::clone(&hosts)));
         Ok(Hosted::new(set, &handler, Hosts::Ready(hosts)))
     }
@@ -102,14 +100,10 @@ impl Hosting {
     ///
     /// # Errors
     /// If there is no Python that could run them.
-    pub fn now_or_later(
-        self,
-        set: &CodeSet,
-        resources: &[Resource],
-    ) -> Result<Hosted, HostingError> {
-        match self.clone().of(set, resources) {
+    pub fn now_or_later(self, set: &CodeSet) -> Result<Hosted, HostingError> {
+        match self.clone().of(set) {
             Err(HostingError::Environment(error)) => {
-                let late = LateHandler::new(self, set.clone(), uris(resources), error.to_string());
+                let late = LateHandler::new(self, set.clone(), error.to_string());
                 let late = Arc::new(late);
                 let handler = Arc::clone(&late) as Arc<dyn Handler>;
                 Ok(Hosted::new(set, &handler, Hosts::Late(late)))
@@ -118,11 +112,7 @@ impl Hosting {
         }
     }
 
-    pub(crate) fn hosts(
-        self,
-        set: &CodeSet,
-        uris: BTreeMap<String, String>,
-    ) -> Result<HandlerHosts, HostingError> {
+    pub(crate) fn hosts(self, set: &CodeSet) -> Result<HandlerHosts, HostingError> {
         let Hosting { project, environment, files, environments, memory_max, parameters } = self;
         let mut modules = set.modules.clone();
         let program = if set.program.exists() {
@@ -150,20 +140,8 @@ impl Hosting {
         };
         let limits = Limits { memory_max, ..Limits::default() };
         let command = python::host_command(&program, "python")?;
-        Ok(HandlerHosts::new(command, init, services, limits).with_uris(uris))
+        Ok(HandlerHosts::new(command, init, services, limits))
     }
-}
-
-/// How agents are reached, as the model says.
-fn uris(resources: &[Resource]) -> BTreeMap<String, String> {
-    let configurations = resources.iter().filter(|one| one.id.entity() == "std::AgentConfig");
-    configurations
-        .filter_map(|resource| {
-            let attributes = resource.attributes.to_object();
-            let text = |name: &str| Some(attributes.get(name)?.as_str()?.to_owned());
-            Some((text("agentname")?, text("uri")?))
-        })
-        .collect()
 }
 
 /// The contents of files that a store holds.

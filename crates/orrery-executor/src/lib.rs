@@ -48,5 +48,7 @@ pub use plan::{Planned, plan};
 pub use progress::{Finished, Progress, Running, Tally};
 pub use reasons::{Cause, Risk};
 pub use remote::{Order, Remote, RemoteError};
-pub use targets::{LocalTargets, NoTarget, Place, Targets};
+pub use targets::{
+    LocalTargets, NoTarget, Place, Targets, declared_address, declared_addresses, place_outward,
+};
 pub use task::{Bench, Performed, Purpose, Task};

@@ -68,9 +68,12 @@ impl Update {
         self.differences.is_empty()
     }
 
-    /// What is wanted of the resources that are not as they were.
-    pub fn wanted(&self) -> impl Iterator<Item = &orrery_model::Resource> {
-        self.differences.iter().filter_map(|difference| difference.after.as_ref())
+    /// Each resource that is not as it was: what was wanted of it before, and what is wanted now.
+    pub fn declarations(
+        &self,
+    ) -> impl Iterator<Item = (Option<&orrery_model::Resource>, Option<&orrery_model::Resource>)>
+    {
+        self.differences.iter().map(|one| (one.before.as_ref(), one.after.as_ref()))
     }
 }
 

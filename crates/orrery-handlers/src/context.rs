@@ -296,7 +296,10 @@ impl<'a> Context<'a> {
             HandlerError::Target(TargetError { cause: Cause::Cancelled, .. }) => {
                 (OutcomeStatus::Skipped, LogLevel::Warning)
             }
-            HandlerError::Attributes(_) => (OutcomeStatus::Unavailable, LogLevel::Error),
+            HandlerError::Attributes(_)
+            | HandlerError::Target(TargetError { cause: Cause::NoMachine(_), .. }) => {
+                (OutcomeStatus::Unavailable, LogLevel::Error)
+            }
             HandlerError::Target(_)
             | HandlerError::Failed { .. }
             | HandlerError::DeadlinePassed => (OutcomeStatus::Failed, LogLevel::Error),

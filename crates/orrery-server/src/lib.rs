@@ -36,6 +36,7 @@ mod extract;
 mod gateway;
 mod gather;
 mod metrics;
+mod placement;
 mod problem;
 mod process;
 mod pulse;

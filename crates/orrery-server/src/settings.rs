@@ -20,6 +20,8 @@ pub(crate) enum Form {
     Interval,
     /// A cron expression, or an empty text for never.
     Cron,
+    /// A list of names with `*` and `?` as wildcards; as a text, they are separated by commas or spaces.
+    Patterns,
 }
 
 impl Form {
@@ -30,6 +32,7 @@ impl Form {
             Form::Number => "number",
             Form::Interval => "interval",
             Form::Cron => "cron",
+            Form::Patterns => "patterns",
         }
     }
 }
@@ -71,7 +74,7 @@ const fn define(
 }
 
 /// Every setting, by name.
-pub(crate) const DEFINITIONS: [Definition; 13] = [
+pub(crate) const DEFINITIONS: [Definition; 14] = [
     define(
         "auto_deploy",
         Form::Bool,
@@ -124,6 +127,14 @@ pub(crate) const DEFINITIONS: [Definition; 13] = [
         "Measurements are kept for so many hours. 0: for ever.",
     ),
     define(
+        "local_agents",
+        Form::Patterns,
+        "[]",
+        "agent",
+        "Agents that are the machine on which the server runs handlers: names, with * and ? as wildcards. Files, commands and \
+         all else that acts on a machine is applied there for these, for localhost, internal and the host's own name.",
+    ),
+    define(
         "notification_retention",
         Form::Integer,
         "365",
@@ -171,6 +182,10 @@ pub(crate) fn definition(name: &str) -> Result<&'static Definition, InvalidSetti
     let found = DEFINITIONS.iter().find(|definition| definition.name == name);
     found.ok_or_else(|| InvalidSetting::Unknown(name.to_owned()))
 }
+
+/// Limits of a list of patterns: each is compared with every agent.
+const PATTERNS_MAX: usize = 1_000;
+const PATTERN_BYTES_MAX: usize = 255;
 
 /// Brings a value into the form in which it is kept.
 pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, InvalidSetting> {
@@ -220,6 +235,23 @@ pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, Inv
                 Err(error) => Err(wrong(&format!("a cron expression ({error})"))),
             }
         }
+        Form::Patterns => {
+            let given: Option<Vec<&str>> = match value {
+                Value::String(text) => Some(text.split([',', ' ']).collect()),
+                Value::Array(items) => items.iter().map(Value::as_str).collect(),
+                _ => None,
+            };
+            let given = given.ok_or_else(|| wrong("a list of agent names"))?;
+            let patterns: Vec<&str> =
+                given.into_iter().map(str::trim).filter(|pattern| !pattern.is_empty()).collect();
+            let is_long = patterns.iter().any(|pattern| pattern.len() > PATTERN_BYTES_MAX);
+            if is_long || patterns.len() > PATTERNS_MAX {
+                return Err(wrong(&format!(
+                    "at most {PATTERNS_MAX} agent names of at most {PATTERN_BYTES_MAX} bytes each"
+                )));
+            }
+            Ok(json!(patterns))
+        }
     }
 }
 
@@ -240,6 +272,8 @@ pub struct EnvironmentSettings {
     pub reset_deploy_progress_on_start: bool,
     pub action_logs_retention: Duration,
     pub server_compile: bool,
+    /// Patterns of agents that are the machine on which handlers run.
+    pub local_agents: Vec<String>,
 }
 
 const HOUR: u64 = 3600;
@@ -287,6 +321,7 @@ impl EnvironmentSettings {
                 count("resource_action_logs_retention") * DAY,
             ),
             server_compile: flag("server_compile"),
+            local_agents: serde_json::from_value(of("local_agents")).unwrap_or_default(),
         }
     }
 }
@@ -331,6 +366,11 @@ mod tests {
         assert!(of("available_versions_to_keep", json!(1.5)).is_err());
         assert_eq!(of("auto_full_compile", json!("")), Ok(json!("")));
         assert!(of("auto_full_compile", json!("* *")).is_err());
+        assert_eq!(of("local_agents", json!("web1, lab-* x")), Ok(json!(["web1", "lab-*", "x"])));
+        assert_eq!(of("local_agents", json!([" a ", ""])), Ok(json!(["a"])));
+        assert!(of("local_agents", json!([1])).is_err());
+        assert!(of("local_agents", json!({})).is_err());
+        assert!(of("local_agents", json!(["x".repeat(256)])).is_err());
         assert!(definition("nothing").is_err());
     }
 }

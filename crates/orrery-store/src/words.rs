@@ -128,6 +128,16 @@ pub struct VersionInfo {
     pub removed: u64,
 }
 
+/// In the information on a version: patterns of agents that are the deploying machine, as the project declares them.
+pub const LOCAL_AGENTS: &str = "local_agents";
+
+/// The patterns in the information on a version.
+pub fn local_agents(info: &serde_json::Value) -> Vec<String> {
+    let patterns = info.get(LOCAL_AGENTS).and_then(serde_json::Value::as_array);
+    let texts = patterns.into_iter().flatten().filter_map(serde_json::Value::as_str);
+    texts.map(str::to_owned).collect()
+}
+
 /// One resource of a version, borrowed from the database for the time of a visit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResourceRow<'a> {

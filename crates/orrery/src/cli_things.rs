@@ -342,7 +342,7 @@ pub(crate) struct AgentRevoke {
     /// Its id, or an agent that it serves
     #[arg(value_name = "REMOTE")]
     pub(crate) remote: String,
-    /// Serve its agents on the server's own machine from now on, instead of waiting for another machine to join
+    /// Give its names up, instead of waiting for another machine to join: they are the server's own machine only if declared so
     #[arg(long)]
     pub(crate) release: bool,
     #[command(flatten)]

@@ -14,6 +14,7 @@ use orrery_handlers::Registry;
 use orrery_host::code::CodeSet;
 use orrery_host::compiling::{CompileHost, Origin, Setting};
 use orrery_host::python::{Interpreter, PythonError};
+use orrery_model::Inventory;
 use serde_json::{Value as Json, json};
 
 use crate::known::Known;
@@ -90,6 +91,18 @@ impl Work {
         })
     }
 
+    /// Patterns of agents that are the deploying machine, as the project declares them.
+    pub(crate) fn local_agents(&self) -> Vec<String> {
+        let project = Project::load(&Disk, &self.project);
+        project.map(|project| project.settings.local_agents).unwrap_or_default()
+    }
+
+    /// What the project knows of its agents. Which machine deploys is not a part of it: the same project gives the same resources
+    /// everywhere.
+    fn inventory(&self) -> Inventory {
+        Inventory { project_patterns: self.local_agents(), ..Inventory::default() }
+    }
+
     /// Runs exporters that the code of modules offers.
     pub(crate) fn run_exporters(&self, names: &[String]) -> Result<(), CodeError> {
         match &self.compiled.model {
@@ -104,19 +117,22 @@ impl Work {
     /// Makes resources of the instances by the classes of code wherever there are any.
     pub(crate) fn export_by_code(&mut self) -> Option<Result<Exported, CodeError>> {
         let registry = Registry::native();
+        let inventory = self.inventory();
         let model = self.compiled.model.as_ref()?;
         let sources = &self.compiled.sources;
-        let exported = export_with(model, sources, registry.declarations(), &mut self.host);
+        let exported =
+            export_with(model, sources, registry.declarations(), &inventory, &mut self.host);
         self.compiled.output.push_str(&self.host.take_output());
         Some(exported)
     }
 
     /// Makes resources of the instances, if the model compiled.
     pub(crate) fn export(&mut self, registry: &Registry) -> Option<Result<Exported, CodeError>> {
+        let inventory = self.inventory();
         let model = self.compiled.model.as_ref()?;
         let sources = &self.compiled.sources;
         if !self.host.is_running() {
-            return Some(Ok(export(model, sources, registry.declarations())));
+            return Some(Ok(export(model, sources, registry.declarations(), &inventory)));
         }
         let modules = &self.compiled.modules;
         let is_own = |name: &str| {
@@ -126,7 +142,8 @@ impl Work {
             let module = entity.split("::").next().unwrap_or(entity);
             !is_own(module) || registry.declaration(entity).is_none()
         });
-        let exported = export_with(model, sources, registry.declarations(), &mut self.host);
+        let exported =
+            export_with(model, sources, registry.declarations(), &inventory, &mut self.host);
         self.compiled.output.push_str(&self.host.take_output());
         tracing::debug!(messages = self.host.messages(), "the code of modules has done its part");
         Some(exported)

@@ -30,6 +30,8 @@ pub(crate) struct Made {
     pub(crate) upload: VersionUpload,
     /// Contents that the upload refers to, by SHA-1: they lie in the directory of the environment's files.
     pub(crate) contents: BTreeMap<String, u64>,
+    /// Entities whose handlers are in the code of modules.
+    pub(crate) coded: Vec<String>,
 }
 
 /// What people are told on the way.
@@ -63,6 +65,7 @@ pub(crate) fn make(
         Ok(exported)
     });
     let code = work.code();
+    let local_agents = work.local_agents();
     let Work { project, mut compiled, host, .. } = work;
     compiled.output.push_str(&host.take_output());
     let exported = exported.unwrap_or_else(|error| {
@@ -79,7 +82,8 @@ pub(crate) fn make(
     let problems = problems(&compiled, exported.as_ref());
     let made = match exported {
         Some(exported) if problems.is_empty() => {
-            upload(exported.resources, environment, code).map_err(|text| vec![own_problem(text)])
+            upload(exported.resources, environment, code, local_agents)
+                .map_err(|text| vec![own_problem(text)])
         }
         _ if !problems.is_empty() => Err(problems),
         _ => Err(vec![own_problem("the model came to nothing".to_owned())]),
@@ -103,10 +107,12 @@ fn upload(
     resources: Vec<Resource>,
     environment: &ServerEnvironment,
     code: Option<CodeSet>,
+    local_agents: Vec<String>,
 ) -> Result<Made, String> {
     let directory = &environment.files;
     let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
     std::fs::create_dir_all(directory).map_err(failed)?;
+    let coded = code.as_ref().map(|set| set.handlers.clone()).unwrap_or_default();
     let code = code.map(|set| pack(set, directory)).transpose()?;
     let mut contents = BTreeMap::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
@@ -121,9 +127,10 @@ fn upload(
         resources: resources.into_iter().map(as_sent).collect(),
         unknowns: environment.known.unknowns(),
         code,
+        local_agents,
         ..VersionUpload::default()
     };
-    Ok(Made { upload, contents })
+    Ok(Made { upload, contents, coded })
 }
 
 /// Puts the code that handlers need to the other contents; gives the hash of its description.

@@ -53,7 +53,10 @@ impl World {
             environment,
             settings,
             registry: Registry::native(),
-            targets: Arc::new(LocalTargets::new(LocalTarget::new(Durability::None))),
+            targets: Arc::new(LocalTargets::new(
+                LocalTarget::new(Durability::None),
+                orrery_model::Inventory::all_local(),
+            )),
             contents: Arc::new(NoContents),
             secrets: Arc::new(LocalSecrets),
         }

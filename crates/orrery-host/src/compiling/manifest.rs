@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use orrery_compiler::export::ResourceClass;
 use orrery_compiler::host::{ClassProblem, Dataclass, DefaultValue, Parameter, Place, Signature};
 use orrery_compiler::plugins::ParamKind;
-use orrery_model::ResourceType;
+use orrery_model::{Reach, ResourceType};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -155,6 +155,9 @@ impl Loaded {
                 id_attribute: of.id.into(),
                 fields: of.fields.into_iter().map(Into::into).collect::<Vec<_>>().into(),
                 parts: Vec::new().into(),
+                // What its handler reaches is known when it runs.
+                reach: Reach::Outward,
+                is_path: false,
             },
             computed: of.getters,
             problem: of.problem,

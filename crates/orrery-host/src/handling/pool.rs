@@ -1,7 +1,7 @@
 //! The processes that serve a set of code: which agent has which, when they are started, and what is done after
 //! one of them died.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -53,8 +53,6 @@ pub struct HandlerHosts {
     init: Init,
     limits: Limits,
     services: Services,
-    /// How agents are reached, where that is not on this machine.
-    uris: BTreeMap<String, String>,
     places: Vec<Mutex<Place>>,
     /// Which place an agent has: always the same, since the host keeps connections for it.
     agents: Mutex<HashMap<Box<str>, usize>>,
@@ -106,7 +104,6 @@ impl HandlerHosts {
             command,
             init,
             services,
-            uris: BTreeMap::new(),
             places: (0..limits.processes_max.max(1)).map(|_| Mutex::default()).collect(),
             agents: Mutex::default(),
             alone: Mutex::new(0),
@@ -114,17 +111,6 @@ impl HandlerHosts {
             closed: AtomicBool::new(false),
             limits,
         }
-    }
-
-    /// Says how agents are reached that are not this machine.
-    #[must_use]
-    pub fn with_uris(mut self, uris: BTreeMap<String, String>) -> Self {
-        self.uris = uris;
-        self
-    }
-
-    pub(super) fn uri(&self, agent: &str) -> &str {
-        self.uris.get(agent).map_or("local:", String::as_str)
     }
 
     /// Processes that run now, for whoever wants to look at them.

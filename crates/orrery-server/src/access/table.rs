@@ -201,6 +201,8 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
     ("GET", "/api/v1/environments/{environment}/operations/{id}", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/agents", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/agents/{name}", Access::Environment(Right::View)),
+    // A question: it changes nothing.
+    ("POST", "/api/v1/environments/{environment}/placements", Access::Environment(Right::View)),
     (
         "POST",
         "/api/v1/environments/{environment}/agents/{name}/{action}",

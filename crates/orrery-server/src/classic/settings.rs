@@ -29,6 +29,7 @@ fn definitions(set: &[SettingRecord]) -> Map<String, Value> {
             Form::Integer => "int",
             Form::Number => "positive_float",
             Form::Interval | Form::Cron => "str",
+            Form::Patterns => "list",
         };
         json!({
             "name": one.name,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use orrery_executor::{Consequences, Hosted, Hosting, HostingError, StoredParameters};
 use orrery_handlers::Registry;
 use orrery_host::environments::Environments;
-use orrery_model::{Resource, Timestamp};
+use orrery_model::Timestamp;
 use orrery_store::sql::Sql;
 use orrery_store::{
     EnvironmentKey, EnvironmentRecord, Lease, ParameterEffect, StoreError, VersionInfo, uuid_text,
@@ -64,11 +64,7 @@ impl Consequences for Compiles {
 }
 
 impl Handlers {
-    pub(super) fn of(
-        place: &Place<'_>,
-        version: &VersionInfo,
-        resources: &[Resource],
-    ) -> Result<Self, HostingError> {
+    pub(super) fn of(place: &Place<'_>, version: &VersionInfo) -> Result<Self, HostingError> {
         let Place { app, options, environment, lease } = *place;
         let Some(code) = code_of(version) else {
             return Ok(Handlers { code: None, hosted: None });
@@ -89,7 +85,7 @@ impl Handlers {
             memory_max: options.host_memory,
             parameters: Arc::new(parameters),
         };
-        let hosted = hosting.now_or_later(&set, resources)?;
+        let hosted = hosting.now_or_later(&set)?;
         Ok(Handlers { code: Some(code.to_owned()), hosted: Some(hosted) })
     }
 

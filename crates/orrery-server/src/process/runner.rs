@@ -235,12 +235,9 @@ impl Runner {
         };
         self.settings = EnvironmentSettings::from_map(&store.settings(self.key)?);
         let settings = engine_settings(&self.settings, self.options.workers);
-        let paused: BTreeSet<String> = store
-            .agents(self.key)?
-            .into_iter()
-            .filter(|agent| agent.paused)
-            .map(|agent| agent.name)
-            .collect();
+        let agents = store.agents(self.key)?;
+        let paused: BTreeSet<String> =
+            agents.iter().filter(|agent| agent.paused).map(|agent| agent.name.clone()).collect();
         let pausing = paused.clone();
         match &mut self.work {
             None => self.load(store, record, newest, settings, paused, open)?,
@@ -248,6 +245,11 @@ impl Runner {
                 // First: what a version brings for an agent that was paused before must wait.
                 work.set(settings, paused);
                 work.move_agents(store.records().served_names(self.key)?);
+                let patterns = &self.settings.local_agents;
+                let names = agents.into_iter().map(|agent| agent.name);
+                work.declare_agents(names, |known| {
+                    known.environment_patterns.clone_from(patterns);
+                });
                 self.follow(store, record, &released, open)?;
             }
         }

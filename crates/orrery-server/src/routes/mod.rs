@@ -171,6 +171,7 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(agents::get))
         .routes(routes!(agents::act))
         .routes(routes!(agents::act_all))
+        .routes(routes!(agents::place))
         .routes(routes!(remote_agents::list))
         .routes(routes!(remote_agents::invite))
         .routes(routes!(remote_agents::get, remote_agents::delete))

@@ -8,8 +8,8 @@ use orrery_api::{UploadScope, VersionUpload};
 use orrery_host::bundle::Bundle;
 use orrery_model::{Resource, SetName, Timestamp, VersionNumber};
 use orrery_store::{
-    EnvironmentKey, NewRequest, NewVersion, PutVersion, RequestRecord, Scope, Standing, Store,
-    StoreError, Unknown, VersionInfo, load_version,
+    EnvironmentKey, LOCAL_AGENTS, NewRequest, NewVersion, PutVersion, RequestRecord, Scope,
+    Standing, Store, StoreError, Unknown, VersionInfo, load_version, local_agents,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -87,6 +87,7 @@ pub(crate) fn store_upload(
             if let Some(code) = &upload.code {
                 new.info[CODE] = json!(code);
             }
+            new.declare_local(upload.local_agents);
             if !rules::is_suitable(&resources) {
                 new.info[UNSUITABLE] = json!(true);
             }
@@ -99,6 +100,7 @@ pub(crate) fn store_upload(
                 removed_sets: upload.removed_sets,
                 code: upload.code,
                 allow_code_update: upload.allow_code_update,
+                local_agents: upload.local_agents,
             };
             store_change(store, environment, new, &change)
         }
@@ -119,6 +121,26 @@ struct Draft {
 }
 
 impl Draft {
+    /// Notes which agents are the machine that runs the handlers, as the project declares them.
+    fn declare_local(&mut self, mut patterns: Vec<String>) {
+        patterns.sort_unstable();
+        patterns.dedup();
+        if !patterns.is_empty() {
+            self.info[LOCAL_AGENTS] = json!(patterns);
+        }
+    }
+
+    /// Whether the newest version declares the same about agents: if not, it is another version with the same resources.
+    fn declares_the_same(
+        &self,
+        store: &dyn Store,
+        environment: EnvironmentKey,
+    ) -> Result<bool, StoreError> {
+        let newest = store.records().newest_version(environment)?;
+        let newest = newest.map(|number| version_info(store, environment, number)).transpose()?;
+        Ok(newest.is_none_or(|newest| local_agents(&newest.info) == local_agents(&self.info)))
+    }
+
     fn store(
         &self,
         store: &dyn Store,
@@ -130,6 +152,7 @@ impl Draft {
         // A new number is the highest, so that it may be released as it is stored. A number from before may be late, and what is
         // asked for along with a release comes with it: an engine that knows of one of them only would run resources twice.
         let at_once = self.release && self.number.is_none() && self.along.is_none();
+        let only_if_changed = self.only_if_changed && self.declares_the_same(store, environment)?;
         let put = store.put_version(
             environment,
             &NewVersion {
@@ -141,7 +164,7 @@ impl Draft {
                 resources,
                 unknowns: &self.unknowns,
                 released: at_once,
-                only_if_changed: self.only_if_changed,
+                only_if_changed,
                 lease: None,
             },
         )?;
@@ -289,6 +312,9 @@ fn store_change(
         if let Some(code) = change.code.as_ref().or(base.code.as_ref()) {
             new.info[CODE] = json!(code);
         }
+        let mut patterns = local_agents(&info.info);
+        patterns.extend(change.local_agents.iter().cloned());
+        new.declare_local(patterns);
         new.info[BASE] = json!(number.0);
         let sets: Vec<SetName> = touched.iter().map(|name| Some((*name).into())).collect();
         match new.store(store, environment, &resources, Scope::Sets(&sets), Some(number)) {

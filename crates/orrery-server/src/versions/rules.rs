@@ -18,6 +18,8 @@ pub(super) struct Change {
     pub(super) removed_sets: Vec<String>,
     pub(super) code: Option<String>,
     pub(super) allow_code_update: bool,
+    /// Patterns of agents that are the machine which runs the handlers.
+    pub(super) local_agents: Vec<String>,
 }
 
 impl Change {

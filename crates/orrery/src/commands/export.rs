@@ -160,15 +160,17 @@ impl Push<'_> {
         of: &RemoteEnvironment,
         version: VersionUpload,
     ) -> Result<VersionStored, ExportError> {
-        Ok(store(of, &self.make(of, version)?)?)
+        let (upload, _) = self.make(of, version)?;
+        Ok(store(of, &upload)?)
     }
 
-    /// Compiles the project, and sends what the version needs before it is stored.
+    /// Compiles the project, and sends what the version needs before it is stored. The answer names the entities whose handlers are in
+    /// the code of modules, too.
     pub(super) fn make(
         &self,
         of: &RemoteEnvironment,
         version: VersionUpload,
-    ) -> Result<VersionUpload, ExportError> {
+    ) -> Result<(VersionUpload, Vec<String>), ExportError> {
         refuse_if_too_weak(of)?;
         let scratch = tempfile::tempdir().map_err(|error| scratch_trouble(&error))?;
         let known = Arc::new(known(of)?);
@@ -191,14 +193,14 @@ impl Push<'_> {
         let place = ServerEnvironment { side, files: scratch.path().to_owned(), known };
         let telling = Telling { verbose: self.verbose, quiet: self.quiet, project: None };
         let made = making::make(&project, &place, self.exporters, telling);
-        let Made { upload, contents } = made.map_err(ExportError::Model)?;
+        let Made { upload, contents, coded } = made.map_err(ExportError::Model)?;
         let hashes: Vec<String> = contents.into_keys().collect();
         for sha1 in of.client.missing_files(&hashes)? {
             let content = std::fs::read(scratch.path().join(&sha1));
             of.client.put_file(&sha1, content.map_err(|error| scratch_trouble(&error))?)?;
         }
-        let VersionUpload { resources, unknowns, code, .. } = upload;
-        Ok(VersionUpload { resources, unknowns, code, ..version })
+        let VersionUpload { resources, unknowns, code, local_agents, .. } = upload;
+        Ok((VersionUpload { resources, unknowns, code, local_agents, ..version }, coded))
     }
 }
 

@@ -173,6 +173,7 @@ end
 
 fn selection_touches_nothing_else() -> Result<()> {
     let project = Playground::new(TWO_AGENTS)?;
+    project.declare_local(&["one", "two"])?;
     // On the very first deploy, too: everything else is new and would be due.
     project.expect(0, &["deploy", "--agent", "one"])?.says(&["deployed: 3 created in"])?;
     ensure!(project.managed("one/a").exists() && !project.managed("two").exists());

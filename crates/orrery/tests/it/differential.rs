@@ -26,6 +26,7 @@ mod exports;
 mod failures;
 mod hosts;
 mod inspection;
+mod machines;
 mod models;
 mod own_outcomes;
 mod pages;
@@ -88,6 +89,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(bad_input::trials());
     trials.extend(inspection::trials());
     trials.extend(deploys::trials());
+    trials.extend(machines::trials());
     trials.extend(environments::trials());
     trials.extend(failures::trials());
     trials.extend(crashes::trials());

@@ -187,7 +187,7 @@ fn version(directory: &Path, number: u32) -> Value {
             "send_event": false, "receive_events": true,
         },
     }));
-    json!({"resources": resources, "release": true})
+    json!({"resources": resources, "release": true, "local_agents": ["here?"]})
 }
 
 fn kill_again_and_again(postgres: bool) -> Result<()> {

@@ -261,14 +261,26 @@ fn a_revoked_agents_resources_wait_for_another_machine() {
 }
 
 #[test]
-fn a_released_agent_is_the_servers_own_machine_again() {
+fn a_released_agent_is_not_the_servers_own_machine() {
     let working = Working::new();
     let machine = working.world.enrolled(&["web1"]);
     working.put("1");
     working.until_status("unavailable");
     let path = working.world.path(&format!("/remote-agents/{}?release=true", machine.agent));
     assert_eq!(working.world.served.admin.delete(&path).status, 204);
+    // What needs no machine waits for none.
     working.until_status("deployed");
+    let place = tempfile::tempdir().unwrap();
+    let marker = place.path().join("marker");
+    let line = format!("touch {}", marker.display());
+    working.put_resource(&format!("exec::Run[web1,command={line}]"), &json!({"command": line}));
+    let path = working.world.path("/resources");
+    working.world.until("it has no machine", |world| {
+        let listed = world.served.admin.get(&path).good();
+        let items = listed["items"].as_array().unwrap();
+        items.iter().any(|one| one["status"] == "unavailable")
+    });
+    assert!(!marker.exists(), "it ran on the server");
 }
 
 #[test]

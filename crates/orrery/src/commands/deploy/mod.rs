@@ -6,6 +6,7 @@ pub(super) mod forecast;
 mod hosted;
 pub(super) mod on_server;
 mod pass;
+pub(super) mod placing;
 mod plan;
 mod progress;
 mod repair;
@@ -21,10 +22,11 @@ use orrery_compiler::export::{Exported, Note};
 use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup, StoredContents};
 use orrery_handlers::{Contents, LocalTarget, Registry};
 use orrery_host::code::CodeSet;
-use orrery_model::{LogLevel, Resource, ResourceId};
+use orrery_model::{Inventory, LogLevel, Resource, ResourceId};
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
-    EnvironmentKey, Lease, LeaseRequest, NewVersion, Scope, SqliteStore, Store, Unknown,
+    EnvironmentKey, LOCAL_AGENTS, Lease, LeaseRequest, NewVersion, Scope, SqliteStore, Store,
+    Unknown,
 };
 
 pub(super) use pass::run as deploy;
@@ -64,6 +66,8 @@ pub(super) struct Prepared {
     pub(super) problems: usize,
     /// The code of modules that has handlers, if there is any.
     pub(super) code: Option<CodeSet>,
+    /// Patterns of agents that the project declares to be this machine.
+    pub(super) local_agents: Vec<String>,
 }
 
 /// Compiles the project and makes resources of its instances. Errors are shown.
@@ -76,6 +80,7 @@ pub(super) fn prepare(
     let mut work = super::compile::compile(given, limits, Some(state));
     let exported = work.export(&Registry::native());
     let code = work.code();
+    let local_agents = work.local_agents();
     let Work { project, compiled, host, .. } = work;
     if !quiet && !output::print(|out| out.write_all(compiled.output.as_bytes())) {
         return Err(Exit::Error);
@@ -122,7 +127,7 @@ pub(super) fn prepare(
         resource: one.fact_of,
     };
     let unknowns = unknowns.into_iter().map(unknown).collect();
-    Ok(Prepared { project, resources, unknowns, problems, code })
+    Ok(Prepared { project, resources, unknowns, problems, code, local_agents })
 }
 
 /// An open store, its only environment, and the right to write to it.
@@ -184,9 +189,17 @@ impl Opened {
         resources: Vec<Resource>,
         unknowns: &[Unknown],
         code: Option<&str>,
+        local_agents: &[String],
         message: &str,
     ) -> Result<(Desired, bool), orrery_store::StoreError> {
         let mut info = serde_json::json!({ "message": message });
+        if !local_agents.is_empty() {
+            info[LOCAL_AGENTS] = local_agents.into();
+        }
+        // Where resources are applied is a part of what is wanted.
+        let newest = self.store.versions(self.environment)?.pop();
+        let only_if_changed =
+            newest.is_none_or(|newest| orrery_store::local_agents(&newest.info) == local_agents);
         if let Some(code) = code {
             info["code"] = code.into();
         }
@@ -201,7 +214,7 @@ impl Opened {
                 resources: &resources,
                 unknowns,
                 released: true,
-                only_if_changed: true,
+                only_if_changed,
                 lease: Some(&self.lease),
             },
         )?;
@@ -213,15 +226,20 @@ impl Opened {
     }
 }
 
-/// What an engine needs, for all agents on this machine.
-fn setup(handlers: &Handlers, run: &RunOptions, opened: Option<&Opened>) -> Setup {
+/// What an engine needs, for the agents that are this machine.
+fn setup(
+    handlers: &Handlers,
+    run: &RunOptions,
+    opened: Option<&Opened>,
+    inventory: Inventory,
+) -> Setup {
     let contents: Arc<dyn Contents> = match opened {
         Some(opened) => Arc::new(StoredContents(Arc::clone(&opened.store) as Arc<dyn Store>)),
         None => Arc::new(orrery_handlers::NoContents),
     };
     Setup {
         registry: Arc::clone(&handlers.registry),
-        targets: Arc::new(LocalTargets::new(LocalTarget::default())),
+        targets: Arc::new(LocalTargets::new(LocalTarget::default(), inventory)),
         contents,
         secrets: Arc::new(orrery_handlers::LocalSecrets),
         settings: settings(run),

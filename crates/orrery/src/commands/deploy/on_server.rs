@@ -20,6 +20,7 @@ use crate::signals::Interrupt;
 use crate::state::StateOptions;
 use crate::{Exit, output, style};
 
+use super::placing::Unplaced;
 use super::waiting::{Run, number};
 
 /// The environment on a server that is meant, if one is.
@@ -53,7 +54,12 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> Result<
         verify: true,
         ..VersionUpload::default()
     };
-    let stored = how_to_push(wanted).push(of, new)?;
+    let (upload, coded) = how_to_push(wanted).make(of, new)?;
+    let unplaced = Unplaced::on_server(of, &upload, &coded)?;
+    if !wanted.json {
+        unplaced.tell();
+    }
+    let stored = store(of, &upload)?;
     let version = stored.version.number;
     if !wanted.json {
         let count = style::count(number(stored.version.total), "resource");
@@ -74,7 +80,7 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> Result<
     // The engine takes up a released version at once: what it did until now belongs to this, too.
     let since = if stored.created_now { &stored.version.created } else { &begun.created };
     let since = since.parse().unwrap_or_default();
-    let run = Run { of, json: wanted.json, selection: &wanted.selection };
+    let run = Run { of, json: wanted.json, selection: &wanted.selection, unplaced: &unplaced };
     Ok(run.follow(&begun, version, since)?)
 }
 
@@ -100,7 +106,8 @@ pub(in crate::commands) fn release(
     let (version, begun) = release()?;
     let begun = begun.ok_or_else(|| superseded(version))?;
     let since = before.counted_at.parse().unwrap_or_default();
-    Run { of, json, selection: &Selection::default() }.follow(&begun, version, since)
+    let (selection, unplaced) = (&Selection::default(), &Unplaced::default());
+    Run { of, json, selection, unplaced }.follow(&begun, version, since)
 }
 
 fn how_to_push(wanted: &Wanted) -> Push<'_> {
@@ -126,7 +133,11 @@ fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit,
         release: Some(false),
         ..VersionUpload::default()
     };
-    let upload = how_to_push(wanted).make(of, new)?;
+    let (upload, coded) = how_to_push(wanted).make(of, new)?;
+    let unplaced = Unplaced::on_server(of, &upload, &coded)?.of_selected(&wanted.selection);
+    if !wanted.json {
+        unplaced.tell();
+    }
     // From here on there may be a version to be deleted: whoever is in a hurry is heard when its number is known.
     let interrupt = Interrupt::listen().map_err(|error| Trouble::of(&error))?;
     let version = store(of, &upload)?.version.number;
@@ -145,7 +156,7 @@ fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit,
     if found.changes.is_empty() {
         selection.refuse_to_select_nothing()?;
     }
-    let exit = dry_run::show(&found, wanted.json)?;
+    let exit = dry_run::show_with(&found, unplaced.groups(), wanted.json)?;
     if keep && !wanted.json {
         output::say(&format!("it is kept: orrery version release {version}"));
     }
@@ -181,7 +192,8 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, Trouble>
     let action = if options.pending { "deploy" } else { "repair" };
     let begun: Operation = of.client.post(&of.path(&[action]), &request)?;
     let since = begun.created.parse().unwrap_or_default();
-    Run { of, json: options.json, selection }.follow(&begun, version.0, since)
+    let unplaced = &Unplaced::default();
+    Run { of, json: options.json, selection, unplaced }.follow(&begun, version.0, since)
 }
 
 fn refuse_if_halted(of: &RemoteEnvironment) -> Result<(), Trouble> {

@@ -11,6 +11,7 @@ use crate::cli_deploy::{Deploy, Plan, RunOptions, Selection, Wanted};
 use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
+use super::placing::Unplaced;
 use super::progress::{Display, follow};
 use super::{
     Handlers, Opened, Place, Prepared, failed, finish, on_server, open, prepare_and_open, setup,
@@ -37,7 +38,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Ok(found) => found,
         Err(exit) => return exit,
     };
-    let Prepared { project, resources, unknowns, problems, code } = prepared;
+    let Prepared { project, resources, unknowns, problems, code, local_agents } = prepared;
     if let Err(trouble) = selection.refuse_if_none_of(&resources) {
         return finish(Err(trouble));
     }
@@ -51,11 +52,14 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Err(error) => return failed(&error),
     };
     let place = Place { project: &project, state, run, opened: Some(&opened) };
-    let handlers = match Handlers::of(code, &resources, &place) {
+    let handlers = match Handlers::of(code, &place) {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
-    let put = opened.put(resources, &unknowns, handlers.code.as_deref(), message);
+    let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
+    let unplaced = unplaced.of_selected(selection);
+    let code = handlers.code.as_deref();
+    let put = opened.put(resources, &unknowns, code, &local_agents, message);
     let start = put.and_then(|(desired, created)| {
         Ok((recovery_with(&*opened.store, opened.environment, desired, states)?, created))
     });
@@ -67,7 +71,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         let count = style::count(start.desired.resources.len(), "resource");
         output::say(&format!("version {}: {count}", start.desired.version));
     }
-    let pass = Pass { selection, run, json: *json, problems, pending: false };
+    let pass = Pass { selection, run, json: *json, problems, pending: false, unplaced };
     let exit = pass.go(&opened, start, &handlers);
     place.tidy_up(handlers.code.as_deref());
     exit
@@ -82,6 +86,8 @@ pub(super) struct Pass<'a> {
     pub(super) problems: usize,
     /// What is deployed is not looked at.
     pub(super) pending: bool,
+    /// Resources whose agents have no machine here.
+    pub(super) unplaced: Unplaced,
 }
 
 impl Pass<'_> {
@@ -91,7 +97,10 @@ impl Pass<'_> {
             Ok(interrupt) => interrupt,
             Err(error) => return failed(&error),
         };
-        let mut display = Display::new(self.json);
+        if !self.json {
+            self.unplaced.tell();
+        }
+        let mut display = Display::new(self.json).without(self.unplaced.ids());
         let version = start.desired.version;
         let selected = self.selection.selected(&start.desired.resources);
         let others = self.selection.others(&start.desired.resources);
@@ -100,7 +109,9 @@ impl Pass<'_> {
         if !self.selection.is_all() {
             first.insert(0, Event::Cancel(others));
         }
-        let engine = match Engine::start(setup(handlers, self.run, Some(opened)), start, first) {
+        let inventory = self.unplaced.inventory.clone();
+        let setup = setup(handlers, self.run, Some(opened), inventory);
+        let engine = match Engine::start(setup, start, first) {
             Ok(engine) => engine,
             Err(error) => return failed(&error),
         };
@@ -123,7 +134,8 @@ impl Pass<'_> {
         }
         let end = End { tally, unknown, problems: self.problems, interrupted };
         if self.json {
-            let report = report(version.0, &end, &finished);
+            let mut report = report(version.0, &end, &finished);
+            report["unavailable_agents"] = self.unplaced.as_json();
             if !output::print(|out| writeln!(out, "{report}")) {
                 return Exit::Error;
             }

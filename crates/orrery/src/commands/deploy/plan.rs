@@ -13,6 +13,7 @@ use crate::cli_deploy::{Plan, Wanted};
 use crate::signals::Interrupt;
 
 use super::forecast::{Entry, Forecast, What};
+use super::placing::Unplaced;
 use super::progress::Display;
 use super::{Handlers, Place, Prepared, failed, finish, on_server, prepare, setup};
 
@@ -29,7 +30,7 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         Ok(None) => {}
         Err(trouble) => return finish(Err(trouble)),
     }
-    let Prepared { project, resources, problems, code, .. } =
+    let Prepared { project, resources, problems, code, local_agents, .. } =
         match prepare(&options.project, &options.limits, options.json, &options.state) {
             Ok(prepared) => prepared,
             Err(exit) => return exit,
@@ -38,7 +39,7 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         return finish(Err(trouble));
     }
     let place = Place { project: &project, state: &options.state, run: &options.run, opened: None };
-    let handlers = match Handlers::of(code, &resources, &place) {
+    let handlers = match Handlers::of(code, &place) {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
@@ -61,7 +62,12 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         display.show(progress);
         !interrupt.is_asked()
     };
-    let setup = setup(&handlers, &options.run, None);
+    let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
+    let unplaced = unplaced.of_selected(&options.selection);
+    if !options.json {
+        unplaced.tell();
+    }
+    let setup = setup(&handlers, &options.run, None, unplaced.inventory.clone());
     let answers = plan(setup, desired, states.clone(), &mut watch);
     handlers.close();
     let answers = match answers {
@@ -69,7 +75,12 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         Err(error) => return failed(&error),
     };
     let mut forecast = Forecast { left_out: problems, removed, ..Forecast::default() };
+    forecast.unavailable = unplaced.groups();
+    let without_machine = unplaced.ids();
     for ((resource, state), answer) in resources.iter().zip(&states).zip(&answers) {
+        if without_machine.contains(&resource.id) {
+            continue;
+        }
         if options.selection.covers(resource) {
             match foreseen(resource, state.as_ref(), answer) {
                 Some(entry) => forecast.entries.push(entry),

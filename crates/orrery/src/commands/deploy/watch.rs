@@ -18,6 +18,7 @@ use crate::remote::WhereChoice;
 use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
+use super::placing::Unplaced;
 use super::progress::Display;
 use super::{Handlers, Place, Prepared, failed, finish, open, prepare, setup};
 
@@ -51,7 +52,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         (Ok(deploy), Ok(repair)) => (deploy, repair),
         (Err(error), _) | (_, Err(error)) => return failed(&error),
     };
-    let Prepared { project, resources, unknowns, problems, code } =
+    let Prepared { project, resources, unknowns, problems, code, local_agents } =
         match prepare(&options.project, &options.limits, false, &options.state) {
             Ok(prepared) => prepared,
             Err(exit) => return exit,
@@ -66,12 +67,14 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         run: &options.run,
         opened: Some(&opened),
     };
-    let handlers = match Handlers::of(code, &resources, &place) {
+    let handlers = match Handlers::of(code, &place) {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
+    let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
+    unplaced.tell();
     let start = opened
-        .put(resources, &unknowns, handlers.code.as_deref(), "orrery deploy")
+        .put(resources, &unknowns, handlers.code.as_deref(), &local_agents, "orrery deploy")
         .and_then(|(desired, _)| recovery(&*opened.store, opened.environment, desired));
     let start = match start {
         Ok(start) => start,
@@ -97,7 +100,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         problems => format!(", {problems} left out"),
     };
     output::say(&format!("watching {count}{left_out}; Ctrl-C ends"));
-    let mut setup = setup(&handlers, &options.run, Some(&opened));
+    let mut setup = setup(&handlers, &options.run, Some(&opened), unplaced.inventory);
     setup.settings.deploy_interval = deploy_interval;
     setup.settings.repair_interval = repair_interval;
     let first = vec![Event::Repair(Filter::all())];

@@ -334,10 +334,15 @@ impl Deployment for OnServer {
     fn agents(&self) -> Result<Vec<AgentSeen>, Trouble> {
         let pages = self.of.client.list::<orrery_api::Agent>(&self.of.path(&["agents"])).large();
         // Those of the server's own machine are down while no engine is needed; that is nothing to tell of.
-        let agent = |one: orrery_api::Agent| AgentSeen {
-            down: one.status == "down" && one.remote_agent.is_some(),
-            name: one.name,
-            paused: one.paused,
+        let agent = |one: orrery_api::Agent| {
+            let lacks_machine = one.status == "unavailable";
+            AgentSeen {
+                down: lacks_machine || one.status == "down" && one.remote_agent.is_some(),
+                reason: lacks_machine.then_some(one.placement.reason),
+                name: one.name,
+                paused: one.paused,
+                placement: one.placement.kind,
+            }
         };
         Ok(pages.map(|one| one.map(agent)).collect::<Result<_, _>>()?)
     }

@@ -16,6 +16,7 @@ import time
 from typing import Any
 
 from inmanta import references
+from inmanta.agent import io as agent_io
 from inmanta.agent.handler import Commander
 from inmanta.config import Config
 from orrery_sdk import loop, server
@@ -60,6 +61,7 @@ class HandlerHost:
         references._on_resolving = _hold_lines
         operations.out_of_memory = self._out_of_memory
         loop.checkpoint = _checkpoint
+        agent_io.check_machine = _check_machine
         problems = self._session.load()
         self._wire.send(
             {
@@ -244,6 +246,13 @@ def _checkpoint() -> None:
     operation = current.get()
     if operation is not None:
         operation.checkpoint()
+
+
+def _check_machine() -> None:
+    """Refuses this machine to the operation of this thread if it is not its agent's."""
+    operation = current.get()
+    if operation is not None:
+        operation.check_machine()
 
 
 class _Pending:
