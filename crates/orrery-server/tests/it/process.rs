@@ -397,7 +397,7 @@ fn a_dry_run_says_what_would_change_and_changes_nothing(kind: Kind) {
     let key = world.environment("one").key;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("motd").display().to_string();
-    let id = ResourceId::new("std::File", "here", "path", &path).unwrap();
+    let id = ResourceId::new("std::File", "localhost", "path", &path).unwrap();
     let attributes = json!({
         "content": "hello\n", "mode": 644, "owner": null, "group": null, "purged": false,
         "prefix_content": [], "suffix_content": [], "content_seperator": "\n",
