@@ -451,6 +451,7 @@ impl Run<'_> {
             exporters: self.request.exporters.iter().cloned().collect(),
             contents: self.place.contents(),
             result: self.place.result(),
+            local_repositories: self.app.settings().local_repositories,
             memory_max: self.options.memory_max,
         };
         let mut input = serde_json::to_vec(&job)
@@ -458,6 +459,11 @@ impl Run<'_> {
         input.push(b'\n');
         let program = self.options.program.clone();
         let mut command = Command::new(program).arg(JOB_COMMAND).input(input);
+        if !compiling {
+            // Git, which pip or the project's repositories need, asks nobody.
+            command = command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_ASKPASS", "");
+            command = command.env("SSH_ASKPASS", "").without_questions_of_ssh();
+        }
         if compiling {
             for (name, value) in self.request.all_variables() {
                 command = command.env(&name, value);

@@ -2,6 +2,7 @@
 
 mod asking;
 mod following;
+mod modules;
 mod polling;
 mod runs;
 mod sources;
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 type Test = fn(&mut World) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 28] = [
+    let tests: [(&str, Test); 30] = [
         ("a_commit_becomes_a_version", sources::a_commit_becomes_a_version),
         ("errors_are_structured_and_told", runs::errors_are_structured_and_told),
         ("a_check_stores_nothing", runs::a_check_stores_nothing),
@@ -64,6 +65,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("two_servers_compile_a_commit_once", polling::two_servers_compile_a_commit_once),
         ("a_thousand_branches_are_followed", polling::a_thousand_branches_are_followed),
         ("forges_are_told_about_commits", polling::forges_are_told_about_commits),
+        ("modules_are_cloned_from_repositories", modules::modules_are_cloned_from_repositories),
+        ("a_module_that_no_repository_has_is_told", modules::no_repository_has_it),
     ];
     let trial = |(name, test): (&'static str, Test)| {
         Trial::test(format!("compile_service/{name}"), move || {
