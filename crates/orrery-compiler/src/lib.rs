@@ -30,6 +30,7 @@ mod policy;
 pub mod program;
 pub mod project;
 pub mod reference;
+pub mod release;
 pub mod render;
 pub mod report;
 pub mod source;

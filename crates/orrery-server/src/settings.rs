@@ -22,6 +22,10 @@ pub(crate) enum Form {
     Cron,
     /// A list of names with `*` and `?` as wildcards; as a text, they are separated by commas or spaces.
     Patterns,
+    /// One of some words.
+    Choice(&'static [&'static str]),
+    /// A text in one line, which may be empty.
+    Text,
 }
 
 impl Form {
@@ -33,6 +37,8 @@ impl Form {
             Form::Interval => "interval",
             Form::Cron => "cron",
             Form::Patterns => "patterns",
+            Form::Choice(_) => "choice",
+            Form::Text => "text",
         }
     }
 }
@@ -74,7 +80,14 @@ const fn define(
 }
 
 /// Every setting, by name.
-pub(crate) const DEFINITIONS: [Definition; 15] = [
+pub(crate) const DEFINITIONS: [Definition; 20] = [
+    define(
+        "allow_push",
+        Form::Bool,
+        "false",
+        "environment",
+        "An environment with a repository also takes versions that are pushed. Only administrators change this.",
+    ),
     define(
         "auto_deploy",
         Form::Bool,
@@ -121,6 +134,27 @@ pub(crate) const DEFINITIONS: [Definition; 15] = [
         "So many versions are kept beside the one that is deployed.",
     ),
     define(
+        "commit_status",
+        Form::Choice(&["off", "github", "gitlab", "gitea"]),
+        r#""off""#,
+        "compiler",
+        "The kind of forge that is told what became of the commits that are compiled: off, github, gitlab or gitea.",
+    ),
+    define(
+        "commit_status_secret",
+        Form::Text,
+        r#""commit-status-token""#,
+        "compiler",
+        "The name of the secret with the token for commit_status.",
+    ),
+    define(
+        "commit_status_url",
+        Form::Text,
+        r#""""#,
+        "compiler",
+        "Where the API of the forge begins. Empty: as the address of the repository suggests.",
+    ),
+    define(
         "environment_metrics_retention",
         Form::Integer,
         "336",
@@ -165,6 +199,13 @@ pub(crate) const DEFINITIONS: [Definition; 15] = [
         "So many seconds pass between two compiles at least.",
     ),
     define(
+        "repository_poll_interval",
+        Form::Number,
+        "60",
+        "compiler",
+        "The branch of the repository is looked at every so many seconds; a new commit is compiled. 0: never.",
+    ),
+    define(
         "reset_deploy_progress_on_start",
         Form::Bool,
         "false",
@@ -186,6 +227,11 @@ pub(crate) const DEFINITIONS: [Definition; 15] = [
         "The server may compile. If not, requests to compile do nothing.",
     ),
 ];
+
+/// Whether only administrators may change a setting.
+pub(crate) fn is_for_administrators(name: &str) -> bool {
+    name == "allow_push"
+}
 
 pub(crate) fn definition(name: &str) -> Result<&'static Definition, InvalidSetting> {
     let found = DEFINITIONS.iter().find(|definition| definition.name == name);
@@ -261,14 +307,34 @@ pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, Inv
             }
             Ok(json!(patterns))
         }
+        Form::Choice(words) => match value.as_str().map(str::trim) {
+            Some(text) if words.contains(&text) => Ok(json!(text)),
+            _ => Err(wrong(&format!("one of {}", words.join(", ")))),
+        },
+        Form::Text => match value.as_str().map(str::trim) {
+            Some(text) if text.chars().count() <= TEXT_MAX && !text.contains(char::is_control) => {
+                Ok(json!(text))
+            }
+            _ => Err(wrong("a text in one line")),
+        },
     }
 }
+
+/// The longest text of a setting, in characters.
+const TEXT_MAX: usize = 2048;
 
 /// All settings of an environment, as the server works with them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvironmentSettings {
+    pub allow_push: bool,
     pub auto_deploy: bool,
     pub auto_full_compile: Option<Cron>,
+    /// The kind of forge that is told about commits, or `off`.
+    pub commit_status: String,
+    /// The name of the secret with the token for it.
+    pub commit_status_secret: String,
+    /// Where its API begins; empty for the usual place.
+    pub commit_status_url: String,
     pub deploy_interval: Interval,
     pub repair_interval: Interval,
     pub autostart_on_start: bool,
@@ -280,6 +346,8 @@ pub struct EnvironmentSettings {
     pub park_after_attempts: Option<u32>,
     pub protected_environment: bool,
     pub recompile_backoff: Duration,
+    /// `None`: the branch is not looked at.
+    pub poll_interval: Option<Duration>,
     pub reset_deploy_progress_on_start: bool,
     pub action_logs_retention: Duration,
     pub server_compile: bool,
@@ -313,9 +381,15 @@ impl EnvironmentSettings {
         let text = |name| of(name).as_str().unwrap_or_default().to_owned();
         let interval = |name| text(name).parse().unwrap_or(Interval::Off);
         let metrics = count("environment_metrics_retention");
+        let seconds = |name| of(name).as_f64().unwrap_or_default();
+        let poll = seconds("repository_poll_interval");
         EnvironmentSettings {
+            allow_push: flag("allow_push"),
             auto_deploy: flag("auto_deploy"),
             auto_full_compile: text("auto_full_compile").parse().ok(),
+            commit_status: text("commit_status"),
+            commit_status_secret: text("commit_status_secret"),
+            commit_status_url: text("commit_status_url"),
             deploy_interval: interval("autostart_agent_deploy_interval"),
             repair_interval: interval("autostart_agent_repair_interval"),
             autostart_on_start: flag("autostart_on_start"),
@@ -327,9 +401,8 @@ impl EnvironmentSettings {
                 .ok()
                 .filter(|attempts| *attempts > 0),
             protected_environment: flag("protected_environment"),
-            recompile_backoff: Duration::from_secs_f64(
-                of("recompile_backoff").as_f64().unwrap_or_default(),
-            ),
+            recompile_backoff: Duration::from_secs_f64(seconds("recompile_backoff")),
+            poll_interval: (poll > 0.0).then(|| Duration::from_secs_f64(poll)),
             reset_deploy_progress_on_start: flag("reset_deploy_progress_on_start"),
             action_logs_retention: Duration::from_secs(
                 count("resource_action_logs_retention") * DAY,
@@ -397,6 +470,9 @@ mod tests {
         assert!(of("local_agents", json!([1])).is_err());
         assert!(of("local_agents", json!({})).is_err());
         assert!(of("local_agents", json!(["x".repeat(256)])).is_err());
+        assert_eq!(of("commit_status", json!(" gitlab ")), Ok(json!("gitlab")));
+        assert!(of("commit_status", json!("elsewhere")).is_err());
+        assert!(of("commit_status_url", json!("a\nb")).is_err());
         assert!(definition("nothing").is_err());
     }
 }

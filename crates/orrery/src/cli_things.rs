@@ -101,6 +101,7 @@ Examples:
   orrery environment create live --project shop --repository https://git.example.com/shop.git --branch main
   orrery environment use shop/live
   orrery environment setting set auto_deploy false
+  orrery environment webhook --new-secret
   orrery environment halt
 
 {EXIT_CODES}"))]
@@ -185,6 +186,20 @@ pub(crate) enum EnvironmentAction {
         #[command(subcommand)]
         action: SettingAction,
     },
+    /// Show where a forge announces pushes, and give it a secret to sign them with
+    ///
+    /// GitHub, GitLab, Gitea and Forgejo call the address after each push; the server then reads the branch at once instead of at the
+    /// next interval (setting repository_poll_interval).
+    Webhook {
+        #[command(flatten)]
+        named: Named,
+        /// Create a new secret and show it, this once; an older one is void
+        #[arg(long, conflicts_with = "remove")]
+        new_secret: bool,
+        /// Remove the secret: every call is refused
+        #[arg(long)]
+        remove: bool,
+    },
 }
 
 /// An environment that is named without --environment.
@@ -201,10 +216,10 @@ pub(crate) struct EnvironmentProperties {
     /// What it is, for people
     #[arg(long)]
     pub(crate) description: Option<String>,
-    /// The git repository with the model
+    /// The git repository with the model: the server follows it, and refuses versions that are pushed
     #[arg(long, value_name = "URL")]
     pub(crate) repository: Option<String>,
-    /// The branch of the repository
+    /// The branch of the repository [default: the repository's own]
     #[arg(long)]
     pub(crate) branch: Option<String>,
     /// A picture of it, as a data URL such as "data:image/png;base64,$(base64 -w0 icon.png)"; an empty text for none

@@ -22,6 +22,7 @@ use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 use crate::versions::{self, Along, version_info};
 
+use super::pushes::check_push;
 use super::{active, environments, offered, operations, time};
 
 /// What decides how a version is shown.
@@ -168,6 +169,7 @@ pub(super) async fn upload(
 ) -> Result<Noted<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
     let now = app.now();
     stored(&app, caller, environment, move |store, environment| {
+        check_push(store, environment)?;
         let settings = store.records().settings(environment.key)?;
         let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
         versions::store_upload(store, environment.key, upload, auto, now)
@@ -183,7 +185,12 @@ pub(super) async fn reserve(
     InEnvironment(environment): InEnvironment,
 ) -> Result<(StatusCode, Json<ReservedVersion>), ServerError> {
     active(&environment)?;
-    let number = app.with_store(move |store| store.reserve_version(environment.key)).await?;
+    let number = app
+        .with_store(move |store| match check_push(store, &environment) {
+            Ok(()) => store.reserve_version(environment.key).map(Ok),
+            Err(refused) => Ok(Err(refused)),
+        })
+        .await??;
     Ok((StatusCode::CREATED, Json(ReservedVersion { number: number.0 })))
 }
 

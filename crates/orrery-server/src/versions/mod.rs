@@ -107,6 +107,40 @@ pub(crate) fn store_upload(
     }
 }
 
+/// Whether the newest version wants what an upload of everything wants: the same resources, unknowns and code.
+pub(crate) fn repeats_newest(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    upload: &VersionUpload,
+) -> Result<bool, ServerError> {
+    let Some(number) = store.records().newest_version(environment)? else { return Ok(false) };
+    let info = version_info(store, environment, number)?;
+    if info.info[CODE].as_str() != upload.code.as_deref() {
+        return Ok(false);
+    }
+    let (resources, mut unknowns) =
+        read_upload(upload.resources.clone(), &upload.unknowns).map_err(ServerError::Invalid)?;
+    // What became known meanwhile and is asked for again has to be asked for by a version of its own.
+    let known = store.unknowns(environment, number)?.into_iter();
+    let mut known: Vec<Unknown> =
+        known.filter(|(_, resolved)| !resolved).map(|(unknown, _)| unknown).collect();
+    known.sort_unstable();
+    unknowns.sort_unstable();
+    if known != unknowns {
+        return Ok(false);
+    }
+    let mut newest = load_version(store, environment, number)?.resources;
+    newest.sort_unstable_by(|one, other| one.id.cmp(&other.id));
+    let same = |(one, other): (&Resource, &Resource)| {
+        one.id == other.id
+            && one.hash == other.hash
+            && one.requires == other.requires
+            && one.flags == other.flags
+            && one.set == other.set
+    };
+    Ok(newest.len() == resources.len() && newest.iter().zip(&resources).all(same))
+}
+
 /// A version before it is known which resources it has.
 #[derive(Clone)]
 struct Draft {

@@ -9,13 +9,14 @@ use orrery_compiler::modules::wanted::{package_of, split_requirement};
 use serde_json::{Value, json};
 
 use super::list::refuse;
+use super::repositories::{self, Allowed, NotFound};
 use super::target::{REQUIREMENTS, Target, absolute};
 use crate::cli_modules::{AddModules, InstallModules, InstallOptions, UpdateModules};
 use crate::environment::{self, Error, Event, Outcome, Upgrade, normal_name, requirements};
 use crate::{Exit, output, style};
 
 pub(super) fn install(options: &InstallModules, verbose: bool) -> Exit {
-    run(&options.options, verbose, |target, display| {
+    run(&options.options, verbose, false, |target, display| {
         target.request.rebuild = options.rebuild;
         display.watch(target)
     })
@@ -23,7 +24,7 @@ pub(super) fn install(options: &InstallModules, verbose: bool) -> Exit {
 
 pub(super) fn update(options: &UpdateModules, verbose: bool) -> Exit {
     let packages: Vec<String> = options.modules.iter().map(|name| package_of(name)).collect();
-    run(&options.options, verbose, |target, display| {
+    run(&options.options, verbose, true, |target, display| {
         target.request.upgrade =
             if packages.is_empty() { Upgrade::All } else { Upgrade::Only(packages) };
         display.watch(target)
@@ -31,11 +32,13 @@ pub(super) fn update(options: &UpdateModules, verbose: bool) -> Exit {
 }
 
 pub(super) fn add(options: &AddModules, verbose: bool) -> Exit {
-    run(&options.options, verbose, |target, display| add_to(target, &options.modules, display))
+    run(&options.options, verbose, false, |target, display| {
+        add_to(target, &options.modules, display)
+    })
 }
 
 /// Makes the environment that a project needs, if it needs one, and tells of every step.
-pub(crate) fn install_for(project: &Path, update: bool) -> Exit {
+pub(crate) fn install_for(project: &Path, update: bool, allowed: Allowed) -> Exit {
     let options = InstallOptions {
         project: Some(project.to_owned()),
         main: crate::projects::MAIN_FILE.to_owned(),
@@ -43,9 +46,11 @@ pub(crate) fn install_for(project: &Path, update: bool) -> Exit {
         python: None,
         json: false,
     };
+    let not_found = fetch_modules(&options, update, allowed, false);
     match Target::of(&options) {
         Ok(target) if !target.needs_environment() => {
             output::say("the project needs no Python environment");
+            tell_not_found(&target, &not_found);
             return Exit::Done;
         }
         Ok(_) => {}
@@ -55,16 +60,71 @@ pub(crate) fn install_for(project: &Path, update: bool) -> Exit {
             return Exit::Done;
         }
     }
-    run(&options, true, |target, display| {
+    let exit = run_with(&options, true, |target, display| {
         if update {
             target.request.upgrade = Upgrade::All;
         }
         display.watch(target)
-    })
+    });
+    if let Ok(target) = Target::of(&options) {
+        tell_not_found(&target, &not_found);
+    }
+    exit
+}
+
+/// Clones what the project's repositories have of the modules that it needs.
+fn fetch_modules(
+    options: &InstallOptions,
+    update: bool,
+    allowed: Allowed,
+    quiet: bool,
+) -> Vec<NotFound> {
+    match Target::of(options) {
+        Ok(Target { options: Some(options), .. }) => {
+            repositories::fetch(&options, update, allowed, &mut |text| {
+                if !quiet {
+                    output::say(&style::harmless(text));
+                }
+            })
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Tells which addresses were tried for modules that are still missing.
+fn tell_not_found(target: &Target, not_found: &[NotFound]) {
+    let missing = target.missing();
+    for NotFound { module, tried } in not_found.iter().filter(|one| missing.contains(&one.module)) {
+        let module = style::harmless(module);
+        output::say(&format!(
+            "{}: no repository of project.yml has module {module}",
+            style::warning("warning")
+        ));
+        for (address, reason) in tried {
+            output::say(&style::harmless(&format!("  {address}: {reason}")));
+        }
+    }
+}
+
+/// As `run_with`, after modules were cloned from the project's repositories.
+fn run(
+    options: &InstallOptions,
+    verbose: bool,
+    update: bool,
+    work: impl FnOnce(&mut Target, &Display) -> Result<Outcome, Error>,
+) -> Exit {
+    let not_found = fetch_modules(options, update, Allowed::Everything, options.json);
+    let exit = run_with(options, verbose, work);
+    if let Ok(target) = Target::of(options)
+        && !options.json
+    {
+        tell_not_found(&target, &not_found);
+    }
+    exit
 }
 
 /// Finds out what to install for, does it, and tells what came of it.
-fn run(
+fn run_with(
     options: &InstallOptions,
     verbose: bool,
     work: impl FnOnce(&mut Target, &Display) -> Result<Outcome, Error>,

@@ -3,9 +3,11 @@
 mod install;
 mod list;
 mod new;
+mod repositories;
 mod target;
 
 pub(crate) use install::install_for;
+pub(crate) use repositories::Allowed;
 
 use crate::Exit;
 use crate::cli_modules::{Modules, ModulesAction};

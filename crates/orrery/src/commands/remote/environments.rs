@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use orrery_api::client::{path, query};
 use orrery_api::{
-    Environment, EnvironmentUpdate, NewEnvironment, Operation, Project, ResourceCounts,
-    Transitioning,
+    Environment, EnvironmentUpdate, NewEnvironment, NewWebhookSecret, Operation, Project,
+    ResourceCounts, Transitioning, Webhook,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::table::{Table, moment, properties, yes};
 use super::{print_json, projects, read_list, settings, show_done, show_list, terminal};
@@ -79,7 +79,70 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
         EnvironmentAction::Setting { action } => {
             settings::run(&ask.in_environment()?, action, json)
         }
+        EnvironmentAction::Webhook { named, new_secret, remove } => {
+            webhook(&ask.named(named)?, new_secret, remove, json)
+        }
     }
+}
+
+fn webhook(
+    of: &RemoteEnvironment,
+    new_secret: bool,
+    remove: bool,
+    json: bool,
+) -> Result<Exit, Trouble> {
+    let at = of.path(&["webhook"]);
+    let address = |path: &str| format!("{}{path}", of.client.server().trim_end_matches('/'));
+    if remove {
+        of.client.delete::<Value>(&at)?;
+        return show_done(json, &json!({}), "removed the secret of the webhook");
+    }
+    if new_secret {
+        let made: NewWebhookSecret = of.client.act(&at)?;
+        if json {
+            return print_json(&made);
+        }
+        let secret = made.secret.expose().to_owned();
+        properties(&[("address", address(&made.path)), ("secret", secret)])?;
+        output::say(
+            "the secret is not shown again; enter both at the forge, content type application/json",
+        );
+        return Ok(Exit::Done);
+    }
+    let found: Webhook = of.client.get(&at)?;
+    if json {
+        return print_json(&found);
+    }
+    let secret = match &found.updated {
+        Some(at) => format!("created {}", moment(at)),
+        None => "none: every call is refused".to_owned(),
+    };
+    properties(&[("address", address(&found.path)), ("secret", secret)])?;
+    if !found.enabled {
+        output::say(&format!("{}: orrery environment webhook --new-secret", style::help("help")));
+    }
+    Ok(Exit::Done)
+}
+
+/// What is known of the branch that an environment follows, in a line.
+fn followed(environment: &Environment) -> String {
+    let Some(known) = &environment.followed else { return String::new() };
+    let short = |commit: &String| commit.chars().take(12).collect::<String>();
+    let mut parts = Vec::new();
+    if let Some(error) = &known.error {
+        parts.push(format!("cannot be read: {error}"));
+    }
+    if let Some(commit) = &known.commit {
+        parts.push(format!("commit {}", short(commit)));
+    }
+    if let Some(checked) = &known.checked {
+        parts.push(format!("checked {}", moment(checked)));
+    }
+    match &known.next_check {
+        Some(next) => parts.push(format!("next check {}", moment(next))),
+        None => parts.push("checked only when a webhook says so".to_owned()),
+    }
+    parts.join(", ")
 }
 
 fn called(environment: &Environment) -> String {
@@ -127,6 +190,7 @@ fn show(of: &RemoteEnvironment, json: bool) -> Result<Exit, Trouble> {
         ("protected", yes(it.protected).to_owned()),
         ("repository", it.repository.clone()),
         ("branch", it.branch.clone()),
+        ("followed", followed(it)),
         ("made", moment(&it.created)),
         ("resources", if resources.is_empty() { "none".to_owned() } else { resources.join(", ") }),
     ])
