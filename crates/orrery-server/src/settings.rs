@@ -74,7 +74,7 @@ const fn define(
 }
 
 /// Every setting, by name.
-pub(crate) const DEFINITIONS: [Definition; 14] = [
+pub(crate) const DEFINITIONS: [Definition; 15] = [
     define(
         "auto_deploy",
         Form::Bool,
