@@ -8,6 +8,7 @@ mod events;
 mod operations;
 mod parameters;
 mod partial;
+mod removal;
 mod resources;
 mod things;
 mod versions;
