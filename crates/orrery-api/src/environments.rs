@@ -28,6 +28,9 @@ pub struct Environment {
     /// What is known of that branch; absent if versions are pushed, or nothing is known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub followed: Option<FollowedBranch>,
+    /// The name of the project whose model it has; empty if it is bound to none. Versions of other projects are refused.
+    #[serde(default)]
+    pub model_project: String,
     /// When it was made.
     pub created: String,
     /// Whether everything in it is stopped.
@@ -99,6 +102,10 @@ pub struct EnvironmentUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 255)]
     pub branch: Option<String>,
+    /// Binds it to the project of this name; empty to bind it to none, so that the next version binds it. A new repository does so too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 255)]
+    pub model_project: Option<String>,
 }
 
 /// A setting of an environment: what it is, and what it means.

@@ -19,6 +19,7 @@ mod null;
 mod ownership;
 mod package;
 mod registry;
+mod removal;
 mod secrets;
 mod service;
 mod session;
@@ -34,6 +35,7 @@ pub use context::{
 pub use error::{Cause, HandlerError, Operation, TargetError};
 pub use handler::{Crud, Handler};
 pub use registry::Registry;
+pub use removal::{Abilities, Unmanaged};
 pub use secrets::{LocalSecrets, Reference, SecretError, Secrets};
 pub use session::Session;
 pub use target::{

@@ -86,6 +86,21 @@ pub struct NewVersion<'a> {
     pub only_if_changed: bool,
     /// The lease of the engine that writes it; `None` for intent that comes from outside.
     pub lease: Option<&'a Lease>,
+    /// The project that it belongs to; `None` if its sender does not say.
+    pub project: Option<ProjectBinding<'a>>,
+}
+
+/// The project of a version, and what that means to an environment that is bound to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProjectBinding<'a> {
+    /// Binds an environment that is not bound; one that is bound to another project is refused.
+    Bind(&'a str),
+    /// Refuses an environment that is bound to another project, and binds none.
+    Check(&'a str),
+    /// Takes the environment over, whatever it is bound to.
+    Rebind(&'a str),
+    /// Leaves the environment bound to none.
+    Unbind,
 }
 
 /// Connections of one process to a database server.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
-use crate::cli_deploy::{Deploy, LimitOptions, Plan, Repair, Watch};
+use crate::cli_deploy::{Deploy, Destroy, LimitOptions, Plan, Repair, Watch};
 use crate::cli_export::Export;
 use crate::cli_inspect;
 use crate::cli_modules::{Modules, Sdk};
@@ -72,6 +72,7 @@ pub(crate) enum Command {
     Deploy(Deploy),
     Repair(Repair),
     Watch(Watch),
+    Destroy(Destroy),
     Parse(Parse),
     Fmt(Fmt),
     Modules(Modules),

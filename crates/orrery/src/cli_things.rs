@@ -92,8 +92,7 @@ pub(crate) enum ProjectAction {
 
 /// Manage the environments of a server
 ///
-/// An environment is one desired state and its history. `use` chooses one for all commands, `save` for all commands in a
-/// project's directory.
+/// An environment is one desired state and its history. `use` chooses one for the commands in a project's directory.
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -131,7 +130,7 @@ pub(crate) enum EnvironmentAction {
         project: Option<String>,
         #[command(flatten)]
         properties: EnvironmentProperties,
-        /// Choose it for the commands that follow
+        /// Choose it for the project's directory, as `use` does
         #[arg(long = "use")]
         then_use: bool,
     },
@@ -145,6 +144,9 @@ pub(crate) enum EnvironmentAction {
         /// Move it to this project
         #[arg(long, value_name = "NAME")]
         project: Option<String>,
+        /// Bind it to the model of this name in project.yml; empty to let the next version bind it
+        #[arg(long, value_name = "NAME")]
+        model_project: Option<String>,
         #[command(flatten)]
         properties: EnvironmentProperties,
     },
@@ -166,17 +168,15 @@ pub(crate) enum EnvironmentAction {
     Halt(Named),
     /// Let a halted environment go on
     Resume(Named),
-    /// Choose the environment that commands are about if nobody says otherwise
+    /// Choose the environment that a project is deployed to
+    ///
+    /// Writes .orrery.toml next to project.yml. From then on, commands in the project's directory are about that environment; other
+    /// directories are not affected. The file holds no secrets: commit it if everybody who works on the project means the same
+    /// environment. Outside of projects, it chooses the default for commands there.
     Use {
         /// project/name, a name that no other one has, or its id; none to choose no environment
         #[arg(value_name = "NAME")]
         chosen: String,
-    },
-    /// Note in the project's directory which environment it belongs to
-    ///
-    /// Writes .orrery.toml next to project.yml. From then on, commands in the project are about that environment, for everybody who
-    /// has a context of its server.
-    Save {
         /// The project's directory [default: the nearest with a project.yml, from here upwards]
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         project: Option<std::path::PathBuf>,

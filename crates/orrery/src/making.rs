@@ -23,7 +23,7 @@ use orrery_syntax::ast::FileId;
 
 use crate::code::{ServerEnvironment, Work};
 use crate::commands::compile;
-use crate::output;
+use crate::{output, projects};
 
 /// What a project came to.
 pub(crate) struct Made {
@@ -82,8 +82,15 @@ pub(crate) fn make(
     let problems = problems(&compiled, exported.as_ref());
     let made = match exported {
         Some(exported) if problems.is_empty() => {
-            upload(exported.resources, environment, code, local_agents)
-                .map_err(|text| vec![own_problem(text)])
+            let made = upload(exported.resources, environment, code, local_agents);
+            let named = made.map(|made| Made {
+                upload: VersionUpload {
+                    project: projects::described_name(&project),
+                    ..made.upload
+                },
+                ..made
+            });
+            named.map_err(|text| vec![own_problem(text)])
         }
         _ if !problems.is_empty() => Err(problems),
         _ => Err(vec![own_problem("the model came to nothing".to_owned())]),

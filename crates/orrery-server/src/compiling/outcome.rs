@@ -151,6 +151,14 @@ fn refused(error: ServerError) -> Stop {
     let status = error.status();
     match error {
         ServerError::Store(error) if status.is_server_error() => error.into(),
+        // Nobody is there to force it.
+        ServerError::Store(StoreError::OtherProject { bound, declared }) => {
+            let text = format!(
+                "the environment belongs to the project {bound:?}, and the repository has the project {declared:?}; \
+                 if that is meant: orrery environment update --model-project {declared}"
+            );
+            Stop::failed("export_error", "other-project", text)
+        }
         error => {
             let problem = error.problem();
             Stop::failed("export_error", &problem.code, problem.to_string())

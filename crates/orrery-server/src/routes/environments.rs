@@ -91,6 +91,7 @@ fn shown(caller: &Caller, record: EnvironmentRecord, course: Course) -> Environm
         repository: compiling::without_password(&record.repository),
         branch: record.branch,
         followed: followed.map(shown_branch),
+        model_project: record.model_project,
         created: time(record.created),
         halted: record.halted,
         protected,
@@ -326,6 +327,7 @@ pub(super) async fn update(
     check_text("description", update.description.as_deref(), (0, 255))?;
     check_icon(update.icon.as_deref())?;
     check_repository(&app, update.repository.as_deref(), update.branch.as_deref())?;
+    check_text("model_project", update.model_project.as_deref(), (0, 255))?;
     let given = [
         ("project", update.project.is_some()),
         ("name", update.name.is_some()),
@@ -333,6 +335,7 @@ pub(super) async fn update(
         ("icon", update.icon.is_some()),
         ("repository", update.repository.is_some()),
         ("branch", update.branch.is_some()),
+        ("model_project", update.model_project.is_some()),
     ];
     let now = app.now();
     let changed = app
@@ -345,6 +348,7 @@ pub(super) async fn update(
                 icon: update.icon.as_deref(),
                 repository,
                 branch: update.branch.as_deref(),
+                model_project: update.model_project.as_deref(),
             };
             store.records().update_environment(environment.as_bytes(), expected, &change, now)
         })
@@ -353,6 +357,9 @@ pub(super) async fn update(
     if given.iter().any(|(name, is)| *is && matches!(*name, "repository" | "branch")) {
         let repository = compiling::without_password(&changed.repository);
         detail += &format!("; compiled from {repository:?}, branch {:?}", changed.branch);
+    }
+    if let Some((_, true)) = given.iter().find(|(name, _)| *name == "model_project") {
+        detail += &format!("; bound to the project {:?}", changed.model_project);
     }
     Ok(Noted(detail, with_settings(&app, &caller, changed).await?))
 }
@@ -401,14 +408,18 @@ pub(crate) async fn refuse_if_protected(
     let key = record.key;
     let settings = app.with_store(move |store| store.records().settings(key)).await?;
     if EnvironmentSettings::from_records(&settings).protected_environment {
-        return Err(ServerError::Refused {
-            status: StatusCode::FORBIDDEN,
-            code: "protected",
-            detail: "the environment is protected: set protected_environment to false first"
-                .to_owned(),
-        });
+        return Err(protected());
     }
     Ok(())
+}
+
+/// The refusal to empty an environment that is protected.
+pub(super) fn protected() -> ServerError {
+    ServerError::Refused {
+        status: StatusCode::FORBIDDEN,
+        code: "protected",
+        detail: "the environment is protected: set protected_environment to false first".to_owned(),
+    }
 }
 
 /// Deletes everything in an environment, but neither it nor its settings.

@@ -1,15 +1,17 @@
 //! Storing versions as they are sent: by a push, by a compile, by a roll-back.
 
 mod cycles;
+mod removal;
 mod rules;
 mod upload;
 
-use orrery_api::{UploadScope, VersionUpload};
+use orrery_api::{UploadBinding, UploadScope, VersionUpload};
 use orrery_host::bundle::Bundle;
-use orrery_model::{Resource, SetName, Timestamp, VersionNumber};
+use orrery_model::{Removal, Resource, SetName, Timestamp, VersionNumber};
 use orrery_store::{
-    EnvironmentKey, LOCAL_AGENTS, NewRequest, NewVersion, PutVersion, RequestRecord, Scope,
-    Standing, Store, StoreError, Unknown, VersionInfo, load_version, local_agents,
+    EnvironmentKey, LOCAL_AGENTS, NewRequest, NewVersion, ProjectBinding, PutVersion,
+    RequestRecord, Scope, Standing, Store, StoreError, Unknown, VersionInfo, load_version,
+    local_agents,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -21,6 +23,8 @@ use rules::{Base, Change};
 
 pub(crate) use upload::content_hash;
 
+/// Characters of the name of a project.
+const PROJECT_MAX: usize = 255;
 /// Attempts to store a change of some sets while others do so too.
 const ATTEMPTS: usize = 20;
 
@@ -29,6 +33,9 @@ const CODE: &str = "code";
 const UNSUITABLE: &str = "unsuitable_for_partial";
 const BASE: &str = "partial_base";
 const ROLLED_BACK: &str = "rolled_back_to";
+/// And which project its model belongs to, and how many resources it removes.
+const PROJECT: &str = "model_project";
+const REMOVES: &str = "removes";
 
 /// What the engine is asked for along with a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +51,10 @@ pub(crate) struct Stored {
     pub(crate) put: PutVersion,
     /// What was asked for along with it.
     pub(crate) asked: Option<RequestRecord>,
+    /// What the version removes, if that was wanted.
+    pub(crate) removal: Option<Removal>,
+    /// The project that the environment belonged to before.
+    pub(crate) rebound_from: Option<String>,
 }
 
 /// Stores a version. `auto_release` says whether it is released if the upload does not say.
@@ -68,15 +79,22 @@ pub(crate) fn store_upload(
     if let Some(code) = &upload.code {
         check_code(store, code)?;
     }
+    let mut info = Value::Object(upload.info);
+    if let Some(project) = &upload.project {
+        info[PROJECT] = json!(project);
+    }
     let new = Draft {
         number,
-        info: Value::Object(upload.info),
+        info,
         unknowns,
         release,
         along: upload.verify.then_some(Along::Verify),
         only_if_changed: upload.only_if_changed,
         now,
+        project: upload.project,
+        binding: upload.binding,
     };
+    new.check_binding()?;
     match upload.scope {
         UploadScope::Full if !upload.removed_sets.is_empty() => Err(ServerError::rule(
             "removed-sets-in-full",
@@ -92,8 +110,15 @@ pub(crate) fn store_upload(
                 new.info[UNSUITABLE] = json!(true);
             }
             cycles::check(&resources, &cycles::Left::new())?;
+            if upload.prune {
+                return removal::store_removal(store, environment, &new, resources);
+            }
             new.store(store, environment, &resources, Scope::All, None)
         }
+        UploadScope::Partial if upload.prune => Err(ServerError::rule(
+            "prune-in-partial",
+            "prune is for uploads of all that is wanted: a change of some sets says nothing about the rest",
+        )),
         UploadScope::Partial => {
             let change = Change {
                 resources,
@@ -152,6 +177,9 @@ struct Draft {
     along: Option<Along>,
     only_if_changed: bool,
     now: Timestamp,
+    /// The project of its model, if that is known.
+    project: Option<String>,
+    binding: UploadBinding,
 }
 
 impl Draft {
@@ -175,6 +203,43 @@ impl Draft {
         Ok(newest.is_none_or(|newest| local_agents(&newest.info) == local_agents(&self.info)))
     }
 
+    /// What is wanted of the binding has to name a project.
+    fn check_binding(&self) -> Result<(), ServerError> {
+        match (&self.project, self.binding) {
+            (None, UploadBinding::Check | UploadBinding::Rebind) => {
+                Err(ServerError::field("project", "must be there to be compared"))
+            }
+            (Some(name), _) if name.is_empty() || name.chars().count() > PROJECT_MAX => {
+                let reason = format!("must have 1 to {PROJECT_MAX} characters");
+                Err(ServerError::field("project", reason))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn project(&self) -> Option<ProjectBinding<'_>> {
+        match (self.binding, self.project.as_deref()) {
+            (UploadBinding::Unbind, _) => Some(ProjectBinding::Unbind),
+            (_, None) => None,
+            (UploadBinding::Bind, Some(name)) => Some(ProjectBinding::Bind(name)),
+            (UploadBinding::Check, Some(name)) => Some(ProjectBinding::Check(name)),
+            (UploadBinding::Rebind, Some(name)) => Some(ProjectBinding::Rebind(name)),
+        }
+    }
+
+    /// The other project that the environment is taken from, if it is.
+    fn rebound_from(
+        &self,
+        store: &dyn Store,
+        environment: EnvironmentKey,
+    ) -> Result<Option<String>, StoreError> {
+        if self.binding != UploadBinding::Rebind {
+            return Ok(None);
+        }
+        let bound = store.records().environment_of(environment)?.model_project;
+        Ok(Some(bound).filter(|bound| !bound.is_empty() && Some(bound) != self.project.as_ref()))
+    }
+
     fn store(
         &self,
         store: &dyn Store,
@@ -187,6 +252,7 @@ impl Draft {
         // asked for along with a release comes with it: an engine that knows of one of them only would run resources twice.
         let at_once = self.release && self.number.is_none() && self.along.is_none();
         let only_if_changed = self.only_if_changed && self.declares_the_same(store, environment)?;
+        let rebound_from = self.rebound_from(store, environment)?;
         let put = store.put_version(
             environment,
             &NewVersion {
@@ -200,6 +266,7 @@ impl Draft {
                 released: at_once,
                 only_if_changed,
                 lease: None,
+                project: self.project(),
             },
         )?;
         let is_due = self.release && !(at_once && put.created);
@@ -213,7 +280,7 @@ impl Draft {
             Err(StoreError::AlreadyReleased(_) | StoreError::Superseded { .. }) => None,
             Err(error) => return Err(error.into()),
         };
-        Ok(Stored { put, asked })
+        Ok(Stored { put, asked, removal: None, rebound_from })
     }
 }
 
@@ -420,6 +487,8 @@ pub(crate) fn roll_back(
         info.remove(BASE);
     }
     info[ROLLED_BACK] = json!(number.0);
+    // Whoever goes back to what another project wanted goes back to that project.
+    let project = info[PROJECT].as_str().map(str::to_owned);
     let new = Draft {
         number: None,
         info,
@@ -428,6 +497,8 @@ pub(crate) fn roll_back(
         along,
         only_if_changed: false,
         now,
+        binding: if project.is_some() { UploadBinding::Rebind } else { UploadBinding::Bind },
+        project,
     };
     new.store(store, environment, &old.resources, Scope::All, None)
 }

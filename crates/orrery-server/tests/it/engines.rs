@@ -58,6 +58,7 @@ impl World {
             released: true,
             only_if_changed: false,
             lease: None,
+            project: None,
         };
         self.store().put_version(self.key, &version).unwrap();
         self.app.nudge();

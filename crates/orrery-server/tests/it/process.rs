@@ -119,6 +119,7 @@ impl World {
             released,
             only_if_changed: false,
             lease: None,
+            project: None,
         };
         self.app.store().put_version(environment, &version).unwrap().number
     }
@@ -417,6 +418,7 @@ fn a_dry_run_says_what_would_change_and_changes_nothing(kind: Kind) {
         released: false,
         only_if_changed: false,
         lease: None,
+        project: None,
     };
     let store = Arc::clone(world.app.store());
     let number = store.put_version(key, &version).unwrap().number;

@@ -119,6 +119,8 @@ impl Records<'_> {
             for table in ["action", "revision", "ended", "running", "followed", "commit_status"] {
                 sql.run(&format!("DELETE FROM {table} WHERE environment = ?1"), values![key])?;
             }
+            let unbind = "UPDATE environment SET model_project = '' WHERE id = ?1";
+            sql.run(unbind, values![key])?;
             note(sql, Some(environment), "version", "*", now)
         })?;
         Ok(true)

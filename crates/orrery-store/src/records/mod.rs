@@ -27,6 +27,7 @@ mod notifications;
 mod parameters;
 mod projects;
 pub(crate) mod released;
+mod remnants;
 mod remote_agents;
 mod requests;
 mod resource_counts;
@@ -57,6 +58,7 @@ pub use compiles::{
 };
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
+pub(crate) use environments::bind_project;
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
 pub use followed::{Followed, FollowedBranch, FollowedFailure};
 pub use gateways::{GatewayRecord, LiveGateway};
@@ -68,6 +70,7 @@ pub use notifications::{NewNotification, NotificationFilter, NotificationRecord}
 pub use parameters::{NewParameter, OldFacts, ParameterFilter};
 pub use projects::ProjectRecord;
 pub use released::Wanted;
+pub use remnants::RemnantScope;
 pub use remote_agents::{
     AgentSession, NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName,
 };

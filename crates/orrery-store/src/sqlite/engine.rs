@@ -5,7 +5,9 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::parameters::FactWriter;
 use super::{note, take_numbers, text_from};
-use crate::codes::{Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, state_from, unsigned};
+use crate::codes::{
+    Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, replace_state, state_from, unsigned,
+};
 use crate::records::subject_of;
 use crate::rows::{is_purged, list_text};
 use crate::{
@@ -215,20 +217,14 @@ struct StateWriter<'a> {
 
 impl<'a> StateWriter<'a> {
     fn new(tx: &'a Connection) -> Result<Self> {
-        let statement = tx.prepare_cached(
-            // Faster than REPLACE, which takes the old row out of every index first.
+        // Faster than REPLACE, which takes the old row out of every index first.
+        let statement = tx.prepare_cached(&format!(
             "INSERT INTO state (resource, intent, undefined, blocked, last_run, \
              last_run_compliant, last_outcome, last_run_at, last_deployed, last_success, \
              last_produced_events, attempts, parked) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
-             ON CONFLICT (resource) DO UPDATE SET intent = excluded.intent, \
-             undefined = excluded.undefined, blocked = excluded.blocked, \
-             last_run = excluded.last_run, last_run_compliant = excluded.last_run_compliant, \
-             last_outcome = excluded.last_outcome, last_run_at = excluded.last_run_at, \
-             last_deployed = excluded.last_deployed, last_success = excluded.last_success, \
-             last_produced_events = excluded.last_produced_events, \
-             attempts = excluded.attempts, parked = excluded.parked",
-        )?;
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) {}",
+            replace_state()
+        ))?;
         Ok(StateWriter { statement })
     }
 

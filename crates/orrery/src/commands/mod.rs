@@ -32,6 +32,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Deploy(options) => deploy::deploy(options),
         Command::Repair(options) => deploy::repair(&options),
         Command::Watch(options) => deploy::watch(&options),
+        Command::Destroy(options) => deploy::destroy(&options),
         Command::Parse(options) => parse::run(&options),
         Command::Fmt(options) => fmt::run(&options),
         Command::Modules(options) => modules::run(options, cli.global.verbose > 0),

@@ -32,6 +32,7 @@ mod own_outcomes;
 mod pages;
 mod playground;
 mod remote_agents;
+mod right_project;
 mod secrets;
 mod server_commands;
 mod server_details;
@@ -96,6 +97,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(secrets::trials());
     trials.extend(hosts::trials());
     trials.extend(remote_agents::trials());
+    trials.extend(right_project::trials());
     trials.extend(server_kills::trials());
     trials.extend(server_safety::trials());
     trials.extend(server_traces::trials());

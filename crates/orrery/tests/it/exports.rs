@@ -250,7 +250,7 @@ fn what_goes_wrong_is_told(world: &World) -> Result<()> {
     fails(&["-e", "live", "--server", "http://127.0.0.1:1"], &["does not answer"])?;
     fails(&["-e", "live", "--server", "127.0.0.1"], &["no address of a server"])?;
     ensure!(server.versions(&environment)?.is_empty());
-    // A context that was noted at a login is all that is needed.
+    // A context that was noted at a login, and a choice in the project's directory, are all that is needed.
     let path = world.path(".config/orrery/contexts.toml");
     let token = std::fs::read_to_string(world.path("token"))?;
     let directory = path.parent().context("a directory")?;
@@ -261,12 +261,20 @@ fn what_goes_wrong_is_told(world: &World) -> Result<()> {
     );
     std::fs::write(&path, contexts)?;
     world.project("import std\n")?;
-    let done = Command::new(BINARY)
-        .args(["export", "--project"])
-        .arg(world.path("project"))
-        .env("HOME", world.directory.path())
-        .env_remove("XDG_CONFIG_HOME")
-        .output()?;
+    let export = || {
+        Command::new(BINARY)
+            .args(["export", "--project"])
+            .arg(world.path("project"))
+            .env("HOME", world.directory.path())
+            .env_remove("XDG_CONFIG_HOME")
+            .output()
+    };
+    // What a context says about environments is not about projects.
+    let done = export()?;
+    ensure!(text(&done).contains("no environment is chosen"), "{}", text(&done));
+    let chosen = format!("server = {:?}\nenvironment = \"shop/live\"\n", server.url);
+    std::fs::write(world.path("project/.orrery.toml"), chosen)?;
+    let done = export()?;
     ensure!(done.status.success(), "{}", text(&done));
     ensure!(server.versions(&environment)?.len() == 1);
     Ok(())

@@ -75,6 +75,8 @@ pub(crate) struct World {
     database: Option<Database>,
     here: PathBuf,
     server: Option<Server>,
+    /// The environment that commands are about in every directory.
+    environment: Option<&'static str>,
 }
 
 impl World {
@@ -83,7 +85,7 @@ impl World {
         let here = directory.path().canonicalize()?;
         let database = postgres.then(|| Postgres::shared().database());
         std::os::unix::fs::symlink(BINARY, here.join("orrery"))?;
-        Ok(World { directory, database, here, server: None })
+        Ok(World { directory, database, here, server: None, environment: None })
     }
 
     /// Starts the server with these options; one that runs is stopped first, and its address kept.
@@ -123,12 +125,13 @@ impl World {
         Ok(())
     }
 
-    /// Logs in, and chooses the new environment shop/live.
+    /// Logs in, and chooses the new environment shop/live for every directory.
     pub(crate) fn settle(&mut self, options: &str) -> Result<()> {
         self.start(true, options)?;
         let url = self.server()?.url.clone();
         self.done(&format!("orrery login {url} --name admin"))?;
-        self.done("orrery project create shop && orrery environment create shop/live --use")?;
+        self.done("orrery project create shop && orrery environment create shop/live")?;
+        self.environment = Some("shop/live");
         Ok(())
     }
 
@@ -156,6 +159,9 @@ impl World {
         }
         for name in ["ORRERY_ENVIRONMENT", "ORRERY_CONTEXTS", "ORRERY_CA", "ORRERY_DATA"] {
             command.env_remove(name);
+        }
+        if let Some(name) = self.environment {
+            command.env("ORRERY_ENVIRONMENT", name);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
@@ -595,8 +601,8 @@ fn interrupted_push() -> Result<()> {
     let url = slow_way::open(&world.server()?.url, ("POST", "/versions"), &home)?;
     world.done(&format!("orrery login {url} --name admin"))?;
     world.done("orrery project create shop")?;
-    world.done("orrery environment create live --use")?;
     world.done("orrery new model")?;
+    world.done("cd model && orrery environment create live --use")?;
     let (text, _) = world.run(
         "cd model; orrery plan & plan=$!; \
          for i in $(seq 600); do test -e ../answered && break; sleep 0.05; done; \
@@ -605,7 +611,7 @@ fn interrupted_push() -> Result<()> {
     )?;
     ensure!(text.contains("1 version"), "it was not stored yet: {text}");
     ensure!(text.contains("interrupted") && text.contains("ended with 1"), "{text}");
-    prints(&world, "orrery version list", &["0 versions"])
+    prints(&world, "cd model && orrery version list", &["0 versions"])
 }
 
 fn compile_errors() -> Result<()> {

@@ -9,6 +9,7 @@ mod following;
 mod operations;
 mod parameters;
 mod partial;
+mod removal;
 mod resources;
 mod things;
 mod versions;

@@ -95,6 +95,15 @@ impl Place<'_> {
         CodeStore::new(self.state.directory(self.project).join("code"))
     }
 
+    /// The entities that the code of the last deploy has handlers for.
+    pub(super) fn kept_handlers(&self) -> Result<Vec<String>, HostingError> {
+        let kept = self.code_store();
+        Ok(match kept.current()? {
+            None => Vec::new(),
+            Some(hash) => kept.open(&hash)?.handlers,
+        })
+    }
+
     fn environments(&self) -> Environments {
         Environments::new(self.state.directory(self.project).join("environments"), Vec::new())
     }

@@ -2,6 +2,7 @@
 //! to its resources, and from those to a running engine.
 
 pub(super) mod changes;
+mod destroy;
 pub(super) mod forecast;
 mod hosted;
 pub(super) mod on_server;
@@ -9,7 +10,10 @@ mod pass;
 pub(super) mod placing;
 mod plan;
 mod progress;
+mod prune;
+mod removal;
 mod repair;
+pub(super) mod unmanaged;
 pub(super) mod waiting;
 mod watch;
 
@@ -25,17 +29,18 @@ use orrery_host::code::CodeSet;
 use orrery_model::{Inventory, LogLevel, Resource, ResourceId};
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
-    EnvironmentKey, LOCAL_AGENTS, Lease, LeaseRequest, NewVersion, Scope, SqliteStore, Store,
-    Unknown,
+    EnvironmentKey, LOCAL_AGENTS, Lease, LeaseRequest, NewVersion, ProjectBinding, Scope,
+    SqliteStore, Store, StoreError, Unknown,
 };
 
+pub(super) use destroy::run as destroy;
 pub(super) use pass::run as deploy;
 pub(super) use plan::run as plan;
 pub(super) use repair::run as repair;
 pub(super) use watch::run as watch;
 
 use crate::cli::ProjectOptions;
-use crate::cli_deploy::{LimitOptions, RunOptions, Selection};
+use crate::cli_deploy::{LimitOptions, RunOptions, Selection, Takeover};
 use crate::code::Work;
 use crate::commands::report;
 use crate::commands::trouble::{Trouble, finish};
@@ -152,6 +157,30 @@ pub(super) fn open(
     Ok(Opened { store: Arc::new(store), environment, lease })
 }
 
+/// Refuses a project that the state does not belong to.
+fn check_project(
+    opened: &Opened,
+    project: &std::path::Path,
+    takeover: Takeover,
+) -> Result<(), StoreError> {
+    compare_projects(&*opened.store, opened.environment, project, takeover)
+}
+
+/// The same for whoever only looks.
+fn compare_projects(
+    store: &SqliteStore,
+    environment: EnvironmentKey,
+    project: &std::path::Path,
+    takeover: Takeover,
+) -> Result<(), StoreError> {
+    let bound = store.records().environment_of(environment)?.model_project;
+    let declared = projects::name_of(project);
+    match bound.is_empty() || bound == declared || takeover.rebind {
+        true => Ok(()),
+        false => Err(StoreError::OtherProject { bound, declared }),
+    }
+}
+
 /// A store that was opened while the model was compiled, with what it knows of the resources.
 pub(super) type OpenedEarly = Option<Result<(Opened, KnownStates), orrery_store::StoreError>>;
 
@@ -191,6 +220,7 @@ impl Opened {
         code: Option<&str>,
         local_agents: &[String],
         message: &str,
+        project: Option<ProjectBinding<'_>>,
     ) -> Result<(Desired, bool), orrery_store::StoreError> {
         let mut info = serde_json::json!({ "message": message });
         if !local_agents.is_empty() {
@@ -216,6 +246,7 @@ impl Opened {
                 released: true,
                 only_if_changed,
                 lease: Some(&self.lease),
+                project,
             },
         )?;
         Ok((Desired { version: put.number, resources, keys: put.keys }, put.created))

@@ -12,6 +12,7 @@ use crate::{Exit, output, projects, style};
 
 use super::pass::Pass;
 use super::placing::Unplaced;
+use super::unmanaged::Unmanaged;
 use super::{Handlers, Opened, Place, failed, finish, on_server, open};
 
 pub(in crate::commands) fn run(options: &Repair) -> Exit {
@@ -68,7 +69,9 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
     let resources = &start.desired.resources;
     let unplaced = Unplaced::here(resources, &local_agents, &handlers.registry);
     let unplaced = unplaced.of_selected(selection);
-    let pass = Pass { selection, run, json: *json, problems: 0, pending: *pending, unplaced };
+    let unmanaged = &Unmanaged::default();
+    let (json, pending) = (*json, *pending);
+    let pass = Pass { selection, run, json, problems: 0, pending, unplaced, unmanaged };
     pass.go(&opened, start, &handlers)
 }
 

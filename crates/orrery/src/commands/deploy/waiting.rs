@@ -23,6 +23,7 @@ use crate::{Exit, output, style};
 use super::pass::End;
 use super::placing::Unplaced;
 use super::progress;
+use super::unmanaged::Unmanaged;
 
 const LOOK_EVERY: Duration = Duration::from_millis(150);
 /// How often resources are counted for a bar.
@@ -47,6 +48,8 @@ pub(super) struct Run<'a> {
     pub(super) selection: &'a Selection,
     /// What was told before it began.
     pub(super) unplaced: &'a Unplaced,
+    /// What is left alone from now on; for the form for programs.
+    pub(super) unmanaged: &'a Unmanaged,
 }
 
 /// Work that somebody did not want to wait for any longer.
@@ -110,6 +113,7 @@ impl Run<'_> {
                 "tally": end.tally_json(),
                 "resources": resources,
                 "unavailable_agents": self.unplaced.as_json(),
+                "unmanaged": self.unmanaged.as_json(),
             });
             let written = output::print(|out| writeln!(out, "{report}"));
             return Ok(if written { end.exit() } else { Exit::Error });

@@ -16,10 +16,11 @@ use crate::cli_deploy::Watch;
 use crate::commands::trouble::Trouble;
 use crate::remote::WhereChoice;
 use crate::signals::Interrupt;
-use crate::{Exit, output, style};
+use crate::{Exit, output, projects, style};
 
 use super::placing::Unplaced;
 use super::progress::Display;
+use super::unmanaged::Unmanaged;
 use super::{Handlers, Place, Prepared, failed, finish, open, prepare, setup};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -73,11 +74,20 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
     };
     let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
     unplaced.tell();
+    let name = projects::name_of(&project);
+    let binding = Some(options.takeover.binding(&name));
+    let code = handlers.code.as_deref();
     let start = opened
-        .put(resources, &unknowns, handlers.code.as_deref(), &local_agents, "orrery deploy")
-        .and_then(|(desired, _)| recovery(&*opened.store, opened.environment, desired));
+        .put(resources, &unknowns, code, &local_agents, "orrery deploy", binding)
+        .and_then(|(desired, _)| {
+            let unmanaged = Unmanaged::of_local(&opened)?;
+            Ok((recovery(&*opened.store, opened.environment, desired)?, unmanaged))
+        });
     let start = match start {
-        Ok(start) => start,
+        Ok((start, unmanaged)) => {
+            unmanaged.tell();
+            start
+        }
         Err(error) => return failed(&error),
     };
     let interrupt = match Interrupt::listen() {

@@ -1,6 +1,6 @@
 //! `orrery environment`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orrery_api::client::{path, query};
@@ -17,7 +17,7 @@ use crate::cli_things::{
 };
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::contexts::Contexts;
-use crate::remote::{Remote, RemoteEnvironment, save_project};
+use crate::remote::{Remote, RemoteEnvironment, choose_for_project, forget_for_project};
 use crate::{Exit, output, projects as local, style};
 
 /// How often is looked whether something has ended.
@@ -36,12 +36,20 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
         EnvironmentAction::Create { name, project, properties, then_use } => {
             create(&ask, name, project, properties, then_use)
         }
-        EnvironmentAction::Update { named, name, project, properties } => {
+        EnvironmentAction::Update { named, name, project, model_project, properties } => {
             let of = ask.named(named)?;
             let EnvironmentProperties { description, repository, branch, icon } = properties;
             let project = project.map(|name| projects::find(&ask.open()?, &name)).transpose()?;
             let project = project.map(|project| project.id);
-            let update = EnvironmentUpdate { project, name, description, icon, repository, branch };
+            let update = EnvironmentUpdate {
+                project,
+                name,
+                description,
+                icon,
+                repository,
+                branch,
+                model_project,
+            };
             let now: Environment = of.client.patch(&of.path(&[]), &update)?;
             show_done(json, &now, &format!("the environment {} was changed", called(&now)))
         }
@@ -74,8 +82,7 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
             let now: Environment = of.client.act(&of.path(&["resume"]))?;
             show_done(json, &now, &format!("the environment {} goes on", called(&now)))
         }
-        EnvironmentAction::Use { chosen } => choose(&ask, &chosen),
-        EnvironmentAction::Save { project } => save(&ask, project),
+        EnvironmentAction::Use { chosen, project } => choose(&ask, &chosen, project),
         EnvironmentAction::Setting { action } => {
             settings::run(&ask.in_environment()?, action, json)
         }
@@ -154,11 +161,10 @@ fn list(remote: &Remote, project: Option<&str>, json: bool) -> Result<Exit, Trou
     let id = project.map(|project| project.id.to_string());
     let at = query(&path(&["environments"]), &[("project", id.as_deref())]);
     let found = read_list(remote.client.list::<Environment>(&at), None)?;
-    let chosen = Contexts::read()?.current().and_then(|(_, context)| context.environment.clone());
     let headings = ["", "NAME", "STATE", "REPOSITORY", "BRANCH", "ID"];
     show_list(json, &found, Table::new("environment", &headings), |one| {
         let id = one.id.to_string();
-        let mark = if chosen.as_ref() == Some(&id) { "*" } else { "" };
+        let mark = if remote.has_chosen(one) { "*" } else { "" };
         let state = state(one).to_owned();
         let name = format!("{}/{}", one.project_name, one.name);
         vec![mark.to_owned(), name, state, one.repository.clone(), one.branch.clone(), id]
@@ -191,6 +197,7 @@ fn show(of: &RemoteEnvironment, json: bool) -> Result<Exit, Trouble> {
         ("repository", it.repository.clone()),
         ("branch", it.branch.clone()),
         ("followed", followed(it)),
+        ("bound to", it.model_project.clone()),
         ("made", moment(&it.created)),
         ("resources", if resources.is_empty() { "none".to_owned() } else { resources.join(", ") }),
     ])
@@ -226,7 +233,8 @@ fn create(
     let made: Environment = remote.client.post(&path(&["environments"]), &new)?;
     let exit = show_done(ask.json, &made, &format!("the environment {} was made", called(&made)))?;
     if then_use {
-        note(&remote, Some(&made))?;
+        let (_, text) = note(&remote, Some(&made), local::around_here().as_deref())?;
+        output::say(&text);
     }
     Ok(exit)
 }
@@ -240,43 +248,72 @@ fn only_project(remote: &Remote) -> Result<Project, Trouble> {
     }
 }
 
-/// Chooses an environment for the commands that follow.
-fn choose(ask: &AskEnvironment, name: &str) -> Result<Exit, Trouble> {
+/// Chooses an environment for the commands that follow in a directory.
+fn choose(ask: &AskEnvironment, name: &str, project: Option<PathBuf>) -> Result<Exit, Trouble> {
     let remote = ask.open()?;
     let environment = match name {
         "none" => None,
         name => Some(remote.find_environment(name)?),
     };
-    note(&remote, environment.as_ref())?;
+    let directory = match project {
+        Some(given) => {
+            Some(local::directory(Some(&given), local::MAIN_FILE).map_err(Trouble::Project)?)
+        }
+        None => local::around_here(),
+    };
+    let (file, text) = note(&remote, environment.as_ref(), directory.as_deref())?;
     match &environment {
         Some(environment) => {
-            let text = format!("commands are about the environment {}", called(environment));
-            show_done(ask.json, environment, &text)
+            let id = environment.id;
+            let known = json!({ "file": file, "id": id, "name": environment.name });
+            show_done(ask.json, &known, &text)
         }
-        None => show_done(ask.json, &json!({}), "no environment is chosen"),
+        None => show_done(ask.json, &json!({}), &text),
     }
 }
 
-/// Notes the choice in the context of the server.
-fn note(remote: &Remote, environment: Option<&Environment>) -> Result<(), Trouble> {
+/// Notes the choice in the project's directory; outside of projects, in the context of the server. Answers where, and what to say.
+fn note(
+    remote: &Remote,
+    environment: Option<&Environment>,
+    directory: Option<&Path>,
+) -> Result<(Option<PathBuf>, String), Trouble> {
+    let server = remote.client.server();
     let mut contexts = Contexts::read()?;
     let known = remote.context.as_ref().and_then(|name| contexts.contexts.get_mut(name));
+    // What a directory says counts only for servers that there is a context of.
     let Some(context) = known else {
-        let trouble = Trouble::said(format!("there is no context of {}", remote.client.server()));
-        return Err(trouble.help(format!("orrery login {}", remote.client.server())));
+        let trouble = Trouble::said(format!("there is no context of {server}"));
+        return Err(trouble.help(format!("orrery login {server}")));
     };
-    context.environment = environment.map(|environment| environment.id.to_string());
-    context.environment_name = environment.map(|one| format!("{}/{}", one.project_name, one.name));
-    Ok(contexts.write()?)
-}
-
-fn save(ask: &AskEnvironment, project: Option<PathBuf>) -> Result<Exit, Trouble> {
-    let of = ask.in_environment()?;
-    let directory = local::directory(project.as_deref(), local::MAIN_FILE);
-    let file = save_project(&directory.map_err(Trouble::Project)?, &of)?;
-    let name = style::harmless(&of.name());
-    let text = format!("{} says that the project belongs to {name}", file.display());
-    show_done(ask.json, &json!({ "file": file, "environment": of.id }), &text)
+    match (directory, environment) {
+        (Some(directory), Some(chosen)) => {
+            let file = choose_for_project(directory, server, chosen)?;
+            let project = style::harmless(&local::name_of(directory));
+            let (name, shown) = (called(chosen), file.display());
+            let text = format!("the project {project} is deployed to {name}: {shown} says so");
+            Ok((Some(file), text))
+        }
+        (Some(directory), None) => {
+            forget_for_project(directory)?;
+            let project = style::harmless(&local::name_of(directory));
+            Ok((None, format!("the project {project} is deployed on this machine")))
+        }
+        (None, chosen) => {
+            context.environment = chosen.map(|chosen| chosen.id.to_string());
+            context.environment_name =
+                chosen.map(|chosen| format!("{}/{}", chosen.project_name, chosen.name));
+            contexts.write()?;
+            let text = match chosen {
+                Some(chosen) => format!(
+                    "{} is the default outside of projects; `orrery environment use` in a project's directory chooses one for it",
+                    called(chosen)
+                ),
+                None => "there is no default environment".to_owned(),
+            };
+            Ok((None, text))
+        }
+    }
 }
 
 /// Waits for the end of something that was begun.
