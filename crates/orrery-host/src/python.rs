@@ -70,6 +70,32 @@ impl Interpreter {
         }
     }
 
+    /// One on the search path for code that was used with a version of Python, as `3.13`: the same version if it is there, else a
+    /// newer one, else the first that is new enough at all.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn find_for(version: Option<&str>) -> Result<Self, PythonError> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        Interpreter::on_path_for(path, version.and_then(Version::parse))
+    }
+
+    fn on_path_for(path: OsString, version: Option<Version>) -> Result<Self, PythonError> {
+        let usual = Interpreter::on_path(path.clone());
+        let Some(wanted) = version else { return usual };
+        if usual.as_ref().is_ok_and(|usual| usual.version == wanted) {
+            return usual;
+        }
+        let names = (wanted.1..=NEWEST_MINOR).map(|minor| format!("python3.{minor}"));
+        let mut programs =
+            names.flat_map(|name| std::env::split_paths(&path).map(move |dir| dir.join(&name)));
+        let found = programs.find_map(|program| program.is_file().then(|| ask(&program)).flatten());
+        match found {
+            Some(found) if found.version >= wanted => Ok(found),
+            _ => usual,
+        }
+    }
+
     fn of_environment(dir: &Path) -> Result<Self, PythonError> {
         let broken = || PythonError::BrokenEnvironment(dir.to_owned());
         let programs = ["bin/python", "bin/python3"].map(|name| dir.join(name));
@@ -189,6 +215,23 @@ mod tests {
         assert_eq!((found.program, found.version), (newer, Version(3, 12)));
         let default = interpreter(&two, "python3", "3.11");
         assert_eq!(Interpreter::on_path(path).unwrap().program, default);
+    }
+
+    #[test]
+    fn code_gets_the_version_that_it_was_used_with_or_a_newer_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = std::env::join_paths([dir.path()]).unwrap();
+        let version = |wanted: Option<Version>| {
+            Interpreter::on_path_for(path.clone(), wanted).unwrap().version
+        };
+        interpreter(dir.path(), "python3", "3.11");
+        assert_eq!(version(Some(Version(3, 13))), Version(3, 11));
+        interpreter(dir.path(), "python3.14", "3.14");
+        assert_eq!(version(Some(Version(3, 13))), Version(3, 14));
+        interpreter(dir.path(), "python3.13", "3.13");
+        assert_eq!(version(Some(Version(3, 13))), Version(3, 13));
+        assert_eq!(version(Some(Version(3, 11))), Version(3, 11));
+        assert_eq!(version(None), Version(3, 11));
     }
 
     #[test]

@@ -83,6 +83,7 @@ impl Work {
         (!handlers.is_empty()).then(|| CodeSet {
             modules: modules.to_vec(),
             handlers: handlers.to_vec(),
+            python: Some(python.version.to_string()),
             program: python.program.clone(),
             path: Vec::new(),
             requirements: orrery_host::environments::requirements(modules),

@@ -21,8 +21,9 @@ impl CompileHost {
         self.connect()?;
         let Setting { project, environment, data, files, tests, path, config, .. } =
             self.setting.clone();
-        let role = Role::Compile;
-        let init = Init { role, project, environment, data, files, tests, path, config, modules };
+        let (role, fetch) = (Role::Compile, false);
+        let init =
+            Init { role, project, environment, data, files, fetch, tests, path, config, modules };
         self.on_wire(|connection| connection.writer.send(&init))?;
         let line = self.until("loaded", &mut answers::Asked::Nothing)?;
         parse(&line).map_err(|error| error.to_string())

@@ -121,6 +121,17 @@ impl HandlerHosts {
         }
     }
 
+    /// A newer version is deployed from now on: what handlers keep for older ones is closed, also for agents that it has nothing to do
+    /// for.
+    pub fn begin_version(&self, version: u32) {
+        for place in &self.places {
+            let host = lock(place).host.as_ref().map(|(host, _)| Arc::clone(host));
+            if let Some(host) = host.filter(|host| host.is_usable()) {
+                host.begin_version(version);
+            }
+        }
+    }
+
     /// Processes that run now, for whoever wants to look at them.
     pub fn process_ids(&self) -> Vec<u32> {
         let pid = |place: &Mutex<Place>| lock(place).host.as_ref().map(|(host, _)| host.pid());

@@ -199,8 +199,9 @@ impl Push<'_> {
             let content = std::fs::read(scratch.path().join(&sha1));
             of.client.put_file(&sha1, content.map_err(|error| scratch_trouble(&error))?)?;
         }
-        let VersionUpload { resources, unknowns, code, local_agents, .. } = upload;
-        Ok((VersionUpload { resources, unknowns, code, local_agents, ..version }, coded))
+        let VersionUpload { resources, unknowns, code, files, local_agents, .. } = upload;
+        let upload = VersionUpload { resources, unknowns, code, files, local_agents, ..version };
+        Ok((upload, coded))
     }
 }
 
