@@ -152,6 +152,8 @@ class Servers(unittest.TestCase):
     def setUpClass(cls):
         cls.scratch = pathlib.Path(tempfile.mkdtemp(prefix="servers-"))
         cls.addClassCleanup(shutil.rmtree, cls.scratch, ignore_errors=True)
+        # apt reads repositories as a user of its own.
+        cls.scratch.chmod(0o755)
         api = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api)
         cls.addClassCleanup(api.server_close)
         cls.addClassCleanup(api.shutdown)

@@ -36,6 +36,9 @@ pub struct Manifest {
     pub handlers: Vec<String>,
     #[serde(default)]
     pub problems: Vec<ModuleProblem>,
+    /// It wants to be told which version is deployed.
+    #[serde(default)]
+    pub versions: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -125,8 +128,11 @@ impl HandlerHosts {
     /// for.
     pub fn begin_version(&self, version: u32) {
         for place in &self.places {
-            let host = lock(place).host.as_ref().map(|(host, _)| Arc::clone(host));
-            if let Some(host) = host.filter(|host| host.is_usable()) {
+            let started = lock(place).host.clone();
+            if let Some((host, manifest)) = started
+                && manifest.versions
+                && host.is_usable()
+            {
                 host.begin_version(version);
             }
         }

@@ -68,6 +68,7 @@ class HandlerHost:
                 "k": "loaded",
                 "problems": problems,
                 "handlers": sorted(Commander.get_handlers()),
+                "versions": True,
                 "references": sorted(name for name, _cls in references.reference.get_references()),
                 "mutators": sorted(name for name, _cls in references.mutator.get_mutators()),
             }
