@@ -4,6 +4,7 @@ The server runs in a mount namespace in which /etc, /usr and /var are copies on 
 its handlers make are gone with it. What it sees is seen through /proc/PID/root.
 """
 
+import hashlib
 import http.server
 import json
 import os
@@ -167,24 +168,26 @@ class Servers(unittest.TestCase):
     def make_repository(cls):
         """Two packages without anything in them, where apt finds them."""
         cls.repository = cls.scratch / "repository"
-        for name in ("probe-pushed", "probe-compiled"):
-            control = cls.scratch / name / "DEBIAN/control"
+        for name in ("pushed", "compiled"):
+            control = cls.scratch / f"package-{name}" / "DEBIAN/control"
             control.parent.mkdir(parents=True)
             control.write_text(
-                f"Package: {name}\nVersion: 1.0\nArchitecture: all\nMaintainer: none <none@localhost>\n"
+                f"Package: probe-{name}\nVersion: 1.0\nArchitecture: all\nMaintainer: none <none@localhost>\n"
                 "Description: nothing\n"
             )
-            cls.repository.mkdir(exist_ok=True)
-            package = cls.repository / f"{name}.deb"
+            place = cls.repository / name
+            place.mkdir(parents=True)
+            package = place / f"probe-{name}.deb"
             subprocess.check_call(
                 ["dpkg-deb", "--build", "--root-owner-group", control.parent.parent, package],
                 stdout=subprocess.DEVNULL,
             )
-        index = ""
-        for package in sorted(cls.repository.glob("*.deb")):
             fields = subprocess.check_output(["dpkg-deb", "--field", package], text=True)
-            index += f"{fields}Filename: ./{package.name}\nSize: {package.stat().st_size}\n\n"
-        (cls.repository / "Packages").write_text(index)
+            digest = hashlib.sha256(package.read_bytes()).hexdigest()
+            size = package.stat().st_size
+            (place / "Packages").write_text(
+                f"{fields}Filename: ./{package.name}\nSize: {size}\nSHA256: {digest}\n"
+            )
 
     def project(self, generation, name):
         """A project with a model of its own."""

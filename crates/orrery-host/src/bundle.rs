@@ -45,7 +45,7 @@ impl Bundle {
         for module in &self.set.modules {
             let is_same = |of: &&ModuleCode| of.name == module.name;
             if let Some(of) = other.set.modules.iter().find(is_same)
-                && self.files_of(module) != other.files_of(of)
+                && (of.version != module.version || self.files_of(module) != other.files_of(of))
             {
                 names.insert(module.name.clone());
             }
@@ -140,10 +140,13 @@ fn companion_of(path: &str) -> Option<&str> {
     (!first.ends_with(".dist-info")).then_some(first)
 }
 
-/// Adds what is missing behind what is there.
+/// Adds what is missing to a list, which stays as it is if nothing is.
 fn add_missing(all: &mut Vec<String>, more: &[String]) {
     let missing: Vec<String> = more.iter().filter(|one| !all.contains(one)).cloned().collect();
-    all.extend(missing);
+    if !missing.is_empty() {
+        all.extend(missing);
+        all.sort_unstable();
+    }
 }
 
 impl CodeStore {
@@ -273,7 +276,7 @@ mod tests {
         let merged = more.over(&base).unwrap();
         assert_eq!(names(&merged), ["fs", "apt", "cron"]);
         assert_eq!(merged.set.requirements, ["mitogen", "pyyaml"]);
-        assert_eq!(merged.set.handlers, ["fs::Thing", "apt::Thing", "cron::Thing"]);
+        assert_eq!(merged.set.handlers, ["apt::Thing", "cron::Thing", "fs::Thing"]);
         assert_eq!(merged.files.len(), 6);
         let changed = bundle(&[("fs", "2")], &[]);
         assert_eq!(changed.differing(&base), ["fs"]);

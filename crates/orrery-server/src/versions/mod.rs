@@ -277,6 +277,9 @@ fn merge_code(
     if merged == old {
         return Ok(Some(before));
     }
+    if merged == change {
+        return Ok(Some(code.to_owned()));
+    }
     let text = merged.to_json().map_err(internal)?;
     let sha1 = sha1_hex(&text);
     if let Some(hash) = upload::content_hash(&sha1) {
