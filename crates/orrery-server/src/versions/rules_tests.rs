@@ -24,7 +24,8 @@ fn base_of(resources: &[Resource]) -> Base {
         requires: resource.requires.iter().map(ToString::to_string).collect(),
     };
     let standings = resources.iter().map(|resource| (resource.id.to_string(), standing(resource)));
-    Base { standings: standings.collect(), code: None, suitable: is_suitable(resources) }
+    let suitable = is_suitable(resources);
+    Base { standings: standings.collect(), code: None, differing: Vec::new(), suitable }
 }
 
 fn change(mut resources: Vec<Resource>, removed: &[&str]) -> Change {
