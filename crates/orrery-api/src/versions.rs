@@ -32,6 +32,10 @@ pub struct VersionUpload {
     /// The SHA-1 of a [`CodeBundle`] that was uploaded as a file, if handlers are in code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+    /// Contents that handlers ask for by other ids than their SHA-1: the SHA-1 of each, by id. They were uploaded as files. For a
+    /// change of some sets, those of the version before stay.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
     /// Only for a change of some sets: take `code` although it is not that of the version before, whose other resources then
     /// run with it too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -287,17 +287,22 @@ fn finalize(host: &mut dyn Host, compiled: &mut Compiled) {
     }
 }
 
-/// The modules whose code a host can load.
+/// The modules that a host with code has to know. Those without code are among them: code of others may ask for their files.
 fn with_code(modules: &[Module], host: &dyn Host) -> Vec<Module> {
-    let found = modules.iter().filter(|module| module.code.is_some() && host.can_load(module));
-    found.cloned().collect()
+    let found: Vec<Module> =
+        modules.iter().filter(|module| host.can_load(module)).cloned().collect();
+    if found.iter().all(|module| module.code.is_none()) {
+        return Vec::new();
+    }
+    found
 }
 
 /// Those that it has to load. Code of the program's own modules is for others that need it: alone it is not worth
 /// starting a host for.
 fn loadable(modules: &[Module], host: &dyn Host) -> Vec<Module> {
     let found = with_code(modules, host);
-    let only_own = found.iter().all(|module| module.origin == Origin::Builtin);
+    let mut coded = found.iter().filter(|module| module.code.is_some());
+    let only_own = coded.all(|module| module.origin == Origin::Builtin);
     if only_own && !host.loads_own_modules() {
         return Vec::new();
     }

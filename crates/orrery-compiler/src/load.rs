@@ -17,6 +17,12 @@ use crate::project::{Options, Project};
 use crate::source::Sources;
 use crate::versions;
 
+/// Whether an entity, or anything else in a namespace, is of a module inside the program: not of one that took its name.
+pub fn is_builtin_entity(modules: &[Module], name: &str) -> bool {
+    let module = name.split("::").next().unwrap_or(name);
+    modules.iter().any(|of| of.name == module && of.origin == Origin::Builtin)
+}
+
 #[derive(Debug)]
 pub struct LoadedFile {
     pub namespace: Symbol,

@@ -10,8 +10,8 @@ use crate::builtin;
 use crate::eval::World;
 use crate::export::ResourceClass;
 use crate::files::Files;
-use crate::load::{Module, Origin};
-use crate::plugins::{Facts, FileKind, Identity, ServerSide};
+use crate::load::{Module, Origin, is_builtin_entity};
+use crate::plugins::{DeclaredBy, Facts, FileKind, Identity, ServerSide};
 use crate::project::Options;
 
 pub(crate) struct FileWorld<'f> {
@@ -50,30 +50,32 @@ impl<'f> FileWorld<'f> {
     }
 }
 
-/// What becomes a resource by which id, as the export sees it: what the code of a module declares goes before what the program has
-/// itself, unless the module is the program's own.
+/// What becomes a resource by which id, as the export sees it: what the program declares is for entities of its own modules, and
+/// the class of another module takes its place.
 fn identities(
     options: &Options,
     modules: &[Module],
     classes: &[ResourceClass],
 ) -> FxHashMap<String, Identity> {
-    let identity = |of: &ResourceType, computed: bool| Identity {
+    let identity = |of: &ResourceType, computed: bool, declared: DeclaredBy| Identity {
         entity: of.entity.to_string(),
         agent: of.agent.to_string(),
         attribute: of.id_attribute.to_string(),
         computed,
+        declared,
     };
-    let native = options.resources.iter().map(|of| (of.entity.to_string(), identity(of, false)));
+    let native = options.resources.iter().filter(|of| is_builtin_entity(modules, &of.entity));
+    let native = native.map(|of| (of.entity.to_string(), identity(of, false, DeclaredBy::Program)));
     let mut all: FxHashMap<String, Identity> = native.collect();
     for class in classes {
         let name = &*class.declaration.entity;
-        let module = name.split("::").next().unwrap_or(name);
-        let is_own = modules.iter().any(|of| of.name == module && of.origin == Origin::Builtin);
-        if is_own && all.contains_key(name) {
-            continue;
-        }
+        let declared = match all.contains_key(name) {
+            true if is_builtin_entity(modules, &class.module) => continue,
+            true => DeclaredBy::CodeInstead,
+            false => DeclaredBy::Code,
+        };
         let computed = class.computed.iter().any(|field| *field == class.declaration.id_attribute);
-        all.insert(name.to_owned(), identity(&class.declaration, computed));
+        all.insert(name.to_owned(), identity(&class.declaration, computed, declared));
     }
     all
 }

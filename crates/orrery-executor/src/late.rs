@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use orrery_handlers::{Context, Handler, HandlerError};
 use orrery_host::code::CodeSet;
 use orrery_host::handling::{HandlerHosts, HostedHandler};
-use orrery_model::{Attributes, Change, Fact, LogLevel, Outcome, OutcomeStatus, ResourceId};
+use orrery_model::{
+    Attributes, Change, Fact, LogLevel, Outcome, OutcomeStatus, ResourceId, VersionNumber,
+};
 
 use crate::hosting::Hosting;
 
@@ -50,6 +52,12 @@ impl LateHandler {
         state.closed = true;
         if let Some((_, hosts)) = &state.ready {
             hosts.close();
+        }
+    }
+
+    pub(crate) fn begin_version(&self, version: VersionNumber) {
+        if let Some((_, hosts)) = &self.state().ready {
+            hosts.begin_version(version.0);
         }
     }
 

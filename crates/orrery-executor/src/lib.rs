@@ -40,7 +40,8 @@ mod writer;
 pub use asked::{Answer, Ticket, Waiting};
 pub use engine::{Engine, EngineError, Keeper, Listener, Notice, Setup};
 pub use hosting::{
-    Consequences, Hosted, Hosting, HostingError, NoConsequences, StoredContents, StoredParameters,
+    Consequences, Hosted, Hosting, HostingError, NoConsequences, StoredContents, StoredFiles,
+    StoredParameters,
 };
 pub use interrupted::note_interrupted;
 pub use live::Update;

@@ -346,6 +346,18 @@ impl std::ops::AddAssign for ParameterEffect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContentHash(pub [u8; 20]);
 
+impl ContentHash {
+    /// Reads 40 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let is_hash = text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let mut hash = [0; 20];
+        for (at, byte) in hash.iter_mut().enumerate().filter(|_| is_hash) {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+        }
+        is_hash.then_some(ContentHash(hash))
+    }
+}
+
 /// A wish to act for an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseRequest {

@@ -121,20 +121,28 @@ fn upload(
     std::fs::create_dir_all(directory).map_err(failed)?;
     let coded = code.as_ref().map(|set| set.handlers.clone()).unwrap_or_default();
     let code = code.map(|set| pack(set, directory)).transpose()?;
-    let mut contents = BTreeMap::new();
-    for entry in std::fs::read_dir(directory).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
+    let (mut contents, mut files) = (BTreeMap::new(), BTreeMap::new());
+    let entries: Result<Vec<_>, _> = std::fs::read_dir(directory).map_err(failed)?.collect();
+    for entry in entries.map_err(failed)? {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let is_hash = name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if is_hash {
-            contents.insert(name, entry.metadata().map_err(failed)?.len());
+        if name.starts_with('.') {
+            continue;
         }
+        let content = std::fs::read(entry.path()).map_err(failed)?;
+        let sha1 = sha1_hex(&content);
+        if name != sha1 {
+            // Code may choose ids of its own; what travels is found by its hash.
+            std::fs::write(directory.join(&sha1), &content).map_err(failed)?;
+            files.insert(name, sha1.clone());
+        }
+        contents.insert(sha1, content.len() as u64);
     }
     let upload = VersionUpload {
         resources: resources.into_iter().map(as_sent).collect(),
         unknowns: environment.known.unknowns(),
         code,
         local_agents,
+        files,
         ..VersionUpload::default()
     };
     Ok(Made { upload, contents, coded })

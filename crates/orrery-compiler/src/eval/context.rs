@@ -5,7 +5,9 @@ use orrery_syntax::ast::Loc;
 
 use crate::host::{HostContext, Slot, View};
 use crate::ir::{ExprId, ExprKind, Var};
-use crate::plugins::{CellId, Context, Facts, Failure, FileKind, Identity, Outcome, ServerSide};
+use crate::plugins::{
+    CellId, Context, DeclaredBy, Facts, Failure, FileKind, Identity, Outcome, ServerSide,
+};
 use crate::program::{Definition, EntityId, Program, Type};
 use crate::render::Instances;
 use crate::source::Sources;
@@ -228,7 +230,12 @@ impl Context for CallContext<'_, '_> {
             let name = program.text(program.entity(of).name);
             self.machine.world.identity(name)
         };
-        let found = program.nearest(entity, |of| declared(of).is_some());
+        let by = |of: EntityId, who: DeclaredBy| declared(of).is_some_and(|of| of.declared == who);
+        let is_replaced = |of: EntityId| {
+            by(of, DeclaredBy::Program)
+                && program.entity(of).ancestors.iter().any(|&one| by(one, DeclaredBy::CodeInstead))
+        };
+        let found = program.nearest(entity, |of| declared(of).is_some() && !is_replaced(of));
         found.first().and_then(|&of| declared(of)).cloned()
     }
 

@@ -36,6 +36,8 @@ pub struct Module {
     pub version: Option<String>,
     /// Where it has code in Python, which may define plugins, if it has any.
     pub code: Option<PathBuf>,
+    /// Where its Python package is, also if there is nothing in it.
+    pub package: Option<PathBuf>,
 }
 
 /// A module, and what is to be said about it once it is used.
@@ -138,7 +140,8 @@ impl<'f> Search<'f> {
         );
         warnings.push(("InmantaWarning", text));
         let code = Some(dir.join("plugins")).filter(|code| self.files.is_dir(code));
-        Ok(self.located(name, dir, Origin::ModulePath, described, warnings, code))
+        let package = code.clone();
+        Ok(self.located(name, dir, Origin::ModulePath, described, warnings, (code, package)))
     }
 
     fn installed(&self, name: &str, package: Package) -> Result<Located> {
@@ -172,8 +175,9 @@ impl<'f> Search<'f> {
             );
             return invalid(text);
         }
-        let code = Some(code).filter(|code| python::has_code(self.files, code));
-        Ok(self.located(name, root, Origin::Python, described, Vec::new(), code))
+        let package = Some(code);
+        let code = package.clone().filter(|code| python::has_code(self.files, code));
+        Ok(self.located(name, root, Origin::Python, described, Vec::new(), (code, package)))
     }
 
     fn located(
@@ -183,7 +187,7 @@ impl<'f> Search<'f> {
         origin: Origin,
         described: Description,
         mut warnings: Vec<(&'static str, String)>,
-        code: Option<PathBuf>,
+        (code, package): (Option<PathBuf>, Option<PathBuf>),
     ) -> Located {
         if described.deprecated {
             let text = format!("Module {} has been deprecated", described.name);
@@ -196,6 +200,7 @@ impl<'f> Search<'f> {
                 origin,
                 version: Some(described.version),
                 code,
+                package,
             },
             warnings,
             requires: described.requires,
@@ -252,6 +257,7 @@ fn located_inside(builtin: &BuiltinModule, installed: Option<Package>) -> Locate
         dir: PathBuf::from(format!("<builtin>/{}", builtin.name)),
         origin: Origin::Builtin,
         version: Some(builtin.version.into()),
+        package: code.clone(),
         code,
     };
     Located { module, warnings: Vec::new(), requires: Vec::new() }

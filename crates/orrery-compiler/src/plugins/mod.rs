@@ -150,6 +150,18 @@ pub struct Identity {
     pub attribute: String,
     /// Only code can say what the attribute is.
     pub computed: bool,
+    pub declared: DeclaredBy,
+}
+
+/// Where it is declared how instances of an entity become resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeclaredBy {
+    /// In this program, for one of its own modules.
+    Program,
+    /// In the code of a module.
+    Code,
+    /// In the code of a module, and in this program: the class of the module counts, also for descendants of the entity.
+    CodeInstead,
 }
 
 /// The environment of a server that a model is compiled for.

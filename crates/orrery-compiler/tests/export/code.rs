@@ -44,7 +44,8 @@ impl Shelves {
             is_path: false,
         };
         let computed = vec!["label".to_owned()];
-        let class = ResourceClass { number: 7, declaration, computed, problem: None };
+        let module = "shelf".to_owned();
+        let class = ResourceClass { number: 7, declaration, module, computed, problem: None };
         Shelves { classes: vec![class], asked: Vec::new(), required }
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use orrery_compiler::plugins::{
-    CellId, Context, Facts, Failure, FileKind, Identity, Outcome, ServerSide, native_plugins,
+    CellId, Context, DeclaredBy, Facts, Failure, FileKind, Identity, Outcome, ServerSide,
+    native_plugins,
 };
 use orrery_compiler::value::{Dict, Heap, InstanceId, Value};
 use orrery_python::{repr_float, repr_str};
@@ -348,6 +349,7 @@ impl Context for Memory {
             agent: "agentname".to_owned(),
             attribute: "name".to_owned(),
             computed: false,
+            declared: DeclaredBy::Program,
         })
     }
 

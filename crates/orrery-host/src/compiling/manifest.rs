@@ -78,6 +78,9 @@ enum Kind {
 #[derive(Debug, Deserialize)]
 struct Resource {
     entity: String,
+    /// The module whose code has the class.
+    #[serde(default)]
+    module: Option<String>,
     agent: String,
     id: String,
     fields: Vec<String>,
@@ -121,6 +124,10 @@ impl From<Problem> for ClassProblem {
     }
 }
 
+fn module_of(entity: &str) -> &str {
+    entity.split("::").next().unwrap_or(entity)
+}
+
 fn place(file: Option<PathBuf>, line: u32) -> Option<Place> {
     file.map(|file| Place { file, line })
 }
@@ -149,6 +156,7 @@ impl Loaded {
     pub(super) fn take_resources(&mut self) -> Vec<ResourceClass> {
         let class = |(number, of): (u32, Resource)| ResourceClass {
             number,
+            module: of.module.unwrap_or_else(|| module_of(&of.entity).to_owned()),
             declaration: ResourceType {
                 entity: of.entity.into(),
                 agent: of.agent.into(),

@@ -9,6 +9,7 @@
 //! says and gives it to those who wait. What a host keeps for an operation is bounded, so that nobody has to wait for
 //! anybody else: what is too much is dropped and counted.
 
+mod contents;
 mod handler;
 mod host;
 mod messages;
@@ -16,6 +17,7 @@ mod operation;
 mod pool;
 mod services;
 
+pub use contents::{ContentError, ContentSource, FileContents};
 pub use handler::HostedHandler;
 pub use pool::{HandlerHosts, HostsError, Manifest};
 pub use services::{Discovered, NoParameters, Parameter, Parameters, Reply, Services};

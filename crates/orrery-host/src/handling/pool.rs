@@ -36,6 +36,9 @@ pub struct Manifest {
     pub handlers: Vec<String>,
     #[serde(default)]
     pub problems: Vec<ModuleProblem>,
+    /// It wants to be told which version is deployed.
+    #[serde(default)]
+    pub versions: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -118,6 +121,20 @@ impl HandlerHosts {
             alone: Slots::default(),
             closed: AtomicBool::new(false),
             limits,
+        }
+    }
+
+    /// A newer version is deployed from now on: what handlers keep for older ones is closed, also for agents that it has nothing to do
+    /// for.
+    pub fn begin_version(&self, version: u32) {
+        for place in &self.places {
+            let started = lock(place).host.clone();
+            if let Some((host, manifest)) = started
+                && manifest.versions
+                && host.is_usable()
+            {
+                host.begin_version(version);
+            }
         }
     }
 

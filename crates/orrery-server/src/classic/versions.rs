@@ -209,7 +209,7 @@ pub(super) fn kept(version: &VersionInfo, name: &str) -> Value {
 /// The information that the client gave, without what was added here.
 fn given_info(version: &VersionInfo) -> Value {
     let Value::Object(mut info) = version.info.clone() else { return version.info.clone() };
-    for added in [KEPT, "code", "unsuitable_for_partial", "partial_base"] {
+    for added in [KEPT, "code", "files", "unsuitable_for_partial", "partial_base"] {
         info.remove(added);
     }
     Value::Object(info)

@@ -14,7 +14,6 @@ use uuid::Uuid;
 use super::job::JobParameter;
 use super::recorder::Interrupted;
 use super::run::{Failed, Run, Stop};
-use crate::code::parse_sha1;
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 use crate::versions;
@@ -199,7 +198,9 @@ fn store_contents(run: &mut Run<'_>, contents: &BTreeMap<String, u64>) -> Result
     let wrong = |text: String| Stop::failed("stage_error", "Contents", text);
     let mut hashes = Vec::with_capacity(contents.len());
     for name in contents.keys() {
-        hashes.push(parse_sha1(name).ok_or_else(|| wrong(format!("{name:?} is no SHA-1")))?);
+        hashes.push(
+            ContentHash::from_hex(name).ok_or_else(|| wrong(format!("{name:?} is no SHA-1")))?,
+        );
     }
     let missing = run.app.store().missing_files(&hashes)?;
     let mut batch: Vec<(ContentHash, Vec<u8>)> = Vec::new();

@@ -5,8 +5,10 @@ mod removal;
 mod rules;
 mod upload;
 
+use std::collections::BTreeMap;
+
 use orrery_api::{UploadBinding, UploadScope, VersionUpload};
-use orrery_host::bundle::Bundle;
+use orrery_host::bundle::{Bundle, sha1_hex};
 use orrery_model::{Removal, Resource, SetName, Timestamp, VersionNumber};
 use orrery_store::{
     EnvironmentKey, LOCAL_AGENTS, NewRequest, NewVersion, ProjectBinding, PutVersion,
@@ -30,6 +32,8 @@ const ATTEMPTS: usize = 20;
 
 /// In the information on a version: which code its handlers need, and whether sets depend on each other.
 const CODE: &str = "code";
+/// In the information on a version: contents that handlers ask for by other ids than their SHA-1.
+const FILES: &str = "files";
 const UNSUITABLE: &str = "unsuitable_for_partial";
 const BASE: &str = "partial_base";
 const ROLLED_BACK: &str = "rolled_back_to";
@@ -79,13 +83,17 @@ pub(crate) fn store_upload(
     if let Some(code) = &upload.code {
         check_code(store, code)?;
     }
-    let mut info = Value::Object(upload.info);
+    check_files(store, &upload.files)?;
+    let mut info = upload.info;
+    if !upload.files.is_empty() {
+        info.insert(FILES.to_owned(), json!(upload.files));
+    }
     if let Some(project) = &upload.project {
-        info[PROJECT] = json!(project);
+        info.insert(PROJECT.to_owned(), json!(project));
     }
     let new = Draft {
         number,
-        info,
+        info: Value::Object(info),
         unknowns,
         release,
         along: upload.verify.then_some(Along::Verify),
@@ -313,7 +321,31 @@ pub(crate) fn release(
     store.release_and_ask(environment, number, &request, now).map(Some)
 }
 
-fn check_code(store: &dyn Store, code: &str) -> Result<(), ServerError> {
+/// The ids, other than their SHA-1, by which handlers of a version ask for contents.
+pub(crate) fn named_files(info: &Value) -> BTreeMap<String, String> {
+    let files = info.get(FILES).and_then(Value::as_object).into_iter().flatten();
+    files.filter_map(|(id, sha1)| Some((id.clone(), sha1.as_str()?.to_owned()))).collect()
+}
+
+fn check_files(store: &dyn Store, files: &BTreeMap<String, String>) -> Result<(), ServerError> {
+    let mut hashes = Vec::with_capacity(files.len());
+    for (id, sha1) in files {
+        let hash = upload::content_hash(sha1);
+        hashes.push(hash.ok_or_else(|| {
+            let text = format!("{id:?} must have a SHA-1 in hexadecimal digits");
+            ServerError::field("files", text)
+        })?);
+    }
+    let missing = store.missing_files(&hashes)?.len();
+    if missing > 0 {
+        let text = format!("{missing} contents of the version are not there: upload them");
+        return Err(ServerError::rule("contents-missing", text));
+    }
+    Ok(())
+}
+
+/// The description of code.
+fn read_bundle(store: &dyn Store, code: &str) -> Result<Bundle, ServerError> {
     let hash = upload::content_hash(code)
         .ok_or_else(|| ServerError::field("code", "must be a SHA-1 in hexadecimal digits"))?;
     let Some(content) = store.file(&hash)? else {
@@ -321,10 +353,43 @@ fn check_code(store: &dyn Store, code: &str) -> Result<(), ServerError> {
         return Err(ServerError::rule("code-missing", text));
     };
     // Nobody could run it later, and nobody would be there to be told.
-    let bundle: Bundle = serde_json::from_slice(&content).map_err(|error| {
+    serde_json::from_slice(&content).map_err(|error| {
         let text = format!("the file {code} does not describe code: {error}");
         ServerError::rule("code-invalid", text)
-    })?;
+    })
+}
+
+/// The code of a change of some sets: what the change imports, over that of the version before, which the other sets use. Notes
+/// in `base` which modules are other ones.
+fn merge_code(
+    store: &dyn Store,
+    code: Option<&str>,
+    base: &mut Base,
+) -> Result<Option<String>, ServerError> {
+    let (code, before) = match (code, &base.code) {
+        (Some(code), Some(before)) if code != before => (code, before.clone()),
+        (code, before) => return Ok(code.map(str::to_owned).or_else(|| before.clone())),
+    };
+    let (change, old) = (read_bundle(store, code)?, read_bundle(store, &before)?);
+    base.differing = change.differing(&old);
+    let internal = |error| ServerError::Internal(format!("a bundle: {error}"));
+    let merged = change.over(&old).map_err(internal)?;
+    if merged == old {
+        return Ok(Some(before));
+    }
+    if merged == change {
+        return Ok(Some(code.to_owned()));
+    }
+    let text = merged.to_json().map_err(internal)?;
+    let sha1 = sha1_hex(&text);
+    if let Some(hash) = upload::content_hash(&sha1) {
+        store.put_files(&[(hash, &text)])?;
+    }
+    Ok(Some(sha1))
+}
+
+fn check_code(store: &dyn Store, code: &str) -> Result<(), ServerError> {
+    let bundle = read_bundle(store, code)?;
     let mut files = Vec::with_capacity(bundle.files.len());
     for (path, sha1) in &bundle.files {
         files.push(upload::content_hash(sha1).ok_or_else(|| {
@@ -363,6 +428,7 @@ fn read_base(
     let mut base = Base {
         standings: std::collections::HashMap::new(),
         code: info.info[CODE].as_str().map(str::to_owned),
+        differing: Vec::new(),
         suitable: info.info[UNSUITABLE] != json!(true),
     };
     let mut ids: Vec<String> = Vec::new();
@@ -403,19 +469,25 @@ fn store_change(
             return Err(rules::Broken::LateNumber { own: own.0, base: number.0 }.into());
         }
         let info = version_info(store, environment, number)?;
-        let base = read_base(store, environment, &info, change)?;
+        let mut base = read_base(store, environment, &info, change)?;
+        let code = merge_code(store, change.code.as_deref(), &mut base)?;
         let resources = rules::check(change, &base)?;
         let left = cycles::read_left(store, environment, (change, &base), &resources)?;
         cycles::check(&resources, &left)?;
         let touched = change.touched();
         let mut new = new.clone();
         keep_unknowns(store, environment, number, (change, &base), &mut new.unknowns)?;
-        if let Some(code) = change.code.as_ref().or(base.code.as_ref()) {
+        if let Some(code) = code {
             new.info[CODE] = json!(code);
         }
         let mut patterns = local_agents(&info.info);
         patterns.extend(change.local_agents.iter().cloned());
         new.declare_local(patterns);
+        let mut files = named_files(&info.info);
+        files.extend(named_files(&new.info));
+        if !files.is_empty() {
+            new.info[FILES] = json!(files);
+        }
         new.info[BASE] = json!(number.0);
         let sets: Vec<SetName> = touched.iter().map(|name| Some((*name).into())).collect();
         match new.store(store, environment, &resources, Scope::Sets(&sets), Some(number)) {

@@ -229,9 +229,11 @@ impl Push<'_> {
             let content = std::fs::read(scratch.path().join(&sha1));
             of.client.put_file(&sha1, content.map_err(|error| scratch_trouble(&error))?)?;
         }
-        let VersionUpload { resources, unknowns, code, local_agents, .. } = upload;
+        let VersionUpload { resources, unknowns, code, files, local_agents, .. } = upload;
         let project = Some(name);
-        Ok((VersionUpload { resources, unknowns, code, local_agents, project, ..version }, coded))
+        let upload =
+            VersionUpload { resources, unknowns, code, files, local_agents, project, ..version };
+        Ok((upload, coded))
     }
 }
 

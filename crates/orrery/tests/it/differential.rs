@@ -34,6 +34,7 @@ mod playground;
 mod remote_agents;
 mod right_project;
 mod secrets;
+mod server_code;
 mod server_commands;
 mod server_details;
 mod server_handlers;
@@ -70,6 +71,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(exports::trials());
     trials.extend(server_commands::trials());
     trials.extend(server_details::trials());
+    trials.extend(server_code::trials());
     trials.extend(server_handlers::trials());
     trials.extend(pages::trials(&cases)?);
     trials.push(lists_name_existing_cases(&lists, &cases));

@@ -148,7 +148,9 @@ impl Runner {
             }
             Err(error) => return Err(error.into()),
         };
-        if !work.handlers.are_for(newest) {
+        if work.handlers.are_for(newest) {
+            work.handlers.follow(newest);
+        } else {
             let lease = work.lease;
             let handlers = self.handlers(record, newest, lease)?;
             let Some(work) = &mut self.work else { return Ok(()) };

@@ -9,7 +9,7 @@ use orrery_executor::{Hosted, Hosting, HostingError, NoConsequences, StoredParam
 use orrery_handlers::Registry;
 use orrery_host::code::{CodeSet, CodeStore};
 use orrery_host::environments::Environments;
-use orrery_host::handling::{NoParameters, Parameters};
+use orrery_host::handling::{FileContents, NoParameters, Parameters};
 use orrery_store::Store;
 
 use crate::cli_deploy::RunOptions;
@@ -122,7 +122,7 @@ impl Place<'_> {
         let memory = self.run.host_memory().saturating_mul(1 << 20);
         let hosting = Hosting {
             environment: environment_id(&project),
-            files: project.join(state::DIRECTORY).join("files"),
+            files: FileContents::complete(project.join(state::DIRECTORY).join("files")),
             project,
             environments: self.environments(),
             memory_max: (memory > 0).then_some(memory),

@@ -175,6 +175,7 @@ class Manifest:
         getters = [field for field in candidates if field not in flags and _has_getter(cls, field)]
         return {
             "entity": name,
+            "module": _module_of(cls),
             "agent": found.agent,
             "id": found.id,
             "fields": list(getattr(cls, "fields", ())),
@@ -300,6 +301,12 @@ def _is_base_getter(cls: type[Resource], field: str) -> bool:
     if base is None or not hasattr(cls, f"get_{field}"):
         return False
     return getattr(cls, f"get_{field}") is getattr(base, f"get_{field}")
+
+
+def _module_of(cls: type[Any]) -> str | None:
+    """The module whose code has a class; None for code outside of modules."""
+    namespace, _, rest = cls.__module__.partition(".")
+    return rest.partition(".")[0] if namespace == "inmanta_plugins" and rest else None
 
 
 def _handlers() -> list[str]:

@@ -23,7 +23,7 @@ from orrery_sdk import loop, server
 from orrery_sdk.handling import operation as operations
 from orrery_sdk.handling.operation import Operation, current
 from orrery_sdk.handling.redact import clean_output
-from orrery_sdk.handling.worker import Worker
+from orrery_sdk.handling.worker import NewerVersion, Worker
 from orrery_sdk.session import Session
 from orrery_sdk.wire import EXIT_NO_MEMORY, Closed, Message, Wire, WireError, die
 
@@ -68,6 +68,7 @@ class HandlerHost:
                 "k": "loaded",
                 "problems": problems,
                 "handlers": sorted(Commander.get_handlers()),
+                "versions": True,
                 "references": sorted(name for name, _cls in references.reference.get_references()),
                 "mutators": sorted(name for name, _cls in references.mutator.get_mutators()),
             }
@@ -88,6 +89,13 @@ class HandlerHost:
                 operation = self._operations.get(message.get("c", -1))
             if operation is not None:
                 operation.cancel("cancel")
+        elif kind == "version":
+            version = message.get("version")
+            if not isinstance(version, int):
+                raise WireError("a `version` has to have a number `version`")
+            with self._guard:
+                for worker in self._workers.values():
+                    worker.inbox.put(NewerVersion(version))
         elif kind == "retire":
             with self._guard:
                 worker = self._workers.get(message.get("agent", ""))
