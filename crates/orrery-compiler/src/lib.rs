@@ -9,6 +9,7 @@ pub mod builtin;
 mod define;
 mod define_dataclasses;
 mod define_entities;
+mod define_missing;
 mod define_plugins;
 pub mod diagnostic;
 pub mod error;
@@ -222,6 +223,7 @@ fn evaluate(
         .collect();
     let Manifest { plugins, dataclasses, classes, .. } = manifest;
     let asts = loader.loaded;
+    let templates = loader.project.settings.templates;
     let mut builder = Builder::new(loader.interner, loader.sources, loader.project.precedence);
     let show = |path: &Path| {
         let text = files.read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
@@ -249,7 +251,7 @@ fn evaluate(
     );
     let count = asts.len();
     drop(asts);
-    let world = FileWorld::new(files, options, &compiled.modules, &classes);
+    let world = FileWorld::new(files, options, &compiled.modules, &classes, templates);
     let mut machine = Machine::new(&builder.program, builder.heap, &world, host, options.limits);
     let outcome = machine.check_defaults().and_then(|()| machine.run());
     tracing::debug!(instances = machine.instance_count(), "evaluated");
@@ -260,6 +262,10 @@ fn evaluate(
     let graph = machine.into_graph();
     let mut program = builder.program;
     compiled.sources = std::mem::take(&mut program.sources);
+    if let Err(error) = &mut compiled.outcome {
+        let show = |path: &str| world::show(&options.project_dir, path);
+        error.resolve_file_places(&mut compiled.sources, &show);
+    }
     if compiled.outcome.is_ok() {
         compiled.model = Some(Model { program, graph });
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orrery_model::ResourceType;
+use orrery_model::{FieldRule, ResourceType, field_rules};
 use rustc_hash::FxHashMap;
 
 use crate::builtin;
@@ -12,7 +12,7 @@ use crate::export::ResourceClass;
 use crate::files::Files;
 use crate::load::{Module, Origin, is_builtin_entity};
 use crate::plugins::{DeclaredBy, Facts, FileKind, Identity, ServerSide};
-use crate::project::Options;
+use crate::project::{Options, TemplateMode};
 
 pub(crate) struct FileWorld<'f> {
     files: &'f dyn Files,
@@ -21,6 +21,7 @@ pub(crate) struct FileWorld<'f> {
     now: f64,
     facts: Option<Arc<dyn Facts>>,
     server: Option<ServerSide>,
+    templates: TemplateMode,
     /// By entity.
     identities: FxHashMap<String, Identity>,
 }
@@ -31,8 +32,10 @@ impl<'f> FileWorld<'f> {
         options: &Options,
         modules: &[Module],
         classes: &[ResourceClass],
+        templates: TemplateMode,
     ) -> Self {
         FileWorld {
+            templates,
             files,
             project_dir: options.project_dir.clone(),
             modules: modules.to_vec(),
@@ -78,6 +81,14 @@ fn identities(
         all.insert(name.to_owned(), identity(&class.declaration, computed, declared));
     }
     all
+}
+
+/// A path from the project's directory, if it is inside of it.
+pub(crate) fn show(project: &Path, path: &str) -> String {
+    match Path::new(path).strip_prefix(project) {
+        Ok(inside) => format!("./{}", inside.display()),
+        Err(_) => path.to_owned(),
+    }
 }
 
 impl World for FileWorld<'_> {
@@ -138,6 +149,23 @@ impl World for FileWorld<'_> {
 
     fn now(&self) -> f64 {
         self.now
+    }
+
+    fn field_rules(&self, entity: &str) -> Vec<(&'static str, FieldRule)> {
+        let module = entity.split("::").next().unwrap_or(entity);
+        let built_in = |of: &Module| of.name == module && of.origin == Origin::Builtin;
+        if !self.modules.iter().any(built_in) {
+            return Vec::new();
+        }
+        field_rules(entity).collect()
+    }
+
+    fn template_mode(&self) -> TemplateMode {
+        self.templates
+    }
+
+    fn show_path(&self, path: &str) -> String {
+        show(&self.project_dir, path)
     }
 
     fn random_bytes(&self, count: usize) -> Vec<u8> {

@@ -12,6 +12,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         "Work on a project",
         &[
             "new", "compile", "plan", "deploy", "repair", "watch", "destroy", "fmt", "parse",
+            "explain",
             "modules", "sdk",
         ],
     ),

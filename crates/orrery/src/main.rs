@@ -23,6 +23,7 @@ mod help;
 mod known;
 mod making;
 mod output;
+mod pages;
 mod projects;
 mod remote;
 mod render;

@@ -192,7 +192,7 @@ fn problems(compiled: &Compiled, exported: Option<&Exported>) -> Vec<CompileProb
                 category: "parse_error".to_owned(),
                 r#type: error.class.to_owned(),
                 message: error.message.trim_end().to_owned(),
-                help: error.help.clone(),
+                help: Diagnostic::from(error).help,
                 id: diagnostic_id(error.class, &error.message).map(str::to_owned),
                 location: Some(location(sources, error.loc.file, &error.highlight)),
                 source: source_line(sources, error.loc.file, error.highlight.start),

@@ -9,6 +9,7 @@ use crate::plugins::{
     CellId, Context, DeclaredBy, Facts, Failure, FileKind, Identity, Outcome, ServerSide,
 };
 use crate::program::{Definition, EntityId, Program, Type};
+use crate::project::TemplateMode;
 use crate::render::Instances;
 use crate::source::Sources;
 use crate::value::{Heap, InstanceId, Value};
@@ -172,6 +173,28 @@ impl Context for CallContext<'_, '_> {
             Some(Place::Value(value)) => Ok(Some(value)),
             Some(Place::Cell(cell)) => self.read(cell).map(Some),
         }
+    }
+
+    fn variable_names(&self) -> Vec<String> {
+        let namespace = self.namespace();
+        let file = self.machine.program.namespaces[namespace.index()].file;
+        let names = self.machine.visible_names(self.frame, file);
+        names.into_iter().map(|symbol| self.machine.text(symbol).to_owned()).collect()
+    }
+
+    fn attribute_names(&self, instance: InstanceId) -> Vec<String> {
+        let entity = self.machine.instances[instance.index()].entity;
+        let slots = self.machine.program.entity(entity).slots.iter();
+        let names = slots.map(|&slot| self.machine.program.attribute(slot).name);
+        names.map(|name| self.machine.text(name).to_owned()).collect()
+    }
+
+    fn template_mode(&self) -> TemplateMode {
+        self.machine.world.template_mode()
+    }
+
+    fn show_path(&self, path: &str) -> String {
+        self.machine.world.show_path(path)
     }
 
     fn call(&mut self, plugin: &str, args: &[Value]) -> Outcome {

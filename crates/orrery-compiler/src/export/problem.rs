@@ -280,6 +280,7 @@ impl From<&Problem> for Diagnostic {
             id: Some(problem.diagnostic_id()),
             message,
             details,
+            notes: Vec::new(),
             primary: Some(problem.site().place(label)),
             related,
             causes: Vec::new(),

@@ -14,6 +14,8 @@ use crate::error::{CompileError, Result};
 use crate::files::{Files, Kind};
 use crate::project::{Options, Project};
 use description::Description;
+use orrery_syntax::Explanation;
+
 use python::{Environment, Package};
 
 /// Where a module comes from.
@@ -145,7 +147,19 @@ impl<'f> Search<'f> {
     }
 
     fn installed(&self, name: &str, package: Package) -> Result<Located> {
-        let invalid = |text: String| Err(CompileError::new("InvalidModuleException", text));
+        let invalid = |text: String| {
+            let headline = text.replace(ADVICE, "");
+            let explanation = Explanation::new(format!(
+                "module `{name}` is installed incompletely: {}",
+                headline.trim_end()
+            ));
+            let explanation = explanation.help(
+                "uninstall the package, and install it again: `orrery modules add` takes a \
+                 directory or a published name",
+            );
+            let error = CompileError::new("InvalidModuleException", text);
+            Err(error.explained(explanation))
+        };
         let (root, code) = match package {
             Package::Complete { root, code } => (root, code),
             Package::WithoutCode => {

@@ -5,6 +5,7 @@ pub(crate) mod compile;
 mod compile_job;
 mod completion;
 mod deploy;
+mod explain;
 mod export;
 mod fmt;
 pub(crate) mod inspect;
@@ -35,6 +36,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Destroy(options) => deploy::destroy(&options),
         Command::Parse(options) => parse::run(&options),
         Command::Fmt(options) => fmt::run(&options),
+        Command::Explain(options) => explain::run(&options),
         Command::Modules(options) => modules::run(options, cli.global.verbose > 0),
         Command::Sdk(options) => sdk::run(&options),
         Command::Status(options) => inspect::status(&options),

@@ -27,6 +27,7 @@ mod failures;
 mod hosts;
 mod inspection;
 mod machines;
+mod messages;
 mod models;
 mod own_outcomes;
 mod pages;
@@ -89,6 +90,7 @@ fn main() -> Result<ExitCode> {
     }));
     trials.extend(documents::trials(compile_project)?);
     trials.extend(sessions::trials()?);
+    trials.extend(messages::trials()?);
     trials.extend(bad_input::trials());
     trials.extend(inspection::trials());
     trials.extend(deploys::trials());
