@@ -1,5 +1,6 @@
 //! Handlers in the code of modules, for an engine: the processes that run them, and what those processes ask back.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};

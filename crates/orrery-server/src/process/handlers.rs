@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_executor::{
-    Consequences, Hosted, Hosting, HostingError, StoredFiles, StoredParameters, Update,
-    follow_uris, note_uris,
-};
+use orrery_executor::{Consequences, Hosted, Hosting, HostingError, StoredFiles, StoredParameters};
 use orrery_handlers::Registry;
 use orrery_host::environments::Environments;
 use orrery_host::handling::FileContents;
