@@ -238,7 +238,7 @@ impl Machine<'_> {
             }
             Failure::Exception { class, message, explicit } => {
                 let text = match message.as_str() {
-                    "" => class,
+                    "" => class.clone(),
                     message => format!("{class}: {message}"),
                 };
                 let mut cause = CompileError::new("Exception", text);
