@@ -109,6 +109,7 @@ impl Afterwards<'_> {
             self.resources,
             self.unknowns,
             self.code,
+            self.local_agents,
             self.message,
             Some(self.project),
         )?;
