@@ -27,7 +27,7 @@ setup: ## install what is missing on this machine
 	@.ci/setup
 
 run: build ## build, then deploy the example into a scratch directory
-	USER="$$(id -un)" GROUP="$$(id -gn)" $(ORRERY) deploy --project $(EXAMPLE)
+	$(ORRERY) deploy --project $(EXAMPLE)
 
 build: setup ## the binary
 	cargo build --release -p orrery
