@@ -407,6 +407,10 @@ fn mistakes() -> Result<()> {
     world.start(true, "")?;
     let url = world.server()?.url.clone();
     fails(&world, &format!("echo wrong | orrery login {url} --name admin"), &["wrong"])?;
+    let https = url.replace("http://", "https://");
+    let (told, code) = world.run(&format!("orrery login {https} --name admin"))?;
+    let remedy = format!("help: use {url}\n");
+    ensure!(code == 1 && told.contains("does not speak TLS") && told.contains(&remedy), "{told}");
     let (text, code) = world.run(&format!("orrery login {url} --name admin --as work"))?;
     ensure!(code == 0, "{text}");
     let mode = std::os::unix::fs::PermissionsExt::mode(
