@@ -11,6 +11,7 @@ mod define_dataclasses;
 mod define_entities;
 mod define_plugins;
 pub mod diagnostic;
+pub mod documentation;
 pub mod error;
 pub mod eval;
 pub mod export;

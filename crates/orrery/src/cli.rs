@@ -72,6 +72,7 @@ pub(crate) enum Command {
     Deploy(Deploy),
     Repair(Repair),
     Watch(Watch),
+    Docs(Docs),
     Parse(Parse),
     Fmt(Fmt),
     Modules(Modules),
@@ -179,6 +180,30 @@ pub(crate) struct ReportOptions {
     /// Write the JSON report to a file as well
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
+}
+
+/// Show what can be said about a type, with an example
+///
+/// Attributes with their types and defaults, relations and an example, from the declarations of the modules:
+/// those inside Orrery, and those that the project around the working directory imports.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery docs                  all resources and modules
+  orrery docs std              a module
+  orrery docs std::File        a type
+  orrery docs std::File --json
+
+Exit codes: 0 done, 1 there is no such name.")]
+pub(crate) struct Docs {
+    /// A type or a module [default: all]
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) project: ProjectOptions,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Check the syntax of a file

@@ -10,7 +10,10 @@ const NAME: Style = Style::new().effects(Effects::BOLD);
 const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Work on a project",
-        &["new", "compile", "plan", "deploy", "repair", "watch", "fmt", "parse", "modules", "sdk"],
+        &[
+            "new", "compile", "plan", "deploy", "repair", "watch", "docs", "fmt", "parse",
+            "modules", "sdk",
+        ],
     ),
     ("Look at a deployment", &["status", "resources", "why", "log", "versions", "diff", "facts"]),
     (
