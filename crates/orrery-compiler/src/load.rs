@@ -12,6 +12,7 @@ use crate::builtin;
 use crate::error::{CompileError, Result};
 use crate::files::Files;
 use crate::modules::Search;
+use crate::modules::wanted::how_to_get;
 pub use crate::modules::{Module, Origin, shown};
 use crate::project::{Options, Project};
 use crate::source::Sources;
@@ -144,8 +145,9 @@ impl<'f> Loader<'f> {
                  `inmanta project install`."
             );
             let help = format!(
-                "{}; if it is a published one, `orrery modules add {name}` installs it",
-                self.searched()
+                "{}; {}",
+                self.searched(),
+                how_to_get(self.search.files, &self.options.project_dir, name)
             );
             let error = CompileError::new("ModuleNotFoundException", text).help(help);
             return Err(LoadFailure::Module(error));

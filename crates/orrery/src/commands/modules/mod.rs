@@ -3,6 +3,7 @@
 mod install;
 mod list;
 mod new;
+mod sources;
 mod target;
 
 pub(crate) use install::install_for;
