@@ -24,6 +24,7 @@ mod documents;
 mod environments;
 mod exports;
 mod failures;
+mod guide;
 mod hosts;
 mod inspection;
 mod models;
@@ -85,6 +86,7 @@ fn main() -> Result<ExitCode> {
     }));
     trials.extend(documents::trials(compile_project)?);
     trials.extend(sessions::trials()?);
+    trials.extend(guide::trials()?);
     trials.extend(bad_input::trials());
     trials.extend(inspection::trials());
     trials.extend(deploys::trials());
