@@ -16,13 +16,14 @@ import sys
 from cases import Case, format_case
 from random_extras import Extras
 from random_parts import Entity, Relation, Scope
+from random_python import PythonParts
 from random_steps import Steps
 
 # What a loop creates is numbered one higher than what it reads, and nothing is created from this number on.
 HIGHEST_NUMBER = 3
 
 
-class Generator(Extras):
+class Generator(Extras, PythonParts):
     """Builds one model from a seed."""
 
     def __init__(self, seed: int) -> None:
@@ -38,6 +39,7 @@ class Generator(Extras):
         self.settled: set[tuple[str, str]] = set()
         self.aliases: set[str] = set()
         self.choose_extras()
+        self.choose_python()
 
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
@@ -75,12 +77,12 @@ class Generator(Extras):
             for _ in range(self.random.randint(0, 3)):
                 files[module] += self.statement(scope)
         files["__config__"] += self.main_statements()
-        return Case(name, [], self.project_files(files))
+        return Case(name, self.python_flags(), self.project_files(files))
 
     def project_files(self, files: dict[str, list[str]]) -> dict[str, str]:
-        imports = [f"import {module}" for module in self.modules]
+        imports = [f"import {module}" for module in self.modules] + ["import py"] * self.has_python
         self.random.shuffle(imports)
-        project = {"main.cf": "\n".join(imports + files["__config__"]) + "\n"}
+        project = self.python_files() | {"main.cf": "\n".join(imports + files["__config__"]) + "\n"}
         for module in self.modules:
             root, _, rest = module.partition("::")
             project.setdefault(f"libs/{root}/module.yml", f"name: {root}\nversion: 1.0.0\nlicense: Apache 2.0\n")
@@ -307,7 +309,7 @@ class Generator(Extras):
         if entity.has_computed():
             choices.append(f'std::print(["{label}", {path}.w])')
         if self.chance(0.4):
-            choices = self.extra_shows(label, path, entity)
+            choices = self.extra_shows(label, path, entity) + self.python_shows(label, path, entity, scope)
         for relation in entity.all_relations():
             value = f"{path}.{relation.name}"
             choices.append(f'std::print(["{label}", {value} is defined])')
@@ -358,6 +360,7 @@ class Generator(Extras):
             return "u", 0
         choices = [(str(self.random.randint(0, 3)), 0), *scope.numbers]
         choices += self.extra_numbers(scope) if self.chance(0.4) else []
+        choices += self.python_numbers(scope) if self.chance(0.4) else []
         for path, entity in scope.instances:
             choices += [(f"{path}.n", 0), (f"{path}.n + 1", 0)]
             for relation in entity.all_relations():

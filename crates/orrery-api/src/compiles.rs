@@ -113,6 +113,9 @@ pub struct Compile {
     /// The version that came of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
+    /// Whether that version was there before: the compile led to the same resources and the same code.
+    #[serde(default)]
+    pub unchanged: bool,
     /// The compile whose run serves, or served, this one too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub substitute: Option<Uuid>,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{Actions, Transitioning};
+use crate::{Actions, FollowedBranch, Transitioning};
 
 /// One desired state and its history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -25,6 +25,12 @@ pub struct Environment {
     pub repository: String,
     /// The branch of the repository; empty for its usual one.
     pub branch: String,
+    /// What is known of that branch; absent if versions are pushed, or nothing is known yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<FollowedBranch>,
+    /// The name of the project whose model it has; empty if it is bound to none. Versions of other projects are refused.
+    #[serde(default)]
+    pub model_project: String,
     /// When it was made.
     pub created: String,
     /// Whether everything in it is stopped.
@@ -96,6 +102,10 @@ pub struct EnvironmentUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 255)]
     pub branch: Option<String>,
+    /// Binds it to the project of this name; empty to bind it to none, so that the next version binds it. A new repository does so too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 255)]
+    pub model_project: Option<String>,
 }
 
 /// A setting of an environment: what it is, and what it means.
@@ -108,7 +118,7 @@ pub struct Setting {
     pub default: Value,
     /// Whether somebody said otherwise.
     pub set: bool,
-    /// The form of the value: `bool`, `integer`, `number`, `interval`, `cron`.
+    /// The form of the value: `bool`, `integer`, `number`, `interval`, `cron`, `choice`, `text`.
     pub r#type: String,
     /// What it is about: `deploy`, `agent`, `scheduler`, `compiler`, `storage`, `environment`.
     pub section: String,

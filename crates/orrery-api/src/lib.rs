@@ -19,6 +19,7 @@ mod secrets;
 mod things;
 mod tokens;
 mod versions;
+mod webhooks;
 
 pub use accounts::*;
 pub use audit::*;
@@ -34,3 +35,4 @@ pub use secrets::*;
 pub use things::*;
 pub use tokens::*;
 pub use versions::*;
+pub use webhooks::*;

@@ -81,6 +81,10 @@ pub struct ResourceDetails {
     /// What has to be handled before it, with their states.
     pub requires: Vec<RelatedResource>,
     pub state: ResourceAxes,
+    /// When it is tried again by itself, if it is not as wanted. A time that has passed: as soon as its turn comes. Absent if
+    /// that is not planned: nothing is to be done, it is parked, or no interval is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_run_at: Option<String>,
     /// What is happening to it, or what went wrong.
     pub transitioning_message: String,
     /// What can be done with it now.
@@ -201,13 +205,53 @@ pub struct ResourceSelection {
     pub set: Option<String>,
 }
 
+/// Where the resources of an agent are applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentPlacement {
+    /// `local`: on the machine that runs the server's handlers. `remote`: on that of a remote agent. `ssh`: it has an address, which only
+    /// handlers in Python reach. `revoked`: its remote agent was revoked. `unknown`: nobody knows its machine.
+    pub kind: String,
+    /// Whether files, commands and whatever else acts on a machine can be applied. All else needs none.
+    pub has_machine: bool,
+    /// Why, in a sentence.
+    pub reason: String,
+    /// What helps if there is no machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+}
+
+/// A question where agents would be, if a version declared this.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlacementRequest {
+    /// Names of agents.
+    #[schema(max_items = 100_000)]
+    pub agents: Vec<String>,
+    /// Patterns of agents that are the deploying machine, as `local_agents` of a version.
+    #[serde(default)]
+    pub local_agents: Vec<String>,
+    /// Addresses of agents that the version declares.
+    #[serde(default)]
+    pub addresses: BTreeMap<String, String>,
+}
+
+/// Where agents would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlacementAnswer {
+    /// By agent.
+    pub placements: BTreeMap<String, AgentPlacement>,
+}
+
 /// An agent: one queue of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Agent {
     pub name: String,
-    /// `paused`, `up` if an engine works for the environment and can reach the agent's machine, else `down`.
+    /// `paused`; `unavailable` if resources of it need a machine and there is none; `up` if an engine works for the environment and can
+    /// reach the agent's machine; else `down`.
     pub status: String,
-    /// The remote agent that serves it; absent if it is the machine that runs the server's handlers.
+    /// Where its resources are applied.
+    pub placement: AgentPlacement,
+    /// The remote agent that serves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote_agent: Option<Uuid>,
     pub paused: bool,

@@ -32,10 +32,18 @@ pub struct VersionUpload {
     /// The SHA-1 of a [`CodeBundle`] that was uploaded as a file, if handlers are in code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+    /// Contents that handlers ask for by other ids than their SHA-1: the SHA-1 of each, by id. They were uploaded as files. For a
+    /// change of some sets, those of the version before stay.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
     /// Only for a change of some sets: take `code` although it is not that of the version before, whose other resources then
     /// run with it too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_code_update: bool,
+    /// Agents that are the machine on which the server runs handlers, as the project declares them: names, with `*` and `?` as wildcards.
+    /// A change of some sets adds them to those of the version before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local_agents: Vec<String>,
     /// Whether it is released at once; as the environment's `auto_deploy` says if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<bool>,
@@ -46,6 +54,38 @@ pub struct VersionUpload {
     /// The answer names the operation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verify: bool,
+    /// The name of the project that the model belongs to. An environment takes versions of one project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 255)]
+    pub project: Option<String>,
+    /// What that means to the environment.
+    #[serde(default, skip_serializing_if = "UploadBinding::is_usual")]
+    pub binding: UploadBinding,
+    /// Only for all that is wanted: what was deployed and is not in the upload is added to the version so that it is removed,
+    /// dependents first. The answer says what. When it is removed, the same upload without this takes it out of the version.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prune: bool,
+}
+
+/// What the project of an upload means to the environment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UploadBinding {
+    /// The environment is bound to the project, unless it is bound to another one: then nothing is stored.
+    #[default]
+    Bind,
+    /// Nothing is stored if the environment is bound to another project; it is not bound.
+    Check,
+    /// The environment is bound to the project, whatever it was bound to.
+    Rebind,
+    /// The environment is bound to no project afterwards.
+    Unbind,
+}
+
+impl UploadBinding {
+    fn is_usual(&self) -> bool {
+        *self == UploadBinding::Bind
+    }
 }
 
 /// What an upload says something about.
@@ -155,6 +195,52 @@ pub struct VersionStored {
     /// asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<Operation>,
+    /// What was deployed, may still exist, and is in no version any more.
+    #[serde(default, skip_serializing_if = "UnmanagedResources::is_empty")]
+    pub unmanaged: UnmanagedResources,
+    /// What the version removes, if the upload asked for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<RemovalPlan>,
+    /// The project that the environment was bound to until the upload took it over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebound_from: Option<String>,
+}
+
+/// Resources that were deployed and that nothing manages any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnmanagedResources {
+    pub total: u64,
+    /// Those of them that an upload with `prune` can remove.
+    pub removable: u64,
+    /// The first of their ids.
+    #[schema(max_items = 100)]
+    pub ids: Vec<String>,
+}
+
+impl UnmanagedResources {
+    /// Ids that are told at most.
+    pub const IDS_MAX: usize = 100;
+
+    pub fn is_empty(&self) -> bool {
+        self.total == 0
+    }
+}
+
+/// What a version removes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RemovalPlan {
+    /// Ids of the resources that are removed, in an order in which that is possible.
+    pub removed: Vec<String>,
+    /// Resources that are not wanted, and cannot be removed.
+    pub kept: Vec<KeptResource>,
+}
+
+/// A resource that is not wanted, and cannot be removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeptResource {
+    pub id: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// What is wanted along with the release of a version, or a roll-back: it is asked for in one step with that, so that each resource is run

@@ -15,7 +15,6 @@ use crate::program::{
     Attribute, AttributeId, Definition, Entity, EntityId, Index, Namespace, NamespaceId, Program,
     RelationEnd, Type, TypeId,
 };
-use crate::similar_names;
 use crate::source::Sources;
 use crate::value::Heap;
 
@@ -257,56 +256,6 @@ impl Builder {
         self.program.namespaces[from.index()].imports.get(&prefix).copied()
     }
 
-    /// The error for a type or plugin name that means nothing.
-    pub(crate) fn type_not_found(
-        &self,
-        name: Symbol,
-        loc: Loc,
-        namespace: NamespaceId,
-    ) -> Box<CompileError> {
-        let text = self.text(name);
-        let own = &self.program.namespaces[namespace.index()];
-        if let Some((prefix, last)) = text.rsplit_once("::") {
-            if let Some(target) = self.visible_namespace(prefix, namespace) {
-                let target = &self.program.namespaces[target.index()];
-                let target_name = self.text(target.name);
-                let shown = format!("could not find type {text} in namespace {target_name}");
-                let mut error = CompileError::new("TypeNotFoundException", shown).at(loc);
-                if target.foreign_plugins && last.starts_with(|c: char| c.is_lowercase()) {
-                    error = error.help(format!(
-                        "module {prefix} has plugins written in Python; if `{text}` is one of them, \
-                         it cannot be called by this version"
-                    ));
-                    error.id = Some("plugin-not-available");
-                } else if let Some(near) = self.suggest(last, target.definitions.keys().copied()) {
-                    error = error.help(format!("did you mean `{prefix}::{near}`?"));
-                }
-                return error;
-            }
-            let file = &self.program.sources.file(own.file).name;
-            let shown = format!(
-                "could not find type {text} in namespace {}.\nTry importing the module with `import {prefix}` in {file}",
-                self.text(own.name)
-            );
-            return CompileError::new("MissingImportException", shown).at(loc);
-        }
-        let shown = format!("could not find type {text} in namespace {}", self.text(own.name));
-        let error = CompileError::new("TypeNotFoundException", shown).at(loc);
-        match self.suggest(text, own.definitions.keys().copied()) {
-            Some(near) => error.help(format!("did you mean `{near}`?")),
-            None => error,
-        }
-    }
-
-    /// The closest known name, if one is close.
-    pub(crate) fn suggest(
-        &self,
-        name: &str,
-        known: impl Iterator<Item = Symbol>,
-    ) -> Option<String> {
-        similar_names::closest(name, known.map(|symbol| self.text(symbol))).map(str::to_owned)
-    }
-
     pub(crate) fn primitive(&mut self, text: &str) -> Option<TypeId> {
         Type::primitive(text).map(|ty| self.program.intern_type(ty))
     }
@@ -388,9 +337,12 @@ impl Builder {
         let left = left?;
         let right = self.resolve_entity(relation.right.symbol, relation.right.loc, namespace);
         let right = right?;
-        self.check_relation_name(left, relation.name)?;
+        // The far end first: where both are taken, the reference names that one.
         if let Some((name, _)) = relation.inverse {
             self.check_relation_name(right, name)?;
+        }
+        self.check_relation_name(left, relation.name)?;
+        if let Some((name, _)) = relation.inverse {
             if left == right && name.symbol == relation.name.symbol {
                 let own = self.add_relation(left, relation.name, relation.arity, right);
                 if let Some(end) = &mut self.program.attributes[own.index()].relation {

@@ -2,115 +2,260 @@
 //! agree in everything, since values go back and forth between the two.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::define::Builder;
 use crate::error::{CompileError, Result};
-use crate::host::Dataclass;
-use crate::program::{Definition, EntityId, Type, TypeId};
+use crate::host::{ClassProblem, Dataclass};
+use crate::program::{Attribute, Definition, Entity, EntityId, Type, TypeId};
 
-/// What descends from this entity is only data.
+/// Root of the entities that are only data.
 const ROOT: &str = "std::Dataclass";
-/// What a pair has besides its fields.
+/// Relations that every entity inherits.
 const INHERITED: [&str; 2] = ["provides", "requires"];
+/// The only implementation that such an entity may have.
+const NONE: &str = "std::none";
+
+/// Modules as the pairing sees them.
+pub(crate) struct Pairing<'a> {
+    pub(crate) classes: &'a [Dataclass],
+    /// Modules whose code the host has loaded.
+    pub(crate) loaded: &'a [String],
+    /// Modules of this program, whose entities need no class.
+    pub(crate) builtin: &'a [String],
+    /// Name of a file as messages have it.
+    pub(crate) show: &'a dyn Fn(&Path) -> String,
+}
 
 impl Builder {
-    /// Checks the entities of the modules whose code was loaded.
-    pub(crate) fn dataclasses(&mut self, classes: &[Dataclass], modules: &[String]) -> Result<()> {
+    /// Checks every entity that is only data against its class.
+    pub(crate) fn dataclasses(&mut self, pairing: &Pairing<'_>) -> Result<()> {
         let Some(Definition::Entity(root)) = self.program.find_definition(ROOT) else {
             return Ok(());
         };
         let classes: BTreeMap<&str, &Dataclass> =
-            classes.iter().map(|class| (class.entity.as_str(), class)).collect();
+            pairing.classes.iter().map(|class| (class.entity.as_str(), class)).collect();
         for number in 0..self.program.entities.len() {
             let id = EntityId(number as u32);
-            let entity = self.program.entity(id);
-            let name = self.program.text(entity.name).to_owned();
-            let module = name.split("::").next().unwrap_or(&name);
-            let concerned = id != root
-                && self.program.is_subtype(id, root)
-                && modules.iter().any(|loaded| loaded == module);
-            if !concerned {
+            if id == root || !self.program.is_subtype(id, root) {
                 continue;
             }
-            let problems = match classes.get(name.as_str()) {
-                None => vec![format!("there is no class {} for it", python_name(&name))],
-                Some(class) => match &class.problem {
-                    Some(problem) => vec![problem.clone()],
-                    None => self.mismatches(id, class),
-                },
-            };
-            if !problems.is_empty() {
-                let mut text = format!("The dataclass {name} does not match its Python class:");
-                for problem in problems {
-                    text.push_str("\n  - ");
-                    text.push_str(&problem);
-                }
-                let loc = self.program.entity(id).loc;
-                return Err(CompileError::new("DataClassMismatchException", text).at(loc));
+            let name = self.program.text(self.program.entity(id).name).to_owned();
+            let module = name.split("::").next().unwrap_or(&name);
+            match classes.get(name.as_str()) {
+                Some(class) => self.check_class(id, &name, class, pairing.show)?,
+                None if pairing.loaded.iter().chain(pairing.builtin).any(|one| one == module) => {}
+                None => return Err(module_not_found(&python_module(&name))),
             }
         }
         Ok(())
     }
 
-    fn mismatches(&self, id: EntityId, class: &Dataclass) -> Vec<String> {
+    fn check_class(
+        &mut self,
+        id: EntityId,
+        name: &str,
+        class: &Dataclass,
+        show: &dyn Fn(&Path) -> String,
+    ) -> Result<()> {
+        let loc = self.program.entity(id).loc;
+        let place = self.program.sources.place(loc);
+        let mismatch = |text: String| {
+            Err(CompileError::new("DataClassMismatchException", text).in_statement(name, loc))
+        };
+        let refused = |what: &str| {
+            mismatch(format!(
+                "The python object {} associated to  {name} defined at {place} is not {what}. Dataclasses must have a python counterpart that is a frozen dataclass.",
+                python_name(name)
+            ))
+        };
+        match &class.problem {
+            None => {}
+            Some(ClassProblem::NoModule(module)) => return Err(module_not_found(module)),
+            Some(ClassProblem::NotDataclass) => return refused("a dataclass"),
+            Some(ClassProblem::NotFrozen) => return refused("frozen"),
+            Some(ClassProblem::BadAnnotation(text)) => {
+                let mut error = CompileError::new("NameError", text);
+                error.bare = true;
+                return Err(error);
+            }
+        }
+        let problems = self.mismatches(id, class)?;
+        if !problems.is_empty() {
+            let python = class
+                .place
+                .as_ref()
+                .map_or_else(String::new, |place| format!("{}:{}", show(&place.file), place.line));
+            let list: String = problems.iter().map(|problem| format!("    -{problem}\n")).collect();
+            return mismatch(format!(
+                "The dataclass {name} defined at {place} does not match the corresponding python dataclass at {python}. {} errors:\n{list}",
+                problems.len()
+            ));
+        }
+        self.check_shape(id, name)
+    }
+
+    /// An entity that is only data has neither indexes nor implementations of its own.
+    fn check_shape(&self, id: EntityId, name: &str) -> Result<()> {
         let program = &self.program;
         let entity = program.entity(id);
-        let mut problems = Vec::new();
-        if !entity.indexes.is_empty() {
-            problems.push("it has an index".to_owned());
-        }
-        let empty = |&number: &u32| {
-            let body = program.implementations[number as usize].body;
-            program.blocks.get(body.0 as usize).is_none_or(|body| body.stmts.is_empty())
+        let place = program.sources.place(entity.loc);
+        let refuse = |text: String| {
+            Err(CompileError::new("DataClassException", text).in_statement(name, entity.loc))
         };
-        if !entity.implementations.iter().all(empty) {
-            problems.push("it has an implementation other than std::none".to_owned());
+        if let Some(&index) = entity.indexes.first() {
+            let index = program.sources.place(program.indexes[index as usize].loc);
+            return refuse(format!(
+                "The dataclass {name} defined at {place} has an indexes defined at {index}. Dataclasses can not have any indexes."
+            ));
         }
-        let mut known: Vec<&str> = Vec::new();
-        for &slot in &entity.slots {
-            let attribute = program.attribute(slot);
-            let name = program.text(attribute.name);
-            if attribute.relation.is_some() {
-                if !INHERITED.contains(&name) {
-                    problems.push(format!("{name} is a relation"));
-                }
+        for &implement in &entity.implements {
+            let implement = &program.implements[implement as usize];
+            let is_none = |&number: &u32| {
+                let implementation = &program.implementations[number as usize];
+                let namespace = &program.namespaces[implementation.namespace.index()];
+                let name = program.text(implementation.name);
+                format!("{}::{name}", program.text(namespace.name)) == NONE
+            };
+            if !implement.implementations.iter().all(is_none) {
+                let at = program.sources.place(implement.loc);
+                return refuse(format!(
+                    "The dataclass {name} defined at {place} has an implementation other than 'std::none', defined at {at}. Dataclasses can only have std::none as implemenation."
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn mismatches(&mut self, id: EntityId, class: &Dataclass) -> Result<Vec<String>> {
+        const SAME: &str = "All attributes of a dataclasses must be identical in both the python and inmanta domain";
+        let namespace = self.program.entity(id).namespace;
+        let mut attributes: Vec<(String, Option<TypeId>)> = Vec::new();
+        let mut problems = Vec::new();
+        for attribute in self.sorted_attributes(self.program.entity(id)) {
+            let name = self.program.text(attribute.name).to_owned();
+            if attribute.relation.is_none() {
+                attributes.push((name, Some(attribute.ty)));
+            } else if !INHERITED.contains(&name.as_str()) {
+                attributes.push((name, None));
+            }
+        }
+        let mut matched: Vec<&str> = Vec::new();
+        for (name, ty) in &attributes {
+            let Some(ty) = *ty else {
+                let at = self.relation_place(id, name);
+                problems.push(format!(
+                    "a relation called {name} is defined at {at}. Dataclasses are not allowed to have relations"
+                ));
+                continue;
+            };
+            let Some((field, written)) = class.fields.iter().find(|(field, _)| field == name)
+            else {
+                problems.push(format!(
+                    "The attribute {name} has no counterpart in the python domain. {SAME}."
+                ));
+                continue;
+            };
+            if !self.is_primitive(ty) {
+                let shown = self.program.type_name(ty);
+                problems.push(format!(
+                    "The attribute {name} of type `{shown}` is not primitive. All attributes of a dataclasses have to be of a primitive type."
+                ));
                 continue;
             }
-            known.push(name);
-            match class.fields.iter().find(|(field, _)| field == name) {
-                None => problems.push(format!("the class has no field {name}")),
-                Some((_, None)) => {
-                    problems.push(format!("the type of the field {name} is none of a model"));
-                }
-                Some((_, Some(ty))) => {
-                    let wanted = self.plain_type(attribute.ty);
-                    if *ty != wanted {
-                        problems.push(format!(
-                            "{name} is a {wanted} in the model and a {ty} in the class"
-                        ));
-                    }
-                }
+            matched.push(field);
+            let agrees = match written {
+                None => false,
+                Some(text) => match self.annotation(text, namespace)?.0 {
+                    None => true,
+                    Some(python) => self.corresponds(ty, python),
+                },
+            };
+            if !agrees {
+                problems.push(format!(
+                    "The attribute {name} does not have the same type as the associated field in the python domain. {SAME}."
+                ));
             }
         }
         for (field, _) in &class.fields {
-            if !known.contains(&field.as_str()) {
-                problems.push(format!("the entity has no attribute {field}"));
+            if !matched.contains(&field.as_str()) {
+                problems
+                    .push(format!("The field {field} doesn't exist in the inmanta domain. {SAME}"));
             }
         }
-        problems
+        Ok(problems)
     }
 
-    /// A type by the words that a class can have for it: a typedef is what it is based on.
-    fn plain_type(&self, ty: TypeId) -> String {
+    fn sorted_attributes<'a>(&'a self, entity: &'a Entity) -> Vec<&'a Attribute> {
+        let mut attributes: Vec<&Attribute> =
+            entity.slots.iter().map(|&slot| self.program.attribute(slot)).collect();
+        attributes.sort_by_key(|attribute| self.program.text(attribute.name));
+        attributes
+    }
+
+    fn relation_place(&self, id: EntityId, name: &str) -> String {
+        let slots = &self.program.entity(id).slots;
+        let mut attributes = slots.iter().map(|&slot| self.program.attribute(slot));
+        attributes
+            .find(|attribute| self.program.text(attribute.name) == name)
+            .map_or_else(String::new, |attribute| self.program.sources.place(attribute.loc))
+    }
+
+    /// Whether a type is made of the language's own types only.
+    fn is_primitive(&self, ty: TypeId) -> bool {
         match self.program.ty(ty) {
-            Type::Typedef(typedef) => {
-                self.plain_type(self.program.typedefs[*typedef as usize].base)
-            }
-            Type::ListOf(inner) => format!("{}[]", self.plain_type(*inner)),
-            Type::Nullable(inner) => format!("{}?", self.plain_type(*inner)),
-            _ => self.program.type_name(ty),
+            Type::Typedef(_) | Type::Entity(_) => false,
+            Type::ListOf(inner) | Type::Nullable(inner) => self.is_primitive(*inner),
+            _ => true,
         }
     }
+
+    /// Whether values of an attribute fit the annotation of its field.
+    fn corresponds(&self, model: TypeId, python: TypeId) -> bool {
+        match (self.program.ty(model), self.program.ty(python)) {
+            (_, Type::Any) => true,
+            (Type::Nullable(model), Type::Nullable(python)) => {
+                // The reference does not look into a choice that may be null as well.
+                !matches!(self.program.ty(*python), Type::Union(_))
+                    && self.corresponds(*model, *python)
+            }
+            (_, Type::Union(members)) => match self.referred(members) {
+                Some(plain) => self.corresponds(model, plain),
+                None => false,
+            },
+            (_, Type::Typedef(typedef)) => {
+                self.corresponds(model, self.program.typedefs[*typedef as usize].base)
+            }
+            (Type::Dict, Type::DictOf(_) | Type::AnyDict)
+            | (Type::List | Type::ListOf(_), Type::AnyList)
+            | (Type::List, Type::ListOf(_))
+            | (Type::Number, Type::Int | Type::Float) => true,
+            (Type::ListOf(model), Type::ListOf(python)) => self.corresponds(*model, *python),
+            (model, python) => model == python,
+        }
+    }
+
+    /// The type of values of which an annotation takes references, too: `Reference[T] | T`.
+    fn referred(&self, members: &[TypeId]) -> Option<TypeId> {
+        let [first, second] = members else { return None };
+        match (self.program.ty(*first), self.program.ty(*second)) {
+            (Type::Reference(inner), _) if inner == second => Some(*second),
+            (_, Type::Reference(inner)) if inner == first => Some(*first),
+            _ => None,
+        }
+    }
+}
+
+fn module_not_found(module: &str) -> Box<CompileError> {
+    let mut error = CompileError::new("ModuleNotFoundError", format!("No module named '{module}'"));
+    error.bare = true;
+    error
+}
+
+/// `inmanta_plugins.m.sub` of `m::sub::Name`.
+fn python_module(entity: &str) -> String {
+    let name = python_name(entity);
+    name.rsplit_once('.').map_or(name.clone(), |(module, _)| module.to_owned())
 }
 
 /// `inmanta_plugins.m.sub.Name` of `m::sub::Name`.

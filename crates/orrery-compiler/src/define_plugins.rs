@@ -126,7 +126,7 @@ impl Builder {
 
     /// The type that a text means in a namespace, `None` where nothing is checked; and the text with
     /// full names, as messages have it.
-    fn annotation(
+    pub(crate) fn annotation(
         &mut self,
         text: &str,
         namespace: NamespaceId,

@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use orrery_syntax::SyntaxError;
 use orrery_syntax::ast::{FileId, Loc};
+use orrery_syntax::{Explanation, SyntaxError};
 
 use crate::error::CompileError;
 use crate::{Compiled, Warning};
@@ -51,6 +51,8 @@ pub struct Diagnostic {
     pub message: String,
     /// What else the message says.
     pub details: Vec<String>,
+    /// Further sentences, each for itself.
+    pub notes: Vec<String>,
     pub primary: Option<Place>,
     /// "first set here"
     pub related: Vec<Place>,
@@ -73,6 +75,7 @@ impl Diagnostic {
             id: diagnostic_id(class, text),
             message: message.strip_suffix(':').unwrap_or(message).to_owned(),
             details: details.into_iter().map(|line| line.replace('\t', "  ")).collect(),
+            notes: Vec::new(),
             primary: None,
             related: Vec::new(),
             causes: Vec::new(),
@@ -94,6 +97,10 @@ impl Diagnostic {
             let focus = error.focus.filter(|focus| focus.file == loc.file);
             Place { highlight: focus.map(|focus| focus.start..focus.end), ..Place::new(loc, "") }
         });
+        if let Some(explanation) = &error.explanation {
+            this.help = error.help.clone();
+            return this.explained(explanation);
+        }
         this.related = error.related.iter().map(|(loc, label)| Place::new(*loc, label)).collect();
         this.help = error.help.clone().or(this.help);
         this.causes =
@@ -104,6 +111,20 @@ impl Diagnostic {
             cause.help = cause.help.take().filter(|help| this.help.as_ref() != Some(help));
         }
         this
+    }
+
+    /// The same in the words of an explanation.
+    fn explained(mut self, explanation: &Explanation) -> Self {
+        self.message.clone_from(&explanation.headline);
+        self.details.clear();
+        self.notes.clone_from(&explanation.notes);
+        if let Some((loc, label)) = &explanation.primary {
+            self.primary = Some(Place::new(*loc, label));
+        }
+        let related = explanation.related.iter();
+        self.related = related.map(|(loc, label)| Place::new(*loc, label)).collect();
+        self.help = explanation.help.clone().or(self.help);
+        self
     }
 }
 
@@ -123,7 +144,13 @@ impl From<&SyntaxError> for Diagnostic {
         });
         this.related.extend(error.duplicate_of.map(|loc| Place::new(loc, "first one here")));
         this.help = error.help.clone().or(this.help);
-        this
+        match &error.explanation {
+            Some(explanation) => {
+                this.help = None;
+                this.explained(explanation)
+            }
+            None => this,
+        }
     }
 }
 
@@ -142,7 +169,8 @@ impl Compiled {
             Ok(_) => Vec::new(),
             Err(_) if !self.syntax_errors.is_empty() => Diagnostic::all_of(&self.syntax_errors),
             Err(error) if !error.parts.is_empty() => {
-                error.parts.iter().map(Diagnostic::from).collect()
+                let parts = error.parts.iter().filter(|part| !part.consequence);
+                parts.map(Diagnostic::from).collect()
             }
             Err(error) => vec![Diagnostic::from(&**error)],
         }
@@ -202,6 +230,8 @@ const DIAGNOSTIC_IDS: &[(&str, &str, &str)] = &[
     ("RuntimeException", "Conditional implementation with parents", "conditional-parents"),
     ("DataClassException", "", "dataclass-mismatch"),
     ("DataClassMismatchException", "", "dataclass-mismatch"),
+    ("DataClassException", "", "dataclass-mismatch"),
+    ("ModuleNotFoundError", "No module named 'inmanta_plugins.", "dataclass-mismatch"),
     ("InvalidRelationPrecedenceRuleError", "", "invalid-precedence-rule"),
     ("CycleInRelationPrecedencePolicyError", "", "invalid-precedence-rule"),
 

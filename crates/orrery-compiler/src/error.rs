@@ -1,7 +1,11 @@
-//! Errors of the compiler: what the reference calls them, its exact wording, the place and the causes.
+//! Errors of the compiler: what the reference calls them, its exact wording, the place and the causes;
+//! and for people an explanation in our own words, which takes the place of the wording on a terminal.
 
-use orrery_syntax::SyntaxError;
 use orrery_syntax::ast::Loc;
+use orrery_syntax::{Explanation, SyntaxError};
+
+use crate::plugins::FilePlace;
+use crate::source::Sources;
 
 /// A failure of the compile. `class` is the name that existing tools know the error by.
 #[derive(Clone, Debug)]
@@ -20,6 +24,14 @@ pub struct CompileError {
     /// Further places worth showing: "first set here".
     pub related: Vec<(Loc, String)>,
     pub help: Option<String>,
+    /// The error for people: replaces text, place, causes and help wherever it is shown to them.
+    pub explanation: Option<Box<Explanation>>,
+    /// It follows from another error of the same list, which tells of it too: people are shown
+    /// that one only.
+    pub consequence: bool,
+    /// The place that people are shown, where it is in a file that is no part of the model; it
+    /// becomes part of the explanation once all files are known.
+    pub file_place: Option<Box<FilePlace>>,
     /// Where several are reported together: `MultiException` shows its parts as a list.
     pub parts: Vec<CompileError>,
     /// Lower is reported first.
@@ -48,6 +60,9 @@ impl CompileError {
             causes: Vec::new(),
             related: Vec::new(),
             help: None,
+            explanation: None,
+            consequence: false,
+            file_place: None,
             parts: Vec::new(),
             importance: importance(class),
             bare: false,
@@ -55,6 +70,16 @@ impl CompileError {
             final_place: false,
             places: None,
         })
+    }
+
+    /// One error out of several: a single one stands for itself, more are listed in this order.
+    pub fn combine(mut errors: Vec<CompileError>) -> Option<Box<Self>> {
+        if errors.len() < 2 {
+            return errors.pop().map(Box::new);
+        }
+        let mut all = Self::new("MultiException", format!("Reported {} errors", errors.len()));
+        all.parts = errors;
+        Some(all)
     }
 
     /// What is a plain Python exception in the reference: no place is attached.
@@ -68,6 +93,7 @@ impl CompileError {
     pub fn syntax(error: &SyntaxError) -> Box<Self> {
         let mut this = Self::new(error.class, error.message.clone()).at(error.loc);
         this.help.clone_from(&error.help);
+        this.explanation.clone_from(&error.explanation);
         this.statement.clone_from(&error.reported_in);
         this.places = error.duplicate_of.map(|original| (error.loc, original));
         // The reference has these from Python itself, without a place.
@@ -166,6 +192,40 @@ impl CompileError {
         self
     }
 
+    /// Tells it to people in other words.
+    #[must_use]
+    pub fn explained(mut self: Box<Self>, explanation: Explanation) -> Box<Self> {
+        self.explanation = Some(Box::new(explanation));
+        self
+    }
+
+    /// Adds the files of places outside of the model to the sources, and shows those places.
+    pub(crate) fn resolve_file_places(
+        &mut self,
+        sources: &mut Sources,
+        show: &dyn Fn(&str) -> String,
+    ) {
+        if let Some(place) = self.file_place.take()
+            && let Some(explanation) = &mut self.explanation
+        {
+            let file = sources.add(show(&place.path), place.text.clone());
+            if let Some((loc, label)) = explanation.primary.take() {
+                explanation.related.push((loc, label));
+            }
+            let loc = |line: usize, word: &str| {
+                let bytes = word_on_line(&place.text, line, word);
+                Loc { file, start: bytes.start as u32, end: bytes.end as u32, column: true }
+            };
+            explanation.primary = Some((loc(place.line, &place.word), place.label.clone()));
+            if let Some((line, word, label)) = &place.related {
+                explanation.related.insert(0, (loc(*line, word), label.clone()));
+            }
+        }
+        for other in self.causes.iter_mut().chain(&mut self.parts) {
+            other.resolve_file_places(sources, show);
+        }
+    }
+
     /// The complete message; `place` renders a location.
     pub fn message(&self, place: &dyn Fn(Loc) -> String) -> String {
         let mut out = String::new();
@@ -200,6 +260,25 @@ impl CompileError {
         for cause in &self.causes {
             out.push_str(&format!("\n{indent}caused by:\n"));
             cause.write(level + 1, out, place);
+        }
+    }
+}
+
+/// The bytes of a word on a line, counted from 1; those of the whole line if it is not there.
+fn word_on_line(text: &str, line: usize, word: &str) -> std::ops::Range<usize> {
+    let before = text.split_inclusive('\n').take(line.saturating_sub(1));
+    let start: usize = before.map(str::len).sum();
+    let line = text[start..].lines().next().unwrap_or_default();
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let found = line.match_indices(word).find(|(at, _)| {
+        let (before, after) = (&line[..*at], &line[at + word.len()..]);
+        !before.ends_with(is_part) && !after.starts_with(is_part)
+    });
+    match found {
+        Some((at, _)) if !word.is_empty() => start + at..start + at + word.len(),
+        _ => {
+            let blanks = line.len() - line.trim_start().len();
+            start + blanks..start + line.trim_end().len().max(blanks)
         }
     }
 }

@@ -145,9 +145,20 @@ pub struct Dataclass {
     /// Name and type of each field, the type as a model writes it; `None` for one that no model has
     /// a word for.
     pub fields: Vec<(String, Option<String>)>,
-    /// Why it cannot stand for an entity at all.
-    pub problem: Option<String>,
+    /// Reason why it cannot stand for an entity at all.
+    pub problem: Option<ClassProblem>,
     pub place: Option<Place>,
+}
+
+/// Reason why no class stands for an entity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClassProblem {
+    /// The Python module that would have it does not exist.
+    NoModule(String),
+    NotDataclass,
+    NotFrozen,
+    /// An annotation means nothing, in Python's own words.
+    BadAnnotation(String),
 }
 
 /// What came of the code that runs at the end.

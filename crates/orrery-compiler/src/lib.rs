@@ -9,6 +9,7 @@ pub mod builtin;
 mod define;
 mod define_dataclasses;
 mod define_entities;
+mod define_missing;
 mod define_plugins;
 pub mod diagnostic;
 pub mod documentation;
@@ -31,9 +32,9 @@ mod policy;
 pub mod program;
 pub mod project;
 pub mod reference;
+pub mod release;
 pub mod render;
 pub mod report;
-mod similar_names;
 pub mod source;
 pub mod value;
 mod versions;
@@ -42,10 +43,12 @@ mod yaml;
 
 use std::path::Path;
 
+use orrery_model::similar_names;
 use orrery_syntax::ast::Loc;
 use orrery_syntax::{SyntaxError, SyntaxWarning};
 
 use crate::define::Builder;
+use crate::define_dataclasses::Pairing;
 use crate::error::CompileError;
 use crate::eval::Machine;
 use crate::files::Files;
@@ -213,17 +216,29 @@ fn evaluate(
 ) {
     let loaded: Vec<String> =
         loadable(&compiled.modules, host).into_iter().map(|module| module.name).collect();
+    let builtin: Vec<String> = compiled
+        .modules
+        .iter()
+        .filter(|module| module.origin == Origin::Builtin)
+        .map(|module| module.name.clone())
+        .collect();
     let Manifest { plugins, dataclasses, classes, .. } = manifest;
     let asts = loader.loaded;
+    let templates = loader.project.settings.templates;
     let mut builder = Builder::new(loader.interner, loader.sources, loader.project.precedence);
     let show = |path: &Path| {
         let text = files.read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         (load::shown(options, path), text.unwrap_or_default())
     };
-    let built = builder
-        .define(&asts, plugins, &show)
-        .and_then(|()| builder.lower(&asts))
-        .and_then(|()| builder.dataclasses(&dataclasses, &loaded));
+    let built =
+        builder.define(&asts, plugins, &show).and_then(|()| builder.lower(&asts)).and_then(|()| {
+            builder.dataclasses(&Pairing {
+                classes: &dataclasses,
+                loaded: &loaded,
+                builtin: &builtin,
+                show: &|path| load::shown(options, path),
+            })
+        });
     compiled.warnings.extend(std::mem::take(&mut builder.warnings).into_iter().map(warning));
     if let Err(error) = built {
         compiled.sources = builder.program.sources;
@@ -237,7 +252,7 @@ fn evaluate(
     );
     let count = asts.len();
     drop(asts);
-    let world = FileWorld::new(files, options, &compiled.modules, &classes);
+    let world = FileWorld::new(files, options, &compiled.modules, &classes, templates);
     let mut machine = Machine::new(&builder.program, builder.heap, &world, host, options.limits);
     let outcome = machine.check_defaults().and_then(|()| machine.run());
     tracing::debug!(instances = machine.instance_count(), "evaluated");
@@ -248,41 +263,53 @@ fn evaluate(
     let graph = machine.into_graph();
     let mut program = builder.program;
     compiled.sources = std::mem::take(&mut program.sources);
+    if let Err(error) = &mut compiled.outcome {
+        let show = |path: &str| world::show(&options.project_dir, path);
+        error.resolve_file_places(&mut compiled.sources, &show);
+    }
     if compiled.outcome.is_ok() {
         compiled.model = Some(Model { program, graph });
     }
 }
 
-/// Has the host run what it runs at the end of each compile. What fails there fails a compile that
-/// went well, and is only told of one that did not.
+/// Has the host run what it runs at the end of each compile. Finalizers that fail are the errors of a compile that
+/// went well, and warnings of one that did not.
 fn finalize(host: &mut dyn Host, compiled: &mut Compiled) {
     let ended = host.finalize(compiled.outcome.is_ok());
     compiled.output.push_str(&ended.output);
     let mut warn = |text| compiled.warnings.push(warning(("", text, None)));
     ended.warnings.into_iter().for_each(&mut warn);
-    let mut errors = ended.errors.into_iter().map(|text| format!("Finalizer failed: {text}"));
-    if compiled.outcome.is_ok()
-        && let Some(first) = errors.next()
-    {
-        let mut error = CompileError::new("CompilerException", first);
+    let errors = ended.errors.into_iter().map(|text| format!("Finalizer failed: {text}"));
+    if compiled.outcome.is_err() {
+        return errors.for_each(warn);
+    }
+    let errors = errors.map(|text| {
+        let mut error = CompileError::new("CompilerException", text);
         error.bare = true;
+        *error
+    });
+    if let Some(error) = CompileError::combine(errors.collect()) {
         compiled.outcome = Err(error);
         compiled.model = None;
     }
-    errors.for_each(warn);
 }
 
-/// The modules whose code a host can load.
+/// The modules that a host with code has to know. Those without code are among them: code of others may ask for their files.
 fn with_code(modules: &[Module], host: &dyn Host) -> Vec<Module> {
-    let found = modules.iter().filter(|module| module.code.is_some() && host.can_load(module));
-    found.cloned().collect()
+    let found: Vec<Module> =
+        modules.iter().filter(|module| host.can_load(module)).cloned().collect();
+    if found.iter().all(|module| module.code.is_none()) {
+        return Vec::new();
+    }
+    found
 }
 
 /// Those that it has to load. Code of the program's own modules is for others that need it: alone it is not worth
 /// starting a host for.
 fn loadable(modules: &[Module], host: &dyn Host) -> Vec<Module> {
     let found = with_code(modules, host);
-    let only_own = found.iter().all(|module| module.origin == Origin::Builtin);
+    let mut coded = found.iter().filter(|module| module.code.is_some());
+    let only_own = coded.all(|module| module.origin == Origin::Builtin);
     if only_own && !host.loads_own_modules() {
         return Vec::new();
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use orrery_syntax::ast::{File, FileId, Item, Loc};
-use orrery_syntax::{Interner, Symbol, SyntaxError, SyntaxWarning};
+use orrery_syntax::{Explanation, Interner, Symbol, SyntaxError, SyntaxWarning};
 use rustc_hash::FxHashMap;
 
 use crate::builtin;
@@ -15,8 +15,15 @@ use crate::modules::Search;
 use crate::modules::wanted::how_to_get;
 pub use crate::modules::{Module, Origin, shown};
 use crate::project::{Options, Project};
+use crate::similar_names;
 use crate::source::Sources;
 use crate::versions;
+
+/// Whether an entity, or anything else in a namespace, is of a module inside the program: not of one that took its name.
+pub fn is_builtin_entity(modules: &[Module], name: &str) -> bool {
+    let module = name.split("::").next().unwrap_or(name);
+    modules.iter().any(|of| of.name == module && of.origin == Origin::Builtin)
+}
 
 #[derive(Debug)]
 pub struct LoadedFile {
@@ -144,13 +151,8 @@ impl<'f> Loader<'f> {
                  `inmanta module add --v2` and to install all the project's dependencies with \
                  `inmanta project install`."
             );
-            let help = format!(
-                "{}; {}",
-                self.searched(),
-                how_to_get(self.search.files, &self.options.project_dir, name)
-            );
-            let error = CompileError::new("ModuleNotFoundException", text).help(help);
-            return Err(LoadFailure::Module(error));
+            let error = CompileError::new("ModuleNotFoundException", text);
+            return Err(LoadFailure::Module(error.explained(self.module_not_found(name))));
         };
         let warnings = located.warnings.into_iter().map(|(class, text)| (class, text, None));
         self.warnings.extend(warnings);
@@ -158,21 +160,30 @@ impl<'f> Loader<'f> {
         Ok((located.module, located.requires))
     }
 
-    /// Where modules were looked for.
-    fn searched(&self) -> String {
+    /// The same in our own words: where it was looked for, and how a module gets there.
+    fn module_not_found(&self, name: &str) -> Explanation {
+        let explanation = Explanation::new(format!("module `{name}` not found"));
+        let builtin: Vec<&str> =
+            builtin::builtin_modules().iter().map(|module| module.name).collect();
         let mut places: Vec<String> =
             self.project.module_path.iter().map(|base| self.search.show(base)).collect();
-        let names: Vec<&str> =
-            builtin::builtin_modules().iter().map(|module| module.name).collect();
-        places.push(format!("the built-in modules ({})", names.join(", ")));
+        places.push(format!("the built-in modules ({})", builtin.join(", ")));
         places.push(match &self.search.environment {
             Some(environment) if environment.exists() => environment.dir.display().to_string(),
             Some(environment) => {
-                format!("{} (which is no Python environment)", environment.dir.display())
+                format!("{} (not a Python environment)", environment.dir.display())
             }
             None => "no Python environment".into(),
         });
-        format!("it was looked for in {}", places.join("; "))
+        let explanation = explanation.note(format!("looked in {}", places.join("; ")));
+        let own =
+            self.project.module_path.iter().filter_map(|base| self.search.files.list(base).ok());
+        let own: Vec<String> = own.flatten().collect();
+        let known = builtin.iter().copied().chain(own.iter().map(String::as_str));
+        if let Some(near) = similar_names::closest(name, known) {
+            return explanation.help(format!("did you mean `import {near}`?"));
+        }
+        explanation.help(how_to_get(self.search.files, &self.options.project_dir, name))
     }
 
     fn parse(
@@ -254,7 +265,9 @@ impl LoadFailure {
             }
             LoadFailure::Module(cause) => {
                 let text = format!("Failed to load module {name}");
-                let error = CompileError::new("ModuleLoadingException", text).caused_by(cause);
+                let mut error = CompileError::new("ModuleLoadingException", text);
+                error.explanation.clone_from(&cause.explanation);
+                let error = error.caused_by(cause);
                 match import {
                     Some(loc) => error.in_statement(format!("import {name}"), loc),
                     None => error,

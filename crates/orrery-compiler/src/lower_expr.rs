@@ -4,8 +4,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use orrery_syntax::Symbol;
 use orrery_syntax::ast::{self, BinaryOp, Loc};
+use orrery_syntax::{Explanation, Symbol};
 use rustc_hash::FxHashSet;
 
 use crate::error::CompileError;
@@ -377,8 +377,12 @@ impl Lowering<'_> {
                     self.b.text(self.b.program.entity(entity).name)
                 );
                 let shown = self.b.text(name.symbol).to_owned();
+                let owner = self.b.text(self.b.program.entity(entity).name);
+                let owner = owner.strip_prefix("__config__::").unwrap_or(owner);
+                let headline = format!("`{owner}` has no attribute `{shown}`");
                 let mut error = CompileError::new("TypingException", text)
-                    .in_statement(shown.clone(), name.loc);
+                    .in_statement(shown.clone(), name.loc)
+                    .explained(Explanation::new(headline).at(name.loc, ""));
                 let known = self.b.program.entity(entity).slot_of.keys().copied();
                 if let Some(near) = self.b.suggest(&shown, known) {
                     error = error.help(format!("did you mean `{near}`?"));

@@ -91,6 +91,42 @@ pub struct Project {
     pub warnings: Vec<(&'static str, String)>,
     pub pip: PipSettings,
     pub settings: ProjectSettings,
+    pub repositories: ModuleRepositories,
+}
+
+/// Where modules of the module path are cloned from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModuleRepositories {
+    /// Addresses, in the order in which they are tried: with `{}` for the name of a module, or what stands before it.
+    pub addresses: Vec<String>,
+    /// The directory that modules are cloned into: `downloadpath`, or else the first directory of the module path.
+    pub directory: Option<PathBuf>,
+    pub mode: InstallMode,
+}
+
+impl ModuleRepositories {
+    /// The addresses that a module may be at.
+    pub fn addresses_of(&self, module: &str) -> Vec<String> {
+        let address = |base: &String| match base.contains("{}") {
+            true => base.replacen("{}", module, 1),
+            // As the reference does: a path of this machine is a directory of modules, an address a beginning.
+            false if base.contains(':') || base.ends_with('/') => format!("{base}{module}"),
+            false => format!("{base}/{module}"),
+        };
+        self.addresses.iter().map(address).collect()
+    }
+}
+
+/// Which state of a cloned module is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InstallMode {
+    /// The newest released version that the requirements allow.
+    #[default]
+    Release,
+    /// The same, and versions before a release count too.
+    Prerelease,
+    /// The branch `master`.
+    Master,
 }
 
 /// What a project says about the installation of packages. Other programs write it in the same words as `project.yml`.
@@ -145,10 +181,17 @@ impl Project {
         check_email(&mut checks);
         let module_path = checks.texts("modulepath");
         project.module_path = module_path.iter().map(|part| join_plainly(dir, part)).collect();
-        checks.optional_text("downloadpath");
+        let download = checks.optional_text("downloadpath").filter(|path| !path.is_empty());
+        let download = download.map(|path| join_plainly(dir, &path));
         project.check_repositories(fields, &mut checks);
+        project.repositories.directory = download.or_else(|| project.module_path.first().cloned());
         project.requires = checks.texts("requires");
         checks.choice("install_mode", &["release", "prerelease", "master"]);
+        project.repositories.mode = match fields.get("install_mode") {
+            Some(Yaml::Text(mode)) if mode == "prerelease" => InstallMode::Prerelease,
+            Some(Yaml::Text(mode)) if mode == "master" => InstallMode::Master,
+            _ => InstallMode::Release,
+        };
         project.precedence = checks.text_list("relation_precedence_policy");
         for (at, rule) in project.precedence.iter().enumerate() {
             if !is_precedence_rule(rule) {
@@ -180,7 +223,7 @@ impl Project {
         };
         for (at, repository) in repositories.iter().enumerate() {
             match repository {
-                Yaml::Text(_) => {}
+                Yaml::Text(address) => self.repositories.addresses.push(address.clone()),
                 Yaml::Map(_) => {
                     match repository.get("url") {
                         None => checks.refuse(format!("repo.{at}.url"), "Field required"),
@@ -191,7 +234,11 @@ impl Project {
                         ),
                     }
                     match repository.get("type") {
-                        Some(Yaml::Text(kind)) if kind == "git" => {}
+                        Some(Yaml::Text(kind)) if kind == "git" => {
+                            if let Some(Yaml::Text(address)) = repository.get("url") {
+                                self.repositories.addresses.push(address.clone());
+                            }
+                        }
                         Some(Yaml::Text(kind)) if kind == "package" => {
                             let text = "Setting a pip index through the `repo.url` option with type `package` in the project.yml file is no longer supported and will be ignored. Please set the pip index url through the `pip.index_url` option instead.";
                             self.warnings.push((CONFIGURATION_WARNING, text.into()));

@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orrery_model::ResourceType;
+use orrery_model::{FieldRule, ResourceType, field_rules};
 use rustc_hash::FxHashMap;
 
 use crate::builtin;
 use crate::eval::World;
 use crate::export::ResourceClass;
 use crate::files::Files;
-use crate::load::{Module, Origin};
-use crate::plugins::{Facts, FileKind, Identity, ServerSide};
-use crate::project::Options;
+use crate::load::{Module, Origin, is_builtin_entity};
+use crate::plugins::{DeclaredBy, Facts, FileKind, Identity, ServerSide};
+use crate::project::{Options, TemplateMode};
 
 pub(crate) struct FileWorld<'f> {
     files: &'f dyn Files,
@@ -21,6 +21,7 @@ pub(crate) struct FileWorld<'f> {
     now: f64,
     facts: Option<Arc<dyn Facts>>,
     server: Option<ServerSide>,
+    templates: TemplateMode,
     /// By entity.
     identities: FxHashMap<String, Identity>,
 }
@@ -31,8 +32,10 @@ impl<'f> FileWorld<'f> {
         options: &Options,
         modules: &[Module],
         classes: &[ResourceClass],
+        templates: TemplateMode,
     ) -> Self {
         FileWorld {
+            templates,
             files,
             project_dir: options.project_dir.clone(),
             modules: modules.to_vec(),
@@ -50,32 +53,42 @@ impl<'f> FileWorld<'f> {
     }
 }
 
-/// What becomes a resource by which id, as the export sees it: what the code of a module declares goes before what the program has
-/// itself, unless the module is the program's own.
+/// What becomes a resource by which id, as the export sees it: what the program declares is for entities of its own modules, and
+/// the class of another module takes its place.
 fn identities(
     options: &Options,
     modules: &[Module],
     classes: &[ResourceClass],
 ) -> FxHashMap<String, Identity> {
-    let identity = |of: &ResourceType, computed: bool| Identity {
+    let identity = |of: &ResourceType, computed: bool, declared: DeclaredBy| Identity {
         entity: of.entity.to_string(),
         agent: of.agent.to_string(),
         attribute: of.id_attribute.to_string(),
         computed,
+        declared,
     };
-    let native = options.resources.iter().map(|of| (of.entity.to_string(), identity(of, false)));
+    let native = options.resources.iter().filter(|of| is_builtin_entity(modules, &of.entity));
+    let native = native.map(|of| (of.entity.to_string(), identity(of, false, DeclaredBy::Program)));
     let mut all: FxHashMap<String, Identity> = native.collect();
     for class in classes {
         let name = &*class.declaration.entity;
-        let module = name.split("::").next().unwrap_or(name);
-        let is_own = modules.iter().any(|of| of.name == module && of.origin == Origin::Builtin);
-        if is_own && all.contains_key(name) {
-            continue;
-        }
+        let declared = match all.contains_key(name) {
+            true if is_builtin_entity(modules, &class.module) => continue,
+            true => DeclaredBy::CodeInstead,
+            false => DeclaredBy::Code,
+        };
         let computed = class.computed.iter().any(|field| *field == class.declaration.id_attribute);
-        all.insert(name.to_owned(), identity(&class.declaration, computed));
+        all.insert(name.to_owned(), identity(&class.declaration, computed, declared));
     }
     all
+}
+
+/// A path from the project's directory, if it is inside of it.
+pub(crate) fn show(project: &Path, path: &str) -> String {
+    match Path::new(path).strip_prefix(project) {
+        Ok(inside) => format!("./{}", inside.display()),
+        Err(_) => path.to_owned(),
+    }
 }
 
 impl World for FileWorld<'_> {
@@ -136,6 +149,23 @@ impl World for FileWorld<'_> {
 
     fn now(&self) -> f64 {
         self.now
+    }
+
+    fn field_rules(&self, entity: &str) -> Vec<(&'static str, FieldRule)> {
+        let module = entity.split("::").next().unwrap_or(entity);
+        let built_in = |of: &Module| of.name == module && of.origin == Origin::Builtin;
+        if !self.modules.iter().any(built_in) {
+            return Vec::new();
+        }
+        field_rules(entity).collect()
+    }
+
+    fn template_mode(&self) -> TemplateMode {
+        self.templates
+    }
+
+    fn show_path(&self, path: &str) -> String {
+        show(&self.project_dir, path)
     }
 
     fn random_bytes(&self, count: usize) -> Vec<u8> {

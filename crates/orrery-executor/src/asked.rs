@@ -48,8 +48,10 @@ pub struct Waiting {
 /// What ends the wait for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
-    /// A deploy that begins after the request, or nothing more to do.
-    Deploy,
+    /// A deploy that begins after the request, or nothing more to do. `verified`: also of what is believed to be as wanted.
+    Deploy {
+        verified: bool,
+    },
     /// The end of what runs.
     Stop,
     Facts,
@@ -107,7 +109,7 @@ impl Requests {
 impl Asked {
     fn is_open(&self, scheduler: &Scheduler, resource: ResourceIndex) -> bool {
         match self.awaited {
-            Awaited::Deploy | Awaited::Stop => scheduler.is_under_way(resource),
+            Awaited::Deploy { .. } | Awaited::Stop => scheduler.is_under_way(resource),
             Awaited::Facts => scheduler.is_asked_for_facts(resource),
         }
     }
@@ -152,13 +154,23 @@ impl Engine {
 
 impl Core {
     pub(crate) fn ask(&mut self, event: Event) -> Ticket {
+        let verified = matches!(event, Event::Repair(_) | Event::ContinueRepair { .. });
         let (filter, awaited) = match &event {
             Event::FactRefresh(ids) => (Filter::ids(ids.iter().cloned()), Awaited::Facts),
             Event::Cancel(filter) => (filter.clone(), Awaited::Stop),
-            Event::Deploy(filter) | Event::Repair(filter) => (filter.clone(), Awaited::Deploy),
-            _ => (Filter::ids([]), Awaited::Deploy),
+            Event::Deploy(filter)
+            | Event::Repair(filter)
+            | Event::ContinueRepair { filter, .. } => {
+                (filter.clone(), Awaited::Deploy { verified })
+            }
+            _ => (Filter::ids([]), Awaited::Deploy { verified }),
         };
-        if awaited == Awaited::Deploy {
+        let continued = match event {
+            Event::ContinueRepair { since, .. } => Some(since),
+            _ => None,
+        };
+        let deploys = matches!(awaited, Awaited::Deploy { .. });
+        if deploys {
             self.begin_pass();
         }
         let since = self.latest_task;
@@ -168,7 +180,7 @@ impl Core {
                 let waits = |one: &ResourceIndex| self.scheduler.scheduled(*one).is_some();
                 matched.iter().copied().filter(waits).collect()
             }
-            Awaited::Deploy | Awaited::Facts => Vec::new(),
+            Awaited::Deploy { .. } | Awaited::Facts => Vec::new(),
         };
         self.apply(event);
         let whole = match (&filter.ids, &filter.agents) {
@@ -188,18 +200,23 @@ impl Core {
         for resource in matched {
             let Some(state) = self.scheduler.state(resource) else { continue };
             let is_tried = || match awaited {
-                Awaited::Deploy => {
+                Awaited::Deploy { verified: false } => {
                     self.scheduler.is_dirty(resource)
                         || state.blocked == Blocked::TemporarilyBlocked
                         || !self.is_only_verified(resource)
                 }
-                Awaited::Stop | Awaited::Facts => true,
+                Awaited::Deploy { verified: true } | Awaited::Stop | Awaited::Facts => true,
             };
             if asked.is_open(&self.scheduler, resource) && is_tried() {
                 asked.left.insert(resource);
             } else if state.blocked == Blocked::Blocked {
                 asked.answer.blocked += 1;
-            } else if awaited == Awaited::Deploy {
+            } else if continued.is_some() && state.last_success >= continued {
+                // It had its turn before the engine was started anew.
+                let was_changed = self.entry(resource).changed_at >= continued;
+                let change = if was_changed { ChangeKind::Updated } else { ChangeKind::NoChange };
+                asked.answer.runs.add(OutcomeStatus::Deployed, change);
+            } else if deploys {
                 asked.answer.as_wanted += 1;
             }
         }
@@ -211,11 +228,11 @@ impl Core {
         ticket
     }
 
-    /// Whether it has yet to be looked at because of the time alone: nobody waits for that. What follows from a change, such as
-    /// that of a new version, is another matter.
+    /// Whether it has yet to be looked at because of the time alone, or for whoever asked for a repair: one who wants to deploy
+    /// does not wait for that. What follows from a change, such as that of a new version, is another matter.
     fn is_only_verified(&self, resource: ResourceIndex) -> bool {
         let reason = self.scheduler.scheduled(resource).map(|(_, reason)| reason);
-        matches!(reason, Some(Reason::RepairInterval | Reason::RepairCron))
+        matches!(reason, Some(Reason::RepairInterval | Reason::RepairCron | Reason::UserRepair))
     }
 
     fn unknown_names(&self, filter: &Filter) -> Answer {
@@ -254,7 +271,7 @@ impl Core {
                 Some((status, change)) => asked.answer.runs.add(status, change),
                 None => asked.answer.runs.cancelled += 1,
             }
-            if asked.awaited != Awaited::Deploy || asked.whole.is_none() {
+            if !matches!(asked.awaited, Awaited::Deploy { .. }) || asked.whole.is_none() {
                 continue;
             }
             for dependent in self.scheduler.dependents(resource) {

@@ -22,6 +22,7 @@ use crate::dry_run::{DryRun, DryRunEntry};
 use crate::job::{AgentRoom, Job};
 use crate::load::Desired;
 use crate::progress::{Finished, Progress, Running, Tally};
+use crate::room::Room;
 use crate::targets::Targets;
 use crate::writer::{BATCH, Record, Write, WriterState};
 
@@ -82,8 +83,13 @@ pub(crate) struct Core {
     /// Among them is more than that something was found as it was.
     pub(crate) pressing: bool,
     pub(crate) writer: WriterState,
-    /// Somebody watches for runs that take long.
+    /// Somebody looks after slow runs.
     pub(crate) overseen: bool,
+    /// And knows that something is held up.
+    pub(crate) alarmed: bool,
+    pub(crate) room: Room,
+    /// What failed as often as it may, since somebody last asked, with the number of attempts.
+    pub(crate) parked: Vec<(ResourceId, u32)>,
     pub(crate) dry_run: DryRun,
     pub(crate) wake_at: Option<Timestamp>,
     /// It was set since somebody last asked.
@@ -109,6 +115,7 @@ impl Core {
         scheduler: Scheduler,
         desired: Desired,
         targets: Arc<dyn Targets>,
+        room: Room,
         discard: bool,
     ) -> Self {
         Core {
@@ -130,6 +137,9 @@ impl Core {
             pressing: false,
             writer: WriterState::Absent,
             overseen: false,
+            alarmed: false,
+            room,
+            parked: Vec::new(),
             dry_run: DryRun::default(),
             wake_at: None,
             wake_moved: false,
@@ -188,9 +198,12 @@ impl Core {
     }
 
     /// Takes in what somebody outside asks for.
-    pub(crate) fn take_in(&mut self, event: Event) {
+    pub(crate) fn take_in(&mut self, mut event: Event) {
         if matches!(event, Event::Repair(_) | Event::Deploy(_) | Event::DryRun(_)) {
             self.begin_pass();
+        }
+        if let Event::SettingsChanged(settings) = &mut event {
+            settings.running_max = self.room.limit();
         }
         self.apply(event);
     }
@@ -260,6 +273,7 @@ impl Core {
                     self.dry_run_answer(entry, DryRunEntry::Answer(answer));
                 }
                 Command::DryRunFinished { .. } => {}
+                Command::Parked { id, attempts } => self.parked.push((id, attempts)),
                 Command::Warn(warning) => self.warnings.push(warning.to_string()),
                 Command::WakeAt(at) => {
                     self.wake_at = Some(at);
@@ -331,7 +345,7 @@ impl Core {
     }
 
     /// Where an agent's resources live; asked for when its first job is taken.
-    pub(crate) fn room(&mut self, job: &Job) -> Arc<AgentRoom> {
+    pub(crate) fn place_of(&mut self, job: &Job) -> Arc<AgentRoom> {
         let at = job.agent.as_usize();
         if self.rooms.len() <= at {
             self.rooms.resize_with(at + 1, || None);

@@ -65,7 +65,7 @@ impl Core {
         let resources = &self.desired.resources;
         let state = |at: usize| self.dry_run.states.get(at).and_then(Option::as_ref);
         let last_success = state(position as usize).and_then(|state| state.last_success);
-        let Some(last_success) = last_success else { return (false, Vec::new()) };
+        let deployed_before = last_success.is_some();
         let changed = |id: &&ResourceId| {
             if self.dry_run.would_change.contains(*id) {
                 return true;
@@ -74,13 +74,13 @@ impl Core {
             resources[at].flags.send_event
                 && state(at).is_some_and(|state| {
                     // A change that was interrupted counts, too: see `interrupted`.
-                    state.deploying || state.last_produced_events > Some(last_success)
+                    state.deploying || state.last_produced_events > last_success
                 })
         };
         let resource = &resources[position as usize];
         if !resource.flags.receive_events {
-            return (true, Vec::new());
+            return (deployed_before, Vec::new());
         }
-        (true, resource.requires.iter().filter(changed).cloned().collect())
+        (deployed_before, resource.requires.iter().filter(changed).cloned().collect())
     }
 }

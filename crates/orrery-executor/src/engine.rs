@@ -15,6 +15,7 @@ use crate::job::{JobKind, Workshop, perform};
 use crate::load::{Desired, Start};
 use crate::long::LONG;
 use crate::progress::{Progress, Tally};
+use crate::room::{Hiring, Room, SLOW, Workers};
 use crate::targets::Targets;
 use crate::writer::{self, WriterState};
 
@@ -34,7 +35,7 @@ pub struct Setup {
     pub secrets: Arc<dyn Secrets>,
     pub settings: Settings,
     /// How many handlers may run at once.
-    pub workers: usize,
+    pub workers: Workers,
     /// Lines of handlers below it are not kept.
     pub log_level: LogLevel,
     /// Where results are kept; `None` for dry runs, which leave nothing behind.
@@ -88,7 +89,7 @@ pub enum EngineError {
 pub(crate) struct Shared {
     core: Mutex<Core>,
     pub(crate) workshop: Workshop,
-    workers_max: usize,
+    pool: Mutex<Pool>,
     /// There are jobs.
     work: Condvar,
     /// There is something to be written.
@@ -97,7 +98,7 @@ pub(crate) struct Shared {
     pub(crate) space: Condvar,
     /// Something happened that whoever watches wants to know.
     watch: Condvar,
-    /// The engine ends: nobody has to watch for long runs any more.
+    /// Something is held up for want of room, or the engine ends: nobody has to watch for long runs any more.
     oversight: Condvar,
     targets: Arc<dyn Targets>,
     listener: Option<Listener>,
@@ -143,9 +144,17 @@ impl Shared {
         self.oversight.notify_all();
     }
 
-    /// Sees to it that runs which take long are noted. There is a thread for it only while something runs, and one for all of it.
+    /// Sees to it that room is made for what slow runs hold up, and that runs which take long are noted. There is a thread
+    /// for it only while there is a reason, and one for all of it.
     fn oversee(self: &Arc<Self>, core: &mut Core) {
-        if core.overseen || self.workshop.keeper.is_none() || !core.may_take_long() {
+        let is_tight = core.is_tight();
+        if core.overseen {
+            if is_tight && !std::mem::replace(&mut core.alarmed, true) {
+                self.oversight.notify_one();
+            }
+            return;
+        }
+        if !is_tight && (self.workshop.keeper.is_none() || !core.may_take_long()) {
             return;
         }
         let shared = Arc::clone(self);
@@ -153,26 +162,28 @@ impl Shared {
         match thread.spawn(move || oversee(&shared)) {
             Ok(_) => core.overseen = true,
             // The next job tries again.
-            Err(error) => tracing::warn!(%error, "long runs are not shown as such"),
+            Err(error) => tracing::warn!(%error, "nobody looks after slow runs"),
         }
     }
 }
 
-/// Looks after a while which runs still go on. It waits first: most are over by then, and a thread for each would cost more than
-/// they do.
+/// Looks now and then at what runs. It waits before it notes anything: most runs are over by then, and a note for each would
+/// cost more than they do.
 fn oversee(shared: &Arc<Shared>) {
     let mut core = shared.lock();
-    let mut pause = LONG;
+    let mut note_after = Some(LONG);
     while !core.closed {
+        core.make_room();
+        hire(shared, core.hiring());
+        core.alarmed = core.is_tight();
+        let note = note_after.map(|after| after.max(OVERSEE_EVERY));
+        let look = core.alarmed.then_some(SLOW);
+        let Some(pause) = [note, look].into_iter().flatten().min() else { break };
         let waited = shared.oversight.wait_timeout(core, pause);
         core = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let next = core.note_long_runs();
+        note_after = core.note_long_runs();
         if !core.writes.is_empty() && !core.closed {
             shared.wake_writer(&mut core);
-        }
-        match next {
-            Some(next) => pause = next.max(OVERSEE_EVERY),
-            None => break,
         }
     }
     core.overseen = false;
@@ -181,7 +192,6 @@ fn oversee(shared: &Arc<Shared>) {
 /// A running engine.
 pub struct Engine {
     shared: Arc<Shared>,
-    pool: Arc<Mutex<Pool>>,
 }
 
 #[derive(Default)]
@@ -246,11 +256,14 @@ impl Engine {
             keeper,
             listener,
         } = setup;
-        let workers_max = workers.max(1);
-        let limit = u32::try_from(workers_max).unwrap_or(u32::MAX);
-        settings.running_max = Some(settings.running_max.map_or(limit, |max| max.min(limit)));
-        let core =
-            Core::new(Scheduler::new(settings), desired, Arc::clone(&targets), keeper.is_none());
+        let workers = match settings.running_max {
+            Some(limit) => workers.at_most(usize::try_from(limit).unwrap_or(usize::MAX)),
+            None => workers,
+        };
+        let room = Room::new(workers);
+        settings.running_max = room.limit();
+        let (scheduler, discard) = (Scheduler::new(settings), keeper.is_none());
+        let core = Core::new(scheduler, desired, Arc::clone(&targets), room, discard);
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
             workshop: Workshop {
@@ -260,7 +273,7 @@ impl Engine {
                 log_level,
                 keeper,
             },
-            workers_max,
+            pool: Mutex::default(),
             work: Condvar::new(),
             written: Condvar::new(),
             space: Condvar::new(),
@@ -270,7 +283,7 @@ impl Engine {
             listener,
             writer: Mutex::default(),
         });
-        Ok(Engine { shared, pool: Arc::default() })
+        Ok(Engine { shared })
     }
 
     /// Tells the engine something: a request, a pause, settings.
@@ -297,7 +310,8 @@ impl Engine {
                 break core.look();
             }
             // Under the lock: whoever ends the last job now would wake nobody.
-            hire(&self.shared, &self.pool, core.jobs.len(), core.lost);
+            hire(&self.shared, core.hiring());
+            self.shared.oversee(&mut core);
             if !core.writes.is_empty() {
                 self.shared.wake_writer(&mut core);
             }
@@ -356,14 +370,14 @@ impl Engine {
 
     /// Wakes or makes workers for the jobs that wait.
     pub(crate) fn set_to_work(&self) {
-        let (jobs, lost) = {
-            let mut core = self.shared.lock();
-            if !core.writes.is_empty() {
-                self.shared.wake_writer(&mut core);
-            }
-            (core.jobs.len(), core.lost)
-        };
-        hire(&self.shared, &self.pool, jobs, lost);
+        let mut core = self.shared.lock();
+        if !core.writes.is_empty() {
+            self.shared.wake_writer(&mut core);
+        }
+        self.shared.oversee(&mut core);
+        let hiring = core.hiring();
+        drop(core);
+        hire(&self.shared, hiring);
     }
 }
 
@@ -373,21 +387,20 @@ impl Drop for Engine {
     }
 }
 
-/// Sees to it that there are workers for so many jobs, within bounds; those that are stuck in a handler that
-/// was given up do not count.
-fn hire(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>, jobs: usize, lost: usize) {
+/// Sees to it that there are workers for the jobs that wait, within bounds.
+fn hire(shared: &Arc<Shared>, Hiring { jobs, limit }: Hiring) {
     if jobs == 0 {
         return;
     }
-    let mut state = pool.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state = shared.pool.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..jobs.min(state.idle) {
         shared.work.notify_one();
     }
     let mut missing = jobs.saturating_sub(state.idle);
-    while missing > 0 && state.workers < shared.workers_max + lost {
-        let (shared, pool) = (Arc::clone(shared), Arc::clone(pool));
+    while missing > 0 && state.workers < limit {
+        let shared = Arc::clone(shared);
         let thread = std::thread::Builder::new().name("worker".to_owned());
-        match thread.spawn(move || work(&shared, &pool)) {
+        match thread.spawn(move || work(&shared)) {
             Ok(_) => state.workers += 1,
             Err(error) => {
                 tracing::warn!(%error, "no further worker could be started");
@@ -399,9 +412,9 @@ fn hire(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>, jobs: usize, lost: usize)
 }
 
 /// The life of a worker.
-fn work(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>) {
+fn work(shared: &Arc<Shared>) {
     let idle = |change: fn(&mut Pool)| {
-        change(&mut pool.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut shared.pool.lock().unwrap_or_else(PoisonError::into_inner));
     };
     let mut core = shared.lock();
     loop {
@@ -419,16 +432,13 @@ fn work(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>) {
             }
             continue;
         };
-        let room = core.room(&job);
+        let place = core.place_of(&job);
         shared.oversee(&mut core);
-        let waiting = core.jobs.len();
-        let lost = core.lost;
+        let hiring = core.hiring();
         drop(core);
-        if waiting > 0 {
-            hire(shared, pool, waiting, lost);
-        }
+        hire(shared, hiring);
         let began = Instant::now();
-        let performed = perform(&job, &room, &shared.workshop);
+        let performed = perform(&job, &place, &shared.workshop);
         if job.kind == JobKind::Deploy && job.skip.is_none() {
             let outcome = performed.outcome.status;
             shared.notify(Notice::Ran { outcome, took: began.elapsed() });
@@ -441,8 +451,10 @@ fn work(shared: &Arc<Shared>, pool: &Arc<Mutex<Pool>>) {
         if core.scheduler.is_idle() {
             shared.watch.notify_all();
         }
-        let wants_attention =
-            core.scheduler.is_idle() || core.wake_moved || core.requests.has_answers(core.kept);
+        let wants_attention = core.scheduler.is_idle()
+            || core.wake_moved
+            || !core.parked.is_empty()
+            || core.requests.has_answers(core.kept);
         if shared.listener.is_some() && wants_attention {
             core.wake_moved = false;
             drop(core);

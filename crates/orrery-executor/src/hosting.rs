@@ -1,9 +1,8 @@
 //! Handlers in the code of modules, for an engine: the processes that run them, and what those processes ask back.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::late::LateHandler;
 use orrery_handlers::target::{Algorithm, ContentDigest};
@@ -11,11 +10,12 @@ use orrery_handlers::{Contents, Handler, HandlerError, Registry};
 use orrery_host::code::CodeSet;
 use orrery_host::environments::{Environments, Needs, installed_code};
 use orrery_host::handling::{
-    Discovered, HandlerHosts, HostedHandler, Limits, Parameter, Parameters, Services,
+    ContentSource, Discovered, FileContents, HandlerHosts, HostedHandler, Limits, Parameter,
+    Parameters, Services,
 };
 use orrery_host::python::{self, Interpreter};
 use orrery_host::session::{Init, Role};
-use orrery_model::{Resource, Timestamp};
+use orrery_model::{Timestamp, VersionNumber};
 use orrery_store::sql::Sql;
 use orrery_store::{
     ContentHash, EnvironmentKey, Lease, NewDiscovered, NewParameter, ParameterEffect,
@@ -39,8 +39,7 @@ pub struct Hosting {
     pub project: PathBuf,
     /// A UUID.
     pub environment: String,
-    /// The directory of file contents.
-    pub files: PathBuf,
+    pub files: FileContents,
     /// Where virtual environments are made if the interpreter of the code is not there.
     pub environments: Environments,
     /// In bytes, for each process.
@@ -76,6 +75,14 @@ impl Hosted {
         }
     }
 
+    /// A newer version is deployed from now on, with the same code.
+    pub fn begin_version(&self, version: VersionNumber) {
+        match &self.hosts {
+            Hosts::Ready(hosts) => hosts.begin_version(version.0),
+            Hosts::Late(late) => late.begin_version(version),
+        }
+    }
+
     fn new(set: &CodeSet, handler: &Arc<dyn Handler>, hosts: Hosts) -> Self {
         let mut registry = Registry::native();
         for entity in &set.handlers {
@@ -86,13 +93,12 @@ impl Hosted {
 }
 
 impl Hosting {
-    /// Gets ready to run the handlers of this code; processes are started when they are needed. `resources` tell how
-    /// agents are reached.
+    /// Gets ready to run the handlers of this code; processes are started when they are needed.
     ///
     /// # Errors
     /// If there is no Python that could run them.
-    pub fn of(self, set: &CodeSet, resources: &[Resource]) -> Result<Hosted, HostingError> {
-        let hosts = Arc::new(self.hosts(set, uris(resources))?);
+    pub fn of(self, set: &CodeSet) -> Result<Hosted, HostingError> {
+        let hosts = Arc::new(self.hosts(set)?);
         let handler: Arc<dyn Handler> = Arc::new(HostedHandler::new(Arc::clone(&hosts)));
         Ok(Hosted::new(set, &handler, Hosts::Ready(hosts)))
     }
@@ -102,14 +108,10 @@ impl Hosting {
     ///
     /// # Errors
     /// If there is no Python that could run them.
-    pub fn now_or_later(
-        self,
-        set: &CodeSet,
-        resources: &[Resource],
-    ) -> Result<Hosted, HostingError> {
-        match self.clone().of(set, resources) {
+    pub fn now_or_later(self, set: &CodeSet) -> Result<Hosted, HostingError> {
+        match self.clone().of(set) {
             Err(HostingError::Environment(error)) => {
-                let late = LateHandler::new(self, set.clone(), uris(resources), error.to_string());
+                let late = LateHandler::new(self, set.clone(), error.to_string());
                 let late = Arc::new(late);
                 let handler = Arc::clone(&late) as Arc<dyn Handler>;
                 Ok(Hosted::new(set, &handler, Hosts::Late(late)))
@@ -118,18 +120,14 @@ impl Hosting {
         }
     }
 
-    pub(crate) fn hosts(
-        self,
-        set: &CodeSet,
-        uris: BTreeMap<String, String>,
-    ) -> Result<HandlerHosts, HostingError> {
+    pub(crate) fn hosts(self, set: &CodeSet) -> Result<HandlerHosts, HostingError> {
         let Hosting { project, environment, files, environments, memory_max, parameters } = self;
         let mut modules = set.modules.clone();
         let program = if set.program.exists() {
             set.program.clone()
         } else {
             // The environment of the project is gone, or elsewhere: one with the same requirements does as well.
-            let base = Interpreter::find(None)?;
+            let base = Interpreter::find_for(set.python.as_deref())?;
             let interpreter = environments.interpreter(&base, &Needs::from(set))?;
             modules.extend(installed_code(&interpreter, &set.installed));
             interpreter.program
@@ -142,7 +140,8 @@ impl Hosting {
             data: project.join("data"),
             project,
             environment,
-            files,
+            files: files.directory().to_owned(),
+            fetch: files.is_cache(),
             tests: false,
             path: set.path.clone(),
             config: serde_json::Map::new(),
@@ -150,20 +149,43 @@ impl Hosting {
         };
         let limits = Limits { memory_max, ..Limits::default() };
         let command = python::host_command(&program, "python")?;
-        Ok(HandlerHosts::new(command, init, services, limits).with_uris(uris))
+        Ok(HandlerHosts::new(command, init, services, limits))
     }
 }
 
-/// How agents are reached, as the model says.
-fn uris(resources: &[Resource]) -> BTreeMap<String, String> {
-    let configurations = resources.iter().filter(|one| one.id.entity() == "std::AgentConfig");
-    configurations
-        .filter_map(|resource| {
-            let attributes = resource.attributes.to_object();
-            let text = |name: &str| Some(attributes.get(name)?.as_str()?.to_owned());
-            Some((text("agentname")?, text("uri")?))
-        })
-        .collect()
+/// Contents of files in a store, for the code of handlers: by their SHA-1, and by the ids that a version has for some of them.
+pub struct StoredFiles {
+    store: Arc<dyn Store>,
+    names: RwLock<BTreeMap<String, String>>,
+}
+
+impl StoredFiles {
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        StoredFiles { store, names: RwLock::default() }
+    }
+
+    /// Says which ids stand for which SHA-1 from now on.
+    pub fn set_names(&self, names: BTreeMap<String, String>) {
+        *self.names.write().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+}
+
+impl ContentSource for StoredFiles {
+    fn sha1_of(&self, id: &str) -> Result<Option<String>, String> {
+        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let own = || ContentHash::from_hex(id).map(|_| id.to_ascii_lowercase());
+        Ok(names.get(id).cloned().or_else(own))
+    }
+
+    fn content(&self, sha1: &str) -> Result<Option<Vec<u8>>, String> {
+        let Some(hash) = ContentHash::from_hex(sha1) else { return Ok(None) };
+        self.store.file(&hash).map_err(|error| error.to_string())
+    }
+
+    fn keep(&self, sha1: &str, content: &[u8]) -> Result<(), String> {
+        let hash = ContentHash::from_hex(sha1).ok_or_else(|| format!("{sha1:?} is no SHA-1"))?;
+        self.store.put_files(&[(hash, content)]).map_err(|error| error.to_string())
+    }
 }
 
 /// The contents of files that a store holds.

@@ -3,8 +3,12 @@
 use std::cell::Cell;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use orrery_handlers::{Announcement, Contents, HandlerError, Registry, Secrets, Session, Stop};
-use orrery_model::{LogLevel, OutcomeStatus, Resource, ResourceId, Timestamp, VersionNumber};
+use orrery_handlers::{
+    Announcement, Contents, HandlerError, OutwardTarget, Registry, Secrets, Session, Stop,
+};
+use orrery_model::{
+    LogLevel, Outcome, OutcomeStatus, Resource, ResourceId, Timestamp, VersionNumber,
+};
 use orrery_scheduler::{AgentIndex, Reason, SkipCause, TaskNumber};
 use orrery_store::{ActionKind, ResourceKey, Started};
 use serde_json::Value;
@@ -110,15 +114,22 @@ fn have_run(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
         stop: &job.stop,
         announce: job.announce.is_some().then_some(Announcement(&announce)),
     };
-    let mut performed = match place {
-        Place::Here(target) => task.run(&Bench {
+    let run_with = |target| {
+        task.run(&Bench {
             registry: &registry,
-            target: &**target,
+            target,
             session: &room.session,
             contents: &*workshop.contents,
             secrets: &*workshop.secrets,
             log_level: workshop.log_level,
-        }),
+        })
+    };
+    let mut performed = match place {
+        Place::Here(target) => run_with(&**target),
+        Place::Outward(target) if registry.acts_on_machine(resource.id.entity()) => {
+            return without_machine(target).into();
+        }
+        Place::Outward(target) => run_with(&**target),
         Place::Remote(remote) => {
             let depot = Depot {
                 registry: &registry,
@@ -133,6 +144,16 @@ fn have_run(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
     // A run that was lost and repeated may have nothing left to announce, and an answer may be lost whole.
     performed.announced |= announced.get();
     performed
+}
+
+/// The outcome for a resource that acts on a machine which its agent does not have.
+fn without_machine(target: &OutwardTarget) -> Outcome {
+    let mut outcome =
+        ended(OutcomeStatus::Unavailable, LogLevel::Error, target.reason().to_owned());
+    if let Some(line) = outcome.log.first_mut() {
+        line.values.insert("hint".to_owned(), target.help().into());
+    }
+    outcome
 }
 
 /// Notes in the store that a change begins. Durable when this returns. Once is enough.

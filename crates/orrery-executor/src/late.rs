@@ -1,6 +1,5 @@
 //! A handler whose code cannot run yet, because what it needs could not be installed.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +7,9 @@ use std::time::{Duration, Instant};
 use orrery_handlers::{Context, Handler, HandlerError};
 use orrery_host::code::CodeSet;
 use orrery_host::handling::{HandlerHosts, HostedHandler};
-use orrery_model::{Attributes, Change, Fact, LogLevel, Outcome, OutcomeStatus, ResourceId};
+use orrery_model::{
+    Attributes, Change, Fact, LogLevel, Outcome, OutcomeStatus, ResourceId, VersionNumber,
+};
 
 use crate::hosting::Hosting;
 
@@ -19,8 +20,6 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(60);
 pub(crate) struct LateHandler {
     hosting: Hosting,
     set: CodeSet,
-    /// How agents are reached.
-    uris: BTreeMap<String, String>,
     state: Mutex<State>,
 }
 
@@ -38,15 +37,10 @@ impl fmt::Debug for LateHandler {
 }
 
 impl LateHandler {
-    pub(crate) fn new(
-        hosting: Hosting,
-        set: CodeSet,
-        uris: BTreeMap<String, String>,
-        reason: String,
-    ) -> Self {
+    pub(crate) fn new(hosting: Hosting, set: CodeSet, reason: String) -> Self {
         tracing::warn!(reason, handlers = ?set.handlers, "handlers cannot run yet");
         let state = State { ready: None, reason, tried: Instant::now(), closed: false };
-        LateHandler { hosting, set, uris, state: Mutex::new(state) }
+        LateHandler { hosting, set, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -61,6 +55,12 @@ impl LateHandler {
         }
     }
 
+    pub(crate) fn begin_version(&self, version: VersionNumber) {
+        if let Some((_, hosts)) = &self.state().ready {
+            hosts.begin_version(version.0);
+        }
+    }
+
     /// Whoever comes while somebody tries waits for what comes of it.
     fn handler(&self) -> Result<HostedHandler, String> {
         let mut state = self.state();
@@ -70,7 +70,7 @@ impl LateHandler {
         if state.closed || state.tried.elapsed() < TRY_AGAIN_AFTER {
             return Err(state.reason.clone());
         }
-        match self.hosting.clone().hosts(&self.set, self.uris.clone()) {
+        match self.hosting.clone().hosts(&self.set) {
             Ok(hosts) => {
                 let hosts = Arc::new(hosts);
                 let handler = HostedHandler::new(Arc::clone(&hosts));

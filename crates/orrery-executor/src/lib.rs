@@ -1,4 +1,4 @@
-//! Runs handlers: a bounded pool of threads around one scheduler, and a writer that keeps what they came to.
+//! Runs handlers: a pool of threads around one scheduler, and a writer that keeps what they came to.
 //!
 //! ```text
 //!            ┌── core, under one lock ──┐
@@ -32,6 +32,7 @@ mod progress;
 mod reasons;
 mod remote;
 mod resolving;
+mod room;
 mod targets;
 mod task;
 mod writer;
@@ -39,7 +40,8 @@ mod writer;
 pub use asked::{Answer, Ticket, Waiting};
 pub use engine::{Engine, EngineError, Keeper, Listener, Notice, Setup};
 pub use hosting::{
-    Consequences, Hosted, Hosting, HostingError, NoConsequences, StoredContents, StoredParameters,
+    Consequences, Hosted, Hosting, HostingError, NoConsequences, StoredContents, StoredFiles,
+    StoredParameters,
 };
 pub use interrupted::note_interrupted;
 pub use live::Update;
@@ -48,5 +50,8 @@ pub use plan::{Planned, plan};
 pub use progress::{Finished, Progress, Running, Tally};
 pub use reasons::{Cause, Risk};
 pub use remote::{Order, Remote, RemoteError};
-pub use targets::{LocalTargets, NoTarget, Place, Targets};
+pub use room::Workers;
+pub use targets::{
+    LocalTargets, NoTarget, Place, Targets, declared_address, declared_addresses, place_outward,
+};
 pub use task::{Bench, Performed, Purpose, Task};

@@ -4,7 +4,7 @@
 use std::sync::{Arc, PoisonError};
 
 use orrery_handlers::Registry;
-use orrery_model::{Timestamp, VersionNumber};
+use orrery_model::{ResourceId, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, VersionDiff};
 use orrery_store::{EnvironmentKey, ResourceDifference, ResourceKey, Store, StoreError};
 use rustc_hash::FxHashMap;
@@ -68,9 +68,12 @@ impl Update {
         self.differences.is_empty()
     }
 
-    /// What is wanted of the resources that are not as they were.
-    pub fn wanted(&self) -> impl Iterator<Item = &orrery_model::Resource> {
-        self.differences.iter().filter_map(|difference| difference.after.as_ref())
+    /// Each resource that is not as it was: what was wanted of it before, and what is wanted now.
+    pub fn declarations(
+        &self,
+    ) -> impl Iterator<Item = (Option<&orrery_model::Resource>, Option<&orrery_model::Resource>)>
+    {
+        self.differences.iter().map(|one| (one.before.as_ref(), one.after.as_ref()))
     }
 }
 
@@ -132,6 +135,11 @@ impl Engine {
         self.with_core(Core::forget_places);
     }
 
+    /// Resources that failed as often as the settings allow since this was last asked, and how often that was.
+    pub fn take_parked(&self) -> Vec<(ResourceId, u32)> {
+        self.with_core(|core| std::mem::take(&mut core.parked))
+    }
+
     /// How many unknowns results have made known since this was last asked.
     pub fn take_resolved(&self) -> usize {
         self.with_core(|core| std::mem::take(&mut core.resolved))
@@ -144,7 +152,7 @@ impl Core {
         let now = self.now();
         let mut commands = Vec::new();
         // Positions first: handling the event removes who is gone from the scheduler.
-        let mut former: Vec<(orrery_model::ResourceId, ResourceKey)> = Vec::new();
+        let mut former: Vec<(ResourceId, ResourceKey)> = Vec::new();
         for difference in &differences {
             if difference.after.is_none()
                 && let Some(index) = self.scheduler.index_of(difference.id.as_str())

@@ -118,13 +118,11 @@ impl Task<'_> {
             clock: &now,
             log_level: bench.log_level,
         };
-        // What never ran has nothing to reload. Handlers elsewhere have their own ideas of that, and are told.
-        let is_first = self.purpose == Purpose::Deploy && !self.deployed_before;
         let run = Run {
             mode: self.mode(),
             stop: self.stop,
             deployed_before: self.deployed_before,
-            changed_dependencies: if is_first { &[] } else { self.changed_dependencies },
+            changed_dependencies: self.changed_dependencies,
         };
         let announced = Cell::new(false);
         let announce = || {

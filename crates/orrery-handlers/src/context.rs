@@ -69,7 +69,7 @@ pub struct Run<'a> {
     /// to be done once is done.
     pub deployed_before: bool,
     /// Resources that this one requires, that send events, and that changed something since this one last
-    /// ended well; in a dry run also those that would.
+    /// ended well, or ever if it never did; in a dry run also those that would.
     pub changed_dependencies: &'a [ResourceId],
 }
 
@@ -80,7 +80,7 @@ pub struct Standing<'a> {
     /// All that it requires. Whoever runs a handler has seen to it that they are deployed, unless the resource is
     /// only reported on.
     pub requires: &'a [ResourceId],
-    /// As `Run::changed_dependencies`; for a resource that never ended well, all that is known to have changed.
+    /// As `Run::changed_dependencies`.
     pub changed: &'a [ResourceId],
     /// Why it is run, for people.
     pub reason: &'a (dyn fmt::Display + 'a),
@@ -296,7 +296,10 @@ impl<'a> Context<'a> {
             HandlerError::Target(TargetError { cause: Cause::Cancelled, .. }) => {
                 (OutcomeStatus::Skipped, LogLevel::Warning)
             }
-            HandlerError::Attributes(_) => (OutcomeStatus::Unavailable, LogLevel::Error),
+            HandlerError::Attributes(_)
+            | HandlerError::Target(TargetError { cause: Cause::NoMachine(_), .. }) => {
+                (OutcomeStatus::Unavailable, LogLevel::Error)
+            }
             HandlerError::Target(_)
             | HandlerError::Failed { .. }
             | HandlerError::DeadlinePassed => (OutcomeStatus::Failed, LogLevel::Error),

@@ -16,7 +16,8 @@ pub(crate) fn register(registry: &mut Registry) {
     let handler = Arc::new(DirectoryHandler);
     for entity in ["std::Directory", "std::DefaultDirectory"] {
         let fields = ["group", "mode", "owner", "purge_content", "purged"];
-        let declaration = ResourceType::new(entity, "host.name", "path", &fields);
+        let declaration =
+            ResourceType::new(entity, "host.name", "path", &fields).identified_by_path();
         registry.register(declaration, handler.clone());
     }
 }

@@ -67,6 +67,8 @@ pub enum Cause {
     CommandNotFound,
     TimedOut,
     Cancelled,
+    /// There is no machine that the operation may be done on.
+    NoMachine(String),
     /// A tool or peer answered something that is not understood.
     Unexpected(String),
     Io(io::Error),
@@ -131,6 +133,7 @@ impl Cause {
             | Cause::TooLarge { .. }
             | Cause::TimedOut
             | Cause::Cancelled
+            | Cause::NoMachine(_)
             | Cause::Unexpected(_)
             | Cause::Io(_) => return None,
         })
@@ -160,7 +163,7 @@ impl fmt::Display for Cause {
             Cause::CommandNotFound => "command not found",
             Cause::TimedOut => "it took too long",
             Cause::Cancelled => "cancelled",
-            Cause::Unexpected(what) => what,
+            Cause::NoMachine(what) | Cause::Unexpected(what) => what,
             Cause::Io(error) => return fmt::Display::fmt(error, f),
         })
     }

@@ -15,6 +15,9 @@ use crate::registry::Registry;
 use crate::target::{CommandLine, Output};
 use crate::words;
 
+/// What a command did is not undone when its resource is purged.
+pub(crate) const ENTITY: &str = "exec::Run";
+
 pub(crate) fn register(registry: &mut Registry) {
     let fields = [
         "creates",
@@ -31,7 +34,7 @@ pub(crate) fn register(registry: &mut Registry) {
         "timeout",
         "unless",
     ];
-    let declaration = ResourceType::new("exec::Run", "host.name", "command", &fields);
+    let declaration = ResourceType::new(ENTITY, "host.name", "command", &fields);
     registry.register(declaration, Arc::new(RunHandler));
 }
 

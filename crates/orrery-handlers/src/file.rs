@@ -19,6 +19,7 @@ pub(crate) fn register(registry: &mut Registry) {
     for entity in ["std::File", "std::ConfigFile"] {
         let fields = ["content", "content_seperator", "group", "mode", "owner", "purged"];
         let declaration = ResourceType::new(entity, "host.name", "path", &fields)
+            .identified_by_path()
             .with_part("prefix_content", &["sorting_key", "value"])
             .with_part("suffix_content", &["sorting_key", "value"]);
         registry.register(declaration, handler.clone());

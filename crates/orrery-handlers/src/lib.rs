@@ -7,6 +7,7 @@
 //! obey in `tests/it`.
 
 mod account;
+mod agent_config;
 mod context;
 mod cron;
 mod directory;
@@ -18,6 +19,7 @@ mod null;
 mod ownership;
 mod package;
 mod registry;
+mod removal;
 mod secrets;
 mod service;
 mod session;
@@ -33,9 +35,13 @@ pub use context::{
 pub use error::{Cause, HandlerError, Operation, TargetError};
 pub use handler::{Crud, Handler};
 pub use registry::Registry;
+pub use removal::{Abilities, Unmanaged};
 pub use secrets::{LocalSecrets, Reference, SecretError, Secrets};
 pub use session::Session;
-pub use target::{Durability, FaultyTarget, LocalTarget, MemoryTarget, Stop, StopReason, Target};
+pub use target::{
+    Durability, FaultyTarget, LocalTarget, Machine, MemoryTarget, OutwardTarget, Stop, StopReason,
+    Target,
+};
 
 /// All handlers of this program, each with its declaration.
 fn register_all(registry: &mut Registry) {
@@ -47,6 +53,7 @@ fn register_all(registry: &mut Registry) {
     package::register(registry);
     service::register(registry);
     account::register(registry);
+    agent_config::register(registry);
     cron::register(registry);
     web::register(registry);
 }

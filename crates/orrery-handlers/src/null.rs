@@ -16,12 +16,13 @@ use crate::target::StopReason;
 
 pub(crate) fn register(registry: &mut Registry) {
     let fields = ["fail", "int_value", "purged", "value"];
-    let declaration = ResourceType::new("std::testing::NullResource", "agentname", "name", &fields);
+    let declaration =
+        ResourceType::new("std::testing::NullResource", "agentname", "name", &fields).outward();
     registry.register(declaration, Arc::new(NullHandler));
     let fields = ["delay_ms", "facts", "fail", "int_value", "outcome", "purged", "value"];
     let scripted = "std::testing::ScriptedResource";
-    registry
-        .register(ResourceType::new(scripted, "agentname", "name", &fields), Arc::new(NullHandler));
+    let declaration = ResourceType::new(scripted, "agentname", "name", &fields).outward();
+    registry.register(declaration, Arc::new(NullHandler));
 }
 
 #[derive(Clone, Copy, Debug)]

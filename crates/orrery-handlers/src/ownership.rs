@@ -17,10 +17,7 @@ pub(crate) struct Permissions(pub(crate) u32);
 impl Permissions {
     /// Reads octal digits.
     fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix("0o").unwrap_or(text);
-        let octal = !digits.is_empty() && digits.bytes().all(|digit| (b'0'..b'8').contains(&digit));
-        let bits = octal.then(|| u32::from_str_radix(digits, 8).ok()).flatten()?;
-        (bits <= 0o7777).then_some(Permissions(bits))
+        orrery_model::parse_permissions(text).map(Permissions)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use orrery_model::ResourceType;
+use orrery_model::{Reach, ResourceType};
 
 use crate::handler::Handler;
 
@@ -59,6 +59,12 @@ impl Registry {
 
     pub fn declaration(&self, entity: &str) -> Option<&ResourceType> {
         self.entries.get(entity).and_then(|entry| entry.declaration.as_ref())
+    }
+
+    /// Whether instances of an entity are known to act on their agent's machine. Handlers in the code of modules find out when they
+    /// ask for it.
+    pub fn acts_on_machine(&self, entity: &str) -> bool {
+        self.declaration(entity).is_some_and(|declared| declared.reach == Reach::Machine)
     }
 
     /// All that are declared here, sorted by entity: what the export needs.

@@ -12,7 +12,8 @@ use crate::registry::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
     let declaration =
-        ResourceType::new("std::Symlink", "host.name", "target", &["purged", "source"]);
+        ResourceType::new("std::Symlink", "host.name", "target", &["purged", "source"])
+            .identified_by_path();
     registry.register(declaration, Arc::new(SymlinkHandler));
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn register(registry: &mut Registry) {
         "timeout",
         "url",
     ];
-    let declaration = ResourceType::new("http::Request", "agent", "name", &fields);
+    let declaration = ResourceType::new("http::Request", "agent", "name", &fields).outward();
     registry.register(declaration, Arc::new(RequestHandler));
 }
 

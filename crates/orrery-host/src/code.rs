@@ -1,8 +1,11 @@
 //! The code that handlers of a version need, as it was when the version was made: copies of the Python packages of
 //! modules, each set under the hash of all that is in it. What is edited in a project after a deploy does not change
 //! how that deploy is repaired.
+//!
+//! The identity of a set is its content. Where the code lay when it was copied is no part of it: the same code has the
+//! same hash on every machine, and no path of the machine where it was copied leaves that machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,6 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::pip::PipSettings;
 use crate::session::ModuleCode;
+use crate::sources::{self, COMPANIONS, SourceError, package_path};
 
 /// What describes a set, in its directory. It is written last: where it is, all is.
 const DESCRIPTION: &str = "set.json";
@@ -22,16 +26,10 @@ const CURRENT: &str = "current";
 const USED: &str = "used";
 /// Bytes of the hash that are kept.
 const HASH_BYTES: usize = 16;
-/// How large a package may be, and of how many files. More is no code.
-const PACKAGE_BYTES_MAX: u64 = 256 << 20;
-pub(crate) const PACKAGE_FILES_MAX: usize = 20_000;
-
 #[derive(Debug, thiserror::Error)]
 pub enum CodeError {
-    #[error("the code of the module {module} cannot be copied: {}: {cause}", path.display())]
-    Read { module: String, path: PathBuf, cause: io::Error },
-    #[error("the code of the module {module} has more than {PACKAGE_FILES_MAX} files or {PACKAGE_BYTES_MAX} bytes, in {}", path.display())]
-    TooLarge { module: String, path: PathBuf },
+    #[error(transparent)]
+    Source(#[from] SourceError),
     #[error("code cannot be kept in {}: {cause}", path.display())]
     Write { path: PathBuf, cause: io::Error },
     #[error("the code of this version is not there any more ({}): {reason}; deploy it again from its project", path.display())]
@@ -45,6 +43,9 @@ pub struct CodeSet {
     pub modules: Vec<ModuleCode>,
     /// The entities that it has handlers for.
     pub handlers: Vec<String>,
+    /// The version of Python that it was compiled with, as `3.13`: the one to run it with, if it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<String>,
     /// The interpreter, and what goes to the end of its search path.
     pub program: PathBuf,
     pub path: Vec<PathBuf>,
@@ -71,11 +72,29 @@ pub struct CodeStore {
     dir: PathBuf,
 }
 
-/// One file of a package.
-struct Source {
-    /// Below the directory of the set.
-    name: String,
-    path: PathBuf,
+impl CodeSet {
+    /// The set as it is described: nothing in it says where its code lies, or lay.
+    pub(crate) fn described(&self) -> Self {
+        let mut set = self.clone();
+        for module in &mut set.modules {
+            module.code = package_path(module);
+            module.root.clone_from(&module.code);
+        }
+        set
+    }
+
+    /// The set with its code below a directory.
+    fn placed(mut self, dir: &Path) -> Self {
+        for module in &mut self.modules {
+            module.code = dir.join(package_path(module));
+            module.root.clone_from(&module.code);
+        }
+        let companions = dir.join(COMPANIONS);
+        if companions.is_dir() {
+            self.path.push(companions);
+        }
+        self
+    }
 }
 
 impl CodeStore {
@@ -104,23 +123,15 @@ impl CodeStore {
     /// # Errors
     /// If the code cannot be read, or not be kept.
     pub fn put(&self, set: &CodeSet) -> Result<(String, CodeSet), CodeError> {
-        let mut sources = Vec::new();
-        for module in &set.modules {
-            let prefix = package_path(module);
-            let found = Package { module, files: Vec::new(), bytes: 0 }.collect(&prefix)?;
-            sources.extend(found);
-        }
+        let sources = sources::collect(&set.modules)?;
         let (hash, contents) = digest(set, &sources)?;
         let dir = self.dir.join(&hash);
-        let mut kept = set.clone();
-        for module in &mut kept.modules {
-            module.code = dir.join(package_path(module));
-        }
         if !dir.join(DESCRIPTION).is_file() {
-            let files = sources.iter().map(|source| &*source.name);
-            self.write(&hash, &kept, files.zip(contents.iter().map(Vec::as_slice)))
+            let files = sources.keys().map(String::as_str);
+            self.write(&hash, set, files.zip(contents.iter().map(Vec::as_slice)))
                 .map_err(|cause| CodeError::Write { path: dir.clone(), cause })?;
         }
+        let kept = set.clone().placed(&dir);
         touch(&dir.join(USED)).map_err(|cause| CodeError::Write { path: dir, cause })?;
         Ok((hash, kept))
     }
@@ -131,6 +142,15 @@ impl CodeStore {
     /// If it is not there any more.
     pub fn open(&self, hash: &str) -> Result<CodeSet, CodeError> {
         let path = self.dir.join(hash);
+        let set = self.describe(hash)?.placed(&path);
+        // Only for cleaning up; a store that cannot be written to can be read.
+        let _ = touch(&path.join(USED));
+        Ok(set)
+    }
+
+    /// The description of a set, without the place where it lies.
+    pub(crate) fn describe(&self, hash: &str) -> Result<CodeSet, CodeError> {
+        let path = self.dir.join(hash);
         let missing = |reason: String| CodeError::Missing { path: path.clone(), reason };
         let safe = !hash.is_empty() && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !safe {
@@ -138,15 +158,9 @@ impl CodeStore {
         }
         let text =
             std::fs::read(path.join(DESCRIPTION)).map_err(|error| missing(error.to_string()))?;
-        let set = serde_json::from_slice(&text);
-        let mut set: CodeSet = set.map_err(|error| missing(error.to_string()))?;
-        // The whole store may have been moved.
-        for module in &mut set.modules {
-            module.code = path.join(package_path(module));
-        }
-        // Only for cleaning up; a store that cannot be written to can be read.
-        let _ = touch(&path.join(USED));
-        Ok(set)
+        let set: CodeSet =
+            serde_json::from_slice(&text).map_err(|error| missing(error.to_string()))?;
+        Ok(set.described())
     }
 
     /// Says which set is used from now on where nobody names one; `None` if there is no code.
@@ -222,7 +236,7 @@ impl CodeStore {
             std::fs::write(path, content)?;
         }
         std::fs::create_dir_all(&fresh)?;
-        let text = serde_json::to_vec_pretty(set).map_err(io::Error::other)?;
+        let text = serde_json::to_vec_pretty(&set.described()).map_err(io::Error::other)?;
         std::fs::write(fresh.join(DESCRIPTION), text)?;
         let moved = std::fs::rename(&fresh, &dir);
         if moved.is_ok() || dir.join(DESCRIPTION).is_file() {
@@ -236,79 +250,28 @@ impl CodeStore {
     }
 }
 
-/// Where a package lies in a set: `inmanta_plugins/fs`.
-fn package_path(module: &ModuleCode) -> PathBuf {
-    // Names of modules are identifiers; anything else must not lead out of the set.
-    module.package.split('.').filter(|part| !part.is_empty() && !part.contains('/')).collect()
-}
-
-/// A package whose files are gathered.
-struct Package<'m> {
-    module: &'m ModuleCode,
-    files: Vec<Source>,
-    bytes: u64,
-}
-
-impl Package<'_> {
-    fn collect(mut self, prefix: &Path) -> Result<Vec<Source>, CodeError> {
-        self.walk(&self.module.code.clone(), prefix)?;
-        self.files.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        Ok(self.files)
-    }
-
-    fn walk(&mut self, dir: &Path, prefix: &Path) -> Result<(), CodeError> {
-        let failed = |path: &Path, cause| CodeError::Read {
-            module: self.module.name.clone(),
-            path: path.to_owned(),
-            cause,
-        };
-        for entry in std::fs::read_dir(dir).map_err(|cause| failed(dir, cause))? {
-            let entry = entry.map_err(|cause| failed(dir, cause))?;
-            let (path, name) = (entry.path(), entry.file_name());
-            let Some(name) = name.to_str() else { continue };
-            if name.starts_with('.') || name == "__pycache__" || name.ends_with(".pyc") {
-                continue;
-            }
-            let below = prefix.join(name);
-            // Links are followed: what they lead to is what is imported.
-            let found = std::fs::metadata(&path).map_err(|cause| failed(&path, cause))?;
-            if found.is_dir() {
-                if below.components().count() <= 32 {
-                    self.walk(&path, &below)?;
-                }
-                continue;
-            }
-            self.bytes += found.len();
-            if self.bytes > PACKAGE_BYTES_MAX || self.files.len() >= PACKAGE_FILES_MAX {
-                let path = self.module.code.clone();
-                return Err(CodeError::TooLarge { module: self.module.name.clone(), path });
-            }
-            let name = below.to_string_lossy().into_owned();
-            self.files.push(Source { name, path });
-        }
-        Ok(())
-    }
-}
-
 /// The hash of a set, and the contents of its files.
-fn digest(set: &CodeSet, sources: &[Source]) -> Result<(String, Vec<Vec<u8>>), CodeError> {
+fn digest(
+    set: &CodeSet,
+    sources: &BTreeMap<String, PathBuf>,
+) -> Result<(String, Vec<Vec<u8>>), CodeError> {
     let mut hash = Sha256::new();
     let mut add = |text: &[u8]| {
         hash.update((text.len() as u64).to_le_bytes());
         hash.update(text);
     };
     for module in &set.modules {
-        let ModuleCode { name, package, code: _, root, version } = module;
-        let root = root.as_os_str().as_encoded_bytes();
-        [name.as_bytes(), package.as_bytes(), root, version.as_bytes()]
-            .into_iter()
-            .for_each(&mut add);
+        let ModuleCode { name, package, code: _, root: _, version } = module;
+        [name, package, version].into_iter().for_each(|text| add(text.as_bytes()));
     }
     add(b"handlers");
     set.handlers.iter().for_each(|handler| add(handler.as_bytes()));
     add(b"path");
     for path in std::iter::once(&set.program).chain(&set.path) {
         add(path.as_os_str().as_encoded_bytes());
+    }
+    if let Some(version) = &set.python {
+        add(version.as_bytes());
     }
     add(b"requirements");
     set.requirements.iter().for_each(|requirement| add(requirement.as_bytes()));
@@ -322,13 +285,13 @@ fn digest(set: &CodeSet, sources: &[Source]) -> Result<(String, Vec<Vec<u8>>), C
     }
     add(b"files");
     let mut contents = Vec::with_capacity(sources.len());
-    for source in sources {
-        let content = std::fs::read(&source.path).map_err(|cause| CodeError::Read {
-            module: source.name.clone(),
-            path: source.path.clone(),
+    for (name, path) in sources {
+        let content = std::fs::read(path).map_err(|cause| SourceError::Read {
+            module: name.clone(),
+            path: path.clone(),
             cause,
         })?;
-        add(source.name.as_bytes());
+        add(name.as_bytes());
         add(&content);
         contents.push(content);
     }
@@ -393,6 +356,7 @@ mod tests {
                 version: "1.0".to_owned(),
             }],
             handlers: vec!["fs::File".to_owned()],
+            python: None,
             program: "/usr/bin/python3".into(),
             path: Vec::new(),
             requirements: Vec::new(),
@@ -419,10 +383,25 @@ mod tests {
     }
 
     #[test]
+    fn the_same_code_is_the_same_set_wherever_it_lies() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let put = |dir: &Path| {
+            let store = CodeStore::new(dir.join("code"));
+            let (hash, _) = store.put(&module(dir)).unwrap();
+            let (bundle, _) = store.bundle(&hash).unwrap();
+            String::from_utf8(bundle.to_json().unwrap()).unwrap()
+        };
+        let (one, other) = (put(here.path()), put(there.path()));
+        assert_eq!(one, other);
+        assert!(!one.contains(here.path().to_str().unwrap()), "{one}");
+    }
+
+    #[test]
     fn all_that_matters_is_in_the_hash() {
         let dir = tempfile::tempdir().unwrap();
         let (set, store) = (module(dir.path()), CodeStore::new(dir.path().join("code")));
-        let changes: [fn(&mut CodeSet); 9] = [
+        let changes: [fn(&mut CodeSet); 10] = [
+            |set| set.python = Some("3.13".to_owned()),
             |_| {},
             |set| set.modules[0].version = "1.1".to_owned(),
             |set| set.handlers.push("fs::Directory".to_owned()),

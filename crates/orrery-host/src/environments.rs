@@ -290,8 +290,13 @@ pub fn requirements(modules: &[ModuleCode]) -> Vec<String> {
         let read = |name: &str| std::fs::read_to_string(module.root.join(name)).unwrap_or_default();
         let listed = read("requirements.txt");
         let configured = read("setup.cfg");
-        let lines = listed.lines().map(str::to_owned).chain(install_requires(&configured));
-        found.extend(lines.filter_map(|line| requirement(&line)));
+        let listed = listed.lines().map(str::to_owned);
+        let mut lines: Vec<String> = listed.chain(install_requires(&configured)).collect();
+        if lines.is_empty() {
+            // Its author may say so elsewhere; then the installed distribution knows.
+            lines = crate::sources::distribution_requirements(module);
+        }
+        found.extend(lines.iter().filter_map(|line| requirement(line)));
     }
     found.sort_unstable();
     found.dedup();

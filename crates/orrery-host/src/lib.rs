@@ -17,4 +17,5 @@ pub mod process;
 pub mod python;
 pub mod sdk;
 pub mod session;
+pub mod sources;
 pub mod wire;

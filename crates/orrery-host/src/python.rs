@@ -70,6 +70,48 @@ impl Interpreter {
         }
     }
 
+    /// One for code that was used with a version of Python, such as `3.13`: the same version if this machine has it, on the search
+    /// path or from pyenv, else a newer one, else the first that is new enough at all.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn find_for(version: Option<&str>) -> Result<Self, PythonError> {
+        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let root = variable("PYENV_ROOT").map(PathBuf::from);
+        let root = root.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".pyenv")));
+        let versions = root.map(|root| root.join("versions"));
+        let path = variable("PATH").unwrap_or_default();
+        Interpreter::among(path, versions.as_deref(), version.and_then(Version::parse))
+    }
+
+    fn among(
+        path: OsString,
+        versions: Option<&Path>,
+        wanted: Option<Version>,
+    ) -> Result<Self, PythonError> {
+        let usual = Interpreter::on_path(path.clone());
+        let Some(wanted) = wanted else { return usual };
+        if usual.as_ref().is_ok_and(|usual| usual.version == wanted) {
+            return usual;
+        }
+        for minor in wanted.1..=NEWEST_MINOR {
+            let name = format!("python3.{minor}");
+            let mut programs: Vec<PathBuf> =
+                std::env::split_paths(&path).map(|dir| dir.join(&name)).collect();
+            let managed = versions.and_then(|dir| std::fs::read_dir(dir).ok());
+            let managed = managed.into_iter().flatten().flatten();
+            programs.extend(managed.map(|entry| entry.path().join("bin").join(&name)));
+            programs.retain(|program| program.is_file());
+            // A program of that name may be of a version manager that has another version in mind.
+            let found = programs.iter().filter_map(|program| ask(program));
+            if let Some(found) = found.into_iter().find(|found| found.version == Version(3, minor))
+            {
+                return Ok(found);
+            }
+        }
+        usual
+    }
+
     fn of_environment(dir: &Path) -> Result<Self, PythonError> {
         let broken = || PythonError::BrokenEnvironment(dir.to_owned());
         let programs = ["bin/python", "bin/python3"].map(|name| dir.join(name));
@@ -189,6 +231,27 @@ mod tests {
         assert_eq!((found.program, found.version), (newer, Version(3, 12)));
         let default = interpreter(&two, "python3", "3.11");
         assert_eq!(Interpreter::on_path(path).unwrap().program, default);
+    }
+
+    #[test]
+    fn code_gets_the_version_that_it_was_used_with_or_a_newer_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, versions) = (dir.path().join("path"), dir.path().join("versions"));
+        let version = |wanted: Option<Version>| {
+            let path = std::env::join_paths([&path]).unwrap();
+            Interpreter::among(path, Some(&versions), wanted).unwrap().version
+        };
+        interpreter(&path, "python3", "3.11");
+        assert_eq!(version(Some(Version(3, 13))), Version(3, 11));
+        interpreter(&path, "python3.14", "3.14");
+        assert_eq!(version(Some(Version(3, 13))), Version(3, 14));
+        // One that stands for another version does not count.
+        interpreter(&path, "python3.13", "3.11");
+        assert_eq!(version(Some(Version(3, 13))), Version(3, 14));
+        interpreter(&versions, "3.13.1/bin/python3.13", "3.13");
+        assert_eq!(version(Some(Version(3, 13))), Version(3, 13));
+        assert_eq!(version(Some(Version(3, 11))), Version(3, 11));
+        assert_eq!(version(None), Version(3, 11));
     }
 
     #[test]

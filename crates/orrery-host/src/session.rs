@@ -38,6 +38,8 @@ pub struct Init {
     pub data: PathBuf,
     /// The directory of file contents.
     pub files: PathBuf,
+    /// Contents that are not in the directory have to be asked for.
+    pub fetch: bool,
     pub tests: bool,
     /// What goes to the end of the search path.
     pub path: Vec<PathBuf>,

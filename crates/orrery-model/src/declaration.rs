@@ -15,6 +15,19 @@ pub struct ResourceType {
     pub fields: Cow<'static, [Cow<'static, str>]>,
     /// Relations whose instances are part of the resource.
     pub parts: Cow<'static, [Part]>,
+    pub reach: Reach,
+    /// The identifying attribute is a path of which one resource of a machine decides.
+    pub is_path: bool,
+}
+
+/// What the handler of a resource acts on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// The machine of the resource's agent: it must run there.
+    #[default]
+    Machine,
+    /// Something that it finds by itself, from wherever it runs: an address, or nothing at all. The agent is only a queue.
+    Outward,
 }
 
 /// A relation whose instances belong to the resource: a field of that name, which is a list with an
@@ -39,7 +52,23 @@ impl ResourceType {
             id_attribute: id_attribute.into(),
             fields: fields.iter().map(|field| Cow::Borrowed(*field)).collect(),
             parts: Cow::Borrowed(&[]),
+            reach: Reach::Machine,
+            is_path: false,
         }
+    }
+
+    /// Declares that the handler needs no machine of the agent's own.
+    #[must_use]
+    pub fn outward(mut self) -> Self {
+        self.reach = Reach::Outward;
+        self
+    }
+
+    /// Declares that the identifying attribute is a path, so that two resources for one path collide.
+    #[must_use]
+    pub fn identified_by_path(mut self) -> Self {
+        self.is_path = true;
+        self
     }
 
     /// Adds a relation whose instances are part of the resource.

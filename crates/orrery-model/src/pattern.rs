@@ -30,7 +30,7 @@ impl Pattern {
 }
 
 /// Whether a text as a whole fits a pattern with wildcards.
-fn fits(pattern: &str, text: &str) -> bool {
+pub(crate) fn fits(pattern: &str, text: &str) -> bool {
     let (mut wanted, mut given) = (pattern, text);
     // Where to go on if what follows the last star does not fit: the star takes one character more.
     let mut retry: Option<(&str, &str)> = None;

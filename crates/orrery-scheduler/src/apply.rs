@@ -29,8 +29,10 @@ impl Scheduler {
         let fold = self.fold(newer);
         self.version = Some(version);
         self.apply(fold.changes, now, commands);
-        let dirty = self.dirty(false);
-        self.request_all(dirty, Priority::NewVersion, Cause::NewVersion(version), now);
+        // What is wanted anew comes before what was tried and failed.
+        let (new, tried) = self.dirty_by_novelty();
+        self.request_all(new, Priority::NewVersion, Cause::NewVersion(version), now);
+        self.request_all(tried, Priority::NewVersion, Cause::NewVersion(version), now);
         if everything {
             commands.push(Command::OrphanOthers);
         }

@@ -178,6 +178,11 @@ pub enum Command {
         refused: bool,
     },
     Warn(Warning),
+    /// This resource failed as often as the settings allow, and is not tried again by itself: people are to know.
+    Parked {
+        id: ResourceId,
+        attempts: u32,
+    },
     /// Send a `Tick` at this time at the latest; replaces what was said before.
     WakeAt(Timestamp),
 }

@@ -62,7 +62,7 @@ impl Groups {
         self.limit.is_some() || self.groups[group as usize].limit.is_some()
     }
 
-    fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.limit.is_none_or(|limit| self.running < limit)
     }
 
@@ -85,7 +85,7 @@ impl Groups {
     }
 
     /// The held agent with the most urgent task whose group has room.
-    fn best(&self) -> Option<u32> {
+    pub(crate) fn best(&self) -> Option<u32> {
         let has_room = |group: &&Group| group.limit.is_none_or(|limit| group.running < limit);
         let first = |group: &Group| group.held.first().copied();
         let best = self.groups.iter().filter(has_room).filter_map(first).min()?;
@@ -259,6 +259,16 @@ impl Scheduler {
             let (task, agent) = (run.task, run.agent);
             self.set_due(agent, now + grace);
             commands.push(Command::Cancel { task, reason });
+        }
+    }
+
+    /// Changes how many tasks may run at once, and nothing else: that costs nothing.
+    pub(crate) fn set_room(&mut self, running_max: Option<u32>) {
+        let was_limited = self.groups.limit.is_some();
+        self.settings.running_max = running_max;
+        self.groups.limit = running_max;
+        if was_limited != running_max.is_some() {
+            self.regroup();
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orrery_model::{
     AttributeHash, OutcomeStatus, Resource, ResourceFlags, ResourceId, ResourceState, SetName,
-    VersionNumber,
+    Timestamp, VersionNumber,
 };
 
 use crate::{DryRunId, Settings, TaskNumber};
@@ -20,8 +20,14 @@ pub enum Event {
     },
     /// A person wants what is not as wanted to be tried now.
     Deploy(Filter),
-    /// A person wants everything to be verified now.
+    /// A person wants everything to be verified now. It is no reason to believe that anything differs.
     Repair(Filter),
+    /// A repair that was taken in at `since` and was cut off: what was deployed by a run that began since then is
+    /// done, the rest is asked for.
+    ContinueRepair {
+        filter: Filter,
+        since: Timestamp,
+    },
     /// A person wants tasks to be taken back and running ones to be stopped.
     Cancel(Filter),
     /// These agents take no new task. `None`: all that are known.
@@ -31,6 +37,9 @@ pub enum Event {
     Halt,
     Resume,
     SettingsChanged(Box<Settings>),
+    /// So many tasks may run at once from now on, whatever the settings said; `None`: any number. For drivers that
+    /// make room as they find that what runs only waits.
+    Room(Option<u32>),
     /// Time passed: what is due at `now` happens.
     Tick,
     /// The first event after a start: what the store knows.

@@ -107,6 +107,7 @@ impl Scheduler {
             // The newer intent is queued already, if it can be deployed at all.
             return;
         }
+        let mut parked = None;
         match record.last_run {
             HandlerRun::Successful => {
                 record.attempts = 0;
@@ -115,7 +116,10 @@ impl Scheduler {
             HandlerRun::Failed => {
                 record.attempts = record.attempts.saturating_add(1);
                 let limit = self.settings.retry.attempts_max;
-                record.parked |= limit.is_some_and(|limit| record.attempts >= limit);
+                let enough = limit.is_some_and(|limit| record.attempts >= limit);
+                if enough && !std::mem::replace(&mut record.parked, true) {
+                    parked = Some(record.attempts);
+                }
             }
             // Not being ready is no failed attempt.
             HandlerRun::Skipped | HandlerRun::New => {}
@@ -127,6 +131,9 @@ impl Scheduler {
             record.last_produced_events = Some(now).into();
         }
         let before = record.blocked;
+        if let (Some(attempts), Some(id)) = (parked, self.resources.id(slot).cloned()) {
+            commands.push(Command::Parked { id, attempts });
+        }
         if before == Blocked::Blocked {
             return;
         }

@@ -161,6 +161,11 @@ impl Scheduler {
         self.runs.count() == 0 && self.queues.live() == 0
     }
 
+    /// Something could start if more tasks might run at once.
+    pub fn is_held_up(&self) -> bool {
+        !self.groups.has_room() && self.groups.best().is_some()
+    }
+
     /// The ready tasks of an agent, in their order.
     pub fn queue(&self, agent: AgentIndex) -> Vec<QueuedTask> {
         if agent.as_usize() >= self.queues.agents.len() {

@@ -25,8 +25,12 @@ impl Scheduler {
         if recovery.newer.iter().any(|diff| Some(diff.version) > self.version) {
             self.new_versions(recovery.newer, now, commands);
         } else {
-            let dirty = self.dirty(false);
-            self.request_all(dirty, Priority::IntervalDeploy, Cause::Restart, now);
+            // What a release left to be done is as urgent as it was.
+            let (new, tried) = self.dirty_by_novelty();
+            let urgent =
+                if recovery.reset { Priority::IntervalDeploy } else { Priority::NewVersion };
+            self.request_all(new, urgent, Cause::Restart, now);
+            self.request_all(tried, Priority::IntervalDeploy, Cause::Restart, now);
         }
     }
 

@@ -18,7 +18,7 @@ impl Scheduler {
             Some(_) => self.matching(filter),
             None => {
                 let agents = self.agents_of(filter);
-                let mut dirty = self.dirty(true);
+                let mut dirty = self.dirty();
                 if let Some(agents) = agents {
                     dirty.retain(|slot| agents.contains(&self.resources[*slot].agent));
                 }
@@ -34,15 +34,20 @@ impl Scheduler {
         self.request_all(slots, Priority::UserDeploy, Cause::UserDeploy, now);
     }
 
-    /// Verifies everything that can be deployed.
-    pub(crate) fn user_repair(&mut self, filter: &Filter, now: Timestamp) {
+    /// Verifies everything that can be deployed, but for what has been since the repair began. That something is
+    /// to be verified makes nothing dirty: a version or a deploy that comes meanwhile must not raise it.
+    pub(crate) fn user_repair(
+        &mut self,
+        filter: &Filter,
+        since: Option<Timestamp>,
+        now: Timestamp,
+    ) {
         let mut slots = self.matching(filter);
-        slots.retain(|slot| !self.resources[*slot].undeployable);
-        for slot in &slots {
-            if self.resources[*slot].blocked == Blocked::NotBlocked {
-                self.set_dirty(*slot, true);
-            }
-        }
+        slots.retain(|slot| {
+            let record = &self.resources[*slot];
+            let done = since.is_some() && !record.dirty && record.last_success.get() >= since;
+            !record.undeployable && !done
+        });
         self.unpark(&slots);
         self.request_all(slots, Priority::UserRepair, Cause::UserRepair, now);
     }

@@ -31,11 +31,9 @@ impl Scheduler {
         now: Timestamp,
     ) {
         slots.sort_unstable();
-        for slot in &slots {
-            self.request(*slot, priority, cause, Again::IfStale, now);
+        for slot in slots {
+            self.request(slot, priority, cause, Again::IfStale, now);
         }
-        slots.clear();
-        self.scratch = slots;
     }
 
     /// Asks for a deploy of one resource. A stronger request replaces a weaker one; a weaker or equal one
@@ -80,8 +78,11 @@ impl Scheduler {
         let entry = &mut self.queues[task];
         (entry.priority, entry.cause, entry.number) = (priority, cause, number);
         entry.requested_at = now;
+        let kind = entry.kind;
         if ready {
             self.make_ready(task);
+        } else if let Kind::Deploy { slot } = kind {
+            self.lifting.push(slot);
         }
     }
 
@@ -106,13 +107,20 @@ impl Scheduler {
     fn add_task(&mut self, slot: u32, priority: Priority, cause: Cause, now: Timestamp) {
         let number = self.take_request_number();
         let agent = self.resources[slot].agent;
-        let waiting_on = self
-            .edges
-            .requirements(slot)
-            .filter(|requirement| self.resources[*requirement].is_scheduled())
-            .count();
+        let mut waiting_on = 0;
+        let mut is_held_up = false;
+        for requirement in self.edges.requirements(slot) {
+            let required = &self.resources[requirement];
+            if required.is_scheduled() {
+                waiting_on += 1;
+                is_held_up |= self.is_less_urgent(required.task, priority);
+            }
+        }
+        if is_held_up {
+            self.lifting.push(slot);
+        }
         let mut task = Task::new(Kind::Deploy { slot }, cause, priority, agent, number, now);
-        task.waiting_on = u32::try_from(waiting_on).unwrap_or(u32::MAX);
+        task.waiting_on = waiting_on;
         let task = self.queues.insert(task);
         self.disarm(slot);
         let was_scheduled = self.resources[slot].is_scheduled();
@@ -120,19 +128,71 @@ impl Scheduler {
         if waiting_on == 0 {
             self.make_ready(task);
         }
-        if !was_scheduled {
+        if was_scheduled {
+            self.note_urgent_dependents(slot, priority);
+        } else {
             self.became_scheduled(slot, now);
         }
     }
 
+    /// Whether this is a task, and would be taken after one of the given priority.
+    fn is_less_urgent(&self, task: u32, than: Priority) -> bool {
+        task != NONE && self.queues[task].priority > than
+    }
+
+    /// Dependents that wait for this one already, and more urgently than it was asked for.
+    fn note_urgent_dependents(&mut self, slot: u32, priority: Priority) {
+        let mut at = self.edges.first_dependent(slot);
+        while let Some((dependent, next)) = self.edges.dependent_at(at) {
+            at = next;
+            let task = self.resources[dependent].task;
+            if task != NONE && self.queues[task].priority < priority {
+                self.lifting.push(dependent);
+            }
+        }
+    }
+
+    /// What an urgent task waits for becomes as urgent as it: a release would otherwise wait for the rest of a
+    /// repair in which something that it requires has its turn late. Who is lifted keeps its reason and its
+    /// number, and so comes before what was asked for later.
+    pub(crate) fn lift_requirements(&mut self) {
+        let mut lifting = std::mem::take(&mut self.lifting);
+        while let Some(slot) = lifting.pop() {
+            let task = self.resources[slot].task;
+            if task == NONE || self.queues[task].waiting_on == 0 {
+                continue;
+            }
+            let priority = self.queues[task].priority;
+            let first = lifting.len();
+            lifting.extend(self.edges.requirements(slot).filter(|requirement| {
+                self.is_less_urgent(self.resources[*requirement].task, priority)
+            }));
+            for requirement in &lifting[first..] {
+                let task = self.resources[*requirement].task;
+                let ready = self.queues[task].place != Place::Waiting;
+                self.queues.defer(task);
+                self.queues[task].priority = priority;
+                if ready {
+                    self.make_ready(task);
+                }
+            }
+        }
+        self.lifting = lifting;
+    }
+
     /// Dependents that have not begun wait for it; one that has begun runs once more afterwards.
     fn became_scheduled(&mut self, slot: u32, now: Timestamp) {
+        let priority = self.queues[self.resources[slot].task].priority;
         let mut at = self.edges.first_dependent(slot);
         while let Some((dependent, next)) = self.edges.dependent_at(at) {
             at = next;
             let record = &self.resources[dependent];
             if record.task != NONE {
-                self.wait_for_one_more(record.task);
+                let task = record.task;
+                self.wait_for_one_more(task);
+                if self.queues[task].priority < priority {
+                    self.lifting.push(dependent);
+                }
             } else if record.running_latest && !record.undeployable {
                 let run = self.runs.get(self.queues.agent(record.agent).run);
                 let priority = run.map_or(Priority::IntervalRepair, |run| run.priority);
@@ -197,9 +257,12 @@ impl Scheduler {
         let record = &mut self.resources[dependent];
         record.undeployable_requirements += u32::from(undeployable);
         record.bad_requirements += u32::from(bad);
-        if scheduled && record.task != NONE {
-            let task = record.task;
+        let (task, required) = (record.task, self.resources[requirement].task);
+        if scheduled && task != NONE {
             self.wait_for_one_more(task);
+            if self.is_less_urgent(required, self.queues[task].priority) {
+                self.lifting.push(dependent);
+            }
         }
     }
 
@@ -262,13 +325,16 @@ impl Scheduler {
         }
     }
 
-    /// The dirty resources, those that were parked left out unless asked for.
-    pub(crate) fn dirty(&mut self, with_parked: bool) -> Vec<u32> {
-        let mut slots = std::mem::take(&mut self.scratch);
-        slots.extend(self.unsettled.iter().copied().filter(|slot| {
-            let record = &self.resources[*slot];
-            record.dirty && (with_parked || !record.parked)
-        }));
-        slots
+    /// The dirty resources that are not parked: those whose intent was not tried yet, and the others.
+    pub(crate) fn dirty_by_novelty(&self) -> (Vec<u32>, Vec<u32>) {
+        let resources = &self.resources;
+        let is_new = |slot: &u32| resources[*slot].compliance() == Compliance::HasUpdate;
+        let is_due = |slot: &u32| resources[*slot].dirty && !resources[*slot].parked;
+        self.unsettled.iter().copied().filter(is_due).partition(is_new)
+    }
+
+    /// The dirty resources, parked ones among them.
+    pub(crate) fn dirty(&self) -> Vec<u32> {
+        self.unsettled.iter().copied().filter(|slot| self.resources[*slot].dirty).collect()
     }
 }

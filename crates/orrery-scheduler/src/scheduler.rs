@@ -44,14 +44,14 @@ pub struct Scheduler {
     crons_set: bool,
     /// Number of the next request.
     pub(crate) next_request: u64,
+    /// Resources whose tasks may wait for less urgent ones.
+    pub(crate) lifting: Vec<u32>,
     /// Agents that may have something to start, in the order in which that became so.
     pub(crate) woken: Vec<u32>,
     /// Resources whose state changed during this event.
     changed: Vec<u32>,
     /// The wake-up that was last asked for.
     asked_wakeup: Option<Timestamp>,
-    /// Room for lists of slots, kept between events.
-    pub(crate) scratch: Vec<u32>,
 }
 
 impl Scheduler {
@@ -76,10 +76,10 @@ impl Scheduler {
             repair_cron_at: None,
             crons_set: false,
             next_request: 0,
+            lifting: Vec::new(),
             woken: Vec::new(),
             changed: Vec::new(),
             asked_wakeup: None,
-            scratch: Vec::new(),
         }
     }
 
@@ -94,19 +94,24 @@ impl Scheduler {
             Event::NewVersions(diffs) => self.new_versions(diffs, now, commands),
             Event::TaskFinished { task, result } => self.task_finished(task, result, now, commands),
             Event::Deploy(filter) => self.user_deploy(&filter, now),
-            Event::Repair(filter) => self.user_repair(&filter, now),
+            Event::Repair(filter) => self.user_repair(&filter, None, now),
+            Event::ContinueRepair { filter, since } => {
+                self.user_repair(&filter, Some(since), now);
+            }
             Event::Cancel(filter) => self.cancel(&filter, now, commands),
             Event::Pause(agents) => self.set_paused(agents, true, commands),
             Event::Unpause(agents) => self.set_paused(agents, false, commands),
             Event::Halt => self.halt(now, commands),
             Event::Resume => self.resume(now),
             Event::SettingsChanged(settings) => self.change_settings(*settings, now),
+            Event::Room(running_max) => self.set_room(running_max),
             Event::Tick => self.tick(now, commands),
             Event::Recover(recovery) => self.recover(*recovery, now, commands),
             Event::DryRun(request) => self.start_dry_run(request, now, commands),
             Event::FactRefresh(ids) => self.request_facts(&ids, now),
         }
         let starts_at = commands.len();
+        self.lift_requirements();
         self.dispatch(now, commands);
         self.persist(starts_at, commands);
         self.tidy();

@@ -84,15 +84,14 @@ impl fmt::Display for Interval {
     }
 }
 
-/// How failed resources are tried again. It shapes the deploy interval if that is a duration; attempts are
-/// counted and parked in any case.
+/// How failed resources are tried again: at the deploy interval, never later. It shapes the delay if that interval
+/// is a duration; attempts are counted, and parked if that is wanted, in any case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The delay after the first failure; `None`: the deploy interval.
+    /// The delay after the first failure, if that is to be shorter than the deploy interval.
     pub delay: Option<Duration>,
-    /// The delay is multiplied by this after each further failure.
+    /// The delay is multiplied by this after each further failure, up to the deploy interval.
     pub factor: u32,
-    pub delay_max: Duration,
     /// Each delay is shortened by up to this share of it, in percent, differently for each resource and attempt.
     pub jitter_percent: u8,
     /// So many failed runs in a row, and the resource is parked; `None`: never.
@@ -101,26 +100,15 @@ pub struct Retry {
 
 impl Default for Retry {
     fn default() -> Self {
-        Retry {
-            delay: None,
-            factor: 2,
-            delay_max: Duration::from_secs(6 * 3600),
-            jitter_percent: 20,
-            attempts_max: Some(12),
-        }
+        // What failed together, because of a service that is down, is not to come back to it together for ever.
+        Retry { jitter_percent: 10, ..Retry::constant() }
     }
 }
 
 impl Retry {
-    /// Always the deploy interval, without end.
+    /// Always the deploy interval to the microsecond, without end.
     pub fn constant() -> Self {
-        Retry {
-            delay: None,
-            factor: 1,
-            delay_max: Duration::MAX,
-            jitter_percent: 0,
-            attempts_max: None,
-        }
+        Retry { delay: None, factor: 2, jitter_percent: 0, attempts_max: None }
     }
 
     /// The delay after so many failed runs in a row.
@@ -139,7 +127,7 @@ impl Retry {
             .max(1)
             .checked_pow(attempts.saturating_sub(1))
             .and_then(|factor| first.checked_mul(factor))
-            .map_or(self.delay_max, |delay| delay.min(self.delay_max));
+            .map_or(interval, |delay| delay.min(interval));
         let micros = u64::try_from(grown.as_micros()).unwrap_or(u64::MAX);
         let spread = u128::from(micros) * u128::from(self.jitter_percent.min(100)) / 100;
         let random = mix(seed ^ mix(resource ^ mix(u64::from(attempts))));
@@ -176,17 +164,25 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_up_to_a_limit() {
-        let retry =
-            Retry { jitter_percent: 0, delay_max: Duration::from_secs(1000), ..Retry::default() };
+    fn delays_grow_up_to_the_interval_and_never_beyond() {
+        let interval = Duration::from_secs(1000);
         let seconds =
-            |attempts| retry.delay_after(attempts, Duration::from_secs(100), 0, 0).as_secs();
-        assert_eq!([0, 1, 2, 3, 4, 5, 500].map(seconds), [100, 100, 200, 400, 800, 1000, 1000]);
+            |retry: &Retry, attempts| retry.delay_after(attempts, interval, 0, 0).as_secs();
+        let growing = Retry { delay: Some(Duration::from_secs(100)), ..Retry::constant() };
+        let attempts = [0, 1, 2, 3, 4, 5, 500];
+        assert_eq!(
+            attempts.map(|attempts| seconds(&growing, attempts)),
+            [100, 100, 200, 400, 800, 1000, 1000]
+        );
+        for attempts in 0..100 {
+            let usual = Retry::default().delay_after(attempts, interval, 0, 7);
+            assert!(usual <= interval && usual >= interval * 9 / 10, "{attempts}: {usual:?}");
+        }
     }
 
     #[test]
     fn jitter_shortens_repeatably_and_differently() {
-        let retry = Retry { jitter_percent: 50, factor: 1, ..Retry::default() };
+        let retry = Retry { jitter_percent: 50, ..Retry::default() };
         let delays: Vec<_> =
             (0..100).map(|resource| retry.delay_after(1, MINUTE, 7, resource)).collect();
         assert!(delays.iter().all(|delay| (MINUTE / 2..=MINUTE).contains(delay)));

@@ -1,6 +1,6 @@
 //! What time brings: retries, repairs, cron jobs and deadlines.
 
-use orrery_model::{Blocked, Compliance, Timestamp};
+use orrery_model::{Blocked, Compliance, ResourceId, ResourceState, Timestamp};
 
 use crate::command::{CancelReason, Command, Priority};
 use crate::event::TaskResult;
@@ -18,6 +18,60 @@ pub enum TimerKind {
     Retry,
     /// It was as wanted when last seen: look again.
     Repair,
+}
+
+impl Settings {
+    /// When a resource is due on its own that is at rest and not parked, by intervals that are durations.
+    fn timer_after(
+        &self,
+        last_run: Timestamp,
+        attempts: u32,
+        settled: bool,
+        id: &ResourceId,
+    ) -> Option<(Timestamp, TimerKind)> {
+        let repair = match self.repair_interval {
+            Interval::Every(interval) => Some((last_run + interval, TimerKind::Repair)),
+            Interval::Off | Interval::Cron(_) => None,
+        };
+        let retry = match self.deploy_interval {
+            Interval::Every(interval) if !settled => {
+                let number = if self.retry.jitter_percent > 0 { stable_number(id) } else { 0 };
+                let delay = self.retry.delay_after(attempts, interval, self.seed, number);
+                Some((last_run + delay, TimerKind::Retry))
+            }
+            Interval::Every(_) | Interval::Off | Interval::Cron(_) => None,
+        };
+        match (retry, repair) {
+            (Some(retry), Some(repair)) if repair.0 < retry.0 => Some(repair),
+            (retry, repair) => retry.or(repair),
+        }
+    }
+
+    /// When a resource that is at rest in this state is run again by itself, and what for: for those who know the
+    /// state and have no scheduler. A time that has passed means: as soon as its turn comes. `None`: never.
+    pub fn next_run(
+        &self,
+        id: &ResourceId,
+        state: &ResourceState,
+        now: Timestamp,
+    ) -> Option<(Timestamp, TimerKind)> {
+        let compliance = state.compliance()?;
+        let cannot = compliance == Compliance::Undefined || state.blocked == Blocked::Blocked;
+        if cannot || state.parked {
+            return None;
+        }
+        let settled =
+            state.blocked == Blocked::TemporarilyBlocked || compliance == Compliance::Compliant;
+        let last_run = state.last_run_at.unwrap_or(now);
+        let timer = self.timer_after(last_run, state.attempts, settled, id);
+        let cron = |interval: &Interval, kind| match interval {
+            Interval::Cron(cron) => Some((cron.next_after(now)?, kind)),
+            Interval::Off | Interval::Every(_) => None,
+        };
+        let retry = cron(&self.deploy_interval, TimerKind::Retry).filter(|_| !settled);
+        let repair = cron(&self.repair_interval, TimerKind::Repair);
+        [timer, retry, repair].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
 }
 
 impl Scheduler {
@@ -87,28 +141,10 @@ impl Scheduler {
             return None;
         }
         let last_run = record.last_run_at.get().unwrap_or(now);
-        let repair = match self.settings.repair_interval {
-            Interval::Every(interval) => Some((last_run + interval, TimerKind::Repair)),
-            Interval::Off | Interval::Cron(_) => None,
-        };
         let settled = record.blocked == Blocked::TemporarilyBlocked
             || (record.compliance() == Compliance::Compliant && !record.dirty);
-        let retry = match self.settings.deploy_interval {
-            Interval::Every(interval) if !settled => {
-                let Settings { retry, seed, .. } = &self.settings;
-                let number = match self.resources.id(slot) {
-                    Some(id) if retry.jitter_percent > 0 => stable_number(id),
-                    _ => 0,
-                };
-                let delay = retry.delay_after(record.attempts, interval, *seed, number);
-                Some((last_run + delay, TimerKind::Retry))
-            }
-            Interval::Every(_) | Interval::Off | Interval::Cron(_) => None,
-        };
-        match (retry, repair) {
-            (Some(retry), Some(repair)) if repair.0 < retry.0 => Some(repair),
-            (retry, repair) => retry.or(repair),
-        }
+        let id = self.resources.id(slot)?;
+        self.settings.timer_after(last_run, record.attempts, settled, id)
     }
 
     /// Sets the timer of a resource to what its state asks for.

@@ -30,13 +30,20 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Whoever logs in is not known before, and has no keys.
-pub(crate) const KEYLESS_ROUTES: [&str; 5] =
-    ["/api/v1/login", "/api/v1/setup", "/api/v1/renew", "/api/v2/login", "/api/v2/login/renew"];
+pub(crate) const KEYLESS_ROUTES: [&str; 6] = [
+    "/api/v1/login",
+    "/api/v1/setup",
+    "/api/v1/renew",
+    "/api/v1/webhooks/{environment}",
+    "/api/v2/login",
+    "/api/v2/login/renew",
+];
 
 /// Their answers have secrets in them, of which nothing but digests is kept: that the request was carried out is remembered, and
 /// not how it was answered.
-pub(crate) const SECRET_ROUTES: [&str; 4] = [
+pub(crate) const SECRET_ROUTES: [&str; 5] = [
     "/api/v1/tokens",
+    "/api/v1/environments/{environment}/webhook",
     "/api/v1/environments/{environment}/remote-agents/invitations",
     "/api/v1/environment_auth",
     "/api/v2/environment_auth",

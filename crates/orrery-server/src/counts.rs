@@ -96,6 +96,7 @@ mod tests {
             released: true,
             only_if_changed: false,
             lease: None,
+            project: None,
         };
         app.store().put_version(environment, &version).unwrap();
     }

@@ -16,7 +16,8 @@
 //! | `vault` | secrets, sealed with a key that is not in the database |
 //! | `routes` | the API, one module for each kind of thing |
 //! | `process` | engines of environments, held by lease |
-//! | `compiling` | the compile service |
+//! | `compiling` | the compile service, and the branches that environments follow |
+//! | `forge` | webhooks of services that host repositories, and states of commits for them |
 //! | `gateway` | where remote agents dial in, and how engines reach them |
 //! | `classic` | the paths that clients of an older generation know |
 //!
@@ -33,9 +34,11 @@ mod conventions;
 mod counts;
 mod document;
 mod extract;
+mod forge;
 mod gateway;
 mod gather;
 mod metrics;
+mod placement;
 mod problem;
 mod process;
 mod pulse;

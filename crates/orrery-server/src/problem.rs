@@ -165,6 +165,9 @@ fn classify_store(error: &StoreError) -> (StatusCode, &'static str, &'static str
         StoreError::BaseChanged { .. } => {
             (StatusCode::CONFLICT, "base-changed", "Changed meanwhile")
         }
+        StoreError::OtherProject { .. } => {
+            (StatusCode::CONFLICT, "other-project", "Another project")
+        }
         StoreError::Deleting(_) => (StatusCode::CONFLICT, "deleting", "On its way out"),
         StoreError::NotNow(_) | StoreError::LastAdministrator(_) => {
             (StatusCode::CONFLICT, "conflict", "Not possible now")

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use orrery_scheduler::{Cron, Interval};
+use orrery_scheduler::{Cron, Interval, Retry, Settings};
 use orrery_store::SettingRecord;
 use serde_json::{Value, json};
 
@@ -20,6 +20,12 @@ pub(crate) enum Form {
     Interval,
     /// A cron expression, or an empty text for never.
     Cron,
+    /// A list of names with `*` and `?` as wildcards; as a text, they are separated by commas or spaces.
+    Patterns,
+    /// One of some words.
+    Choice(&'static [&'static str]),
+    /// A text in one line, which may be empty.
+    Text,
 }
 
 impl Form {
@@ -30,6 +36,9 @@ impl Form {
             Form::Number => "number",
             Form::Interval => "interval",
             Form::Cron => "cron",
+            Form::Patterns => "patterns",
+            Form::Choice(_) => "choice",
+            Form::Text => "text",
         }
     }
 }
@@ -71,7 +80,14 @@ const fn define(
 }
 
 /// Every setting, by name.
-pub(crate) const DEFINITIONS: [Definition; 13] = [
+pub(crate) const DEFINITIONS: [Definition; 20] = [
+    define(
+        "allow_push",
+        Form::Bool,
+        "false",
+        "environment",
+        "An environment with a repository also takes versions that are pushed. Only administrators change this.",
+    ),
     define(
         "auto_deploy",
         Form::Bool,
@@ -91,8 +107,9 @@ pub(crate) const DEFINITIONS: [Definition; 13] = [
         Form::Interval,
         r#""600""#,
         "agent",
-        "When resources that are not as wanted are tried again: so many seconds after their last run, or at the times of a \
-         cron expression in UTC. 0: never.",
+        "When resources that are not as wanted are tried again: so many seconds after their last run at the latest (and up to a \
+         tenth earlier, so that what failed together does not come back together), or at the times of a cron expression in UTC. \
+         0: never.",
     ),
     define(
         "autostart_agent_repair_interval",
@@ -117,6 +134,27 @@ pub(crate) const DEFINITIONS: [Definition; 13] = [
         "So many versions are kept beside the one that is deployed.",
     ),
     define(
+        "commit_status",
+        Form::Choice(&["off", "github", "gitlab", "gitea"]),
+        r#""off""#,
+        "compiler",
+        "The kind of forge that is told what became of the commits that are compiled: off, github, gitlab or gitea.",
+    ),
+    define(
+        "commit_status_secret",
+        Form::Text,
+        r#""commit-status-token""#,
+        "compiler",
+        "The name of the secret with the token for commit_status.",
+    ),
+    define(
+        "commit_status_url",
+        Form::Text,
+        r#""""#,
+        "compiler",
+        "Where the API of the forge begins. Empty: as the address of the repository suggests.",
+    ),
+    define(
         "environment_metrics_retention",
         Form::Integer,
         "336",
@@ -124,11 +162,27 @@ pub(crate) const DEFINITIONS: [Definition; 13] = [
         "Measurements are kept for so many hours. 0: for ever.",
     ),
     define(
+        "local_agents",
+        Form::Patterns,
+        "[]",
+        "agent",
+        "Agents that are the machine on which the server runs handlers: names, with * and ? as wildcards. Files, commands and \
+         all else that acts on a machine is applied there for these, for localhost, internal and the host's own name.",
+    ),
+    define(
         "notification_retention",
         Form::Integer,
         "365",
         "storage",
         "Notifications are kept for so many days.",
+    ),
+    define(
+        "park_after_attempts",
+        Form::Integer,
+        "0",
+        "scheduler",
+        "A resource that failed so many times in a row is parked: it is not tried again by itself, until a deploy, a repair or a \
+         new desired state asks for it, and a notification says so. 0: never, it is tried again at each deploy interval.",
     ),
     define(
         "protected_environment",
@@ -143,6 +197,13 @@ pub(crate) const DEFINITIONS: [Definition; 13] = [
         "0.1",
         "compiler",
         "So many seconds pass between two compiles at least.",
+    ),
+    define(
+        "repository_poll_interval",
+        Form::Number,
+        "60",
+        "compiler",
+        "The branch of the repository is looked at every so many seconds; a new commit is compiled. 0: never.",
     ),
     define(
         "reset_deploy_progress_on_start",
@@ -167,10 +228,19 @@ pub(crate) const DEFINITIONS: [Definition; 13] = [
     ),
 ];
 
+/// Whether only administrators may change a setting.
+pub(crate) fn is_for_administrators(name: &str) -> bool {
+    name == "allow_push"
+}
+
 pub(crate) fn definition(name: &str) -> Result<&'static Definition, InvalidSetting> {
     let found = DEFINITIONS.iter().find(|definition| definition.name == name);
     found.ok_or_else(|| InvalidSetting::Unknown(name.to_owned()))
 }
+
+/// Limits of a list of patterns: each is compared with every agent.
+const PATTERNS_MAX: usize = 1_000;
+const PATTERN_BYTES_MAX: usize = 255;
 
 /// Brings a value into the form in which it is kept.
 pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, InvalidSetting> {
@@ -220,14 +290,51 @@ pub(crate) fn check(definition: &Definition, value: &Value) -> Result<Value, Inv
                 Err(error) => Err(wrong(&format!("a cron expression ({error})"))),
             }
         }
+        Form::Patterns => {
+            let given: Option<Vec<&str>> = match value {
+                Value::String(text) => Some(text.split([',', ' ']).collect()),
+                Value::Array(items) => items.iter().map(Value::as_str).collect(),
+                _ => None,
+            };
+            let given = given.ok_or_else(|| wrong("a list of agent names"))?;
+            let patterns: Vec<&str> =
+                given.into_iter().map(str::trim).filter(|pattern| !pattern.is_empty()).collect();
+            let is_long = patterns.iter().any(|pattern| pattern.len() > PATTERN_BYTES_MAX);
+            if is_long || patterns.len() > PATTERNS_MAX {
+                return Err(wrong(&format!(
+                    "at most {PATTERNS_MAX} agent names of at most {PATTERN_BYTES_MAX} bytes each"
+                )));
+            }
+            Ok(json!(patterns))
+        }
+        Form::Choice(words) => match value.as_str().map(str::trim) {
+            Some(text) if words.contains(&text) => Ok(json!(text)),
+            _ => Err(wrong(&format!("one of {}", words.join(", ")))),
+        },
+        Form::Text => match value.as_str().map(str::trim) {
+            Some(text) if text.chars().count() <= TEXT_MAX && !text.contains(char::is_control) => {
+                Ok(json!(text))
+            }
+            _ => Err(wrong("a text in one line")),
+        },
     }
 }
+
+/// The longest text of a setting, in characters.
+const TEXT_MAX: usize = 2048;
 
 /// All settings of an environment, as the server works with them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvironmentSettings {
+    pub allow_push: bool,
     pub auto_deploy: bool,
     pub auto_full_compile: Option<Cron>,
+    /// The kind of forge that is told about commits, or `off`.
+    pub commit_status: String,
+    /// The name of the secret with the token for it.
+    pub commit_status_secret: String,
+    /// Where its API begins; empty for the usual place.
+    pub commit_status_url: String,
     pub deploy_interval: Interval,
     pub repair_interval: Interval,
     pub autostart_on_start: bool,
@@ -235,11 +342,17 @@ pub struct EnvironmentSettings {
     /// `None`: for ever.
     pub metrics_retention: Option<Duration>,
     pub notification_retention: Duration,
+    /// `None`: never.
+    pub park_after_attempts: Option<u32>,
     pub protected_environment: bool,
     pub recompile_backoff: Duration,
+    /// `None`: the branch is not looked at.
+    pub poll_interval: Option<Duration>,
     pub reset_deploy_progress_on_start: bool,
     pub action_logs_retention: Duration,
     pub server_compile: bool,
+    /// Patterns of agents that are the machine on which handlers run.
+    pub local_agents: Vec<String>,
 }
 
 const HOUR: u64 = 3600;
@@ -268,9 +381,15 @@ impl EnvironmentSettings {
         let text = |name| of(name).as_str().unwrap_or_default().to_owned();
         let interval = |name| text(name).parse().unwrap_or(Interval::Off);
         let metrics = count("environment_metrics_retention");
+        let seconds = |name| of(name).as_f64().unwrap_or_default();
+        let poll = seconds("repository_poll_interval");
         EnvironmentSettings {
+            allow_push: flag("allow_push"),
             auto_deploy: flag("auto_deploy"),
             auto_full_compile: text("auto_full_compile").parse().ok(),
+            commit_status: text("commit_status"),
+            commit_status_secret: text("commit_status_secret"),
+            commit_status_url: text("commit_status_url"),
             deploy_interval: interval("autostart_agent_deploy_interval"),
             repair_interval: interval("autostart_agent_repair_interval"),
             autostart_on_start: flag("autostart_on_start"),
@@ -278,15 +397,30 @@ impl EnvironmentSettings {
                 .unwrap_or(u32::MAX),
             metrics_retention: (metrics > 0).then(|| Duration::from_secs(metrics * HOUR)),
             notification_retention: Duration::from_secs(count("notification_retention") * DAY),
+            park_after_attempts: u32::try_from(count("park_after_attempts"))
+                .ok()
+                .filter(|attempts| *attempts > 0),
             protected_environment: flag("protected_environment"),
-            recompile_backoff: Duration::from_secs_f64(
-                of("recompile_backoff").as_f64().unwrap_or_default(),
-            ),
+            recompile_backoff: Duration::from_secs_f64(seconds("recompile_backoff")),
+            poll_interval: (poll > 0.0).then(|| Duration::from_secs_f64(poll)),
             reset_deploy_progress_on_start: flag("reset_deploy_progress_on_start"),
             action_logs_retention: Duration::from_secs(
                 count("resource_action_logs_retention") * DAY,
             ),
             server_compile: flag("server_compile"),
+            local_agents: serde_json::from_value(of("local_agents")).unwrap_or_default(),
+        }
+    }
+}
+
+impl EnvironmentSettings {
+    /// What the scheduler has to know of them.
+    pub(crate) fn scheduling(&self) -> Settings {
+        Settings {
+            deploy_interval: self.deploy_interval.clone(),
+            repair_interval: self.repair_interval.clone(),
+            retry: Retry { attempts_max: self.park_after_attempts, ..Retry::default() },
+            ..Settings::default()
         }
     }
 }
@@ -331,6 +465,14 @@ mod tests {
         assert!(of("available_versions_to_keep", json!(1.5)).is_err());
         assert_eq!(of("auto_full_compile", json!("")), Ok(json!("")));
         assert!(of("auto_full_compile", json!("* *")).is_err());
+        assert_eq!(of("local_agents", json!("web1, lab-* x")), Ok(json!(["web1", "lab-*", "x"])));
+        assert_eq!(of("local_agents", json!([" a ", ""])), Ok(json!(["a"])));
+        assert!(of("local_agents", json!([1])).is_err());
+        assert!(of("local_agents", json!({})).is_err());
+        assert!(of("local_agents", json!(["x".repeat(256)])).is_err());
+        assert_eq!(of("commit_status", json!(" gitlab ")), Ok(json!("gitlab")));
+        assert!(of("commit_status", json!("elsewhere")).is_err());
+        assert!(of("commit_status_url", json!("a\nb")).is_err());
         assert!(definition("nothing").is_err());
     }
 }

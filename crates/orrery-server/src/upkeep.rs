@@ -321,6 +321,7 @@ mod tests {
             released: true,
             only_if_changed: false,
             lease: None,
+            project: None,
         };
         let keys = store.put_version(key, &version).unwrap().keys;
         let holder = Holder::this_process("test", Timestamp(1));

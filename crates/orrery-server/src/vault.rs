@@ -9,6 +9,8 @@
 
 mod own;
 
+pub(crate) use own::RESERVED;
+
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -345,6 +347,9 @@ impl Vault {
     /// `NotFound` of the store; if it cannot be opened.
     pub fn open(&self, environment: EnvironmentKey, name: &str) -> Result<SecretText, VaultError> {
         let records = self.store.records();
+        if name.starts_with(RESERVED) {
+            return Err(StoreError::NotFound { kind: "secret", name: name.to_owned() }.into());
+        }
         let record = match records.secret(Some(environment), name) {
             Err(StoreError::NotFound { .. }) => records.secret(None, name)?,
             found => found?,

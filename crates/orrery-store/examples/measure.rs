@@ -111,6 +111,7 @@ fn put(
             released: true,
             only_if_changed,
             lease: None,
+            project: None,
         },
     )?)
 }

@@ -127,8 +127,8 @@ macro_rules! methods_of_both_stores {
             self.write(|tx| engine::process_version(tx, lease, number, states))
         }
 
-        fn is_any_running(&self, environment: EnvironmentKey) -> Result<bool> {
-            self.read_once(|tx| engine::is_any_running(tx, environment))
+        fn running(&self, environment: EnvironmentKey) -> Result<Vec<Started>> {
+            self.read_once(|tx| engine::running(tx, environment))
         }
 
         fn processed_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>> {

@@ -97,6 +97,29 @@ pub(crate) fn unsigned<T: TryFrom<i64>>(number: i64) -> Result<T> {
     T::try_from(number).map_err(|_| StoreError::Unreadable(format!("{number} is out of its range")))
 }
 
+/// How a state replaces the one that is kept. Of a resource that is not wanted any more, how its last run ended stays: whoever removes
+/// it later has to know.
+pub(crate) fn replace_state() -> String {
+    let plain = ["intent", "undefined", "blocked", "last_produced_events", "attempts", "parked"];
+    let of_runs = [
+        "last_run",
+        "last_run_compliant",
+        "last_outcome",
+        "last_run_at",
+        "last_deployed",
+        "last_success",
+    ];
+    let plain = plain.iter().map(|name| format!("{name} = excluded.{name}"));
+    let of_runs = of_runs.iter().map(|name| {
+        format!(
+            "{name} = CASE WHEN excluded.intent IS NULL AND excluded.last_outcome IS NULL \
+             THEN state.{name} ELSE excluded.{name} END"
+        )
+    });
+    let all: Vec<String> = plain.chain(of_runs).collect();
+    format!("ON CONFLICT (resource) DO UPDATE SET {}", all.join(", "))
+}
+
 /// Appends keys as variable-length integers: seven bits a byte, lowest first, the top bit says that more follow.
 pub(crate) fn pack_keys(keys: impl IntoIterator<Item = i64>, packed: &mut Vec<u8>) {
     packed.clear();

@@ -149,6 +149,11 @@ pub enum StoreError {
     #[error("version {base} is not the newest any more; work the change out again")]
     BaseChanged { base: VersionNumber, newest: Option<VersionNumber> },
 
+    #[error(
+        "the environment belongs to the project {bound:?}, and this is the project {declared:?}; choose another environment, or take this one over with --rebind"
+    )]
+    OtherProject { bound: String, declared: String },
+
     #[error("there is no resource {0}")]
     NoResource(String),
 

@@ -125,8 +125,8 @@ pub trait Store: Send + Sync {
         number: VersionNumber,
         states: &[StateRecord<'_>],
     ) -> Result<()>;
-    /// Whether something has begun whose end is not recorded.
-    fn is_any_running(&self, environment: EnvironmentKey) -> Result<bool>;
+    /// What has begun and whose end is not recorded.
+    fn running(&self, environment: EnvironmentKey) -> Result<Vec<Started>>;
     /// Where the engine continues after a restart.
     fn processed_version(&self, environment: EnvironmentKey) -> Result<Option<VersionNumber>>;
     /// Visits the kept states in the order of ids. A resource without one is new: `ResourceState::new`.

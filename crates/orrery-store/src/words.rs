@@ -86,6 +86,21 @@ pub struct NewVersion<'a> {
     pub only_if_changed: bool,
     /// The lease of the engine that writes it; `None` for intent that comes from outside.
     pub lease: Option<&'a Lease>,
+    /// The project that it belongs to; `None` if its sender does not say.
+    pub project: Option<ProjectBinding<'a>>,
+}
+
+/// The project of a version, and what that means to an environment that is bound to another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProjectBinding<'a> {
+    /// Binds an environment that is not bound; one that is bound to another project is refused.
+    Bind(&'a str),
+    /// Refuses an environment that is bound to another project, and binds none.
+    Check(&'a str),
+    /// Takes the environment over, whatever it is bound to.
+    Rebind(&'a str),
+    /// Leaves the environment bound to none.
+    Unbind,
 }
 
 /// Connections of one process to a database server.
@@ -126,6 +141,16 @@ pub struct VersionInfo {
     pub added: u64,
     pub changed: u64,
     pub removed: u64,
+}
+
+/// In the information on a version: patterns of agents that are the deploying machine, as the project declares them.
+pub const LOCAL_AGENTS: &str = "local_agents";
+
+/// The patterns in the information on a version.
+pub fn local_agents(info: &serde_json::Value) -> Vec<String> {
+    let patterns = info.get(LOCAL_AGENTS).and_then(serde_json::Value::as_array);
+    let texts = patterns.into_iter().flatten().filter_map(serde_json::Value::as_str);
+    texts.map(str::to_owned).collect()
 }
 
 /// One resource of a version, borrowed from the database for the time of a visit.
@@ -320,6 +345,18 @@ impl std::ops::AddAssign for ParameterEffect {
 /// SHA-1 of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContentHash(pub [u8; 20]);
+
+impl ContentHash {
+    /// Reads 40 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let is_hash = text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let mut hash = [0; 20];
+        for (at, byte) in hash.iter_mut().enumerate().filter(|_| is_hash) {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+        }
+        is_hash.then_some(ContentHash(hash))
+    }
+}
 
 /// A wish to act for an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,7 +22,52 @@ pub struct SyntaxError {
     /// For a duplicate: the place of the first one.
     pub duplicate_of: Option<Loc>,
     pub help: Option<String>,
+    /// The same for people, where there is more to say than the message does.
+    pub explanation: Option<Box<Explanation>>,
     pub(crate) moment: Moment,
+}
+
+/// An error in our own words, for terminals and editors. Reports keep the compatible text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explanation {
+    /// One sentence: the thing that is wrong, and what was expected.
+    pub headline: String,
+    /// The place to underline and its label; without one, that of the compatible message.
+    pub primary: Option<(Loc, String)>,
+    /// Further places with their labels: "opened here".
+    pub related: Vec<(Loc, String)>,
+    pub notes: Vec<String>,
+    pub help: Option<String>,
+}
+
+impl Explanation {
+    pub fn new(headline: impl Into<String>) -> Self {
+        Explanation { headline: headline.into(), ..Explanation::default() }
+    }
+
+    #[must_use]
+    pub fn at(mut self, loc: Loc, label: impl Into<String>) -> Self {
+        self.primary = Some((loc, label.into()));
+        self
+    }
+
+    #[must_use]
+    pub fn related(mut self, loc: Loc, label: impl Into<String>) -> Self {
+        self.related.push((loc, label.into()));
+        self
+    }
+
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
+        self
+    }
+
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
 }
 
 /// How many errors each stage reports about one file: nobody reads more, and a file of a million
@@ -61,6 +106,7 @@ impl SyntaxError {
             reported_in: None,
             duplicate_of: None,
             help: None,
+            explanation: None,
             moment: Moment { known_at: 0, stage: Stage::Lexing },
         }
     }

@@ -59,7 +59,8 @@ fn collect(text: &str, fields: &mut Vec<Field>, depth: u32) -> Result<(), PyErro
     for part in parse_format(text)? {
         match part.field {
             Some(field) if !field.name.is_empty() => {
-                let name = str_strip(&field.name).to_owned();
+                let parts: Vec<&str> = field.name.split('.').map(str_strip).collect();
+                let name = parts.join(".");
                 fields.push(Field { text: field.name, name });
                 if depth < SPECIFICATION_DEPTH_MAX {
                     collect(&field.spec, fields, depth + 1)?;

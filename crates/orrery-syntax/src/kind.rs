@@ -234,6 +234,40 @@ impl SyntaxKind {
             )
     }
 
+    /// What a token of this kind is, in words: "`:`", "a name".
+    pub(crate) fn described(self) -> String {
+        match self {
+            SyntaxKind::Id => "a name".to_owned(),
+            SyntaxKind::ClassId => "the name of an entity, with a capital".to_owned(),
+            SyntaxKind::Int => "a whole number".to_owned(),
+            SyntaxKind::EndOfFile => "the end of the file".to_owned(),
+            kind => format!("`{}`", kind.spelled()),
+        }
+    }
+
+    /// The text of a keyword or punctuation mark that the parser may ask for; empty for all others.
+    pub(crate) fn spelled(self) -> &'static str {
+        use SyntaxKind::*;
+        match self {
+            AsKw => "as",
+            DefinedKw => "defined",
+            EndKw => "end",
+            ForKw => "for",
+            InKw => "in",
+            MatchingKw => "matching",
+            UsingKw => "using",
+            PathSep => "::",
+            Colon => ":",
+            Equal => "=",
+            LParen => "(",
+            RParen => ")",
+            LBracket => "[",
+            RBracket => "]",
+            RBrace => "}",
+            _ => "",
+        }
+    }
+
     /// The keyword spelled `text`.
     pub fn keyword(text: &str) -> Option<SyntaxKind> {
         use SyntaxKind::*;

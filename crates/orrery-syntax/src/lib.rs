@@ -19,7 +19,7 @@ mod render;
 mod strings;
 mod token_errors;
 
-pub use error::{SyntaxError, SyntaxWarning};
+pub use error::{Explanation, SyntaxError, SyntaxWarning};
 pub use format::format;
 pub use interner::{Interner, Symbol};
 pub use kind::SyntaxKind;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
-use crate::cli_deploy::{Deploy, LimitOptions, Plan, Repair, Watch};
+use crate::cli_deploy::{Deploy, Destroy, LimitOptions, Plan, Repair, Watch};
 use crate::cli_export::Export;
 use crate::cli_inspect;
 use crate::cli_modules::{Modules, Sdk};
@@ -73,8 +73,10 @@ pub(crate) enum Command {
     Repair(Repair),
     Watch(Watch),
     Docs(Docs),
+    Destroy(Destroy),
     Parse(Parse),
     Fmt(Fmt),
+    Explain(Explain),
     Modules(Modules),
     Sdk(Sdk),
     Status(cli_inspect::ShowStatus),
@@ -248,6 +250,20 @@ pub(crate) struct Fmt {
     /// Change nothing, but show what would change
     #[arg(long)]
     pub(crate) diff: bool,
+}
+
+/// Show the page of an error or warning
+///
+/// Every error has an id, which stands in brackets at its beginning: `error[not-complete]`. Its page
+/// says what it means, why it happens, and shows an example and a remedy.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery explain not-complete
+  orrery explain                 list all ids")]
+pub(crate) struct Explain {
+    /// The id of an error or warning; without one, all are listed
+    pub(crate) id: Option<String>,
 }
 
 /// Write a script that completes commands in a shell

@@ -45,8 +45,8 @@ Exit codes: 0 stopped as asked, 1 error, or the agent was revoked.")]
 pub(crate) struct AgentRun {
     #[command(flatten)]
     pub(crate) state: AgentState,
-    /// How many handlers may run at once
-    #[arg(long, value_name = "COUNT", env = "ORRERY_AGENT_WORKERS", default_value_t = 16)]
+    /// How many handlers may run at once; those of one agent name run one after the other
+    #[arg(long, value_name = "COUNT", env = "ORRERY_AGENT_WORKERS", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) workers: u16,
     /// Which lines to log: error, warn, info, debug or trace, or a filter

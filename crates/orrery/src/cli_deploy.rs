@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
+use orrery_api::UploadBinding;
 use orrery_compiler::project::Limits;
 use orrery_model::Pattern;
+use orrery_store::ProjectBinding;
 
 use crate::cli::ProjectOptions;
 use crate::cli_export::message_parser;
@@ -49,8 +51,8 @@ pub(crate) struct Selection {
 /// How handlers are run.
 #[derive(Debug, Args)]
 pub(crate) struct RunOptions {
-    /// How many handlers may run at once; those of one agent run one after the other [default: 16, or 64 if there are
-    /// handlers in Python]
+    /// How many handlers may run at once; those of one agent run one after the other [default: as many as are slow, up to
+    /// 1000, and 16 beside them, or 64 if there are handlers in Python]
     #[arg(short, long, value_name = "N")]
     pub(crate) jobs: Option<u16>,
     /// How long one handler may take, in seconds; 0 for ever [default: 3600]
@@ -105,9 +107,34 @@ pub(crate) struct Wanted {
     pub(crate) limits: LimitOptions,
     #[command(flatten)]
     pub(crate) place: WhereChoice,
+    /// Also remove what was deployed and is not in the model any more
+    #[arg(long)]
+    pub(crate) prune: bool,
+    #[command(flatten)]
+    pub(crate) takeover: Takeover,
     /// Write the result as JSON to standard output
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What is done about an environment that belongs to another project.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct Takeover {
+    /// Take the environment over, although it belongs to another project
+    #[arg(long)]
+    pub(crate) rebind: bool,
+}
+
+impl Takeover {
+    /// What a version of a project here means to the state that it is kept in.
+    pub(crate) fn binding(self, project: &str) -> ProjectBinding<'_> {
+        if self.rebind { ProjectBinding::Rebind(project) } else { ProjectBinding::Bind(project) }
+    }
+
+    /// The same for an environment on a server.
+    pub(crate) fn upload_binding(self) -> UploadBinding {
+        if self.rebind { UploadBinding::Rebind } else { UploadBinding::Bind }
+    }
 }
 
 /// Make the model real
@@ -124,6 +151,7 @@ Examples:
   orrery deploy --dry-run            only say what would change, as `orrery plan` does
   orrery deploy --filter /etc/nginx  only what has this in its id; not on a server, which deploys all of a version
   orrery deploy -e shop/live         in an environment on a server
+  orrery deploy --prune              also remove what is not in the model any more; asks first
   orrery deploy --json | jq .tally
 
 Ctrl-C ends running handlers, or waits for those that do not heed it; once more leaves them. What was done is
@@ -139,6 +167,39 @@ pub(crate) struct Deploy {
     /// What the version is about, for people
     #[arg(short, long, value_name = "TEXT", value_parser = message_parser())]
     pub(crate) message: Option<String>,
+    /// With --prune: do not ask
+    #[arg(short, long, requires = "prune")]
+    pub(crate) yes: bool,
+}
+
+/// Remove everything that was deployed
+///
+/// Every resource of the environment is purged, dependents first, also what the model does not have any more. What cannot be
+/// purged is named and stays. Nothing is compiled. Afterwards, the environment is empty and belongs to no project.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery destroy                     asks for the name of the environment or project
+  orrery destroy -e shop/test --yes  for scripts
+
+When it is stopped or killed, `orrery destroy` goes on from there.
+Exit codes: 0 everything is removed, 1 error or stopped with Ctrl-C, 2 something is left, 130 left with a second Ctrl-C.")]
+pub(crate) struct Destroy {
+    /// The project's directory [default: the nearest with a project.yml, from here upwards]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) project: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) state: StateOptions,
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    #[command(flatten)]
+    pub(crate) place: WhereChoice,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Write the result as JSON to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Say what a deploy would change, and why
@@ -152,6 +213,7 @@ pub(crate) struct Deploy {
 Examples:
   orrery plan
   orrery plan --agent web1
+  orrery plan --prune                with what `orrery deploy --prune` would remove
   orrery plan --json | jq '.resources[].id'
 
 Exit codes: 0 nothing would change, 1 error or stopped with Ctrl-C, 2 changes are pending or something could not
@@ -220,6 +282,8 @@ pub(crate) struct Watch {
     /// Deploy on this machine, although an environment on a server is chosen
     #[arg(long)]
     pub(crate) local: bool,
+    #[command(flatten)]
+    pub(crate) takeover: Takeover,
     /// When what is not as wanted is tried again
     #[arg(long, value_name = "INTERVAL", default_value = "600")]
     pub(crate) deploy_interval: String,

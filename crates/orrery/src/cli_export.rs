@@ -4,7 +4,7 @@ use clap::Args;
 use clap::builder::{StringValueParser, TypedValueParser};
 
 use crate::cli::ProjectOptions;
-use crate::cli_deploy::LimitOptions;
+use crate::cli_deploy::{LimitOptions, Takeover};
 use crate::remote::{EnvironmentChoice, ServerChoice};
 
 /// Compile here, and push the version to a server
@@ -48,6 +48,8 @@ pub(crate) struct Export {
     /// Run an exporter that a module offers, after everything else; can be given several times
     #[arg(long, value_name = "NAME")]
     pub(crate) exporter: Vec<String>,
+    #[command(flatten)]
+    pub(crate) takeover: Takeover,
     /// Write the result as JSON to standard output
     #[arg(long)]
     pub(crate) json: bool,

@@ -52,6 +52,9 @@ pub(crate) struct ListModules {
 /// (requirements.txt, module.yml) for modules of the module path. In a directory with a module, it is
 /// that module itself, what it needs, requirements.dev.txt, and pytest.
 ///
+/// Modules that are imported and are nowhere are cloned from the git repositories that `repo` in
+/// project.yml names, first.
+///
 /// The environment is the active one, else .venv or .env in the project, else a new .venv. pip
 /// installs, with its own configuration. Nothing is done if everything is there.
 #[derive(Debug, Args)]

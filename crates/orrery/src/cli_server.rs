@@ -130,7 +130,7 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "NAME", env = "ORRERY_GATEWAY_NAMES", value_delimiter = ',')]
     #[serde(deserialize_with = "one_or_more")]
     pub(crate) gateway_names: Option<Vec<String>>,
-    /// How many handlers may run at once in one environment [default: 16]
+    /// How many handlers may run at once in one environment [default: as many as are slow, up to 1000, and 16 beside them]
     #[arg(long, value_name = "COUNT", env = "ORRERY_WORKERS", value_parser = whole::<u16>)]
     pub(crate) workers: Option<u16>,
     /// How much memory a process that runs the code of modules may have, in MiB; 0 for any [default: 4096]

@@ -92,8 +92,7 @@ pub(crate) enum ProjectAction {
 
 /// Manage the environments of a server
 ///
-/// An environment is one desired state and its history. `use` chooses one for all commands, `save` for all commands in a
-/// project's directory.
+/// An environment is one desired state and its history. `use` chooses one for the commands in a project's directory.
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:
@@ -101,6 +100,7 @@ Examples:
   orrery environment create live --project shop --repository https://git.example.com/shop.git --branch main
   orrery environment use shop/live
   orrery environment setting set auto_deploy false
+  orrery environment webhook --new-secret
   orrery environment halt
 
 {EXIT_CODES}"))]
@@ -130,7 +130,7 @@ pub(crate) enum EnvironmentAction {
         project: Option<String>,
         #[command(flatten)]
         properties: EnvironmentProperties,
-        /// Choose it for the commands that follow
+        /// Choose it for the project's directory, as `use` does
         #[arg(long = "use")]
         then_use: bool,
     },
@@ -144,6 +144,9 @@ pub(crate) enum EnvironmentAction {
         /// Move it to this project
         #[arg(long, value_name = "NAME")]
         project: Option<String>,
+        /// Bind it to the model of this name in project.yml; empty to let the next version bind it
+        #[arg(long, value_name = "NAME")]
+        model_project: Option<String>,
         #[command(flatten)]
         properties: EnvironmentProperties,
     },
@@ -165,17 +168,15 @@ pub(crate) enum EnvironmentAction {
     Halt(Named),
     /// Let a halted environment go on
     Resume(Named),
-    /// Choose the environment that commands are about if nobody says otherwise
+    /// Choose the environment that a project is deployed to
+    ///
+    /// Writes .orrery.toml next to project.yml. From then on, commands in the project's directory are about that environment; other
+    /// directories are not affected. The file holds no secrets: commit it if everybody who works on the project means the same
+    /// environment. Outside of projects, it chooses the default for commands there.
     Use {
         /// project/name, a name that no other one has, or its id; none to choose no environment
         #[arg(value_name = "NAME")]
         chosen: String,
-    },
-    /// Note in the project's directory which environment it belongs to
-    ///
-    /// Writes .orrery.toml next to project.yml. From then on, commands in the project are about that environment, for everybody who
-    /// has a context of its server.
-    Save {
         /// The project's directory [default: the nearest with a project.yml, from here upwards]
         #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
         project: Option<std::path::PathBuf>,
@@ -184,6 +185,20 @@ pub(crate) enum EnvironmentAction {
     Setting {
         #[command(subcommand)]
         action: SettingAction,
+    },
+    /// Show where a forge announces pushes, and give it a secret to sign them with
+    ///
+    /// GitHub, GitLab, Gitea and Forgejo call the address after each push; the server then reads the branch at once instead of at the
+    /// next interval (setting repository_poll_interval).
+    Webhook {
+        #[command(flatten)]
+        named: Named,
+        /// Create a new secret and show it, this once; an older one is void
+        #[arg(long, conflicts_with = "remove")]
+        new_secret: bool,
+        /// Remove the secret: every call is refused
+        #[arg(long)]
+        remove: bool,
     },
 }
 
@@ -201,10 +216,10 @@ pub(crate) struct EnvironmentProperties {
     /// What it is, for people
     #[arg(long)]
     pub(crate) description: Option<String>,
-    /// The git repository with the model
+    /// The git repository with the model: the server follows it, and refuses versions that are pushed
     #[arg(long, value_name = "URL")]
     pub(crate) repository: Option<String>,
-    /// The branch of the repository
+    /// The branch of the repository [default: the repository's own]
     #[arg(long)]
     pub(crate) branch: Option<String>,
     /// A picture of it, as a data URL such as "data:image/png;base64,$(base64 -w0 icon.png)"; an empty text for none
@@ -342,7 +357,7 @@ pub(crate) struct AgentRevoke {
     /// Its id, or an agent that it serves
     #[arg(value_name = "REMOTE")]
     pub(crate) remote: String,
-    /// Serve its agents on the server's own machine from now on, instead of waiting for another machine to join
+    /// Give its names up, instead of waiting for another machine to join: they are the server's own machine only if declared so
     #[arg(long)]
     pub(crate) release: bool,
     #[command(flatten)]

@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use orrery_compiler::Compiled;
-use orrery_compiler::export::{CodeError, Exported, Frozen, export, export_with};
+use orrery_compiler::export::{CodeError, Exported, Frozen, ResourceClass, export, export_with};
 use orrery_compiler::files::Disk;
 use orrery_compiler::host::{Layered, NativeHost};
-use orrery_compiler::load::Origin as ModuleOrigin;
+use orrery_compiler::load::is_builtin_entity;
 use orrery_compiler::plugins::{Facts, ServerSide};
 use orrery_compiler::project::{Options, Project};
 use orrery_handlers::Registry;
 use orrery_host::code::CodeSet;
 use orrery_host::compiling::{CompileHost, Origin, Setting};
 use orrery_host::python::{Interpreter, PythonError};
+use orrery_model::{Inventory, ResourceType};
 use serde_json::{Value as Json, json};
 
 use crate::known::Known;
@@ -82,12 +83,25 @@ impl Work {
         (!handlers.is_empty()).then(|| CodeSet {
             modules: modules.to_vec(),
             handlers: handlers.to_vec(),
+            python: Some(python.version.to_string()),
             program: python.program.clone(),
             path: Vec::new(),
             requirements: orrery_host::environments::requirements(modules),
             installed: Vec::new(),
             pip: project.map(|project| project.pip).unwrap_or_default(),
         })
+    }
+
+    /// Patterns of agents that are the deploying machine, as the project declares them.
+    pub(crate) fn local_agents(&self) -> Vec<String> {
+        let project = Project::load(&Disk, &self.project);
+        project.map(|project| project.settings.local_agents).unwrap_or_default()
+    }
+
+    /// What the project knows of its agents. Which machine deploys is not a part of it: the same project gives the same resources
+    /// everywhere.
+    fn inventory(&self) -> Inventory {
+        Inventory { project_patterns: self.local_agents(), ..Inventory::default() }
     }
 
     /// Runs exporters that the code of modules offers.
@@ -104,29 +118,36 @@ impl Work {
     /// Makes resources of the instances by the classes of code wherever there are any.
     pub(crate) fn export_by_code(&mut self) -> Option<Result<Exported, CodeError>> {
         let registry = Registry::native();
+        let inventory = self.inventory();
         let model = self.compiled.model.as_ref()?;
         let sources = &self.compiled.sources;
-        let exported = export_with(model, sources, registry.declarations(), &mut self.host);
+        let exported =
+            export_with(model, sources, registry.declarations(), &inventory, &mut self.host);
         self.compiled.output.push_str(&self.host.take_output());
         Some(exported)
     }
 
     /// Makes resources of the instances, if the model compiled.
+    ///
+    /// What this program declares is for entities of its own modules: a module of another origin that has the name of one says itself
+    /// what becomes of its entities. And a class in the code of any other module takes the place of what this program declares.
     pub(crate) fn export(&mut self, registry: &Registry) -> Option<Result<Exported, CodeError>> {
+        let inventory = self.inventory();
         let model = self.compiled.model.as_ref()?;
         let sources = &self.compiled.sources;
-        if !self.host.is_running() {
-            return Some(Ok(export(model, sources, registry.declarations())));
-        }
         let modules = &self.compiled.modules;
-        let is_own = |name: &str| {
-            modules.iter().any(|of| of.name == name && of.origin == ModuleOrigin::Builtin)
+        let native = registry.declarations().filter(|of| is_builtin_entity(modules, &of.entity));
+        let native: Vec<&ResourceType> = native.collect();
+        if !self.host.is_running() {
+            return Some(Ok(export(model, sources, native, &inventory)));
+        }
+        let is_native = |entity: &str| native.iter().any(|of| &*of.entity == entity);
+        let keep = |class: &ResourceClass| {
+            !is_native(&class.declaration.entity) || !is_builtin_entity(modules, &class.module)
         };
-        self.host.retain_classes(|entity| {
-            let module = entity.split("::").next().unwrap_or(entity);
-            !is_own(module) || registry.declaration(entity).is_none()
-        });
-        let exported = export_with(model, sources, registry.declarations(), &mut self.host);
+        self.host.retain_classes(keep, is_native);
+        let exported =
+            export_with(model, sources, native.iter().copied(), &inventory, &mut self.host);
         self.compiled.output.push_str(&self.host.take_output());
         tracing::debug!(messages = self.host.messages(), "the code of modules has done its part");
         Some(exported)

@@ -11,8 +11,8 @@ const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Work on a project",
         &[
-            "new", "compile", "plan", "deploy", "repair", "watch", "docs", "fmt", "parse",
-            "modules", "sdk",
+            "new", "compile", "plan", "deploy", "repair", "watch", "destroy", "docs", "fmt",
+            "parse", "explain", "modules", "sdk",
         ],
     ),
     ("Look at a deployment", &["status", "resources", "why", "log", "versions", "diff", "facts"]),

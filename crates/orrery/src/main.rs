@@ -23,6 +23,7 @@ mod help;
 mod known;
 mod making;
 mod output;
+mod pages;
 mod projects;
 mod remote;
 mod render;
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
     let read = without_empty_variables(help::grouped(Cli::command())).try_get_matches();
     let cli = match read.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return answered_by_clap(&error),
+        Err(error) => return answered_by_clap(error),
     };
     output::choose_colour(cli.global.color);
     // What stays has a log of its own.
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         Command::Deploy(options) => options.wanted.json,
         Command::Plan(options) => options.wanted.json,
         Command::Repair(options) => options.json,
+        Command::Destroy(options) => options.json,
         Command::Export(options) => options.json,
         _ => false,
     };
@@ -95,12 +97,38 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
 
 /// Help and version are answers; everything else is a mistake, and no different from others: the
 /// exit code 2, which the library would choose, has a meaning of its own here.
-fn answered_by_clap(error: &clap::Error) -> ExitCode {
+fn answered_by_clap(error: clap::Error) -> ExitCode {
+    let error = without_opposites(error);
     let printed = error.print();
     if error.use_stderr() || !output::is_written(printed) {
         return ExitCode::from(Exit::Error as u8);
     }
     ExitCode::SUCCESS
+}
+
+/// Commands that look like another one, and mean its opposite.
+const OPPOSITES: [(&str, &str); 3] =
+    [("import", "export"), ("undeploy", "deploy"), ("unrepair", "repair")];
+
+/// Takes back the proposal of a command that does the opposite of what was asked for.
+fn without_opposites(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue};
+    let asked = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(asked)) => asked.clone(),
+        _ => return error,
+    };
+    let Some((_, opposite)) = OPPOSITES.iter().find(|(word, _)| *word == asked) else {
+        return error;
+    };
+    let is_opposite = match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::String(one)) => one == opposite,
+        Some(ContextValue::Strings(all)) => all.iter().any(|one| one == opposite),
+        _ => false,
+    };
+    if is_opposite {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::None);
+    }
+    error
 }
 
 fn log(verbose: u8) {

@@ -23,13 +23,15 @@ use orrery_syntax::ast::FileId;
 
 use crate::code::{ServerEnvironment, Work};
 use crate::commands::compile;
-use crate::output;
+use crate::{output, projects};
 
 /// What a project came to.
 pub(crate) struct Made {
     pub(crate) upload: VersionUpload,
     /// Contents that the upload refers to, by SHA-1: they lie in the directory of the environment's files.
     pub(crate) contents: BTreeMap<String, u64>,
+    /// Entities whose handlers are in the code of modules.
+    pub(crate) coded: Vec<String>,
 }
 
 /// What people are told on the way.
@@ -63,6 +65,7 @@ pub(crate) fn make(
         Ok(exported)
     });
     let code = work.code();
+    let local_agents = work.local_agents();
     let Work { project, mut compiled, host, .. } = work;
     compiled.output.push_str(&host.take_output());
     let exported = exported.unwrap_or_else(|error| {
@@ -79,7 +82,15 @@ pub(crate) fn make(
     let problems = problems(&compiled, exported.as_ref());
     let made = match exported {
         Some(exported) if problems.is_empty() => {
-            upload(exported.resources, environment, code).map_err(|text| vec![own_problem(text)])
+            let made = upload(exported.resources, environment, code, local_agents);
+            let named = made.map(|made| Made {
+                upload: VersionUpload {
+                    project: projects::described_name(&project),
+                    ..made.upload
+                },
+                ..made
+            });
+            named.map_err(|text| vec![own_problem(text)])
         }
         _ if !problems.is_empty() => Err(problems),
         _ => Err(vec![own_problem("the model came to nothing".to_owned())]),
@@ -103,27 +114,38 @@ fn upload(
     resources: Vec<Resource>,
     environment: &ServerEnvironment,
     code: Option<CodeSet>,
+    local_agents: Vec<String>,
 ) -> Result<Made, String> {
     let directory = &environment.files;
     let failed = |error: std::io::Error| format!("{}: {error}", directory.display());
     std::fs::create_dir_all(directory).map_err(failed)?;
+    let coded = code.as_ref().map(|set| set.handlers.clone()).unwrap_or_default();
     let code = code.map(|set| pack(set, directory)).transpose()?;
-    let mut contents = BTreeMap::new();
-    for entry in std::fs::read_dir(directory).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
+    let (mut contents, mut files) = (BTreeMap::new(), BTreeMap::new());
+    let entries: Result<Vec<_>, _> = std::fs::read_dir(directory).map_err(failed)?.collect();
+    for entry in entries.map_err(failed)? {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let is_hash = name.len() == 40 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if is_hash {
-            contents.insert(name, entry.metadata().map_err(failed)?.len());
+        if name.starts_with('.') {
+            continue;
         }
+        let content = std::fs::read(entry.path()).map_err(failed)?;
+        let sha1 = sha1_hex(&content);
+        if name != sha1 {
+            // Code may choose ids of its own; what travels is found by its hash.
+            std::fs::write(directory.join(&sha1), &content).map_err(failed)?;
+            files.insert(name, sha1.clone());
+        }
+        contents.insert(sha1, content.len() as u64);
     }
     let upload = VersionUpload {
         resources: resources.into_iter().map(as_sent).collect(),
         unknowns: environment.known.unknowns(),
         code,
+        local_agents,
+        files,
         ..VersionUpload::default()
     };
-    Ok(Made { upload, contents })
+    Ok(Made { upload, contents, coded })
 }
 
 /// Puts the code that handlers need to the other contents; gives the hash of its description.
@@ -170,7 +192,7 @@ fn problems(compiled: &Compiled, exported: Option<&Exported>) -> Vec<CompileProb
                 category: "parse_error".to_owned(),
                 r#type: error.class.to_owned(),
                 message: error.message.trim_end().to_owned(),
-                help: error.help.clone(),
+                help: Diagnostic::from(error).help,
                 id: diagnostic_id(error.class, &error.message).map(str::to_owned),
                 location: Some(location(sources, error.loc.file, &error.highlight)),
                 source: source_line(sources, error.loc.file, error.highlight.start),

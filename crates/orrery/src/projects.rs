@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use orrery_compiler::error::CompileError;
-use orrery_compiler::project::Options;
+use orrery_compiler::files::Disk;
+use orrery_compiler::project::{Options, Project};
 
 use crate::cli::ProjectOptions;
 
@@ -67,6 +68,21 @@ pub(crate) fn around_here() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     let ups = here.ancestors().position(|directory| directory.join(DESCRIPTION).is_file())?;
     Some(if ups == 0 { PathBuf::from(".") } else { std::iter::repeat_n("..", ups).collect() })
+}
+
+/// The name in a project's description, if it has one.
+pub(crate) fn described_name(directory: &Path) -> Option<String> {
+    let described = Project::load(&Disk, directory).ok()?;
+    Some(described.name).filter(|name| !name.is_empty())
+}
+
+/// The name by which environments know a project: that of its description, or that of its directory if it has none.
+pub(crate) fn name_of(directory: &Path) -> String {
+    let of_directory = || {
+        let path = directory.canonicalize().ok()?;
+        Some(path.file_name()?.to_string_lossy().into_owned())
+    };
+    described_name(directory).or_else(of_directory).unwrap_or_else(|| MAIN_FILE.to_owned())
 }
 
 /// How a file is called from the working directory, given how messages call it: relative to the

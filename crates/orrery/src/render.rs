@@ -93,10 +93,14 @@ impl Shown<'_> {
             let details = shown(&unindented(&diagnostic.details));
             group = group.element(Level::NOTE.message(details));
         }
+        for note in &diagnostic.notes {
+            group = group.element(Level::NOTE.message(shown(note)));
+        }
         groups.push(group);
         for place in elsewhere.into_iter().filter(|place| self.place(place).is_some()) {
             let title = Level::NOTE.secondary_title(shown(&place.label));
-            groups.push(self.show(Group::with_title(title), place, Vec::new()));
+            let place = Place { label: String::new(), ..place.clone() };
+            groups.push(self.show(Group::with_title(title), &place, Vec::new()));
         }
         for cause in &diagnostic.causes {
             self.push_groups(cause, primary.or(known), groups);
@@ -135,8 +139,7 @@ impl Shown<'_> {
         let mut snippet = Snippet::source(text).line_start(first_line as usize);
         for (number, (place, span)) in places.iter().zip(spans).enumerate() {
             let kind = if number == 0 { AnnotationKind::Primary } else { AnnotationKind::Context };
-            let label = (!place.label.is_empty() && places.len() > 1)
-                .then(|| shown(&place.label).replace('\n', " "));
+            let label = (!place.label.is_empty()).then(|| shown(&place.label).replace('\n', " "));
             snippet = snippet.annotations(span.map(|span| kind.span(span).label(label)));
         }
         let origin = Origin::path(style::harmless(&(self.path)(&file.name)));

@@ -34,7 +34,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { running_max: 16, queued_max: 256 }
+        Limits { running_max: 64, queued_max: 256 }
     }
 }
 

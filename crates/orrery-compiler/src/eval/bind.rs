@@ -1,8 +1,10 @@
 //! From arguments to parameters as Python does it, with its messages; and whether values fit their types.
 
+use orrery_syntax::ast::Loc;
+
 use crate::error::{CompileError, Result};
 use crate::host::{DefaultValue, Parameter, Signature};
-use crate::ir::ExprId;
+use crate::ir::{ExprId, ExprKind};
 use crate::plugins::ParamKind;
 use crate::program::Plugin;
 use crate::value::{Dict, Value};
@@ -170,11 +172,33 @@ impl Machine<'_> {
                         plugin.signature.name,
                         param.ty
                     );
-                    self.type_mismatch(text, cause, &param.ty, value, expr)
+                    let mut explanation = cause.explanation.clone();
+                    let error = self.type_mismatch(text, cause, &param.ty, value, expr);
+                    if let Some(explanation) = &mut explanation {
+                        explanation.headline = format!(
+                            "wrong argument for `{}`: {}",
+                            plugin.signature.name, explanation.headline
+                        );
+                        let place = self.plugin_argument(expr, at, &param.name);
+                        let label = format!("this is `{}`", param.name);
+                        explanation.primary = Some((place, label));
+                    }
+                    Box::new(CompileError { explanation, ..*error })
                 })?;
             }
         }
         Ok(())
+    }
+
+    /// Where a call gives a parameter its value.
+    fn plugin_argument(&self, expr: ExprId, position: usize, name: &str) -> Loc {
+        let call = match &self.program.expr(expr).kind {
+            ExprKind::Call(call) => call,
+            _ => return self.program.expr(expr).loc,
+        };
+        let by_name = call.keyword.iter().find(|(of, _)| self.text(*of) == name);
+        let value = call.positional.get(position).copied().or(by_name.map(|(_, value)| *value));
+        self.program.expr(value.unwrap_or(expr)).loc
     }
 
     /// Plugins see references only where they say that they expect them.

@@ -1,9 +1,11 @@
 //! Plugin calls: the call, and what comes back.
 
+use orrery_syntax::Explanation;
+
 use crate::error::{CompileError, Result};
 use crate::host::{self, Signature};
 use crate::ir::{Call, Callee, ExprId, ExprKind};
-use crate::plugins::{Failure, ParamKind};
+use crate::plugins::{Failure, FileFailure, ParamKind};
 use crate::program::Definition;
 use crate::value::Value;
 
@@ -206,21 +208,46 @@ impl Machine<'_> {
     fn plugin_failed(&self, name: &str, failure: Failure, expr: ExprId) -> Box<CompileError> {
         match failure {
             Failure::NotHere(failure) => self.plugin_failed(name, *failure, expr),
+            Failure::InFile(of) => {
+                let FileFailure { failure, id, explanation, place } = *of;
+                let mut error = self.plugin_failed(name, failure, expr);
+                let label = if place.is_some() { "rendered by this call" } else { "" };
+                error.explanation =
+                    Some(Box::new(explanation.at(self.program.expr(expr).loc, label)));
+                error.id = Some(id);
+                error.file_place = place.map(Box::new);
+                error
+            }
             Failure::Plugin(message) => {
                 let text = format!("PluginException in plugin {name}\n{message}");
-                self.blame_expr(CompileError::new("ExplicitPluginException", text), expr)
+                let explanation = self.failed_call(name, &message, expr);
+                let error = CompileError::new("ExplicitPluginException", text);
+                self.blame_expr(error.explained(explanation), expr)
             }
             Failure::Python(error) => {
                 let text = format!("Exception in plugin {name}");
                 let cause = format!("{}: {}", error.kind, error.message);
                 let mut cause = CompileError::new(error.kind, cause);
                 cause.bare = true;
-                self.blame_expr(CompileError::new("ExternalException", text), expr).caused_by(cause)
+                let kind = error.kind.rsplit('.').next().unwrap_or(error.kind);
+                let message = if error.message.is_empty() { kind } else { &error.message };
+                let explanation = self.failed_call(name, message, expr);
+                let explanation = explanation.note(format!("it raised {kind}"));
+                let error = CompileError::new("ExternalException", text).explained(explanation);
+                self.blame_expr(error, expr).caused_by(cause)
             }
             Failure::Exception { class, message, explicit } => {
-                let cause = CompileError::new("Exception", format!("{class}: {message}"));
-                let mut cause = cause;
+                let text = match message.as_str() {
+                    "" => class,
+                    message => format!("{class}: {message}"),
+                };
+                let mut cause = CompileError::new("Exception", text);
                 cause.bare = true;
+                let told = if message.is_empty() { &class } else { &message };
+                let mut explanation = self.failed_call(name, told, expr);
+                if !explicit {
+                    explanation.notes.push(format!("it raised {class}"));
+                }
                 let error = if explicit {
                     let text = format!("PluginException in plugin {name}\n{message}");
                     CompileError::new("ExplicitPluginException", text)
@@ -228,12 +255,26 @@ impl Machine<'_> {
                     let text = format!("Exception in plugin {name}");
                     CompileError::new("ExternalException", text)
                 };
-                self.blame_expr(error, expr).caused_by(cause)
+                self.blame_expr(error.explained(explanation), expr).caused_by(cause)
             }
             Failure::Runtime(message) => {
                 let text = format!("Exception in plugin {name}");
+                let explanation = self.failed_call(name, &message, expr);
                 let cause = CompileError::new("RuntimeException", message);
                 let error = CompileError::new("WrappingRuntimeException", text).caused_by(cause);
+                self.blame_expr(error.explained(explanation), expr)
+            }
+            Failure::Argument { name: argument, value, reason } => {
+                let root = argument.split('[').next().unwrap_or(&argument);
+                let plugin = self.program.plugins.iter().find(|one| *one.signature.name == *name);
+                let expected = plugin
+                    .and_then(|one| one.signature.params.iter().find(|param| *param.name == *root))
+                    .map_or("", |param| &param.ty);
+                let text = format!(
+                    "Value {value} for argument {argument} of plugin {name} has incompatible type. Expected type: {expected}"
+                );
+                let cause = self.blame_expr(CompileError::new("RuntimeException", reason), expr);
+                let error = CompileError::new("PluginTypeException", text).caused_by(cause);
                 self.blame_expr(error, expr)
             }
             Failure::Optional { relation, instance, placed } => {
@@ -253,6 +294,16 @@ impl Machine<'_> {
                 CompileError::new("AssertionError", "a call that waits has not failed")
             }
         }
+    }
+
+    /// A plugin that failed with a message; further lines of it become a note.
+    fn failed_call(&self, name: &str, message: &str, expr: ExprId) -> Explanation {
+        let (first, rest) = message.split_once('\n').unwrap_or((message, ""));
+        let mut explanation = Explanation::new(format!("plugin `{name}` failed: {first}"));
+        if !rest.trim().is_empty() {
+            explanation.notes.push(rest.trim_end().to_owned());
+        }
+        explanation.at(self.program.expr(expr).loc, "")
     }
 
     /// A result that a template asked another plugin for.

@@ -115,7 +115,7 @@ impl Machine<'_> {
             if self.heap.equal(old, value) {
                 return Ok(());
             }
-            return Err(self.set_twice(old, self.cells[at].origin, value, origin));
+            return Err(self.set_twice(cell, value, origin));
         }
         let cell = &mut self.cells[at];
         cell.value = value;
@@ -133,7 +133,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn set_twice(&self, old: Value, old_origin: u32, new: Value, origin: u32) -> Box<CompileError> {
+    fn set_twice(&self, cell: u32, new: Value, origin: u32) -> Box<CompileError> {
+        let Cell { value: old, origin: old_origin, .. } = self.cells[cell as usize];
         let (old_loc, loc) = (self.origin_loc(old_origin), self.origin_loc(origin));
         let sources = &self.program.sources;
         let text = format!(
@@ -143,7 +144,9 @@ impl Machine<'_> {
             self.str(new),
             sources.place(loc)
         );
-        CompileError::new("DoubleSetException", text).related(old_loc, "first set here")
+        let mut error = CompileError::new("DoubleSetException", text);
+        self.explain_set_twice(&mut error, (old, old_loc), (new, origin), cell);
+        error.related(old_loc, "first set here")
     }
 
     /// The attribute behind a slot, and its cell.
@@ -250,7 +253,10 @@ impl Machine<'_> {
         let constructor = self.last_constructor(instance);
         let loc = Loc { column: false, ..self.program.expr(constructor).loc };
         let object = self.str(Value::Instance(instance));
-        self.refused(instance, slot, &cause).in_statement(object, loc).caused_by(cause)
+        let origin = super::encode(super::Origin::Expr(constructor));
+        self.refused(instance, slot, &cause, Some(origin))
+            .in_statement(object, loc)
+            .caused_by(cause)
     }
 
     /// The last constructor that made or found an instance.
@@ -270,10 +276,16 @@ impl Machine<'_> {
         if cause.bare || cause.class == "AttributeException" {
             return cause;
         }
-        self.refused(instance, slot, &cause).caused_by(cause)
+        self.refused(instance, slot, &cause, None).caused_by(cause)
     }
 
-    fn refused(&self, instance: InstanceId, slot: u32, cause: &CompileError) -> Box<CompileError> {
+    fn refused(
+        &self,
+        instance: InstanceId,
+        slot: u32,
+        cause: &CompileError,
+        origin: Option<u32>,
+    ) -> Box<CompileError> {
         let text = format!(
             "Could not set attribute `{}` on instance `{}`",
             self.text(self.slot_attribute(instance, slot).name),
@@ -283,6 +295,7 @@ impl Machine<'_> {
         error.importance = cause.importance + 1;
         error.help.clone_from(&cause.help);
         error.related.clone_from(&cause.related);
+        self.explain_refusal(&mut error, cause, instance, slot, origin);
         error
     }
 
@@ -300,7 +313,7 @@ impl Machine<'_> {
         if cause.class == "AttributeException" {
             return self.blame(cause, origin);
         }
-        let error = self.refused(instance, slot, &cause).caused_by(cause);
+        let error = self.refused(instance, slot, &cause, Some(origin)).caused_by(cause);
         self.blame(error, origin)
     }
 
@@ -328,7 +341,7 @@ impl Machine<'_> {
             if empty {
                 return Err(self.modified_after_freeze(instance, slot, origin));
             }
-            return Err(self.set_twice(old, self.cells[at].origin, value, origin));
+            return Err(self.set_twice(cell, value, origin));
         }
         if null {
             self.cells[at].flags |= EMPTY;
@@ -449,7 +462,9 @@ impl Machine<'_> {
             self.text(self.slot_attribute(instance, slot).name),
             self.str(Value::Instance(instance))
         );
-        CompileError::new("RuntimeException", text).at(self.origin_loc(origin))
+        let mut error = CompileError::new("RuntimeException", text).at(self.origin_loc(origin));
+        self.explain_arity(&mut error, (instance, slot), origin);
+        error
     }
 
     fn modified_after_freeze(
@@ -458,12 +473,10 @@ impl Machine<'_> {
         slot: u32,
         origin: u32,
     ) -> Box<CompileError> {
-        let name = self.text(self.slot_attribute(instance, slot).name);
         let error = CompileError::new("ModifiedAfterFreezeException", "List modified after freeze");
-        error.at(self.origin_loc(origin)).help(format!(
-            "`{name}` was taken for complete because something needed all of its values; add to it without \
-             first asking for its whole content (a count, a condition on it), or assign it before"
-        ))
+        let mut error = error.at(self.origin_loc(origin));
+        self.explain_freeze(&mut error, (instance, slot), origin);
+        error
     }
 
     /// Puts a delayed cell into the wait queue when it may be complete.
@@ -573,7 +586,11 @@ impl Machine<'_> {
             }
             None => "Optional variable accessed that has no value".into(),
         };
-        CompileError::new("OptionalValueException", text)
+        let mut error = CompileError::new("OptionalValueException", text);
+        if let Some((instance, slot)) = self.owner_of(cell) {
+            self.explain_optional(&mut error, instance, slot);
+        }
+        error
     }
 
     /// "Duplicate key in index" and the like name both constructors.

@@ -205,7 +205,8 @@ impl Machine<'_> {
         for &other in matches {
             if self.instances[other.index()].entity != entity {
                 let text = "Type found in index is not an exact match".to_owned();
-                return Err(self.duplicate_instances(text, id, other));
+                let error = self.duplicate_instances(text, id, other);
+                return Err(error.explained(self.types_in_index(id, entity, other)));
             }
         }
         if matches.iter().any(|&other| other != found) {

@@ -5,8 +5,11 @@ use orrery_syntax::ast::Loc;
 
 use crate::host::{HostContext, Slot, View};
 use crate::ir::{ExprId, ExprKind, Var};
-use crate::plugins::{CellId, Context, Facts, Failure, FileKind, Identity, Outcome, ServerSide};
+use crate::plugins::{
+    CellId, Context, DeclaredBy, Facts, Failure, FileKind, Identity, Outcome, ServerSide,
+};
 use crate::program::{Definition, EntityId, Program, Type};
+use crate::project::TemplateMode;
 use crate::render::Instances;
 use crate::source::Sources;
 use crate::value::{Heap, InstanceId, Value};
@@ -172,6 +175,28 @@ impl Context for CallContext<'_, '_> {
         }
     }
 
+    fn variable_names(&self) -> Vec<String> {
+        let namespace = self.namespace();
+        let file = self.machine.program.namespaces[namespace.index()].file;
+        let names = self.machine.visible_names(self.frame, file);
+        names.into_iter().map(|symbol| self.machine.text(symbol).to_owned()).collect()
+    }
+
+    fn attribute_names(&self, instance: InstanceId) -> Vec<String> {
+        let entity = self.machine.instances[instance.index()].entity;
+        let slots = self.machine.program.entity(entity).slots.iter();
+        let names = slots.map(|&slot| self.machine.program.attribute(slot).name);
+        names.map(|name| self.machine.text(name).to_owned()).collect()
+    }
+
+    fn template_mode(&self) -> TemplateMode {
+        self.machine.world.template_mode()
+    }
+
+    fn show_path(&self, path: &str) -> String {
+        self.machine.world.show_path(path)
+    }
+
     fn call(&mut self, plugin: &str, args: &[Value]) -> Outcome {
         self.machine.call_by_name(plugin, args, self.frame, self.expr)
     }
@@ -228,7 +253,12 @@ impl Context for CallContext<'_, '_> {
             let name = program.text(program.entity(of).name);
             self.machine.world.identity(name)
         };
-        let found = program.nearest(entity, |of| declared(of).is_some());
+        let by = |of: EntityId, who: DeclaredBy| declared(of).is_some_and(|of| of.declared == who);
+        let is_replaced = |of: EntityId| {
+            by(of, DeclaredBy::Program)
+                && program.entity(of).ancestors.iter().any(|&one| by(one, DeclaredBy::CodeInstead))
+        };
+        let found = program.nearest(entity, |of| declared(of).is_some() && !is_replaced(of));
         found.first().and_then(|&of| declared(of)).cloned()
     }
 

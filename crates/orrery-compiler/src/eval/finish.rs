@@ -4,6 +4,7 @@ use crate::error::{CompileError, Result};
 use crate::ir::{ExprId, StmtId, StmtKind};
 use crate::value::{InstanceId, Value};
 
+use super::incomplete::{Lack, Lacks};
 use super::{CellKind, Kind, Machine, Unit};
 
 impl Machine<'_> {
@@ -19,13 +20,16 @@ impl Machine<'_> {
             let error = CompileError::new("TypingException", text);
             errors.push(*error.in_statement(shown, relation.loc));
         }
+        let mut lacks: Lacks = vec![None; errors.len()];
         for number in 0..self.instances.len() {
-            self.check_instance(InstanceId(number as u32), &mut errors);
+            self.check_instance(InstanceId(number as u32), &mut errors, &mut lacks);
         }
         if !errors.is_empty() {
-            return Err(self.together(errors));
+            self.explain_lacks(&mut errors, &lacks);
+            return self.together(errors).map_or(Ok(()), Err);
         }
-        self.check_pending()
+        self.check_pending()?;
+        self.check_rules()
     }
 
     fn unmatched_lookups(&self, errors: &mut Vec<CompileError>) {
@@ -46,7 +50,12 @@ impl Machine<'_> {
         }
     }
 
-    fn check_instance(&mut self, instance: InstanceId, errors: &mut Vec<CompileError>) {
+    fn check_instance(
+        &mut self,
+        instance: InstanceId,
+        errors: &mut Vec<CompileError>,
+        lacks: &mut Lacks,
+    ) {
         let program = self.program;
         let (entity, first, implemented, constructor) = {
             let instance = &self.instances[instance.index()];
@@ -62,6 +71,7 @@ impl Machine<'_> {
             let error = CompileError::new("RuntimeException", text)
                 .in_statement(self.str(Value::Instance(instance)), line(loc));
             errors.push(*error);
+            lacks.push(Some((instance, Lack::Implementation)));
         }
         for (slot, &attribute) in program.entity(entity).slots.iter().enumerate() {
             let cell = first + slot as u32;
@@ -94,6 +104,7 @@ impl Machine<'_> {
             error.loc = Some(line(program.expr(constructor).loc));
             error.hide_place = true;
             errors.push(*error.related(attribute.loc, "declared here"));
+            lacks.push(Some((instance, Lack::Slot(slot as u32))));
         }
     }
 
@@ -105,10 +116,7 @@ impl Machine<'_> {
     }
 
     /// One error stands for itself, several are listed by importance and place.
-    fn together(&self, mut errors: Vec<CompileError>) -> Box<CompileError> {
-        if errors.len() == 1 {
-            return Box::new(errors.remove(0));
-        }
+    fn together(&self, mut errors: Vec<CompileError>) -> Option<Box<CompileError>> {
         let mut files: Vec<orrery_syntax::ast::FileId> = Vec::new();
         for error in &errors {
             if let Some(loc) = error.loc
@@ -124,10 +132,7 @@ impl Machine<'_> {
             });
             (error.importance, place)
         });
-        let mut all =
-            CompileError::new("MultiException", format!("Reported {} errors", errors.len()));
-        all.parts = errors;
-        all
+        CompileError::combine(errors)
     }
 
     /// Units that never got what they wait for.

@@ -1,6 +1,7 @@
 //! Errors about variables that do not exist, with the name that may have been meant.
 
-use orrery_syntax::Symbol;
+use orrery_syntax::ast::FileId;
+use orrery_syntax::{Explanation, Symbol};
 
 use crate::error::CompileError;
 use crate::ir::ExprId;
@@ -22,10 +23,38 @@ impl Machine<'_> {
             CompileError::new("NotFoundException", format!("variable {short} not found"));
         let loc = self.program.expr(id).loc;
         error.focus = Some(loc);
+        if short.contains(|c: char| !c.is_alphanumeric() && !"_-.".contains(c)) {
+            // Only a placeholder in a string can have such a "name".
+            let explanation = Explanation::new(format!(
+                "`{short}` is an expression: strings take names of variables and attributes only"
+            ))
+            .at(loc, "")
+            .help(format!(
+                "assign it to a variable first, `value = {short}`, and write `{{value}}` in the string"
+            ));
+            return error.explained(explanation);
+        }
+        if matches!(short, "let" | "var" | "const" | "val") {
+            let headline = format!("`{short}` is not needed to assign a variable");
+            let explanation = Explanation::new(headline).at(loc, "").help("write `NAME = VALUE`");
+            return error.explained(explanation);
+        }
+        let explanation = Explanation::new(format!("variable `{short}` not found")).at(loc, "");
         // In another namespace, names are seldom misspelt: they are not there at all.
         if full.contains("::") {
-            return error;
+            return error.explained(explanation);
         }
+        let visible = self.visible_names(frame, loc.file);
+        let visible = visible.into_iter().map(|symbol| self.text(symbol));
+        let error = error.explained(explanation);
+        match similar_names::closest(short, visible) {
+            Some(near) => error.help(format!("did you mean `{near}`?")),
+            None => error,
+        }
+    }
+
+    /// The names that code in a frame and file can use.
+    pub(super) fn visible_names(&self, frame: u32, file: FileId) -> Vec<Symbol> {
         let mut visible: Vec<Symbol> = Vec::new();
         let mut at = frame;
         while at != FILE_FRAME && at & INSTANCE_FRAME == 0 {
@@ -38,12 +67,8 @@ impl Machine<'_> {
             let entity = self.program.entity(self.instances[instance.index()].entity);
             visible.extend(entity.slots.iter().map(|&slot| self.program.attribute(slot).name));
         }
-        let file = self.program.namespaces.iter().find(|namespace| namespace.file == loc.file);
+        let file = self.program.namespaces.iter().find(|namespace| namespace.file == file);
         visible.extend(file.into_iter().flat_map(|namespace| namespace.variables.keys()));
-        let visible = visible.into_iter().map(|symbol| self.text(symbol));
-        match similar_names::closest(short, visible) {
-            Some(near) => error.help(format!("did you mean `{near}`?")),
-            None => error,
-        }
+        visible
     }
 }

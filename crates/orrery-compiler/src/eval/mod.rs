@@ -13,19 +13,23 @@ mod construct;
 mod context;
 mod emit;
 mod exec;
+mod explain;
 mod expr;
 mod finish;
 mod gradual;
 mod graph;
 mod hops;
+mod incomplete;
 mod index;
 mod limits;
 mod missing;
+mod rules;
 mod schedule;
 mod validate;
 
 use std::collections::VecDeque;
 
+use orrery_model::FieldRule;
 use orrery_syntax::Symbol;
 use orrery_syntax::ast::Loc;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -36,7 +40,7 @@ use crate::host::Host;
 use crate::ir::{ExprId, StmtId};
 use crate::plugins::{Facts, FileKind, Identity, Outcome, ServerSide};
 use crate::program::{AttributeId, EntityId, Program};
-use crate::project::Limits;
+use crate::project::{Limits, TemplateMode};
 use crate::render::{Instances, Renderer};
 use crate::value::{Heap, InstanceId, ListId, Value};
 
@@ -288,6 +292,12 @@ pub trait World {
     fn identity(&self, entity: &str) -> Option<&Identity>;
     fn now(&self) -> f64;
     fn random_bytes(&self, count: usize) -> Vec<u8>;
+    /// The rules for the fields of an entity, if it is built in.
+    fn field_rules(&self, entity: &str) -> Vec<(&'static str, FieldRule)>;
+    /// Treatment of attributes that a template reads and their entity does not declare.
+    fn template_mode(&self) -> TemplateMode;
+    /// A path as messages name it.
+    fn show_path(&self, path: &str) -> String;
 }
 
 pub struct Machine<'p> {

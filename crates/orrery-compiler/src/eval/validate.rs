@@ -82,7 +82,7 @@ impl Machine<'_> {
             }
             (Type::DictOf(_), _) => {
                 let text = format!("Invalid value '{}', expected dict", self.str(value));
-                return self.fail("RuntimeException", text);
+                return Err(self.mismatch(text, ty, value));
             }
             (Type::Union(members), _) => {
                 members.iter().any(|&member| self.validate(member, value).is_ok())
@@ -99,7 +99,7 @@ impl Machine<'_> {
                     self.str(value),
                     self.text(program.entity(*entity).name)
                 );
-                return self.fail("RuntimeException", text);
+                return Err(self.mismatch(text, ty, value));
             }
             (Type::Entity(entity), _) => {
                 let text = format!(
@@ -107,7 +107,7 @@ impl Machine<'_> {
                     self.str(value),
                     self.text(program.entity(*entity).name)
                 );
-                return self.fail("RuntimeException", text);
+                return Err(self.mismatch(text, ty, value));
             }
             _ => false,
         };
@@ -116,7 +116,14 @@ impl Machine<'_> {
         }
         let text =
             format!("Invalid value '{}', expected {}", self.str(value), program.type_name(ty));
-        self.fail("RuntimeException", text)
+        Err(self.mismatch(text, ty, value))
+    }
+
+    /// The error for a value that is not of a type.
+    fn mismatch(&self, text: String, ty: TypeId, value: Value) -> Box<CompileError> {
+        let mut error = CompileError::new("RuntimeException", text);
+        self.explain_mismatch(&mut error, ty, value);
+        error
     }
 
     /// Whether a value of the type may be a reference to one of the type `of`: never an instance.
@@ -184,7 +191,8 @@ impl Machine<'_> {
                 self.renderer().expr(constraint)
             );
             let shown = self.program.type_name(self.program.type_of[&Type::Typedef(number)]);
-            let error = CompileError::new("RuntimeException", text);
+            let mut error = CompileError::new("RuntimeException", text);
+            self.explain_constraint(&mut error, number, value);
             return Err(error.in_statement(shown, self.program.typedefs[number as usize].loc));
         }
         if let Some(memo) = memo {
@@ -250,7 +258,11 @@ impl Machine<'_> {
                         if matches!(value, Value::Bool(_) | Value::Unknown(_)) {
                             return Ok(value);
                         }
-                        let text = format!("Invalid value '{}', expected bool", self.str(value));
+                        let word = if *or { "or" } else { "and" };
+                        let text = format!(
+                            "Invalid right hand value `{}`: `{word}` expects a boolean",
+                            self.str(value)
+                        );
                         Err(self.blame_expr(CompileError::new("RuntimeException", text), id))
                     }
                     other => {

@@ -54,7 +54,7 @@ pub(super) struct Assembly<'m, 'd> {
     first_node: Vec<u32>,
     fates: Vec<Fate>,
     /// Nodes with a resource, by id.
-    order: Vec<u32>,
+    pub(super) order: Vec<u32>,
     /// Ids of nodes that have no resource any more.
     known_ids: FxHashMap<u32, ResourceId>,
     edges: Edges,
@@ -204,6 +204,11 @@ impl<'m, 'd> Assembly<'m, 'd> {
             None => self.known_ids.get(&node).cloned(),
         };
         self.drafter.subject(instance, &self.plans.all[plan as usize], id)
+    }
+
+    /// Whether its id names a path of which one resource of a machine decides.
+    pub(super) fn manages_path(&self, node: u32) -> bool {
+        self.plans.all[self.nodes[node as usize].plan as usize].declaration.is_path
     }
 
     pub(super) fn nodes_of(&self, instance: InstanceId) -> std::ops::Range<u32> {
@@ -467,7 +472,7 @@ impl<'m, 'd> Assembly<'m, 'd> {
 }
 
 /// Where a subject stands, to be compared.
-fn place(subject: &Subject) -> (&str, u32, u32) {
+pub(super) fn place(subject: &Subject) -> (&str, u32, u32) {
     let source = &subject.site.source;
     (&source.file, source.line, source.column)
 }

@@ -24,6 +24,8 @@ pub struct ResourceClass {
     /// What the code knows it by.
     pub number: u32,
     pub declaration: ResourceType,
+    /// The module whose code has it, which need not be that of the entity.
+    pub module: String,
     /// The fields that only the code can compute.
     pub computed: Vec<String>,
     /// Why no instance can be exported by it.

@@ -14,13 +14,14 @@ mod edges;
 mod json;
 mod note;
 mod order;
+mod paths;
 mod plan;
 mod problem;
 mod sets;
 
 use std::sync::Arc;
 
-use orrery_model::{Resource, ResourceId, ResourceType};
+use orrery_model::{Inventory, Resource, ResourceId, ResourceType};
 
 use crate::report::Model;
 use crate::source::Sources;
@@ -56,15 +57,18 @@ pub struct Unknown {
     pub fact_of: Option<ResourceId>,
 }
 
-/// Makes resources of all instances that a declaration is for. `sources` are those of the compile.
+/// Makes resources of all instances that a declaration is for. `sources` are those of the compile, `inventory` tells which agents
+/// are one machine.
 pub fn export<'d>(
     model: &Model,
     sources: &Sources,
     declarations: impl IntoIterator<Item = &'d ResourceType>,
+    inventory: &Inventory,
 ) -> Exported {
     let mut assembly = Assembly::new(model, sources, declarations, &[]);
     assembly.draft_all(Answers::default());
     assembly.assign_sets();
+    assembly.leave_out_collisions(inventory);
     assembly.connect();
     assembly.complete()
 }
@@ -78,6 +82,7 @@ pub fn export_with<'d>(
     model: &Model,
     sources: &Sources,
     declarations: impl IntoIterator<Item = &'d ResourceType>,
+    inventory: &Inventory,
     code: &mut dyn Code,
 ) -> Result<Exported, CodeError> {
     let classes = code.classes().to_vec();
@@ -87,6 +92,7 @@ pub fn export_with<'d>(
     let answers = assembly.ask(code, &view)?;
     assembly.draft_all(answers);
     assembly.assign_sets();
+    assembly.leave_out_collisions(inventory);
     assembly.connect();
     if code.adds_requirements() {
         assembly.add_requirements(code, &view)?;

@@ -9,6 +9,7 @@ use orrery_syntax::Symbol;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use crate::ir::{BlockId, ExprId, ExprKind, StmtKind};
 use crate::program::{AttributeId, Definition, EntityId, Program};
 use crate::report::Model;
 
@@ -113,10 +114,14 @@ impl<'m, 'd> Plans<'m, 'd> {
         let coded = classes
             .iter()
             .map(|class| Declared { declaration: &class.declaration, class: Some(class) });
-        let declared = native
-            .chain(coded)
-            .filter_map(|of| Some((entity_of(program, &of.declaration.entity)?, of)))
-            .collect();
+        let found = |of: Declared<'d>| Some((entity_of(program, &of.declaration.entity)?, of));
+        let mut declared: FxHashMap<EntityId, Declared<'d>> = native.filter_map(found).collect();
+        // A class takes the place of what the program declares for the entity, and for descendants of it.
+        let coded: Vec<(EntityId, Declared<'d>)> = coded.filter_map(found).collect();
+        let replaced = coded.iter().map(|(entity, _)| *entity);
+        let replaced: Vec<EntityId> = replaced.filter(|of| declared.contains_key(of)).collect();
+        declared.retain(|&of, _| !replaced.iter().any(|&above| program.is_subtype(of, above)));
+        declared.extend(coded);
         Plans {
             program,
             requires: model.graph.requires,
@@ -143,9 +148,37 @@ impl<'m, 'd> Plans<'m, 'd> {
         made
     }
 
-    /// Whether instances of the entity should have become resources.
+    /// Whether instances of the entity should have become resources: not if its implementations make others of them.
     pub(super) fn is_resource(&self, entity: EntityId) -> bool {
         self.resource.is_some_and(|resource| self.program.is_subtype(entity, resource))
+            && !self.is_lowered(entity)
+    }
+
+    /// Whether an implementation of the entity creates instances.
+    fn is_lowered(&self, entity: EntityId) -> bool {
+        let program = self.program;
+        let is_construct =
+            |value: ExprId| matches!(program.expr(value).kind, ExprKind::Construct(_));
+        let implementations = &program.entity(entity).implementations;
+        let mut pending: Vec<BlockId> =
+            implementations.iter().map(|&of| program.implementations[of as usize].body).collect();
+        while let Some(block) = pending.pop() {
+            for &stmt in &program.block(block).stmts {
+                match program.stmt(stmt).kind {
+                    StmtKind::Assign { value, .. }
+                    | StmtKind::SetAttr { value, .. }
+                    | StmtKind::Expr(value)
+                        if is_construct(value) =>
+                    {
+                        return true;
+                    }
+                    StmtKind::For { body, .. } => pending.push(body),
+                    StmtKind::If { then, otherwise, .. } => pending.extend([then, otherwise]),
+                    _ => {}
+                }
+            }
+        }
+        false
     }
 
     /// The entity's own declaration, or that of the nearest declared ancestors: one that stands behind

@@ -89,6 +89,14 @@ pub enum Problem {
     /// All instances with the same id are left out: nobody can tell which one is meant.
     #[error("{} instances are the resource {id}: {}", subjects.len(), places(subjects))]
     DuplicateId { id: ResourceId, subjects: Vec<Subject> },
+    /// All resources for one path of a machine are left out: each would undo what the others did.
+    #[error("{} resources manage {path} on one machine: {}", subjects.len(), ids_and_places(subjects))]
+    PathCollision {
+        path: String,
+        subjects: Vec<Subject>,
+        /// Why their agents are one machine, if they have different ones.
+        reasons: Vec<String>,
+    },
     #[error("resources require each other: {}{}", chain(edges), more(others))]
     Cycle {
         /// A shortest cycle.
@@ -137,6 +145,12 @@ fn places(subjects: &[Subject]) -> String {
     places.join(" and ")
 }
 
+fn ids_and_places(subjects: &[Subject]) -> String {
+    let places: Vec<String> =
+        subjects.iter().map(|subject| format!("{subject} at {}", subject.site)).collect();
+    places.join(" and ")
+}
+
 fn chain(edges: &[Edge]) -> String {
     let edges: Vec<String> = edges
         .iter()
@@ -161,7 +175,9 @@ impl Problem {
     /// The resources that are left out because of it.
     pub fn resources(&self) -> Vec<&Subject> {
         match self {
-            Problem::DuplicateId { subjects, .. } => subjects.iter().collect(),
+            Problem::DuplicateId { subjects, .. } | Problem::PathCollision { subjects, .. } => {
+                subjects.iter().collect()
+            }
             Problem::Cycle { edges, others } => {
                 edges.iter().map(|edge| &edge.from).chain(others).collect()
             }
@@ -180,7 +196,9 @@ impl Problem {
     pub fn site(&self) -> &Site {
         match self {
             Problem::Cycle { edges, .. } => &edges[0].site,
-            Problem::DuplicateId { subjects, .. } => &subjects[0].site,
+            Problem::DuplicateId { subjects, .. } | Problem::PathCollision { subjects, .. } => {
+                &subjects[0].site
+            }
             Problem::Field { resource, .. }
             | Problem::Code { resource, .. }
             | Problem::InvalidId { resource, .. }
@@ -196,6 +214,7 @@ impl Problem {
     pub fn diagnostic_id(&self) -> &'static str {
         match self {
             Problem::DuplicateId { .. } => "duplicate-resource",
+            Problem::PathCollision { .. } => "path-collision",
             Problem::Cycle { .. } => "requirement-cycle",
             Problem::Field { .. } => "unserializable-field",
             Problem::InvalidId { .. } | Problem::IdValue { .. } | Problem::NoIdAttribute { .. } => {
@@ -213,6 +232,9 @@ impl Problem {
             Problem::DuplicateId { .. } => Some(
                 "give one of them another value for the identifying attribute, or make it one instance",
             ),
+            Problem::PathCollision { .. } => Some(
+                "let one resource manage the path; if their hosts are different machines, let each have its own agent",
+            ),
             Problem::Cycle { .. } => Some("take one of these requirements away"),
             Problem::SeveralSets { .. } => {
                 Some("a resource belongs to one set, or to none: then all sets share it")
@@ -228,11 +250,19 @@ impl From<&Problem> for Diagnostic {
         let mut message = problem.to_string();
         let mut label = String::new();
         let mut related = Vec::new();
+        let mut details = Vec::new();
         match problem {
             Problem::DuplicateId { id, subjects } => {
                 message = format!("several instances are the resource {id}");
                 label = "one of them".into();
                 related.extend(subjects[1..].iter().map(|other| other.site.place("another one")));
+            }
+            Problem::PathCollision { path, subjects, reasons } => {
+                message = format!("several resources manage {path} on one machine");
+                label = subjects[0].to_string();
+                related
+                    .extend(subjects[1..].iter().map(|other| other.site.place(other.to_string())));
+                details.clone_from(reasons);
             }
             Problem::Cycle { edges, others } => {
                 message = format!("resources require each other{}", more(others));
@@ -249,7 +279,8 @@ impl From<&Problem> for Diagnostic {
             severity: Severity::Error,
             id: Some(problem.diagnostic_id()),
             message,
-            details: Vec::new(),
+            details,
+            notes: Vec::new(),
             primary: Some(problem.site().place(label)),
             related,
             causes: Vec::new(),

@@ -14,6 +14,8 @@ use crate::error::{CompileError, Result};
 use crate::files::{Files, Kind};
 use crate::project::{Options, Project};
 use description::Description;
+use orrery_syntax::Explanation;
+
 use python::{Environment, Package};
 
 /// Where a module comes from.
@@ -36,6 +38,8 @@ pub struct Module {
     pub version: Option<String>,
     /// Where it has code in Python, which may define plugins, if it has any.
     pub code: Option<PathBuf>,
+    /// Where its Python package is, also if there is nothing in it.
+    pub package: Option<PathBuf>,
 }
 
 /// A module, and what is to be said about it once it is used.
@@ -138,11 +142,24 @@ impl<'f> Search<'f> {
         );
         warnings.push(("InmantaWarning", text));
         let code = Some(dir.join("plugins")).filter(|code| self.files.is_dir(code));
-        Ok(self.located(name, dir, Origin::ModulePath, described, warnings, code))
+        let package = code.clone();
+        Ok(self.located(name, dir, Origin::ModulePath, described, warnings, (code, package)))
     }
 
     fn installed(&self, name: &str, package: Package) -> Result<Located> {
-        let invalid = |text: String| Err(CompileError::new("InvalidModuleException", text));
+        let invalid = |text: String| {
+            let headline = text.replace(ADVICE, "");
+            let explanation = Explanation::new(format!(
+                "module `{name}` is installed incompletely: {}",
+                headline.trim_end()
+            ));
+            let explanation = explanation.help(
+                "uninstall the package, and install it again: `orrery modules add` takes a \
+                 directory or a published name",
+            );
+            let error = CompileError::new("InvalidModuleException", text);
+            Err(error.explained(explanation))
+        };
         let (root, code) = match package {
             Package::Complete { root, code } => (root, code),
             Package::WithoutCode => {
@@ -172,8 +189,9 @@ impl<'f> Search<'f> {
             );
             return invalid(text);
         }
-        let code = Some(code).filter(|code| python::has_code(self.files, code));
-        Ok(self.located(name, root, Origin::Python, described, Vec::new(), code))
+        let package = Some(code);
+        let code = package.clone().filter(|code| python::has_code(self.files, code));
+        Ok(self.located(name, root, Origin::Python, described, Vec::new(), (code, package)))
     }
 
     fn located(
@@ -183,7 +201,7 @@ impl<'f> Search<'f> {
         origin: Origin,
         described: Description,
         mut warnings: Vec<(&'static str, String)>,
-        code: Option<PathBuf>,
+        (code, package): (Option<PathBuf>, Option<PathBuf>),
     ) -> Located {
         if described.deprecated {
             let text = format!("Module {} has been deprecated", described.name);
@@ -196,6 +214,7 @@ impl<'f> Search<'f> {
                 origin,
                 version: Some(described.version),
                 code,
+                package,
             },
             warnings,
             requires: described.requires,
@@ -252,6 +271,7 @@ fn located_inside(builtin: &BuiltinModule, installed: Option<Package>) -> Locate
         dir: PathBuf::from(format!("<builtin>/{}", builtin.name)),
         origin: Origin::Builtin,
         version: Some(builtin.version.into()),
+        package: code.clone(),
         code,
     };
     Located { module, warnings: Vec::new(), requires: Vec::new() }

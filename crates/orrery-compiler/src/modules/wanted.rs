@@ -115,6 +115,14 @@ pub fn missing(
     Ok(modules.iter().filter(is_missing).cloned().collect())
 }
 
+/// The requirements of a module of the module path, by its directory; none if its description cannot be read.
+pub fn requires_of(files: &dyn crate::files::Files, module: &Path) -> Vec<String> {
+    let name = module.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let options = Options::new("");
+    let search = Search { files, options: &options, environment: None };
+    search.in_module_path(name, module.to_owned()).map(|found| found.requires).unwrap_or_default()
+}
+
 /// The name of the module in a requirement that has been checked.
 fn module_of(requirement: &str) -> Option<String> {
     let (name, _) = split_requirement(requirement).ok()?;

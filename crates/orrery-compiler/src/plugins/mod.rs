@@ -24,7 +24,9 @@ mod validate;
 use std::sync::LazyLock;
 
 use orrery_python::PyError;
+use orrery_syntax::Explanation;
 
+use crate::project::TemplateMode;
 use crate::value::{Heap, InstanceId, Value};
 
 /// Number of a cell that a call has to wait for.
@@ -52,6 +54,10 @@ pub enum Failure {
     /// An error of the compiler itself with this message (the reference's `RuntimeException`), to be
     /// placed at the call.
     Runtime(String),
+    /// An argument that does not fit its parameter, which shows only when it is converted.
+    Argument { name: String, value: String, reason: String },
+    /// A failure in a file that the plugin reads, such as a template.
+    InFile(Box<FileFailure>),
     /// What would be a Python exception of another kind.
     Python(PyError),
     /// An exception in a plugin that is not written in Rust: its class, with the module that Python's
@@ -70,6 +76,39 @@ impl Failure {
     pub fn python(kind: &'static str, message: impl Into<String>) -> Self {
         Failure::Python(PyError { kind, message: message.into() })
     }
+
+    /// The failure as programs know it: without its place in another file.
+    pub fn plain(self) -> Self {
+        match self {
+            Failure::InFile(of) => of.failure.plain(),
+            other => other,
+        }
+    }
+}
+
+/// A failure that people are told in other words, with its place in a file that is no part of the
+/// model.
+#[derive(Debug)]
+pub struct FileFailure {
+    pub failure: Failure,
+    /// Its page is `docs/diagnostics/ID.md`.
+    pub id: &'static str,
+    pub explanation: Explanation,
+    pub place: Option<FilePlace>,
+}
+
+/// A line of a file that is no part of the model.
+#[derive(Clone, Debug)]
+pub struct FilePlace {
+    pub path: String,
+    pub text: String,
+    /// From 1.
+    pub line: usize,
+    /// What is underlined of the line; if it is not in it, all of it is.
+    pub word: String,
+    pub label: String,
+    /// Another line with the word to underline and its label.
+    pub related: Option<(usize, String, String)>,
 }
 
 pub type Outcome = Result<Value, Failure>;
@@ -102,6 +141,14 @@ pub trait Context {
 
     /// A variable as the calling statement sees it (for templates). `Ok(None)`: not found.
     fn variable(&mut self, name: &str) -> Result<Option<Value>, Failure>;
+    /// The names of all variables that `variable` would find, to suggest one of them.
+    fn variable_names(&self) -> Vec<String>;
+    /// The names of all attributes and relations of an instance.
+    fn attribute_names(&self, instance: InstanceId) -> Vec<String>;
+    /// Treatment of attributes that a template reads and their entity does not declare.
+    fn template_mode(&self) -> TemplateMode;
+    /// A path as messages name it.
+    fn show_path(&self, path: &str) -> String;
     /// Calls another plugin by its full name with positional arguments (templates use plugins as filters).
     fn call(&mut self, plugin: &str, args: &[Value]) -> Outcome;
     /// Whether a plugin of that full name exists.
@@ -148,6 +195,18 @@ pub struct Identity {
     pub attribute: String,
     /// Only code can say what the attribute is.
     pub computed: bool,
+    pub declared: DeclaredBy,
+}
+
+/// Where it is declared how instances of an entity become resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeclaredBy {
+    /// In this program, for one of its own modules.
+    Program,
+    /// In the code of a module.
+    Code,
+    /// In the code of a module, and in this program: the class of the module counts, also for descendants of the entity.
+    CodeInstead,
 }
 
 /// The environment of a server that a model is compiled for.

@@ -132,7 +132,8 @@ pub(super) fn resource_id(ctx: &mut dyn Context, resource: Value) -> Result<Stri
         Value::Instance(instance) => ctx.identity(instance),
         _ => None,
     };
-    let Some(Identity { entity, agent: way, attribute: id_attribute, computed }) = identity else {
+    let Some(Identity { entity, agent: way, attribute: id_attribute, computed, .. }) = identity
+    else {
         return Err(exception("Facts can only be retreived from resources.".to_owned()));
     };
     if computed {

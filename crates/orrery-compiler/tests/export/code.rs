@@ -40,9 +40,12 @@ impl Shelves {
             id_attribute: "name".into(),
             fields: fields.map(std::borrow::Cow::from).to_vec().into(),
             parts: Vec::new().into(),
+            reach: orrery_model::Reach::Outward,
+            is_path: false,
         };
         let computed = vec!["label".to_owned()];
-        let class = ResourceClass { number: 7, declaration, computed, problem: None };
+        let module = "shelf".to_owned();
+        let class = ResourceClass { number: 7, declaration, module, computed, problem: None };
         Shelves { classes: vec![class], asked: Vec::new(), required }
     }
 }
@@ -101,7 +104,7 @@ fn exported(code: &mut Shelves) -> Result<Exported, CodeError> {
     files.add("/p/main.cf", MODEL);
     let compiled = compile(&files, &Options::new("/p"));
     let model = compiled.model.as_ref().expect("it compiles");
-    export_with(model, &compiled.sources, &[], code)
+    export_with(model, &compiled.sources, &[], &orrery_model::Inventory::default(), code)
 }
 
 #[test]

@@ -4,7 +4,7 @@ use orrery_compiler::export::{Exported, export};
 use orrery_compiler::files::Memory;
 use orrery_compiler::project::Options;
 use orrery_compiler::{Compiled, compile};
-use orrery_model::{Resource, ResourceType};
+use orrery_model::{Inventory, Resource, ResourceType};
 
 /// A module with an entity of every kind that the tests need.
 const MODULE: &str = r#"
@@ -94,7 +94,7 @@ pub(crate) fn compiled(main: &str) -> Compiled {
 pub(crate) fn exported_as(main: &str, declarations: &[ResourceType]) -> Exported {
     let compiled = compiled(main);
     let model = compiled.model.as_ref().expect("it compiles");
-    export(model, &compiled.sources, declarations)
+    export(model, &compiled.sources, declarations, &Inventory::default())
 }
 
 /// What a main file exports; line 1 of the file is the first line of `main`.

@@ -7,13 +7,14 @@ use orrery_compiler::compile;
 use orrery_compiler::export::export;
 use orrery_compiler::files::Memory;
 use orrery_compiler::project::Options;
-use orrery_model::ResourceType;
+use orrery_model::{Inventory, ResourceType};
 
 use crate::models::NULL_FIELDS;
 
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "agent-not-found",
     "duplicate-resource",
+    "path-collision",
     "invalid-resource-id",
     "requirement-cycle",
     "requirement-left-out",
@@ -37,6 +38,8 @@ fn every_page_shows_its_problem() {
     let declarations = [
         ResourceType::new("std::testing::NullResource", "agentname", "name", NULL_FIELDS),
         ResourceType::new("exec::Run", "host.name", "command", &["environment"]),
+        ResourceType::new("std::File", "host.name", "path", &[]).identified_by_path(),
+        ResourceType::new("std::Directory", "host.name", "path", &[]).identified_by_path(),
         ResourceType::new("web::Site", "device.name", "name", &["root"]),
     ];
     for id in PAGES {
@@ -56,7 +59,7 @@ fn every_page_shows_its_problem() {
         }
         let compiled = compile(&files, &Options::new("/p"));
         let model = compiled.model.as_ref().unwrap_or_else(|| panic!("{id} does not compile"));
-        let exported = export(model, &compiled.sources, &declarations);
+        let exported = export(model, &compiled.sources, &declarations, &Inventory::default());
         let texts: Vec<String> = exported
             .problems
             .iter()

@@ -1,7 +1,7 @@
 //! What holds for all models: the text is canonical, and the same model gives the same export.
 
 use orrery_compiler::export::export;
-use orrery_model::Attributes;
+use orrery_model::{Attributes, Inventory};
 use proptest::prelude::*;
 
 use crate::models::{compiled, declarations};
@@ -53,7 +53,7 @@ proptest! {
         );
         let compiled = compiled(&model);
         let model = compiled.model.as_ref().expect("it compiles");
-        let exported = export(model, &compiled.sources, &declarations());
+        let exported = export(model, &compiled.sources, &declarations(), &Inventory::default());
         prop_assert!(exported.problems.is_empty());
         let attributes = &exported.resources[0].attributes;
         prop_assert_eq!(&Attributes::parse(attributes.as_str()).expect("it is JSON"), attributes);
@@ -81,7 +81,7 @@ proptest! {
         let first = compiled(&main);
         let second = compiled(&main);
         let of = |compiled: &orrery_compiler::Compiled| {
-            export(compiled.model.as_ref().expect("it compiles"), &compiled.sources, &declarations())
+            export(compiled.model.as_ref().expect("it compiles"), &compiled.sources, &declarations(), &Inventory::default())
         };
         let (one, two) = (of(&first), of(&second));
         prop_assert_eq!(&one.resources, &two.resources);

@@ -11,7 +11,7 @@ fn call(memory: &mut Memory, name: &str, args: &[Value]) -> Result<Value, Failur
     let plugin = native_plugins().iter().find(|plugin| plugin.name == name);
     let plugin = plugin.expect("the plugin exists");
     let args = bind(memory, plugin, args.to_vec(), Vec::new())?;
-    (plugin.run)(memory, &args)
+    (plugin.run)(memory, &args).map_err(Failure::plain)
 }
 
 fn text(memory: &mut Memory, name: &str, args: &[&str]) -> Result<String, String> {

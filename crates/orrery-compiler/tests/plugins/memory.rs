@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use orrery_compiler::plugins::{
-    CellId, Context, Facts, Failure, FileKind, Identity, Outcome, ServerSide, native_plugins,
+    CellId, Context, DeclaredBy, Facts, Failure, FileKind, Identity, Outcome, ServerSide,
+    native_plugins,
 };
+use orrery_compiler::project::TemplateMode;
 use orrery_compiler::value::{Dict, Heap, InstanceId, Value};
 use orrery_python::{repr_float, repr_str};
 use serde_json::{Value as Json, json};
@@ -37,6 +39,7 @@ pub(crate) struct Memory {
     pub(crate) files: BTreeMap<String, String>,
     pub(crate) namespace: String,
     pub(crate) random: u8,
+    pub(crate) templates: TemplateMode,
 }
 
 /// Names that exist as definitions but are no entities of the instances below.
@@ -45,7 +48,12 @@ const DEFINITIONS: [&str; 3] = ["std::port", "std::Host", "std::Resource"];
 impl Memory {
     /// The instances that the recorded models begin with.
     pub(crate) fn with_prelude() -> Memory {
-        let mut memory = Memory { namespace: "__config__".to_owned(), ..Memory::default() };
+        let mut memory = Memory {
+            namespace: "__config__".to_owned(),
+            // What was recorded comes from the reference.
+            templates: TemplateMode::Lenient,
+            ..Memory::default()
+        };
         for (path, text) in
             [("files/a.txt", "content"), ("files/empty", ""), ("files/sub/b.txt", "b\n")]
         {
@@ -284,6 +292,22 @@ impl Context for Memory {
         }
     }
 
+    fn variable_names(&self) -> Vec<String> {
+        self.variables.keys().cloned().collect()
+    }
+
+    fn attribute_names(&self, instance: InstanceId) -> Vec<String> {
+        self.instances[instance.index()].slots.keys().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn template_mode(&self) -> TemplateMode {
+        self.templates
+    }
+
+    fn show_path(&self, path: &str) -> String {
+        path.to_owned()
+    }
+
     fn call(&mut self, plugin: &str, args: &[Value]) -> Outcome {
         let found = native_plugins().iter().find(|native| native.name == plugin);
         let found = found.ok_or_else(|| Failure::python("KeyError", plugin))?;
@@ -348,6 +372,7 @@ impl Context for Memory {
             agent: "agentname".to_owned(),
             attribute: "name".to_owned(),
             computed: false,
+            declared: DeclaredBy::Program,
         })
     }
 

@@ -28,8 +28,8 @@ fn outcome(row: &Json) -> Json {
     let outcome = (plugin.run)(&mut memory, &args);
     // Nobody else is there to do it.
     let outcome = outcome.map_err(|failure| match failure {
-        Failure::NotHere(failure) => *failure,
-        other => other,
+        Failure::NotHere(failure) => failure.plain(),
+        other => other.plain(),
     });
     match outcome {
         Ok(value) => {

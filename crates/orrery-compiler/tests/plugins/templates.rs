@@ -4,6 +4,7 @@
 //! `ORRERY_TEMPLATE_TABLE` names it; templates that are refused do not count there.
 
 use orrery_compiler::plugins::{CellId, Context, Failure, native_plugins};
+use orrery_compiler::project::TemplateMode;
 use orrery_compiler::value::Value;
 use serde_json::{Value as Json, json};
 
@@ -56,7 +57,7 @@ fn call(memory: &mut Memory, path: &str, named: Vec<(String, Value)>) -> Json {
     let plugin = plugin.expect("the plugin exists");
     let path = memory.heap.str(path);
     let args = bind(memory, plugin, vec![path], named).expect("the arguments fit");
-    let mut outcome = match (plugin.run)(memory, &args) {
+    let mut outcome = match (plugin.run)(memory, &args).map_err(Failure::plain) {
         Ok(Value::Str(id)) => json!({"output": neutral(memory.heap().text(id))}),
         Ok(other) => json!({"output": memory.json(other)}),
         Err(Failure::Unknown(_)) => json!({"unknown": true}),
@@ -226,5 +227,80 @@ fn render_deep_templates() {
         let mut memory = with_variables();
         memory.files.insert("/project/templates/t.j2".to_owned(), template);
         assert_eq!(call(&mut memory, "/t.j2", Vec::new()), json!({"output": expected}));
+    }
+}
+
+/// What a template comes to if undeclared attributes are errors: its text, or where it failed.
+fn strictly(files: &[(&str, &str)]) -> Result<String, String> {
+    let mut memory = with_variables();
+    memory.templates = TemplateMode::Strict;
+    for (path, text) in files {
+        memory.files.insert(format!("/project/templates/{path}"), (*text).to_owned());
+    }
+    let plugin = native_plugins().iter().find(|plugin| plugin.name == "std::template");
+    let plugin = plugin.expect("the plugin exists");
+    let path = memory.heap.str(&format!("/{}", files[0].0));
+    let args = bind(&mut memory, plugin, vec![path], Vec::new()).expect("the arguments fit");
+    match (plugin.run)(&mut memory, &args) {
+        Ok(Value::Str(id)) => Ok(memory.heap().text(id).to_owned()),
+        Err(Failure::InFile(of)) => {
+            let place = of.place.map(|place| format!("{}:{} ", place.path, place.line));
+            let place = place.unwrap_or_default().replace("/project/templates/", "");
+            let help = of.explanation.help.unwrap_or_default();
+            Err(format!("[{}] {place}{} ({help})", of.id, of.explanation.headline))
+        }
+        other => Err(format!("{other:?}")),
+    }
+}
+
+#[test]
+fn an_attribute_that_an_entity_does_not_declare_is_an_error_at_its_line() {
+    let wrong =
+        "[undefined-in-template] t.j2:2 `std::Host` has no attribute `nmae` (did you mean `name`?)";
+    for use_of_it in ["{{ h.nmae }}", "{{ h.nmae | upper }}", "{% if h.nmae %}x{% endif %}"] {
+        let text = format!("one\n{use_of_it}");
+        assert_eq!(strictly(&[("t.j2", &text)]), Err(wrong.to_owned()), "{text}");
+    }
+    // Asking is not using, and optional relations may be empty.
+    let asked = "{{ h.nmae is defined }} {{ h.nmae | default('none') }}";
+    assert_eq!(strictly(&[("t.j2", asked)]), Ok("False none".to_owned()));
+}
+
+#[test]
+fn errors_of_templates_name_the_file_and_line_where_they_are() {
+    let cases: [(&[(&str, &str)], &str); 6] = [
+        (
+            &[("t.j2", "a\n{% for x in l %}\n{{ x }}\n")],
+            "[template-error] t.j2:2 `{% for %}` is not closed: the template ends without `{% endfor %}` ()",
+        ),
+        (
+            &[("t.j2", "a\n\n{{ s | uper }}")],
+            "[template-error] t.j2:3 a template has no filter `uper` (did you mean `upper`?)",
+        ),
+        (
+            &[("t.j2", "{% include '/part.j2' %}"), ("part.j2", "\n\n{{ nothing.here }}")],
+            "[undefined-in-template] part.j2:3 `nothing` is not defined in this template ()",
+        ),
+        (
+            &[("t.j2", "a\n{% include '/prat.j2' %}"), ("part.j2", "")],
+            "[template-not-found] t.j2:2 template `/prat.j2` not found (did you mean `/part.j2`?)",
+        ),
+        (
+            &[
+                ("t.j2", "{% extends '/base.j2' %}\n{% block b %}\n{{ s + 1 }}{% endblock %}"),
+                ("base.j2", "{% block b %}{% endblock %}"),
+            ],
+            "[template-error] t.j2:3 cannot render the template: can only concatenate str (not \"int\") to str (TypeError) ()",
+        ),
+        (
+            &[
+                ("t.j2", "{% from '/m.j2' import m %}\n\n{{ m(1) }}"),
+                ("m.j2", "\n{% macro m(x) %}\n{{ x.y.z }}{% endmacro %}"),
+            ],
+            "[template-error] m.j2:3 cannot render the template: 'int object' has no attribute 'y' ()",
+        ),
+    ];
+    for (files, expected) in cases {
+        assert_eq!(strictly(files), Err(expected.to_owned()), "{files:?}");
     }
 }

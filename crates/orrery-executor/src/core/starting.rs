@@ -83,12 +83,11 @@ impl Core {
         });
     }
 
-    /// Whether somebody would reload for its changes: those that never ended well have nothing to reload.
+    /// Whether somebody would reload for its changes, for the first time or again.
     fn may_cause_reloads(&self, index: ResourceIndex) -> bool {
         let sends = self.scheduler.flags(index).is_some_and(|flags| flags.send_event);
         let reloads = |one: ResourceIndex| {
             self.scheduler.flags(one).is_some_and(|flags| flags.receive_events)
-                && self.scheduler.state(one).is_some_and(|state| state.last_success.is_some())
         };
         sends && !self.discard && self.scheduler.dependents(index).into_iter().any(reloads)
     }

@@ -9,6 +9,7 @@ use orrery_handlers::{Context, Handler, HandlerError};
 use orrery_model::{
     Attributes, Change, Fact, Outcome, OutcomeStatus, Resource, ResourceId, Status,
 };
+use orrery_scheduler::{Event, Filter};
 use orrery_store::{Lease, Store};
 
 use crate::world::{World, id, now, on_agent, resource, scripted};
@@ -57,6 +58,16 @@ impl Live {
     /// How often a resource was deployed, as its log tells.
     fn runs(&self, name: &str) -> usize {
         self.world.actions(name).len()
+    }
+
+    /// When a resource last ended well, as a number that grows with each run.
+    fn last_run(&self, name: &str) -> usize {
+        let index = |scheduler: &orrery_scheduler::Scheduler| {
+            let index = scheduler.index_of(id(name).as_str())?;
+            scheduler.state(index)?.last_success
+        };
+        let last = self.engine.with_scheduler(index).unwrap();
+        usize::try_from(last.0).unwrap()
     }
 
     fn finish(self) -> World {
@@ -208,5 +219,99 @@ fn what_was_learned_about_a_machine_is_used_for_one_pass_and_not_for_the_next() 
     // Somebody may have changed the machine since.
     live.update(&[&resources(2)]);
     assert_eq!(counts(), (6, 2));
+    live.finish();
+}
+
+fn slow(agents: usize, delay_ms: u32) -> Vec<Resource> {
+    let attributes = format!(r#"{{"delay_ms":{delay_ms}}}"#);
+    (0..agents).map(|at| on_agent(&format!("slow{at:03}"), "one", &attributes)).collect()
+}
+
+/// Eight may begin at once; all of these only wait.
+#[test]
+fn slow_targets_are_worked_on_all_at_once() {
+    for agents in [40, 400] {
+        let began = Instant::now();
+        let live = Live::start(&slow(agents, 2_000));
+        let mut most = 0;
+        while !live.engine.is_at_rest() {
+            most = most.max(live.engine.with_scheduler(|scheduler| scheduler.counts().running));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let took = began.elapsed();
+        assert_eq!(most, agents, "at once");
+        assert!(took < Duration::from_secs(10), "{agents} agents took {took:?}");
+        live.finish();
+    }
+}
+
+#[test]
+fn slow_targets_hold_up_no_other() {
+    let busy = slow(20, 5_000);
+    let live = Live::start(&busy);
+    std::thread::sleep(Duration::from_millis(300));
+    let mut wanted = busy.clone();
+    wanted.extend((0..100).map(|at| on_agent(&format!("quick{at}"), "one", "{}")));
+    let steps = [live.world.put(&wanted).version];
+    let from = live.engine.version();
+    let update = Update::read(&*live.world.store, live.world.environment, from, &steps).unwrap();
+    let began = Instant::now();
+    live.engine.update(update);
+    let quick: Vec<_> = (0..100).map(|at| format!("quick{at}")).collect();
+    let is_deployed = |agent: &String| {
+        let id = ResourceId::new("std::testing::ScriptedResource", agent, "name", "one").unwrap();
+        let store = &live.world.store;
+        let found = store.find_resource(live.world.environment, id.as_str()).unwrap();
+        found.is_some_and(|found| found.status == Status::Deployed)
+    };
+    while !quick.iter().all(is_deployed) {
+        assert!(began.elapsed() < Duration::from_secs(3), "the quick ones wait for the slow ones");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let running = live.engine.with_scheduler(|scheduler| scheduler.counts().running);
+    assert_eq!(running, 20, "and those still run");
+    live.rest();
+    live.finish();
+}
+
+#[test]
+fn a_limit_that_was_asked_for_is_kept_however_slow_they_are() {
+    let mut world = World::new();
+    world.settings.running_max = Some(3);
+    let live = Live::start_in(world, &slow(12, 200));
+    let mut most = 0;
+    while !live.engine.is_at_rest() {
+        most = most.max(live.engine.with_scheduler(|scheduler| scheduler.counts().running));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(most, 3);
+    live.finish();
+}
+
+/// A repair that goes on after a restart answers for all of it, and repeats nothing.
+#[test]
+fn a_repair_that_goes_on_answers_for_what_was_done_before() {
+    let resources: Vec<Resource> =
+        (0..5).map(|at| scripted(&format!("r{at}"), "{}", &[])).collect();
+    let live = Live::start(&resources);
+    live.rest();
+    std::thread::sleep(Duration::from_millis(2));
+    let since = now();
+    let names = Filter::ids((0..3).map(|at| id(&format!("r{at}"))));
+    live.engine.tell(Event::Repair(names));
+    live.rest();
+    let before: Vec<usize> = (0..5).map(|at| live.last_run(&format!("r{at}"))).collect();
+    let ticket = live.engine.ask(Event::ContinueRepair { filter: Filter::all(), since });
+    live.rest();
+    let after: Vec<usize> = (0..5).map(|at| live.last_run(&format!("r{at}"))).collect();
+    let (answered, answer) = live.engine.take_answers().pop().unwrap();
+    assert_eq!((answered, answer.matched, answer.runs.deployed), (ticket, 5, 5));
+    assert_eq!(answer.as_wanted, 0);
+    for at in 0..3 {
+        assert_eq!(before[at], after[at], "r{at} was verified before");
+    }
+    for at in 3..5 {
+        assert!(after[at] > before[at], "r{at}");
+    }
     live.finish();
 }

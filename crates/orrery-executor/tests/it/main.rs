@@ -4,6 +4,7 @@ mod live;
 mod remote;
 mod world;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use orrery_handlers::{Context, Handler, HandlerError};
 use orrery_model::{
     Attributes, Change, ChangeKind, Fact, LogLevel, Outcome, OutcomeStatus, ResourceId, Status,
+    VersionNumber,
 };
 use orrery_scheduler::{Event, Filter};
 use orrery_store::Store;
@@ -182,13 +184,42 @@ fn a_change_is_told_to_those_that_reload() {
         vec![config, run]
     };
     let reloads = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
-    world.deploy(&with("one\n"));
-    world.deploy(&with("one\n"));
-    let before = reloads();
-    world.deploy(&with("two\n"));
-    assert_eq!(reloads(), before + 1);
-    world.deploy(&with("two\n"));
-    assert_eq!(reloads(), before + 1);
+    let planned = world.plan(&with("one\n"));
+    assert_eq!(planned, [("updated".to_owned(), 1), ("created".to_owned(), 0)], "as it will be");
+    for (content, expected) in [("one\n", 1), ("one\n", 1), ("two\n", 2), ("two\n", 2)] {
+        world.deploy(&with(content));
+        assert_eq!(reloads(), expected, "after {content:?}");
+    }
+}
+
+/// The first of all deploys is killed after it has made the file, before it could say so: in one case even before it could say
+/// that it had begun with the version.
+#[test]
+fn a_creation_that_was_interrupted_is_told_to_those_that_reload() {
+    for begun in [true, false] {
+        let world = World::new();
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let mut config = file(&path("config"), "text\n");
+        config.flags.send_event = true;
+        let reload = format!("sh -c 'echo reloaded >> {}'", path("log"));
+        let run = world::command(&reload, r#"{"reload_only":true}"#, &[&config]);
+        let resources = [config.clone(), run];
+        world.put(&resources);
+        if begun {
+            let lease = world.lease();
+            let first = VersionNumber(1);
+            world.store.process_version(&lease, first, &[]).unwrap();
+            world.store.release_lease(&lease).unwrap();
+        }
+        world.interrupt(&config);
+        std::fs::write(path("config"), "text\n").unwrap();
+        std::fs::set_permissions(path("config"), std::fs::Permissions::from_mode(0o644)).unwrap();
+        let ran = world.deploy(&resources);
+        assert_eq!((ran.tally.created, ran.tally.updated), (0, 1), "the file was as wanted");
+        world.deploy(&resources);
+        assert_eq!(std::fs::read_to_string(path("log")).unwrap(), "reloaded\n");
+    }
 }
 
 #[test]

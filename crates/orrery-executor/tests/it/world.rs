@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use orrery_executor::{
     Desired, Engine, Finished, Keeper, LocalTargets, Planned, Progress, Setup, Tally, Targets,
-    note_interrupted, plan, recovery,
+    Workers, note_interrupted, plan, recovery,
 };
 use orrery_handlers::{
     Contents, Durability, LocalSecrets, LocalTarget, NoContents, Registry, Secrets,
@@ -53,7 +53,10 @@ impl World {
             environment,
             settings,
             registry: Registry::native(),
-            targets: Arc::new(LocalTargets::new(LocalTarget::new(Durability::None))),
+            targets: Arc::new(LocalTargets::new(
+                LocalTarget::new(Durability::None),
+                orrery_model::Inventory::all_local(),
+            )),
             contents: Arc::new(NoContents),
             secrets: Arc::new(LocalSecrets),
         }
@@ -66,7 +69,7 @@ impl World {
             contents: Arc::clone(&self.contents),
             secrets: Arc::clone(&self.secrets),
             settings: self.settings.clone(),
-            workers: 8,
+            workers: Workers::growing_from(8),
             log_level: LogLevel::Debug,
             keeper,
             listener: None,
@@ -175,7 +178,7 @@ impl World {
         let holder = Holder::this_process("test", now());
         let request = LeaseRequest { holder, now: now(), expires: None };
         let lease = self.store.acquire_lease(self.environment, &request).unwrap();
-        let version = self.store.processed_version(self.environment).unwrap().unwrap();
+        let version = self.store.versions(self.environment).unwrap().pop().unwrap().number;
         let found = self.store.find_resource(self.environment, resource.id.as_str()).unwrap();
         let resource = found.unwrap().key;
         let started = Started { resource, kind: ActionKind::Deploy, version, at: now() };

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{
-    AccountName, Algorithm, CommandLine, Compared, ContentDigest, Expected, Group, Output,
+    AccountName, Algorithm, CommandLine, Compared, ContentDigest, Expected, Group, Machine, Output,
     Ownership, Request, Response, Result, Stat, Stop, Target, Tree, User,
 };
 use crate::error::{Cause, Operation, TargetError};
@@ -56,6 +56,10 @@ impl<'t, T: Target> FaultyTarget<'t, T> {
 }
 
 impl<T: Target> Target for FaultyTarget<'_, T> {
+    fn machine(&self) -> Machine<'_> {
+        self.target.machine()
+    }
+
     fn stat(&self, path: &str) -> Result<Option<Stat>> {
         self.pass(Operation::Stat, path, |target| target.stat(path))
     }

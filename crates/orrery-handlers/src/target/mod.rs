@@ -11,6 +11,7 @@ mod faulty;
 mod http;
 mod local;
 mod memory;
+mod outward;
 mod stop;
 
 pub use account::{AccountName, Group, User};
@@ -18,8 +19,9 @@ pub use command::{CommandLine, Output};
 pub use digest::{Algorithm, ContentDigest};
 pub use faulty::{Fault, FaultyTarget};
 pub use http::{Request, Response};
-pub use local::{Durability, LocalTarget};
+pub use local::{Durability, LocalTarget, host_name};
 pub use memory::{Content, Invocation, MemoryTarget, Node};
+pub use outward::OutwardTarget;
 pub use stop::{Stop, StopReason};
 
 use crate::error::{Cause, Operation, TargetError};
@@ -88,8 +90,24 @@ pub enum Tree {
     WithContent,
 }
 
+/// Machine of an agent, for handlers whose code makes its own way there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Machine<'a> {
+    /// The one that the target is.
+    Here,
+    /// Another one, at this address.
+    Address(&'a str),
+    /// None that can be reached.
+    None { reason: &'a str, help: &'a str },
+}
+
 /// Something that can be managed: a machine, as handlers see it.
 pub trait Target: Send + Sync {
+    /// The machine of the agent that this target stands for.
+    fn machine(&self) -> Machine<'_> {
+        Machine::Here
+    }
+
     /// `None` if there is nothing.
     fn stat(&self, path: &str) -> Result<Option<Stat>>;
 

@@ -9,10 +9,11 @@ use orrery_handlers::Registry;
 const PAGE: &str = include_str!("../../../../docs/guide/resources.md");
 
 /// A model with one instance of every entity that has a handler.
-const INSTANCES: [(&str, &str); 14] = [
+const INSTANCES: [(&str, &str); 15] = [
     ("cron::Cronjob", r#"host=host, name="a", user="root", schedule="@daily", command="x""#),
     ("exec::Run", r#"host=host, command=exec::in_shell("a b")"#),
     ("http::Request", r#"name="a", url="http://example.org/""#),
+    ("std::AgentConfig", r#"agentname="web2", uri="local:""#),
     ("std::ConfigFile", r#"host=host, path="/c", content="x""#),
     ("std::DefaultDirectory", r#"host=host, path="/e""#),
     ("std::Directory", r#"host=host, path="/d", mode=755, owner="root", group="root""#),

@@ -199,8 +199,8 @@ impl CompileHost {
     ) -> Result<(), String> {
         use orrery_compiler::plugins::Failure;
         let outcome = outcome.map_err(|failure| match failure {
-            Failure::NotHere(failure) => *failure,
-            other => other,
+            Failure::NotHere(failure) => failure.plain(),
+            other => other.plain(),
         });
         let message = match outcome {
             Ok(value) => {
@@ -225,8 +225,11 @@ impl CompileHost {
                 let name = relation.rsplit('.').next().unwrap_or_default();
                 json!({"k": "optional", "i": instance.0, "name": name})
             }
-            Err(Failure::NotHere(_)) => error("runtime", "", "it cannot be done"),
+            Err(Failure::NotHere(_) | Failure::InFile(_)) => {
+                error("runtime", "", "it cannot be done")
+            }
             Err(Failure::Plugin(text)) => error("plugin", "inmanta.ast.PluginException", &text),
+            Err(Failure::Argument { reason, .. }) => error("runtime", "", &reason),
             Err(Failure::Runtime(text)) => error("runtime", "", &text),
             Err(Failure::Python(of)) => error("other", of.kind, &of.message),
             Err(Failure::Exception { class, message, explicit }) => {

@@ -180,6 +180,11 @@ fn failure(json: &Json) -> Failure {
     let text = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
     match json["kind"].as_str() {
         Some("runtime") => Failure::Runtime(text("message")),
+        Some("argument") => Failure::Argument {
+            name: text("argument"),
+            value: text("value"),
+            reason: text("message"),
+        },
         kind => Failure::Exception {
             class: text("class"),
             message: text("message"),

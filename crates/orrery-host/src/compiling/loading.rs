@@ -21,8 +21,9 @@ impl CompileHost {
         self.connect()?;
         let Setting { project, environment, data, files, tests, path, config, .. } =
             self.setting.clone();
-        let role = Role::Compile;
-        let init = Init { role, project, environment, data, files, tests, path, config, modules };
+        let (role, fetch) = (Role::Compile, false);
+        let init =
+            Init { role, project, environment, data, files, fetch, tests, path, config, modules };
         self.on_wire(|connection| connection.writer.send(&init))?;
         let line = self.until("loaded", &mut answers::Asked::Nothing)?;
         parse(&line).map_err(|error| error.to_string())
@@ -60,8 +61,9 @@ impl CompileHost {
         &mut self,
         modules: &[Module],
     ) -> Result<Result<Manifest, LoadError>, String> {
-        self.modules = modules.iter().filter_map(code_of).collect();
-        let mut loaded = self.start(self.modules.clone())?;
+        let told: Vec<ModuleCode> = modules.iter().map(code_of).collect();
+        self.modules = told.iter().filter(|of| !of.code.as_os_str().is_empty()).cloned().collect();
+        let mut loaded = self.start(told)?;
         if let Some(problem) = loaded.problems.into_iter().next() {
             let ModuleProblem { module, mut problems } = problem;
             let place = problems.last_mut().and_then(split_place).map(|place| self.as_given(place));
@@ -156,15 +158,16 @@ pub(super) struct BoundAgain {
     pub(super) omitted: Vec<usize>,
 }
 
-pub(super) fn code_of(module: &Module) -> Option<ModuleCode> {
+/// A module as a host knows it; one that has no package has no code, only files.
+pub(super) fn code_of(module: &Module) -> ModuleCode {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    Some(ModuleCode {
+    ModuleCode {
         name: module.name.clone(),
         package: format!("{PACKAGE}.{}", module.name),
-        code: absolute(module.code.as_deref()?),
+        code: module.package.as_deref().map(absolute).unwrap_or_default(),
         root: absolute(&module.dir),
         version: module.version.clone().unwrap_or_default(),
-    })
+    }
 }
 
 /// Takes the place from the end of a problem's text: `… (/path/of/file.py:12)`.

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use orrery_compiler::export::ResourceClass;
-use orrery_compiler::host::{Dataclass, DefaultValue, Parameter, Place, Signature};
+use orrery_compiler::host::{ClassProblem, Dataclass, DefaultValue, Parameter, Place, Signature};
 use orrery_compiler::plugins::ParamKind;
-use orrery_model::ResourceType;
+use orrery_model::{Reach, ResourceType};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -78,6 +78,9 @@ enum Kind {
 #[derive(Debug, Deserialize)]
 struct Resource {
     entity: String,
+    /// The module whose code has the class.
+    #[serde(default)]
+    module: Option<String>,
     agent: String,
     id: String,
     fields: Vec<String>,
@@ -93,11 +96,36 @@ struct Class {
     #[serde(default)]
     fields: Vec<(String, Option<String>)>,
     #[serde(default)]
-    problem: Option<String>,
+    problem: Option<Problem>,
     #[serde(default)]
     file: Option<PathBuf>,
     #[serde(default)]
     line: u32,
+}
+
+/// What is the matter with a class: the kind, and its details in Python's words.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", content = "detail")]
+enum Problem {
+    NoModule(String),
+    NotDataclass,
+    NotFrozen,
+    BadAnnotation(String),
+}
+
+impl From<Problem> for ClassProblem {
+    fn from(problem: Problem) -> Self {
+        match problem {
+            Problem::NoModule(module) => ClassProblem::NoModule(module),
+            Problem::NotDataclass => ClassProblem::NotDataclass,
+            Problem::NotFrozen => ClassProblem::NotFrozen,
+            Problem::BadAnnotation(text) => ClassProblem::BadAnnotation(text),
+        }
+    }
+}
+
+fn module_of(entity: &str) -> &str {
+    entity.split("::").next().unwrap_or(entity)
 }
 
 fn place(file: Option<PathBuf>, line: u32) -> Option<Place> {
@@ -119,7 +147,7 @@ impl Loaded {
         let class = |class: Class| Dataclass {
             entity: class.entity,
             fields: class.fields,
-            problem: class.problem,
+            problem: class.problem.map(Into::into),
             place: place(class.file, class.line),
         };
         std::mem::take(&mut self.dataclasses).into_iter().map(class).collect()
@@ -128,12 +156,16 @@ impl Loaded {
     pub(super) fn take_resources(&mut self) -> Vec<ResourceClass> {
         let class = |(number, of): (u32, Resource)| ResourceClass {
             number,
+            module: of.module.unwrap_or_else(|| module_of(&of.entity).to_owned()),
             declaration: ResourceType {
                 entity: of.entity.into(),
                 agent: of.agent.into(),
                 id_attribute: of.id.into(),
                 fields: of.fields.into_iter().map(Into::into).collect::<Vec<_>>().into(),
                 parts: Vec::new().into(),
+                // What its handler reaches is known when it runs.
+                reach: Reach::Outward,
+                is_path: false,
             },
             computed: of.getters,
             problem: of.problem,

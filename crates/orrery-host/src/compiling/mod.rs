@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use orrery_compiler::export::ResourceClass;
 use orrery_compiler::host::{Call, Finalized, Host, HostContext, LoadError, Manifest, Signature};
-use orrery_compiler::load::Module;
+use orrery_compiler::load::{Module, Origin as ModuleOrigin};
 use orrery_compiler::plugins::{Failure, Outcome};
 use serde_json::Value as Json;
 
@@ -134,7 +134,7 @@ impl CompileHost {
         &self.handlers
     }
 
-    /// The modules whose code was loaded.
+    /// The modules that have a Python package. All of it was loaded.
     pub fn modules(&self) -> &[ModuleCode] {
         &self.modules
     }
@@ -144,10 +144,22 @@ impl CompileHost {
         self.messages.get()
     }
 
-    /// Leaves the export of some entities to others.
-    pub fn retain_classes(&mut self, keep: impl Fn(&str) -> bool) {
-        self.classes.retain(|class| keep(&class.declaration.entity));
-        self.handlers.retain(|entity| keep(entity));
+    /// Leaves the export of some classes to others. An entity that `is_served` elsewhere is handled by code only if its class is kept; then
+    /// code handles it, even if all that it can say is that it has no handler.
+    pub fn retain_classes(
+        &mut self,
+        keep: impl Fn(&ResourceClass) -> bool,
+        is_served: impl Fn(&str) -> bool,
+    ) {
+        self.classes.retain(keep);
+        let mut own: Vec<&str> =
+            self.classes.iter().map(|class| &*class.declaration.entity).collect();
+        own.retain(|entity| is_served(entity));
+        self.handlers.retain(|entity| !is_served(entity) || own.contains(&entity.as_str()));
+        let missing = own.into_iter().filter(|entity| !self.handlers.iter().any(|of| of == entity));
+        let missing: Vec<String> = missing.map(str::to_owned).collect();
+        self.handlers.extend(missing);
+        self.handlers.sort_unstable();
     }
 
     fn connect(&self) -> Result<(), String> {
@@ -212,7 +224,7 @@ impl CompileHost {
 
 impl Host for CompileHost {
     fn can_load(&self, module: &Module) -> bool {
-        module.code.is_some()
+        module.code.is_some() || module.origin != ModuleOrigin::Builtin
     }
 
     fn load(&mut self, modules: &[Module]) -> Result<Manifest, LoadError> {
@@ -241,7 +253,7 @@ impl Host for CompileHost {
     }
 
     fn reserve(&mut self, modules: &[Module]) {
-        *self.reserved.get_mut() = modules.iter().filter_map(code_of).collect();
+        *self.reserved.get_mut() = modules.iter().map(code_of).collect();
     }
 
     fn call_instead(

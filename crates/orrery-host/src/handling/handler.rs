@@ -28,8 +28,7 @@ impl HostedHandler {
         attributes: &Attributes,
         context: &mut Context<'_>,
     ) -> Performed {
-        let uri = self.hosts.uri(context.id().agent());
-        let operation = operation(question, attributes, context, uri);
+        let operation = operation(question, attributes, context, context.target().machine());
         self.hosts.perform(&operation, context)
     }
 }

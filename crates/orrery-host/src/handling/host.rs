@@ -231,6 +231,11 @@ impl Host {
         sent.unwrap_or_else(|error| self.disconnect(&error));
     }
 
+    /// Says that a newer version is deployed from now on.
+    pub(super) fn begin_version(&self, version: u32) {
+        self.send(&json!({ "k": "version", "version": version }));
+    }
+
     /// Ends the connection, which the listener notices.
     fn disconnect(&self, error: &WireError) {
         tracing::debug!(host = self.name(), %error, "nothing can be said to it any more");

@@ -1,6 +1,6 @@
 //! The messages about operations, as types.
 
-use orrery_handlers::{Context, Mode};
+use orrery_handlers::{Context, Machine, Mode};
 use orrery_model::{
     AttributeChange, Attributes, Change, ChangeKind, Fact, LogLevel, LogLine, Timestamp,
 };
@@ -21,8 +21,13 @@ pub(super) fn operation(
     question: Question,
     attributes: &Attributes,
     context: &Context<'_>,
-    uri: &str,
+    machine: Machine<'_>,
 ) -> String {
+    let (uri, no_machine) = match machine {
+        Machine::Here => (Some("local:"), None),
+        Machine::Address(address) => (Some(address), None),
+        Machine::None { reason, help } => (None, Some(json!({ "reason": reason, "help": help }))),
+    };
     let op = match (question, context.mode()) {
         (Question::Facts, _) => "facts",
         (Question::Run, Mode::DryRun) => "dryrun",
@@ -36,6 +41,7 @@ pub(super) fn operation(
         "op": op,
         "agent": context.id().agent(),
         "uri": uri,
+        "no_machine": no_machine,
         "requires": requires,
         "changed": changed,
         "deadline": context.stop().remaining().map(|left| left.as_secs_f64()),

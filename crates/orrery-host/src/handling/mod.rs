@@ -9,6 +9,7 @@
 //! says and gives it to those who wait. What a host keeps for an operation is bounded, so that nobody has to wait for
 //! anybody else: what is too much is dropped and counted.
 
+mod contents;
 mod handler;
 mod host;
 mod messages;
@@ -16,6 +17,7 @@ mod operation;
 mod pool;
 mod services;
 
+pub use contents::{ContentError, ContentSource, FileContents};
 pub use handler::HostedHandler;
 pub use pool::{HandlerHosts, HostsError, Manifest};
 pub use services::{Discovered, NoParameters, Parameter, Parameters, Reply, Services};
@@ -27,6 +29,8 @@ use std::time::Duration;
 pub struct Limits {
     /// Processes that share the agents between them.
     pub processes_max: usize,
+    /// Operations that run at once in one process, each on a thread of its own, if its memory allows for that.
+    pub operations_max: usize,
     /// From the start of a process to its modules being loaded.
     pub start_time_max: Duration,
     /// How long an operation may go on after it was cancelled.
@@ -47,10 +51,22 @@ pub struct Limits {
     pub memory_max: Option<u64>,
 }
 
+/// What the thread of an operation may take from the memory of its process: mostly its stack, which is reserved and rarely used.
+const THREAD_BYTES: u64 = 16 << 20;
+
+impl Limits {
+    /// Operations that may run at once in one process.
+    fn operations_at_once(&self) -> usize {
+        let by_memory = self.memory_max.map_or(u64::MAX, |bytes| bytes / THREAD_BYTES);
+        self.operations_max.min(usize::try_from(by_memory).unwrap_or(usize::MAX)).max(1)
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            processes_max: std::thread::available_parallelism().map_or(1, usize::from).min(4),
+            processes_max: std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 4),
+            operations_max: 256,
             start_time_max: Duration::from_secs(120),
             // With the rest of what ending takes, less than the scheduler waits before it gives up.
             cancel_time_max: Duration::from_secs(8),

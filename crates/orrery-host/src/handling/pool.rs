@@ -1,7 +1,7 @@
 //! The processes that serve a set of code: which agent has which, when they are started, and what is done after
 //! one of them died.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,6 +36,9 @@ pub struct Manifest {
     pub handlers: Vec<String>,
     #[serde(default)]
     pub problems: Vec<ModuleProblem>,
+    /// It wants to be told which version is deployed.
+    #[serde(default)]
+    pub versions: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -53,15 +56,21 @@ pub struct HandlerHosts {
     init: Init,
     limits: Limits,
     services: Services,
-    /// How agents are reached, where that is not on this machine.
-    uris: BTreeMap<String, String>,
     places: Vec<Mutex<Place>>,
     /// Which place an agent has: always the same, since the host keeps connections for it.
     agents: Mutex<HashMap<Box<str>, usize>>,
+    /// How many operations each process has, by place.
+    busy: Vec<Slots>,
     /// How many operations run in a process of their own.
-    alone: Mutex<usize>,
-    alone_ended: Condvar,
+    alone: Slots,
     closed: AtomicBool,
+}
+
+/// How many operations run that share a limit.
+#[derive(Debug, Default)]
+struct Slots {
+    taken: Mutex<usize>,
+    ended: Condvar,
 }
 
 /// Room for one process.
@@ -106,25 +115,27 @@ impl HandlerHosts {
             command,
             init,
             services,
-            uris: BTreeMap::new(),
             places: (0..limits.processes_max.max(1)).map(|_| Mutex::default()).collect(),
             agents: Mutex::default(),
-            alone: Mutex::new(0),
-            alone_ended: Condvar::new(),
+            busy: (0..limits.processes_max.max(1)).map(|_| Slots::default()).collect(),
+            alone: Slots::default(),
             closed: AtomicBool::new(false),
             limits,
         }
     }
 
-    /// Says how agents are reached that are not this machine.
-    #[must_use]
-    pub fn with_uris(mut self, uris: BTreeMap<String, String>) -> Self {
-        self.uris = uris;
-        self
-    }
-
-    pub(super) fn uri(&self, agent: &str) -> &str {
-        self.uris.get(agent).map_or("local:", String::as_str)
+    /// A newer version is deployed from now on: what handlers keep for older ones is closed, also for agents that it has nothing to do
+    /// for.
+    pub fn begin_version(&self, version: u32) {
+        for place in &self.places {
+            let started = lock(place).host.clone();
+            if let Some((host, manifest)) = started
+                && manifest.versions
+                && host.is_usable()
+            {
+                host.begin_version(version);
+            }
+        }
     }
 
     /// Processes that run now, for whoever wants to look at them.
@@ -238,6 +249,10 @@ impl HandlerHosts {
     pub(super) fn perform(&self, operation: &str, context: &mut Context<'_>) -> Performed {
         let id = context.id();
         let at = self.place_of(id.agent());
+        let limit = self.limits.operations_at_once();
+        let Some(_slot) = self.busy[at].take(limit, context.stop()) else {
+            return Performed::Stopped;
+        };
         for _ in 0..INNOCENT_TRIES_MAX {
             let (host, manifest) = match self.host_at(at, context.stop()) {
                 None => return Performed::Stopped,
@@ -279,7 +294,9 @@ impl HandlerHosts {
 
     /// Does an operation in a process of its own.
     fn perform_alone(&self, operation: &str, context: &mut Context<'_>) -> Performed {
-        let Some(_room) = self.room_alone(context.stop()) else { return Performed::Stopped };
+        let Some(_slot) = self.alone.take(ALONE_MAX, context.stop()) else {
+            return Performed::Stopped;
+        };
         let (host, _) = match self.start("alone") {
             Ok(found) => found,
             Err(error) => return Performed::Unavailable(error.to_string()),
@@ -296,20 +313,6 @@ impl HandlerHosts {
         host.wait_for_end(Instant::now() + self.limits.shutdown_time_max);
         Performed::Ended(end)
     }
-
-    /// Waits until there are not too many processes for single operations; `None` if it was stopped meanwhile.
-    fn room_alone(&self, stop: &Stop) -> Option<RoomAlone<'_>> {
-        let mut alone = lock(&self.alone);
-        while *alone >= ALONE_MAX {
-            if stop.reason().is_some() {
-                return None;
-            }
-            let waited = self.alone_ended.wait_timeout(alone, POLL);
-            alone = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        *alone += 1;
-        Some(RoomAlone(self))
-    }
 }
 
 impl Drop for HandlerHosts {
@@ -318,12 +321,29 @@ impl Drop for HandlerHosts {
     }
 }
 
-struct RoomAlone<'a>(&'a HandlerHosts);
+impl Slots {
+    /// Waits until there are fewer than `limit`; `None` if it was stopped meanwhile.
+    fn take(&self, limit: usize, stop: &Stop) -> Option<Slot<'_>> {
+        let mut taken = lock(&self.taken);
+        while *taken >= limit {
+            if stop.reason().is_some() {
+                return None;
+            }
+            let waited = self.ended.wait_timeout(taken, POLL);
+            taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *taken += 1;
+        Some(Slot(self))
+    }
+}
 
-impl Drop for RoomAlone<'_> {
+/// One of them, until it is dropped.
+struct Slot<'a>(&'a Slots);
+
+impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.alone) -= 1;
-        self.0.alone_ended.notify_one();
+        *lock(&self.0.taken) -= 1;
+        self.0.ended.notify_one();
     }
 }
 

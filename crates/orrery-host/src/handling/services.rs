@@ -2,7 +2,7 @@
 //! Anything else is not offered, and is told so.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use orrery_model::ResourceId;
@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::contents::{ContentError, FileContents};
 
 /// The largest content that fits into a line.
 const CONTENT_BYTES_MAX: usize = 11 << 20;
@@ -81,8 +83,7 @@ impl Parameters for NoParameters {
 /// What answers the calls of handlers.
 #[derive(Clone)]
 pub struct Services {
-    /// The directory of file contents.
-    pub files: PathBuf,
+    pub files: FileContents,
     /// A UUID.
     pub environment: Option<String>,
     pub parameters: Arc<dyn Parameters>,
@@ -121,6 +122,7 @@ impl Services {
     /// Answers one call. `changed` says whether something that the resource of the operation requires has changed.
     pub fn call(&self, method: &str, arguments: &Map<String, Value>, changed: bool) -> Reply {
         let answer = match method {
+            "fetch_file" => self.fetch_file(arguments),
             "get_file" => self.get_file(arguments),
             "stat_file" => self.stat_file(arguments),
             "stat_files" => self.stat_files(arguments),
@@ -137,17 +139,21 @@ impl Services {
         answer.unwrap_or_else(|refused| refused)
     }
 
-    /// Where a content lies, if its name is one.
-    fn path(&self, arguments: &Map<String, Value>) -> Result<PathBuf, Reply> {
-        let name = text(arguments, "id")?;
-        match is_file_name(name) {
-            true => Ok(self.files.join(name)),
-            false => Err(Reply::refused(400, &format!("{name:?} cannot be the id of a file"))),
-        }
+    /// Where a content lies; it is put there if it has to be.
+    fn fetched(&self, arguments: &Map<String, Value>) -> Result<String, Reply> {
+        let id = text(arguments, "id")?;
+        let found = self.files.fetch(id).map_err(|error| refused(&error))?;
+        found.ok_or_else(|| Reply::refused(404, "there is no such content"))
+    }
+
+    /// Puts a content into the directory of files, for the host to read.
+    fn fetch_file(&self, arguments: &Map<String, Value>) -> Answer {
+        let file = self.fetched(arguments)?;
+        Ok(Reply::ok(json!({ "file": file })))
     }
 
     fn get_file(&self, arguments: &Map<String, Value>) -> Answer {
-        let path = self.path(arguments)?;
+        let path = self.files.directory().join(self.fetched(arguments)?);
         let length = std::fs::metadata(&path).map_err(|error| no_file(&path, &error))?.len();
         if length > CONTENT_BYTES_MAX as u64 {
             return Err(Reply::refused(
@@ -160,8 +166,7 @@ impl Services {
     }
 
     fn stat_file(&self, arguments: &Map<String, Value>) -> Answer {
-        let path = self.path(arguments)?;
-        match path.is_file() {
+        match self.files.has(text(arguments, "id")?).map_err(|error| refused(&error))? {
             true => Ok(Reply::ok(Value::Null)),
             false => Err(Reply::refused(404, "there is no such content")),
         }
@@ -171,26 +176,22 @@ impl Services {
     fn stat_files(&self, arguments: &Map<String, Value>) -> Answer {
         let names = arguments.get("files").and_then(Value::as_array);
         let names = names.ok_or_else(|| Reply::refused(400, "`files` has to be a list"))?;
-        let missing = |name: &&Value| {
-            let name = name.as_str().unwrap_or_default();
-            !is_file_name(name) || !self.files.join(name).is_file()
-        };
-        let missing: Vec<&Value> = names.iter().filter(missing).collect();
+        let mut missing = Vec::new();
+        for name in names {
+            match self.files.has(name.as_str().unwrap_or_default()) {
+                Ok(true) => {}
+                Ok(false) | Err(ContentError::Id(_)) => missing.push(name),
+                Err(error) => return Err(refused(&error)),
+            }
+        }
         Ok(Reply::ok(json!({ "files": missing })))
     }
 
     fn upload_file(&self, arguments: &Map<String, Value>) -> Answer {
-        let path = self.path(arguments)?;
+        let id = text(arguments, "id")?;
         let content = BASE64.decode(text(arguments, "content")?);
         let content = content.map_err(|_| Reply::refused(400, "`content` is not base64"))?;
-        let failed = |error| Reply::refused(500, &format!("the content cannot be kept: {error}"));
-        // Under another name first: who sees it sees all of it.
-        let thread = format!("{:?}", std::thread::current().id());
-        let digits: String = thread.chars().filter(char::is_ascii_digit).collect();
-        let scratch = self.files.join(format!(".new-{}-{digits}", std::process::id()));
-        std::fs::create_dir_all(&self.files).map_err(failed)?;
-        std::fs::write(&scratch, content).map_err(failed)?;
-        std::fs::rename(&scratch, &path).map_err(failed)?;
+        self.files.put(id, &content).map_err(|error| refused(&error))?;
         Ok(Reply::ok(Value::Null))
     }
 
@@ -280,12 +281,6 @@ impl Services {
     }
 }
 
-/// The names that contents may have: nothing in them leads out of the directory.
-fn is_file_name(name: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=255).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(allowed)
-}
-
 fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, Reply> {
     let found = arguments.get(name).and_then(Value::as_str);
     found.ok_or_else(|| Reply::refused(400, &format!("`{name}` has to be a text")))
@@ -295,6 +290,15 @@ fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, Re
 fn resource<'a>(arguments: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     let id = arguments.get(name)?.as_str().filter(|id| !id.is_empty())?;
     Some(id.rsplit_once(",v=").map_or(id, |(id, _)| id))
+}
+
+fn refused(error: &ContentError) -> Reply {
+    let code = match error {
+        ContentError::Id(_) | ContentError::NotItsHash { .. } => 400,
+        ContentError::Source(_) => 503,
+        ContentError::Io { .. } => 500,
+    };
+    Reply::refused(code, &error.to_string())
 }
 
 fn no_file(path: &Path, error: &std::io::Error) -> Reply {
@@ -335,7 +339,7 @@ mod tests {
     }
 
     fn services(dir: &Path) -> Services {
-        let files = dir.join("files");
+        let files = FileContents::complete(dir.join("files"));
         Services { files, environment: None, parameters: Arc::new(Kept::default()) }
     }
 
@@ -405,7 +409,7 @@ mod tests {
     fn what_was_found_is_checked_before_any_of_it_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let kept = Arc::new(Kept::default());
-        let files = dir.path().join("files");
+        let files = FileContents::complete(dir.path().join("files"));
         let parameters = Arc::clone(&kept) as Arc<dyn Parameters>;
         let services = Services { files, environment: None, parameters };
         let one = |id: &str, values: Value| json!({"discovered_resource_id": id, "values": values, "discovery_resource_id": "m::D[a,n=d]"});

@@ -168,3 +168,30 @@ fn many_agents_are_served_at_once() {
     assert!(outcomes.iter().all(|outcome| outcome.status == OutcomeStatus::Deployed));
     assert_eq!(outcomes.iter().filter(|one| one.log[0].level == LogLevel::Debug).count(), 40);
 }
+
+/// Operations that only wait do not wait for each other; there are as many threads as the process bears.
+#[test]
+fn as_many_operations_run_at_once_as_a_process_bears() {
+    let took = |operations_max: usize, count: usize| {
+        let limits = crate::world::Limits { operations_max, memory_max: None, ..limits() };
+        let world = World::new(limits);
+        world.deploy("first", "ok");
+        let began = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            let start = |at: usize| {
+                let world = &world;
+                let attributes = json!({ "mode": "slow", "seconds": 1 });
+                scope.spawn(move || world.deploy_with(&format!("agent{at}"), attributes).status)
+            };
+            let threads: Vec<_> = (0..count).map(start).collect();
+            for thread in threads {
+                assert_eq!(thread.join().unwrap(), OutcomeStatus::Deployed);
+            }
+        });
+        began.elapsed()
+    };
+    let at_once = took(256, 200);
+    assert!(at_once < Duration::from_secs(15), "200 took {at_once:?}");
+    let in_turn = took(4, 12);
+    assert!(in_turn >= Duration::from_secs(3), "three rounds took {in_turn:?}");
+}

@@ -8,7 +8,7 @@ use orrery_handlers::{
     Context, Handler, MemoryTarget, Mode, NoContents, Run, Session, Standing, Stop, Surroundings,
 };
 pub(crate) use orrery_host::handling::Limits;
-use orrery_host::handling::{HandlerHosts, HostedHandler, NoParameters, Services};
+use orrery_host::handling::{FileContents, HandlerHosts, HostedHandler, NoParameters, Services};
 use orrery_host::process::HostCommand;
 use orrery_host::session::{Init, Role};
 use orrery_model::{Attributes, LogLevel, Outcome, ResourceId, Timestamp, VersionNumber};
@@ -24,6 +24,7 @@ pub(crate) struct World {
 /// Limits that a test can wait for.
 pub(crate) fn limits() -> Limits {
     Limits {
+        operations_max: 256,
         processes_max: 1,
         start_time_max: Duration::from_secs(30),
         cancel_time_max: Duration::from_millis(300),
@@ -44,6 +45,7 @@ pub(crate) fn init(dir: &Path) -> Init {
         environment: Some("6f0e8a4a-0000-4000-8000-000000000001".to_owned()),
         data: dir.join("data"),
         files: dir.join("files"),
+        fetch: false,
         tests: false,
         path: Vec::new(),
         config: serde_json::Map::new(),
@@ -76,7 +78,7 @@ impl World {
         let mut init = init(dir.path());
         change(&mut init);
         let services = Services {
-            files: init.files.clone(),
+            files: FileContents::complete(init.files.clone()),
             environment: init.environment.clone(),
             parameters: Arc::new(NoParameters),
         };

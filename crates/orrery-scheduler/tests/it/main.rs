@@ -8,6 +8,7 @@ mod random;
 mod recovery;
 mod reference;
 mod reference_changes;
+mod releases;
 mod scheduling;
 mod steps;
 mod timers;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use orrery_model::{Blocked, Duration, OutcomeStatus, VersionNumber};
+use orrery_model::{Blocked, Duration, OutcomeStatus, Timestamp, VersionNumber};
 use orrery_scheduler::{
     AgentGroup, Command, Event, ResourceIndex, Scheduler, Settings, Start, TaskKind, TaskNumber,
     TaskResult, VersionDiff,
@@ -108,6 +108,11 @@ impl Pair {
             let waiting = waiting.map(|others| others.into_iter().map(namer(scheduler)).collect());
             let expected = self.reference.waiting_on(&name).filter(|others| !others.is_empty());
             assert_eq!(waiting, expected, "what {name} waits for");
+            let urgency = |index| scheduler.scheduled(index).map(|(priority, _)| priority);
+            for other in scheduler.waiting_on(index).into_iter().flatten() {
+                let late = urgency(other) > urgency(index);
+                assert!(!late, "{name} waits for something less urgent");
+            }
             assert!(scheduler.why(index).is_some_and(|why| !why.because.is_empty()), "no reason");
         }
         for agent in scheduler.agents() {
@@ -216,7 +221,15 @@ impl Pair {
             Step::Repair(choice) => {
                 let filter = choice.filter();
                 self.step(Event::Repair(filter.clone()), |reference, order, _| {
-                    reference.repair(&filter, order);
+                    reference.repair(&filter, None, order);
+                });
+            }
+            Step::ContinueRepair { choice, ago } => {
+                let filter = choice.filter();
+                let since = Timestamp(self.world.now.0 - i64::from(*ago) * 1_000_000);
+                let event = Event::ContinueRepair { filter: filter.clone(), since };
+                self.step(event, |reference, order, _| {
+                    reference.repair(&filter, Some(since), order);
                 });
             }
             Step::Cancel(choice) => {

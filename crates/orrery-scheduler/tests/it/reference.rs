@@ -274,8 +274,26 @@ impl Reference {
         }
     }
 
+    /// What something urgent waits for is as urgent, and so on.
+    fn lift(&mut self) {
+        loop {
+            let waits = self.tasks.iter().flat_map(|(name, task)| {
+                let requires = self.known[name].requires.iter();
+                requires.map(|required| (required.clone(), task.priority))
+            });
+            let late = |(required, priority): &(String, Priority)| {
+                self.tasks.get(required).is_some_and(|task| task.priority > *priority)
+            };
+            let Some((required, priority)) = waits.into_iter().find(late) else {
+                return;
+            };
+            self.tasks.get_mut(&required).unwrap().priority = priority;
+        }
+    }
+
     /// Starts what can start. Gives agent and resource of each.
     pub(crate) fn dispatch(&mut self) -> BTreeMap<String, String> {
+        self.lift();
         let agents: BTreeSet<String> =
             self.known.values().map(|known| known.agent.clone()).collect();
         let mut started = BTreeMap::new();
@@ -325,12 +343,15 @@ impl Reference {
         self.request_all(names, Priority::UserDeploy, &Reason::UserDeploy, order);
     }
 
-    pub(crate) fn repair(&mut self, filter: &Filter, order: Order) {
+    /// Of one that was cut off, what was deployed since it began is done.
+    pub(crate) fn repair(&mut self, filter: &Filter, since: Option<Timestamp>, order: Order) {
         let mut names = self.matching(filter);
         names.retain(|name| !self.is_blocked(name));
-        for name in &names {
-            let known = self.known.get_mut(name).unwrap();
-            known.dirty = !known.waits_for_bad;
+        if let Some(since) = since {
+            let done = |known: &Known| {
+                !known.dirty && known.state.last_success.is_some_and(|last| last >= since)
+            };
+            names.retain(|name| !done(&self.known[name]));
         }
         self.unpark(&names);
         self.request_all(names, Priority::UserRepair, &Reason::UserRepair, order);

@@ -155,13 +155,18 @@ impl Reference {
             }
         }
         let reason = Reason::NewVersion(VersionNumber(*number));
-        self.request_all(self.dirty_names(), Priority::NewVersion, &reason, order);
+        let (new, tried) = self.dirty_names();
+        self.request_all(new, Priority::NewVersion, &reason, order);
+        self.request_all(tried, Priority::NewVersion, &reason, order);
     }
 
-    /// Dirty and not parked.
-    pub(crate) fn dirty_names(&self) -> Vec<String> {
+    /// Dirty and not parked: what is wanted anew, and what was tried.
+    pub(crate) fn dirty_names(&self) -> (Vec<String>, Vec<String>) {
         let wanted = |known: &Known| known.dirty && !known.state.parked;
-        self.known.iter().filter(|(_, known)| wanted(known)).map(|(name, _)| name.clone()).collect()
+        let is_new =
+            |name: &String| self.known[name].state.compliance() == Some(Compliance::HasUpdate);
+        let dirty = self.known.iter().filter(|(_, known)| wanted(known));
+        dirty.map(|(name, _)| name.clone()).partition(is_new)
     }
 
     /// Says whether what is wanted is new.
@@ -236,7 +241,10 @@ impl Reference {
             (known.waits_for_bad, known.dirty, known.idle_since) = (waits, dirty, now);
         }
         if newer.is_empty() {
-            self.request_all(self.dirty_names(), Priority::IntervalDeploy, &Reason::Restart, order);
+            let (new, tried) = self.dirty_names();
+            let urgent = if reset { Priority::IntervalDeploy } else { Priority::NewVersion };
+            self.request_all(new, urgent, &Reason::Restart, order);
+            self.request_all(tried, Priority::IntervalDeploy, &Reason::Restart, order);
         } else {
             self.versions(newer, order);
         }

@@ -260,12 +260,14 @@ fn tasks_are_taken_in_the_order_of_their_priorities() {
     let mut world = World::new(settings);
     let mut models = vec![r("x/u"), r("x/n"), r("x/p"), r("x/f").reports(), r("x/i"), r("x/busy")];
     world.outcome("x/f", OutcomeStatus::NonCompliant);
+    world.outcome("x/u", OutcomeStatus::Failed);
     world.version(1, &models);
     world.run_all();
+    world.outcome("x/u", OutcomeStatus::Deployed);
     world.started.clear();
     world.event(Event::Repair(ids(&["x/busy"])));
     world.pass(100);
-    assert_eq!(world.queue("x"), ["x/f", "x/u", "x/n", "x/p", "x/i"]);
+    assert_eq!(world.queue("x"), ["x/u", "x/f", "x/n", "x/p", "x/i"]);
     world.event(Event::FactRefresh(vec![id("x/i")]));
     let resources = vec![models[4].intent()];
     let version = orrery_model::VersionNumber(1);
@@ -273,7 +275,6 @@ fn tasks_are_taken_in_the_order_of_their_priorities() {
     world.event(Event::Repair(ids(&["x/p"])));
     models[1].value = 1;
     world.version(2, &models);
-    world.event(Event::Repair(ids(&["x/u"])));
     world.event(Event::Deploy(ids(&["x/u"])));
     let order = ["x/u", "x/n", "x/p", "dry run 7 0", "x/f", "facts x/i", "x/i"];
     assert_eq!(world.queue("x"), order, "a stronger request replaced each weaker one");
@@ -311,6 +312,9 @@ fn who_was_deferred_keeps_its_place_and_who_was_raised_goes_to_the_end_of_its_ne
 fn a_raise_while_running_raises_the_events_and_the_queued_copy() {
     let models = [r("s").sends(), r("b").requires(&["s"])];
     let mut world = World::deployed(&models);
+    world.event(Event::Repair(ids(&["s"])));
+    world.fail("s");
+    world.fail("b");
     world.event(Event::Repair(ids(&["b"])));
     world.event(Event::Repair(ids(&["s"])));
     assert_eq!(world.running_names(), ["b", "s"]);
@@ -326,6 +330,9 @@ fn a_raise_while_running_raises_the_events_and_the_queued_copy() {
     world.ok("b");
     world.ok("s");
     assert_eq!(world.running[0].priority, Priority::UserDeploy);
+    world.ok("b");
+    world.event(Event::Repair(ids(&["s"])));
+    world.fail("s");
     world.ok("b");
     world.event(Event::Repair(ids(&["s"])));
     world.event(Event::Deploy(ids(&["s"])));

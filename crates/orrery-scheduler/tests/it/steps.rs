@@ -45,6 +45,11 @@ pub(crate) enum Step {
     Stray(u64),
     Deploy(Choice),
     Repair(Choice),
+    /// One that began so many seconds ago, after a restart.
+    ContinueRepair {
+        choice: Choice,
+        ago: u32,
+    },
     Cancel(Choice),
     Pause(usize),
     Unpause(usize),
@@ -165,6 +170,8 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         1 => (0..50_u64).prop_map(Step::Stray),
         3 => choice().prop_map(Step::Deploy),
         3 => choice().prop_map(Step::Repair),
+        2 => (choice(), 0..100_u32)
+            .prop_map(|(choice, ago)| Step::ContinueRepair { choice, ago }),
         2 => choice().prop_map(Step::Cancel),
         2 => (0..AGENTS.len()).prop_map(Step::Pause),
         3 => (0..AGENTS.len()).prop_map(Step::Unpause),
@@ -179,7 +186,8 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
 
 pub(crate) fn settings(number: usize) -> Settings {
     let every = |seconds| Interval::Every(Duration::from_secs(seconds));
-    let retry = Retry { factor: 2, attempts_max: Some(3), ..Retry::constant() };
+    let delay = Some(Duration::from_secs(20));
+    let retry = Retry { delay, attempts_max: Some(3), ..Retry::constant() };
     let (deploy_interval, repair_interval) = match number {
         0 => (every(50), every(120)),
         1 => (every(90), every(40)),

@@ -182,26 +182,77 @@ fn retrying(retry: Retry) -> World {
     world
 }
 
-#[test]
-fn retries_back_off_and_end_parked() {
-    let retry = Retry { factor: 2, attempts_max: Some(4), ..Retry::constant() };
-    let mut world = retrying(retry);
-    let mut delays = Vec::new();
-    while let Some(at) = world.scheduler.next_wakeup() {
-        delays.push(at.since(world.now).as_secs());
+/// The pauses before each further run of something that keeps failing.
+fn pauses(world: &mut World, count: usize) -> Vec<u64> {
+    let mut pauses = Vec::new();
+    while let Some(at) = world.scheduler.next_wakeup().filter(|_| pauses.len() < count) {
+        pauses.push(at.since(world.now).as_secs());
         world.now = at;
         world.pass(0);
         world.run_all();
     }
-    assert_eq!(delays, [100, 200, 400]);
+    pauses
+}
+
+#[test]
+fn what_fails_is_tried_again_at_the_interval_for_ever() {
+    let mut world = retrying(Retry::constant());
+    assert_eq!(pauses(&mut world, 50), [DEPLOY; 50]);
+    assert!(!world.state("a").parked && world.state("a").attempts == 51);
+    let mut world = retrying(Retry::default());
+    let usual = pauses(&mut world, 50);
+    assert!(usual.iter().all(|pause| (DEPLOY * 9 / 10..=DEPLOY).contains(pause)), "{usual:?}");
+    assert!(!world.state("a").parked);
+}
+
+#[test]
+fn retries_may_back_off_up_to_the_interval() {
+    let mut world = retrying(Retry { delay: Some(Duration::from_secs(30)), ..Retry::constant() });
+    assert_eq!(pauses(&mut world, 5), [30, 60, DEPLOY, DEPLOY, DEPLOY]);
+}
+
+#[test]
+fn who_wants_it_gets_parking_with_an_announcement() {
+    let mut world = retrying(Retry { attempts_max: Some(4), ..Retry::constant() });
+    assert_eq!(pauses(&mut world, 50), [DEPLOY; 3]);
     let state = world.state("a");
     assert!(state.parked && state.attempts == 4);
+    assert_eq!(world.parked, [("a".to_owned(), 4)], "told once");
     assert_eq!(world.stored[&id("a")], state, "parking is kept");
     world.started.clear();
     world.version(2, &[r("a"), r("b")]);
     world.restart(false);
     world.run_all();
     assert!(!world.started.contains(&"a".to_owned()), "neither a version nor a restart un-parks");
+}
+
+/// Those who only know the state, such as an API server, come to the same time as the scheduler.
+#[test]
+fn the_next_run_follows_from_the_state_alone() {
+    for settings in [
+        intervals(every(DEPLOY), every(REPAIR)),
+        intervals(every(REPAIR), every(DEPLOY)),
+        intervals(Interval::Off, every(REPAIR)),
+        Settings { retry: Retry::default(), ..intervals(every(DEPLOY), Interval::Off) },
+    ] {
+        let world = settled(settings.clone());
+        for name in ["good", "bad", "skipped", "waits", "undefined"] {
+            let index = world.scheduler.index_of(id(name).as_str()).unwrap();
+            let next = settings.next_run(&id(name), &world.state(name), world.now);
+            assert_eq!(next, world.scheduler.timer(index), "{name} with {settings:?}");
+        }
+    }
+    let settings = intervals(cron("*/5 * * * *"), cron("0 23 * * *"));
+    let world = settled(settings.clone());
+    let next = |name: &str| {
+        let (at, kind) = settings.next_run(&id(name), &world.state(name), world.now).unwrap();
+        (at.since(START).as_secs(), kind)
+    };
+    assert_eq!(next("bad"), (100, TimerKind::Retry));
+    assert_eq!(next("good"), (46 * 60 + 40, TimerKind::Repair));
+    let mut parked = world.state("bad");
+    parked.parked = true;
+    assert_eq!(settings.next_run(&id("bad"), &parked, world.now), None);
 }
 
 #[test]
@@ -244,7 +295,7 @@ fn an_event_runs_what_is_parked_but_only_success_un_parks() {
 
 #[test]
 fn skipping_is_no_failed_attempt() {
-    let retry = Retry { factor: 2, attempts_max: Some(2), ..Retry::constant() };
+    let retry = Retry { attempts_max: Some(2), ..Retry::constant() };
     let mut world = World::new(Settings { retry, ..intervals(every(DEPLOY), Interval::Off) });
     world.outcome("a", OutcomeStatus::Skipped);
     world.version(1, &[r("a")]);

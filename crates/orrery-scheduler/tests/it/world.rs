@@ -122,6 +122,8 @@ pub(crate) struct World {
     /// Commands of the last event, and what else they said.
     pub(crate) commands: Vec<Command>,
     pub(crate) warnings: Vec<Warning>,
+    /// Names of what was parked, ever, and after how many attempts.
+    pub(crate) parked: Vec<(String, u32)>,
     /// Names of what was started, ever.
     pub(crate) started: Vec<String>,
     /// What handlers answer; deployed, if nothing is said.
@@ -157,6 +159,7 @@ impl World {
             running: Vec::new(),
             commands: Vec::new(),
             warnings: Vec::new(),
+            parked: Vec::new(),
             started: Vec::new(),
             outcomes: BTreeMap::new(),
             stored: BTreeMap::new(),
@@ -214,6 +217,7 @@ impl World {
             }
             Command::Processed(version) => self.processed = Some(*version),
             Command::Warn(warning) => self.warnings.push(warning.clone()),
+            Command::Parked { id, attempts } => self.parked.push((name_of(id), *attempts)),
             Command::GaveUp { task } => self.running.retain(|start| start.task != *task),
             Command::WakeAt(at) => self.wake_at = Some(*at),
             Command::Cancel { .. }

@@ -101,6 +101,15 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
         "/api/v1/environments/{environment}/settings/protect",
         Access::Environment(Right::Develop),
     ),
+    ("GET", "/api/v1/environments/{environment}/webhook", Access::Environment(Right::Administer)),
+    ("POST", "/api/v1/environments/{environment}/webhook", Access::Environment(Right::Administer)),
+    (
+        "DELETE",
+        "/api/v1/environments/{environment}/webhook",
+        Access::Environment(Right::Administer),
+    ),
+    // The handler checks the signature, which forges make with the secret of the webhook.
+    ("POST", "/api/v1/webhooks/{environment}", Access::Public),
     ("GET", "/api/v1/environments/{environment}/compiles", Access::Environment(Right::View)),
     ("POST", "/api/v1/environments/{environment}/compiles", Access::Environment(Right::Develop)),
     ("GET", "/api/v1/environments/{environment}/compiles/queue", Access::Environment(Right::View)),
@@ -201,6 +210,8 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
     ("GET", "/api/v1/environments/{environment}/operations/{id}", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/agents", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/agents/{name}", Access::Environment(Right::View)),
+    // A question: it changes nothing.
+    ("POST", "/api/v1/environments/{environment}/placements", Access::Environment(Right::View)),
     (
         "POST",
         "/api/v1/environments/{environment}/agents/{name}/{action}",

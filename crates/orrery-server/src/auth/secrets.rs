@@ -13,6 +13,7 @@ use crate::problem::ServerError;
 pub(super) const SESSION: &str = "ors_";
 pub(super) const TOKEN: &str = "orr_";
 pub(super) const TICKET: &str = "oru_";
+const WEBHOOK: &str = "orw_";
 
 /// A new secret with its hash.
 #[derive(Debug)]
@@ -28,6 +29,10 @@ impl Minted {
 
     pub(crate) fn token() -> Result<Self, ServerError> {
         Self::with_prefix(TOKEN)
+    }
+
+    pub(crate) fn webhook() -> Result<Self, ServerError> {
+        Self::with_prefix(WEBHOOK)
     }
 
     pub(super) fn ticket() -> Result<Self, ServerError> {

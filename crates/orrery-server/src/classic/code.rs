@@ -12,7 +12,6 @@ use orrery_host::session::ModuleCode;
 use orrery_store::{ContentHash, EnvironmentKey, Store};
 use serde::Deserialize;
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use super::call::bad;
 use crate::problem::ServerError;
@@ -232,6 +231,7 @@ impl Modules {
         let set = CodeSet {
             modules: code,
             handlers: handlers.into_iter().collect(),
+            python: None,
             // None of ours: one that has the requirements is looked for, or made.
             program: PathBuf::new(),
             path: Vec::new(),
@@ -239,11 +239,8 @@ impl Modules {
             installed,
             pip,
         };
-        let text = serde_json::to_vec(&(&set, &files));
-        let text = text.map_err(|error| ServerError::Internal(format!("a bundle: {error}")))?;
-        let hash =
-            Sha256::digest(&text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        Ok(Bundle { hash, set, files })
+        Bundle::new(&set, files)
+            .map_err(|error| ServerError::Internal(format!("a bundle: {error}")))
     }
 }
 

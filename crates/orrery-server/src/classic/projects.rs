@@ -323,6 +323,7 @@ async fn change_environment(call: &Call) -> Result<(), ServerError> {
                 icon: icon.as_deref(),
                 repository: meant(store, id, repository.as_deref())?,
                 branch: branch.as_deref(),
+                model_project: None,
             };
             store.records().update_environment(id.as_bytes(), None, &change, now)
         })

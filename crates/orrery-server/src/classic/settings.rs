@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{Answer, data, done, plain};
 use super::call::{Call, bad};
 use crate::problem::ServerError;
+use crate::routes::settings::check_right;
 use crate::settings::{DEFINITIONS, Definition, Form, check, definition};
 
 /// Who protects what a project file sets, as clients name it in a request and as they are told.
@@ -28,7 +29,8 @@ fn definitions(set: &[SettingRecord]) -> Map<String, Value> {
             Form::Bool => "bool",
             Form::Integer => "int",
             Form::Number => "positive_float",
-            Form::Interval | Form::Cron => "str",
+            Form::Interval | Form::Cron | Form::Choice(_) | Form::Text => "str",
+            Form::Patterns => "list",
         };
         json!({
             "name": one.name,
@@ -64,6 +66,7 @@ async fn set(call: &Call) -> Result<(), ServerError> {
     let one = known(call)?;
     let given = call.value("value").ok_or_else(|| bad("Field 'value' is required."))?;
     let value = check(one, given).map_err(|error| bad(error.to_string()))?;
+    check_right(&call.caller, call.environment()?, one.name)?;
     call.change(move |store, key, now| {
         store.records().change_setting(key, one.name, Some(&value), now)
     })
@@ -73,6 +76,7 @@ async fn set(call: &Call) -> Result<(), ServerError> {
 async fn reset(call: &Call) -> Result<(), ServerError> {
     call.only(&[])?;
     let one = known(call)?;
+    check_right(&call.caller, call.environment()?, one.name)?;
     call.change(move |store, key, now| store.records().change_setting(key, one.name, None, now))
         .await
 }
@@ -130,6 +134,7 @@ pub(super) async fn protect(call: Call) -> Answer {
     let mut checked = Vec::with_capacity(given.len());
     for (name, value) in given {
         let one = definition(name).map_err(|error| bad(error.to_string()))?;
+        check_right(&call.caller, call.environment()?, one.name)?;
         let value = check(one, value).map_err(|error| bad(error.to_string()))?;
         checked.push((one.name, value));
     }

@@ -11,6 +11,7 @@ use super::answer::{Answer, data, done, plain, time};
 use super::call::{Call, bad};
 use super::{code, resources};
 use crate::problem::ServerError;
+use crate::routes::pushes::check_push;
 use crate::settings::EnvironmentSettings;
 use crate::versions::{store_upload, version_info};
 
@@ -20,7 +21,12 @@ pub(super) const KEPT: &str = "classic";
 /// Hands out the next number.
 pub(super) async fn reserve(call: Call) -> Answer {
     call.only(&[])?;
-    let number = call.change(|store, key, _| store.reserve_version(key)).await?;
+    let environment = call.environment()?.clone();
+    let reserved = call.change(move |store, key, _| match check_push(store, &environment) {
+        Ok(()) => store.reserve_version(key).map(Ok),
+        Err(refused) => Ok(Err(refused)),
+    });
+    let number = reserved.await??;
     data(json!(number.0))
 }
 
@@ -138,8 +144,10 @@ fn upload(
 async fn store(call: &Call, mut upload: VersionUpload) -> Result<PutVersion, ServerError> {
     crate::routes::active(call.environment()?)?;
     let modules = code::Modules::read(call.value("module_version_info"))?;
+    let environment = call.environment()?.clone();
     call.change(move |store, key, now| {
         let work = || {
+            check_push(store, &environment)?;
             upload.code = modules.bundle(store, key, &mut upload)?;
             let settings = store.records().settings(key)?;
             let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
@@ -201,7 +209,7 @@ pub(super) fn kept(version: &VersionInfo, name: &str) -> Value {
 /// The information that the client gave, without what was added here.
 fn given_info(version: &VersionInfo) -> Value {
     let Value::Object(mut info) = version.info.clone() else { return version.info.clone() };
-    for added in [KEPT, "code", "unsuitable_for_partial", "partial_base"] {
+    for added in [KEPT, "code", "files", "unsuitable_for_partial", "partial_base"] {
         info.remove(added);
     }
     Value::Object(info)

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use super::ssh;
 use super::text::Mask;
 
 /// What programs get from the server's own environment, besides all that begins with one of `FAMILIES`.
@@ -67,6 +68,8 @@ pub(crate) struct Command {
     directory: Option<PathBuf>,
     variables: BTreeMap<String, OsString>,
     input: Option<Vec<u8>>,
+    /// It may call ssh, which must not ask anything.
+    calls_ssh: bool,
 }
 
 /// How a program ended.
@@ -81,7 +84,7 @@ pub(crate) enum End {
 impl Command {
     pub(crate) fn new(program: PathBuf) -> Self {
         let (arguments, variables) = (Vec::new(), inherited());
-        Command { program, arguments, directory: None, variables, input: None }
+        Command { program, arguments, directory: None, variables, input: None, calls_ssh: false }
     }
 
     #[must_use]
@@ -110,9 +113,11 @@ impl Command {
         self
     }
 
+    /// Keeps ssh, if git calls it, from asking for passwords and about hosts. Where the server's user has configured how git is to
+    /// call ssh, that configuration counts alone.
     #[must_use]
-    pub(crate) fn env_if_unset(self, name: &str, value: &str) -> Self {
-        if self.variables.contains_key(name) { self } else { self.env(name, value) }
+    pub(crate) fn without_questions_of_ssh(self) -> Self {
+        Command { calls_ssh: true, ..self }
     }
 
     /// What it reads. The stream stays open until it ends: its end says that the server is gone.
@@ -152,6 +157,9 @@ impl Command {
         shell.arg("-c").arg(format!("{memory}{nice}exec \"$@\"")).arg("compile");
         shell.arg(&self.program).args(&self.arguments);
         shell.env_clear().envs(&self.variables).env(MARK, mark);
+        if self.calls_ssh && !ssh::is_configured(&self.variables) {
+            shell.env("GIT_SSH_COMMAND", ssh::WITHOUT_QUESTIONS);
+        }
         if let Some(directory) = &self.directory {
             shell.current_dir(directory);
         }

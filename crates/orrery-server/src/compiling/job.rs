@@ -29,6 +29,9 @@ pub struct Job {
     pub contents: PathBuf,
     /// Where the result goes.
     pub result: PathBuf,
+    /// Modules may come from repositories of the server's own machine.
+    #[serde(default)]
+    pub local_repositories: bool,
     /// Bytes that the model may need; `None` for the usual limit.
     #[serde(default)]
     pub memory_max: Option<u64>,

@@ -12,16 +12,20 @@
 
 mod backoff;
 mod child;
+mod commit_status;
+mod follower;
 mod job;
 mod memory;
 mod outcome;
 mod place;
+mod polling;
 mod recorder;
 mod repository;
 mod requests;
 mod run;
 mod schedule;
 mod service;
+mod ssh;
 mod text;
 
 use std::collections::BTreeMap;
@@ -29,6 +33,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use follower::look_now;
 pub use job::{JOB_COMMAND, Job, JobParameter, JobResult, JobServer, Task};
 pub(crate) use repository::without_password;
 pub use repository::{RepositoryError, check_repository};

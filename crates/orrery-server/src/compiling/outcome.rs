@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::job::JobParameter;
+use super::recorder::Interrupted;
 use super::run::{Failed, Run, Stop};
-use crate::code::parse_sha1;
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 use crate::versions;
@@ -82,18 +82,35 @@ fn source_name(source: ParameterSource) -> &'static str {
     }
 }
 
-/// Stores what the model wants. A second run of the same compile stores nothing twice: it finds the version, or uses the same
-/// number.
+/// A version that a compile led to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Exported {
+    pub(super) number: VersionNumber,
+    /// It was there before, with the same resources and the same code.
+    pub(super) unchanged: bool,
+}
+
+/// Stores what the model wants, unless the newest version wants the same. A second run of the same compile stores nothing twice: it
+/// finds the version, or uses the same number.
 pub(super) fn store(
     run: &mut Run<'_>,
     mut upload: VersionUpload,
     contents: &BTreeMap<String, u64>,
-) -> Result<VersionNumber, Stop> {
+) -> Result<Exported, Stop> {
     store_contents(run, contents)?;
     run.recorder.check()?;
-    let number = number(run)?;
     upload.info = info(run, &upload);
+    let (store, environment) = (run.app.store(), run.environment.key);
+    if !run.request.partial
+        && versions::repeats_newest(&**store, environment, &upload).map_err(refused)?
+    {
+        // Places in the sources may have moved, and what was not released may have to be.
+        upload.only_if_changed = true;
+        return put_version(run, upload);
+    }
+    let number = number(run)?;
     if run.request.partial {
+        upload.only_if_changed = true;
         let exported: BTreeSet<&str> =
             upload.resources.iter().filter_map(|one| one.set.as_deref()).collect();
         let removed = run.request.removed_sets.iter();
@@ -106,15 +123,24 @@ pub(super) fn store(
     } else {
         upload.number = Some(number.0.into());
     }
+    match put_version(run, upload) {
+        // By a run that was believed dead, under the same number.
+        Err(Stop::Interrupted(Interrupted::Store(StoreError::VersionExists(_)))) => {
+            Ok(Exported { number, unchanged: false })
+        }
+        put => put,
+    }
+}
+
+fn put_version(run: &Run<'_>, upload: VersionUpload) -> Result<Exported, Stop> {
     let (store, environment) = (run.app.store(), run.environment.key);
     let auto_deploy = settings(run)?.auto_deploy;
     match versions::store_upload(&**store, environment, upload, auto_deploy, run.app.now()) {
         Ok(stored) => {
             run.app.nudge();
-            Ok(stored.put.number)
+            Ok(Exported { number: stored.put.number, unchanged: !stored.put.created })
         }
-        // By a run that was believed dead, under the same number.
-        Err(ServerError::Store(StoreError::VersionExists(_))) => Ok(number),
+        Err(ServerError::Store(error @ StoreError::VersionExists(_))) => Err(error.into()),
         Err(error) => Err(refused(error)),
     }
 }
@@ -124,6 +150,14 @@ fn refused(error: ServerError) -> Stop {
     let status = error.status();
     match error {
         ServerError::Store(error) if status.is_server_error() => error.into(),
+        // Nobody is there to force it.
+        ServerError::Store(StoreError::OtherProject { bound, declared }) => {
+            let text = format!(
+                "the environment belongs to the project {bound:?}, and the repository has the project {declared:?}; \
+                 if that is meant: orrery environment update --model-project {declared}"
+            );
+            Stop::failed("export_error", "other-project", text)
+        }
         error => {
             let problem = error.problem();
             Stop::failed("export_error", &problem.code, problem.to_string())
@@ -164,7 +198,9 @@ fn store_contents(run: &mut Run<'_>, contents: &BTreeMap<String, u64>) -> Result
     let wrong = |text: String| Stop::failed("stage_error", "Contents", text);
     let mut hashes = Vec::with_capacity(contents.len());
     for name in contents.keys() {
-        hashes.push(parse_sha1(name).ok_or_else(|| wrong(format!("{name:?} is no SHA-1")))?);
+        hashes.push(
+            ContentHash::from_hex(name).ok_or_else(|| wrong(format!("{name:?} is no SHA-1")))?,
+        );
     }
     let missing = run.app.store().missing_files(&hashes)?;
     let mut batch: Vec<(ContentHash, Vec<u8>)> = Vec::new();

@@ -34,6 +34,14 @@ pub(crate) struct Repository {
     protocols: &'static str,
 }
 
+/// Where a branch stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) commit: String,
+    /// The name of the branch, also where the repository chose it.
+    pub(crate) branch: String,
+}
+
 fn is_local_host(host: &str) -> bool {
     matches!(host, "localhost" | "127.0.0.1" | "[::1]")
 }
@@ -92,6 +100,50 @@ impl Repository {
     /// Tells whether a checkout is of this repository, without keeping what may be in its address.
     pub(crate) fn fingerprint(&self) -> String {
         Sha256::digest(self.url.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Tells whether what is known of a branch is about this repository and branch.
+    pub(crate) fn source(&self) -> String {
+        let digest =
+            Sha256::new().chain_update(&self.url).chain_update([0]).chain_update(&self.branch);
+        digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Asks the repository where the branch stands, without fetching anything.
+    pub(crate) fn list_head(&self) -> Command {
+        let command = self.git(None).arg("ls-remote");
+        match &*self.branch {
+            "" => command.arg("--symref").arg("--").arg(&self.url).arg("HEAD"),
+            branch => {
+                let command = command.arg("--").arg(&self.url);
+                let tag = format!("refs/tags/{branch}");
+                command.arg(format!("refs/heads/{branch}")).arg(format!("{tag}^{{}}")).arg(tag)
+            }
+        }
+    }
+
+    /// Reads the answer to `list_head`; `None` if the repository does not have the branch.
+    pub(crate) fn head_in(&self, answer: &str) -> Option<Head> {
+        let lines: Vec<(&str, &str)> =
+            answer.lines().filter_map(|line| line.split_once('\t')).collect();
+        let is_commit = |text: &str| {
+            (40..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        let at = |name: &str| {
+            let mut found = lines.iter().filter(|(commit, of)| *of == name && is_commit(commit));
+            found.next().map(|(commit, _)| (*commit).to_owned())
+        };
+        if !self.branch.is_empty() {
+            let branch = self.branch.clone();
+            let tag = format!("refs/tags/{branch}");
+            let commit = at(&format!("refs/heads/{branch}"))
+                .or_else(|| at(&format!("{tag}^{{}}")))
+                .or_else(|| at(&tag))?;
+            return Some(Head { commit, branch });
+        }
+        let named = lines.iter().find(|(left, of)| *of == "HEAD" && left.starts_with("ref: "));
+        let branch = named.and_then(|(left, _)| left.strip_prefix("ref: refs/heads/"));
+        Some(Head { commit: at("HEAD")?, branch: branch.unwrap_or("HEAD").to_owned() })
     }
 
     fn git(&self, directory: Option<&Path>) -> Command {
@@ -175,7 +227,7 @@ fn git(directory: Option<&Path>) -> Command {
         .env("GIT_ASKPASS", "")
         .env("SSH_ASKPASS", "")
         .env("GIT_ALLOW_PROTOCOL", "https:ssh")
-        .env_if_unset("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
+        .without_questions_of_ssh()
 }
 
 fn local_only(local: bool, shown: impl Fn() -> String) -> Result<&'static str, RepositoryError> {
@@ -261,6 +313,24 @@ mod tests {
         for branch in ["-b", "a..b", "a b", "a~1", "@{u}", "x:y", "/a", "a/", "a.lock", "a\n"] {
             assert!(!is(branch), "{branch}");
         }
+    }
+
+    #[test]
+    fn answers_tell_where_a_branch_stands() {
+        let of = |branch: &str, answer: &str| {
+            Repository::new("https://h/x", branch, false).unwrap().head_in(answer)
+        };
+        let (one, two) = ("1".repeat(40), "2".repeat(40));
+        let head = |commit: &str, branch: &str| {
+            Some(Head { commit: commit.to_owned(), branch: branch.to_owned() })
+        };
+        let answer = format!("ref: refs/heads/trunk\tHEAD\n{one}\tHEAD\n");
+        assert_eq!(of("", &answer), head(&one, "trunk"));
+        assert_eq!(of("main", &format!("{two}\trefs/heads/main\n")), head(&two, "main"));
+        let tag = format!("{one}\trefs/tags/v1\n{two}\trefs/tags/v1^{{}}\n");
+        assert_eq!(of("v1", &tag), head(&two, "v1"));
+        assert_eq!(of("main", &format!("{two}\trefs/heads/maintenance\n")), None);
+        assert_eq!((of("", ""), of("main", "warning: nothing\n")), (None, None));
     }
 
     #[test]

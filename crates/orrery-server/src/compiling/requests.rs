@@ -82,7 +82,8 @@ pub(super) fn scheduled(
     hash.update(due.0.to_le_bytes());
     let mut id = [0; 16];
     id.copy_from_slice(&hash.finalize()[..16]);
-    let request = Trigger::Schedule.request();
+    // The branch may have moved on since the last time.
+    let request = CompileRequest { update: true, ..Trigger::Schedule.request() };
     store.records().add_consequence(environment, &NewCompile { id, request: &request }, now)
 }
 
@@ -99,7 +100,10 @@ pub(super) fn recorded_commit(
     if newest.info.get("compile").is_none() || newest.info.get("rolled_back_to").is_some() {
         return Ok(None);
     }
-    let commit = newest.info.get("commit").and_then(|commit| commit.as_str());
+    // A later compile may have led to the same version.
+    let later = store.records().followed(environment)?.map(|followed| followed.compiled);
+    let later = later.as_deref().filter(|commit| !commit.is_empty());
+    let commit = later.or_else(|| newest.info.get("commit").and_then(|commit| commit.as_str()));
     let is_hash = |text: &&str| {
         (40..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
     };

@@ -4,17 +4,21 @@ use std::path::Path;
 use std::time::Instant;
 
 use orrery_api::CompileProblem;
-use orrery_store::{ClaimedCompile, CompileRequest, EnvironmentRecord, StoreError};
+use orrery_store::{
+    ClaimedCompile, CompileRequest, EnvironmentRecord, NewCommitStatus, StoreError,
+};
+use serde_json::json;
 use uuid::Uuid;
 
 use super::child::{Command, End, Limits, end_leftovers};
 use super::job::{JOB_COMMAND, Job, JobParameter, JobResult, Task};
+use super::outcome::Exported;
 use super::place::Place;
 use super::recorder::{Interrupted, Recorder};
 use super::repository::Repository;
 use super::requests::recorded_commit;
 use super::text::Mask;
-use super::{CompileOptions, memory, outcome};
+use super::{CompileOptions, commit_status, memory, outcome, polling};
 use crate::app::App;
 
 /// Why a run ends without a version.
@@ -88,6 +92,8 @@ pub(super) struct Run<'a> {
     pub(super) recorder: Recorder<'a>,
     /// The commit of the sources.
     pub(super) commit: Option<String>,
+    /// It is the one that the branch had at the repository a moment ago.
+    fetched: bool,
     /// The last compile happened elsewhere, and was of this commit: so is this one, unless somebody asks for newer ones.
     elsewhere: Option<String>,
     limits: Limits,
@@ -127,19 +133,39 @@ pub(super) fn run(
         place,
         recorder,
         commit: None,
+        fetched: false,
         elsewhere,
         limits,
     };
     let ended = run.carry_out();
     run.place.end();
+    run.note_sources(&ended)?;
     let outcome = match ended {
-        Ok(version) => Ok((version, None)),
+        Ok(None) => Ok((None, None)),
+        Ok(Some(Exported { number, unchanged })) => {
+            Ok((Some(number), unchanged.then(|| json!({ "unchanged": true }))))
+        }
         Err(Stop::Failed(failed)) => Err(outcome::failure(&run, &failed)),
         Err(Stop::Interrupted(interrupted)) => return Err(interrupted),
     };
     records.complete_compile(&claimed.run, &outcome, app.now())?;
+    match &outcome {
+        Ok((Some(number), None)) => run.report("success", &format!("version {number}"))?,
+        Ok((Some(number), Some(_))) => {
+            run.report("success", &format!("unchanged: version {number} is still current"))?;
+        }
+        Ok((None, _)) => {}
+        Err(failure) => run.report("failure", &first_problem(&failure.data))?,
+    }
     app.nudge();
     Ok(())
+}
+
+/// What a failure is told as in one line.
+fn first_problem(data: &serde_json::Value) -> String {
+    let message = data["errors"][0]["message"].as_str().unwrap_or_default();
+    let line = message.lines().map(str::trim).find(|line| !line.is_empty());
+    line.unwrap_or("the compile failed").to_owned()
 }
 
 impl Run<'_> {
@@ -147,13 +173,43 @@ impl Run<'_> {
         Uuid::from_bytes(self.claimed.run.id)
     }
 
-    fn carry_out(&mut self) -> Result<Option<orrery_model::VersionNumber>, Stop> {
-        if let Some(stored) = outcome::stored_before(self)? {
-            return Ok(Some(stored));
+    /// Notes which commit the branch was found at, and which one was compiled.
+    fn note_sources(&self, ended: &Result<Option<Exported>, Stop>) -> Result<(), StoreError> {
+        let records = self.app.store().records();
+        let key = self.environment.key;
+        let commit = self.commit.as_deref();
+        match ended {
+            Err(Stop::Interrupted(_)) => Ok(()),
+            Err(Stop::Failed(failed)) if failed.pulling => {
+                let Some(known) = records.followed(key)? else { return Ok(()) };
+                let now = self.app.now();
+                let due = polling::after_unfetched(known.unfetched, key, now);
+                records.note_unfetched(key, due)
+            }
+            ended => {
+                let fetched = commit.filter(|_| self.fetched);
+                records.note_sources(key, fetched, commit.filter(|_| matches!(ended, Ok(Some(_)))))
+            }
+        }
+    }
+
+    /// Has the forge told about the commit, if the compile is of one and stores a version.
+    fn report(&self, state: &str, description: &str) -> Result<(), StoreError> {
+        let Some(commit) = self.commit.as_deref().filter(|_| self.request.export) else {
+            return Ok(());
+        };
+        let status = NewCommitStatus { commit, state, description, compile: &self.claimed.run.id };
+        commit_status::note(self.app, self.environment.key, &status)
+    }
+
+    fn carry_out(&mut self) -> Result<Option<Exported>, Stop> {
+        if let Some(number) = outcome::stored_before(self)? {
+            return Ok(Some(Exported { number, unchanged: false }));
         }
         self.init()?;
         let installing = self.sources()?;
         self.commit = self.ask(&Repository::commit(&self.place.project()))?;
+        self.report("pending", "compiling")?;
         self.modules(installing)?;
         let result = self.compile()?;
         if !result.errors.is_empty() {
@@ -301,6 +357,7 @@ impl Run<'_> {
             self.place.note_origin(&origin).map_err(|error| {
                 Stop::failed("stage_error", "Cloning repository", error.to_string())
             })?;
+            self.fetched = self.elsewhere.is_none();
             self.go_back(&repository)?;
             return Ok(true);
         }
@@ -311,7 +368,8 @@ impl Run<'_> {
         };
         let switching = current.as_deref() != Some(&*wanted) && !wanted.is_empty();
         let mut known = self.ask(&repository.upstream(&project, &wanted))?.is_some();
-        if self.request.update || (switching && !known) {
+        let fetches = self.request.update || (switching && !known);
+        if fetches {
             let command = repository.fetch(&project);
             self.stage("Fetching new branch heads", &command).map_err(Stop::pulling)?;
             known = self.ask(&repository.upstream(&project, &wanted))?.is_some();
@@ -323,6 +381,7 @@ impl Run<'_> {
         if known && (self.request.update || switching) {
             let command = repository.advance(&project, &wanted);
             self.stage("Pulling updates", &command).map_err(Stop::pulling)?;
+            self.fetched = fetches;
         } else if !switching {
             self.go_back(&repository)?;
         }
@@ -392,6 +451,7 @@ impl Run<'_> {
             exporters: self.request.exporters.iter().cloned().collect(),
             contents: self.place.contents(),
             result: self.place.result(),
+            local_repositories: self.app.settings().local_repositories,
             memory_max: self.options.memory_max,
         };
         let mut input = serde_json::to_vec(&job)
@@ -399,6 +459,11 @@ impl Run<'_> {
         input.push(b'\n');
         let program = self.options.program.clone();
         let mut command = Command::new(program).arg(JOB_COMMAND).input(input);
+        if !compiling {
+            // Git, which pip or the project's repositories need, asks nobody.
+            command = command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_ASKPASS", "");
+            command = command.env("SSH_ASKPASS", "").without_questions_of_ssh();
+        }
         if compiling {
             for (name, value) in self.request.all_variables() {
                 command = command.env(&name, value);

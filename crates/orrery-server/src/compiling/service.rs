@@ -12,6 +12,7 @@ use orrery_scheduler::Cron;
 use orrery_store::{ChangeSeq, ClaimedCompile, EnvironmentKey, StoreError};
 use uuid::Uuid;
 
+use super::follower::Follower;
 use super::place::Place;
 use super::recorder::{ALIVE_FOR, Interrupted, later};
 use super::schedule::Schedule;
@@ -44,6 +45,7 @@ pub struct CompileService {
     messages: Sender<Message>,
     stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    follower: Follower,
 }
 
 impl std::fmt::Debug for Message {
@@ -62,9 +64,11 @@ impl CompileService {
         let nudged = messages.clone();
         app.on_nudge(move || nudged.send(Message::Nudge).is_ok());
         let stopping = Arc::new(AtomicBool::new(false));
+        let options = Arc::new(options);
+        let follower = Follower::start(&app, &options, &stopping)?;
         let service = Service {
             app,
-            options: Arc::new(options),
+            options,
             messages: messages.clone(),
             stopping: Arc::clone(&stopping),
             running: BTreeMap::new(),
@@ -77,7 +81,7 @@ impl CompileService {
         let thread = std::thread::Builder::new()
             .name("compile service".to_owned())
             .spawn(move || service.run(&inbox))?;
-        Ok(CompileService { messages, stopping, thread: Some(thread) })
+        Ok(CompileService { messages, stopping, thread: Some(thread), follower })
     }
 
     /// Ends it. Compiles that run are stopped, and done again by whoever comes next.
@@ -94,6 +98,7 @@ impl CompileService {
         {
             tracing::error!("the compile service crashed");
         }
+        self.follower.end();
     }
 }
 

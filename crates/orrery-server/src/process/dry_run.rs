@@ -3,17 +3,21 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use orrery_executor::{Cause, Desired, KnownStates, Planned, Risk, Setup, StoredContents, plan};
+use orrery_executor::{
+    Cause, Desired, KnownStates, Planned, Risk, Setup, StoredContents, declared_addresses, plan,
+};
 use orrery_model::{
     ChangeKind, LogLevel, Outcome, OutcomeStatus, Resource, ResourceState, VersionNumber,
 };
 use orrery_scheduler::{DryRunAnswer, Interval, Settings};
-use orrery_store::{DryRunResult, EnvironmentRecord, RequestRecord, StoreError};
+use orrery_store::{DryRunResult, EnvironmentRecord, RequestRecord, StoreError, local_agents};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::app::App;
+use crate::placement::Declared;
+use crate::settings::EnvironmentSettings;
 
 use super::ProcessOptions;
 use super::handlers::{Handlers, Place};
@@ -80,7 +84,11 @@ impl DryRun {
             environment: &self.environment,
             lease: None,
         };
-        let handlers = Handlers::of(&place, version, &desired.resources)
+        let declared = Declared {
+            addresses: declared_addresses(&desired.resources),
+            patterns: local_agents(&version.info),
+        };
+        let handlers = Handlers::of(&place, version)
             .map_err(|source| RunnerError::Handlers { version: number, source })?;
         let (asked, down): (Vec<_>, Vec<_>) = desired
             .resources
@@ -95,7 +103,7 @@ impl DryRun {
         let states: Vec<Option<ResourceState>> =
             keys.iter().map(|key| states.get(*key).cloned()).collect();
         let names: Vec<Resource> = resources.clone();
-        let setup = self.setup(&handlers)?;
+        let setup = self.setup(&handlers, declared)?;
         let desired = Desired { version: number, resources, keys };
         let planned = plan(setup, desired, states.clone(), &mut |_| true);
         handlers.close();
@@ -129,11 +137,14 @@ impl DryRun {
         Ok(())
     }
 
-    fn setup(&self, handlers: &Handlers) -> Result<Setup, StoreError> {
+    fn setup(&self, handlers: &Handlers, declared: Declared) -> Result<Setup, StoreError> {
         let store = self.app.store();
+        let environment = &self.environment;
+        let settings = EnvironmentSettings::from_map(&store.settings(environment.key)?);
+        let places = AgentPlaces::read(&self.app, &**store, environment, &settings, declared)?;
         Ok(Setup {
             registry: handlers.registry(),
-            targets: Arc::new(AgentPlaces::read(&self.app, &**store, &self.environment)?),
+            targets: Arc::new(places),
             contents: Arc::new(StoredContents(Arc::clone(self.app.store()))),
             secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.environment.key)),
             settings: Settings {

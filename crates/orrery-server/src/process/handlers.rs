@@ -1,11 +1,16 @@
 //! The handlers of one version: those of this program, and those in the code that came with it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use orrery_executor::{Consequences, Hosted, Hosting, HostingError, StoredParameters};
+use orrery_executor::{
+    Consequences, Hosted, Hosting, HostingError, StoredFiles, StoredParameters, Update,
+    follow_uris, note_uris,
+};
 use orrery_handlers::Registry;
 use orrery_host::environments::Environments;
-use orrery_model::{Resource, Timestamp};
+use orrery_host::handling::FileContents;
+use orrery_model::Timestamp;
 use orrery_store::sql::Sql;
 use orrery_store::{
     EnvironmentKey, EnvironmentRecord, Lease, ParameterEffect, StoreError, VersionInfo, uuid_text,
@@ -13,16 +18,19 @@ use orrery_store::{
 
 use crate::app::App;
 use crate::compiling::{Trigger, request_for_values};
+use crate::versions::named_files;
 
 use super::ProcessOptions;
 
 /// How long runs with former handlers may take to end.
-const CLOSE_AFTER: std::time::Duration = std::time::Duration::from_secs(120);
+const CLOSE_AFTER: Duration = Duration::from_secs(120);
+/// Contents of files that handlers asked for are kept here for so long.
+const CONTENTS_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
 pub(super) struct Handlers {
     /// Which code they come from.
     code: Option<String>,
-    hosted: Option<Hosted>,
+    hosted: Option<(Hosted, Arc<StoredFiles>)>,
 }
 
 /// Which code a version needs, if any.
@@ -64,11 +72,16 @@ impl Consequences for Compiles {
 }
 
 impl Handlers {
-    pub(super) fn of(
-        place: &Place<'_>,
-        version: &VersionInfo,
-        resources: &[Resource],
-    ) -> Result<Self, HostingError> {
+    /// Goes on with a newer version that has the same code: processes and what handlers keep stay, but for what is bound to
+    /// older versions.
+    pub(super) fn follow(&self, version: &VersionInfo) {
+        if let Some((hosted, files)) = &self.hosted {
+            files.set_names(named_files(&version.info));
+            hosted.begin_version(version.number);
+        }
+    }
+
+    pub(super) fn of(place: &Place<'_>, version: &VersionInfo) -> Result<Self, HostingError> {
         let Place { app, options, environment, lease } = *place;
         let Some(code) = code_of(version) else {
             return Ok(Handlers { code: None, hosted: None });
@@ -79,18 +92,22 @@ impl Handlers {
         let own = data.join("environments").join(uuid_text(&environment.uuid));
         let clock = crate::app::system_time;
         let consequences = Arc::new(Compiles { app: app.clone(), environment: environment.key });
+        let files = Arc::new(StoredFiles::new(Arc::clone(&store)));
+        files.set_names(named_files(&version.info));
+        let contents = FileContents::cached(own.join("files"), Arc::clone(&files) as _);
+        contents.clean(CONTENTS_KEPT, std::time::SystemTime::now());
         let parameters =
             StoredParameters { store, environment: environment.key, lease, clock, consequences };
         let hosting = Hosting {
             environment: uuid_text(&environment.uuid),
-            files: own.join("files"),
+            files: contents,
             project: own.join("handlers"),
             environments: Environments::new(data.join("python"), Vec::new()),
             memory_max: options.host_memory,
             parameters: Arc::new(parameters),
         };
-        let hosted = hosting.now_or_later(&set, resources)?;
-        Ok(Handlers { code: Some(code.to_owned()), hosted: Some(hosted) })
+        let hosted = hosting.now_or_later(&set)?;
+        Ok(Handlers { code: Some(code.to_owned()), hosted: Some((hosted, files)) })
     }
 
     pub(super) fn are_for(&self, version: &VersionInfo) -> bool {
@@ -99,14 +116,14 @@ impl Handlers {
 
     pub(super) fn registry(&self) -> Arc<Registry> {
         match &self.hosted {
-            Some(hosted) => Arc::clone(&hosted.registry),
+            Some((hosted, _)) => Arc::clone(&hosted.registry),
             None => Arc::new(Registry::native()),
         }
     }
 
     /// Ends all processes.
     pub(super) fn close(&self) {
-        if let Some(hosted) = &self.hosted {
+        if let Some((hosted, _)) = &self.hosted {
             hosted.close();
         }
     }

@@ -16,6 +16,7 @@ mod facts;
 mod handlers;
 mod held;
 mod life;
+mod parked;
 mod places;
 mod requests;
 mod runner;
@@ -28,6 +29,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use orrery_executor::Workers;
 use orrery_store::EnvironmentKey;
 
 use crate::app::App;
@@ -39,7 +41,7 @@ pub struct ProcessOptions {
     /// Where code, virtual environments and files of environments are kept. All of it can be made again.
     pub data: PathBuf,
     /// How many handlers may run at once in one environment.
-    pub workers: usize,
+    pub workers: Workers,
     /// How long a lease lasts without being renewed; `None` where this is the only process.
     pub lease: Option<Duration>,
     /// How much memory a process with handlers of modules may have, in bytes.

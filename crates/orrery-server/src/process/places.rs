@@ -1,25 +1,35 @@
-//! Where the agents of one environment are: on this machine, or with remote agents.
+//! Where the agents of one environment are: on this machine, with remote agents, or nowhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use orrery_executor::{LocalTargets, NoTarget, Place, Targets};
-use orrery_handlers::LocalTarget;
+use orrery_executor::{NoTarget, Place, Targets, place_outward};
+use orrery_handlers::target::host_name;
+use orrery_handlers::{LocalTarget, Target};
+use orrery_model::{Deployer, Inventory, Placement};
 use orrery_store::{EnvironmentRecord, ServedName, Store, StoreError};
 use uuid::Uuid;
 
 use crate::app::App;
 use crate::gateway::RemotePlace;
+use crate::placement::{self, Declared};
+use crate::settings::EnvironmentSettings;
 
-/// The places of an environment's agents. An agent for which nobody ever enrolled is this machine.
+/// The places of an environment's agents.
 pub(super) struct AgentPlaces {
     app: App,
     environment: Uuid,
-    local: LocalTargets,
-    served: RwLock<BTreeMap<String, ServedName>>,
+    local: Arc<LocalTarget>,
+    known: RwLock<Known>,
     /// Commands that were sent.
     sent: Arc<AtomicU64>,
+}
+
+#[derive(Default)]
+struct Known {
+    served: BTreeMap<String, ServedName>,
+    inventory: Inventory,
 }
 
 /// What is different from before.
@@ -38,32 +48,75 @@ impl AgentPlaces {
         app: &App,
         store: &dyn Store,
         environment: &EnvironmentRecord,
+        settings: &EnvironmentSettings,
+        declared: Declared,
     ) -> Result<Self, StoreError> {
-        let places = AgentPlaces {
+        let served = store.records().served_names(environment.key)?;
+        let enrolled = placement::enrolled(&served);
+        let known = Known {
+            inventory: placement::inventory(&host_name(), settings, declared, enrolled),
+            served: served.into_iter().map(|one| (one.name.clone(), one)).collect(),
+        };
+        Ok(AgentPlaces {
             app: app.clone(),
             environment: Uuid::from_bytes(environment.uuid),
-            local: LocalTargets::new(LocalTarget::default()),
-            served: RwLock::default(),
+            local: Arc::new(LocalTarget::default()),
+            known: RwLock::new(known),
             sent: Arc::default(),
-        };
-        places.set(store.records().served_names(environment.key)?);
-        Ok(places)
+        })
     }
 
     /// Takes in what the store says now.
     pub(super) fn set(&self, served: Vec<ServedName>) -> Moves {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.inventory.enrolled = placement::enrolled(&served);
         let served: BTreeMap<String, ServedName> =
             served.into_iter().map(|one| (one.name.clone(), one)).collect();
-        let mut known = self.served.write().unwrap_or_else(PoisonError::into_inner);
-        let moves = compare(&known, &served);
-        *known = served;
+        let moves = compare(&known.served, &served);
+        known.served = served;
+        moves
+    }
+
+    /// Takes in what is declared about agents now; the answer is about those in `agents`.
+    pub(super) fn declare(
+        &self,
+        agents: impl IntoIterator<Item = String>,
+        change: impl FnOnce(&mut Inventory),
+    ) -> Moves {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut now = known.inventory.clone();
+        change(&mut now);
+        if now == known.inventory {
+            return Moves::default();
+        }
+        let moves = compare_inventories(&known.inventory, &now, agents);
+        known.inventory = now;
         moves
     }
 }
 
+fn compare_inventories(
+    before: &Inventory,
+    after: &Inventory,
+    agents: impl IntoIterator<Item = String>,
+) -> Moves {
+    let mut moves = Moves { changed: true, ..Moves::default() };
+    for agent in agents {
+        let (then, now) = (before.place(&agent), after.place(&agent));
+        if then.as_str() == now.as_str() {
+            continue;
+        }
+        if now.has_machine() {
+            moves.reachable.insert(agent.clone());
+        }
+        moves.moved.insert(agent);
+    }
+    moves
+}
+
 fn compare(before: &BTreeMap<String, ServedName>, after: &BTreeMap<String, ServedName>) -> Moves {
     let mut moves = Moves::default();
-    // Who is given back to this machine can be reached.
+    // A name that no remote agent has any more may be declared as this machine: it is looked at again.
     for name in before.keys().filter(|name| !after.contains_key(*name)) {
         moves.moved.insert(name.clone());
         moves.reachable.insert(name.clone());
@@ -85,21 +138,28 @@ fn compare(before: &BTreeMap<String, ServedName>, after: &BTreeMap<String, Serve
 
 impl Targets for AgentPlaces {
     fn place(&self, agent: &str) -> Result<Place, NoTarget> {
-        let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(served) = served.get(agent) else { return self.local.place(agent) };
-        if served.revoked {
-            return Err(NoTarget(format!(
-                "the remote agent that served {agent} was revoked; invite another one with `orrery agent invite {agent}`"
-            )));
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let placement = known.inventory.place(agent);
+        match (&placement, known.served.get(agent)) {
+            (Placement::Local(_), _) => Ok(Place::Here(Arc::clone(&self.local) as Arc<dyn Target>)),
+            (Placement::Remote, Some(served)) => {
+                let who = (agent.to_owned(), Uuid::from_bytes(served.agent));
+                let sent = Arc::clone(&self.sent);
+                let place = RemotePlace::new(self.app.clone(), self.environment, who, sent);
+                Ok(Place::Remote(Arc::new(place)))
+            }
+            (Placement::Revoked, _) => {
+                let help = placement.help(agent, Deployer::Server).unwrap_or_default();
+                Err(NoTarget(format!("{}; {help}", placement.reason(agent))))
+            }
+            _ => Ok(place_outward(agent, &placement, Deployer::Server)),
         }
-        let who = (agent.to_owned(), Uuid::from_bytes(served.agent));
-        let place =
-            RemotePlace::new(self.app.clone(), self.environment, who, Arc::clone(&self.sent));
-        Ok(Place::Remote(Arc::new(place)))
     }
 
     fn sync(&self) {
-        self.local.sync();
+        if let Err(error) = self.local.sync() {
+            tracing::warn!(%error, "what was written may not survive a loss of power");
+        }
     }
 }
 
@@ -154,5 +214,18 @@ mod tests {
         assert_eq!(moves(&one, &revoked), (vec![], vec![]), "the machine is the same");
         let map = |of: &[(String, ServedName)]| of.iter().cloned().collect::<BTreeMap<_, _>>();
         assert!(compare(&map(&one), &map(&revoked)).changed);
+    }
+
+    #[test]
+    fn what_is_declared_moves_agents() {
+        let names = || ["localhost", "web1", "web2"].map(str::to_owned);
+        let before = Inventory::default();
+        let declared =
+            Inventory { environment_patterns: vec!["web1".to_owned()], ..Inventory::default() };
+        let web1 = || BTreeSet::from(["web1".to_owned()]);
+        let there = compare_inventories(&before, &declared, names());
+        assert_eq!((there.changed, there.moved, there.reachable), (true, web1(), web1()));
+        let back = compare_inventories(&declared, &before, names());
+        assert_eq!((back.moved, back.reachable), (web1(), BTreeSet::new()));
     }
 }

@@ -33,7 +33,8 @@ struct GivenFilter {
     set: Option<String>,
 }
 
-/// The event for a request, or why it cannot be carried out.
+/// The event for a request, or why it cannot be carried out. One that an engine had taken in before, and that was cut off, goes on
+/// with what is left of it: what was deployed since then has had its turn.
 pub(super) fn event(
     store: &dyn Store,
     environment: EnvironmentKey,
@@ -50,7 +51,10 @@ pub(super) fn event(
     };
     Ok(match request.kind.as_str() {
         "deploy" if !verify => Ok(Event::Deploy(filter)),
-        "deploy" | "repair" => Ok(Event::Repair(filter)),
+        "deploy" | "repair" => Ok(match request.taken {
+            Some(since) => Event::ContinueRepair { filter, since },
+            None => Event::Repair(filter),
+        }),
         "cancel" => Ok(Event::Cancel(filter)),
         "facts" => Ok(Event::FactRefresh(filter.ids.unwrap_or_default())),
         other => Err(format!("{other:?} is nothing that an engine can do")),

@@ -24,11 +24,12 @@ use crate::settings::EnvironmentSettings;
 use super::dry_run::DryRun;
 use super::held::HeldLease;
 use super::life::clearing;
+use super::parked;
 use super::supervisor::micros;
 use super::work::Work;
 use super::{Message, ProcessOptions};
+use intent::Intent;
 pub(super) use intent::read_desired;
-use intent::{Intent, engine_settings};
 
 /// The kind of request that needs no engine.
 pub(super) const DRY_RUN: &str = "dry_run";
@@ -210,6 +211,11 @@ impl Runner {
         let Some(work) = &mut self.work else { return Ok(Next::Nothing) };
         work.engine.tick();
         work.finish_requests(&self.app)?;
+        let parked = work.engine.take_parked();
+        if !parked.is_empty() {
+            parked::announce(&**self.app.store(), self.key, &parked, self.app.now())?;
+            self.app.nudge();
+        }
         if work.engine.take_resolved() > 0 {
             self.unknowns_became_known()?;
         }
@@ -234,13 +240,10 @@ impl Runner {
             return self.begin_dry_runs(store, record, &BTreeSet::new());
         };
         self.settings = EnvironmentSettings::from_map(&store.settings(self.key)?);
-        let settings = engine_settings(&self.settings, self.options.workers);
-        let paused: BTreeSet<String> = store
-            .agents(self.key)?
-            .into_iter()
-            .filter(|agent| agent.paused)
-            .map(|agent| agent.name)
-            .collect();
+        let settings = self.settings.scheduling();
+        let agents = store.agents(self.key)?;
+        let paused: BTreeSet<String> =
+            agents.iter().filter(|agent| agent.paused).map(|agent| agent.name.clone()).collect();
         let pausing = paused.clone();
         match &mut self.work {
             None => self.load(store, record, newest, settings, paused, open)?,
@@ -248,6 +251,11 @@ impl Runner {
                 // First: what a version brings for an agent that was paused before must wait.
                 work.set(settings, paused);
                 work.move_agents(store.records().served_names(self.key)?);
+                let patterns = &self.settings.local_agents;
+                let names = agents.into_iter().map(|agent| agent.name);
+                work.declare_agents(names, |known| {
+                    known.environment_patterns.clone_from(patterns);
+                });
                 self.follow(store, record, &released, open)?;
             }
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orrery_executor::{Engine, Ticket};
+use orrery_model::Inventory;
 use orrery_scheduler::{Event, Filter, Settings};
 use orrery_store::{EnvironmentKey, Lease, RequestRecord, ServedName};
 
@@ -11,7 +12,7 @@ use crate::app::App;
 
 use super::facts::UnknownFacts;
 use super::handlers::Handlers;
-use super::places::AgentPlaces;
+use super::places::{AgentPlaces, Moves};
 use super::runner::{DRY_RUN, RunnerError};
 
 /// An environment that this process works for.
@@ -58,7 +59,19 @@ impl Work {
     /// Tells the engine who serves which agent now. What is not as wanted on a machine that came back is tried again. What runs for an
     /// agent that moved says nothing about the machine where it is now: whoever moved it has asked for a repair.
     pub(super) fn move_agents(&self, served: Vec<ServedName>) {
-        let moves = self.places.set(served);
+        self.follow_moves(&self.places.set(served));
+    }
+
+    /// Tells the engine where agents are now that something else is declared about them.
+    pub(super) fn declare_agents(
+        &self,
+        agents: impl IntoIterator<Item = String>,
+        change: impl FnOnce(&mut Inventory),
+    ) {
+        self.follow_moves(&self.places.declare(agents, change));
+    }
+
+    fn follow_moves(&self, moves: &Moves) {
         if moves.changed {
             self.engine.forget_places();
         }

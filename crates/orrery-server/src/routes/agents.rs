@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use orrery_api::{Actions, Agent, Page, Transitioning};
-use orrery_model::Status;
+use orrery_api::{Actions, Agent, Page, PlacementAnswer, PlacementRequest, Transitioning};
+use orrery_model::{Inventory, Status};
 use orrery_store::{AgentRecord, EnvironmentKey, EnvironmentRecord, ServedName, Store, StoreError};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -14,7 +14,8 @@ use uuid::Uuid;
 use crate::app::App;
 use crate::auth::{Caller, Noted};
 use crate::counts::Counted;
-use crate::extract::{InEnvironment, Path, Query, limit_of, page, place};
+use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place as page_place};
+use crate::placement::{self, Declared};
 use crate::problem::ServerError;
 
 use super::{environments, offered, segment};
@@ -42,22 +43,31 @@ fn shown(
     let by_status: BTreeMap<String, u64> =
         own.clone().map(|count| (count.status.as_str().to_owned(), count.count)).collect();
     let is_reachable = served.is_none_or(|served| served.gateway.is_some());
+    let placement = around.inventory.place(&record.name);
+    // An agent is only a queue for resources that need no machine: it is as good as any.
+    let lacks_machine = !placement.has_machine()
+        && by_status.get(Status::Unavailable.as_str()).is_some_and(|count| *count > 0);
+    let placement = placement::shown(&record.name, &placement);
     let status = match (record.paused, around.has_engine && is_reachable) {
         (true, _) => "paused",
+        (false, _) if lacks_machine => "unavailable",
         (false, true) => "up",
         (false, false) => "down",
     };
     let runs = by_status.get(Status::Deploying.as_str()).is_some_and(|count| *count > 0);
     let (transitioning, message) = match status {
         "paused" if runs => (Transitioning::Yes, "finishing what runs before it pauses"),
+        "unavailable" => (Transitioning::Error, &*placement.reason),
         "down" if !is_reachable => {
             (Transitioning::Error, "the remote agent that serves it is not connected")
         }
         _ => (Transitioning::No, ""),
     };
+    let transitioning_message = message.to_owned();
     Agent {
         transitioning,
-        transitioning_message: message.to_owned(),
+        transitioning_message,
+        placement,
         status: status.to_owned(),
         remote_agent: served.map(|served| Uuid::from_bytes(served.agent)),
         paused: record.paused,
@@ -76,13 +86,19 @@ fn shown(
 struct Around {
     has_engine: bool,
     served: BTreeMap<String, ServedName>,
+    inventory: Inventory,
 }
 
 impl Around {
-    fn read(store: &dyn Store, environment: EnvironmentKey) -> Result<Self, StoreError> {
+    fn read(
+        store: &dyn Store,
+        environment: EnvironmentKey,
+        agents: &[&str],
+    ) -> Result<Self, StoreError> {
         let served = store.records().served_names(environment)?;
         Ok(Around {
             has_engine: store.lease_holder(environment)?.is_some(),
+            inventory: placement::read_inventory(store, environment, None, agents)?,
             served: served.into_iter().map(|one| (one.name.clone(), one)).collect(),
         })
     }
@@ -109,12 +125,14 @@ pub(super) async fn list(
     Query(filter): Query<Filter>,
 ) -> Result<Json<Page<Agent>>, ServerError> {
     let limit = limit_of(filter.limit)?;
-    let after: String = filter.after.as_deref().map(place).transpose()?.unwrap_or_default();
+    let after: String = filter.after.as_deref().map(page_place).transpose()?.unwrap_or_default();
     let key = environment.key;
     let (found, around) = app
         .with_store(move |store| {
             let found = store.records().agents(key, &after, limit + 1)?;
-            Ok((found, Around::read(store, key)?))
+            let names: Vec<&str> = found.iter().map(|agent| agent.name.as_str()).collect();
+            let around = Around::read(store, key, &names)?;
+            Ok((found, around))
         })
         .await?;
     let counted = app.counts().get(&app, key).await?;
@@ -133,7 +151,7 @@ async fn one(
     let key = environment.key;
     let (found, around) = app
         .with_store(move |store| {
-            Ok((store.records().agent(key, &name)?, Around::read(store, key)?))
+            Ok((store.records().agent(key, &name)?, Around::read(store, key, &[&name])?))
         })
         .await?;
     let counted = app.counts().get(app, key).await?;
@@ -212,4 +230,26 @@ pub(super) async fn act_all(
 ) -> Result<axum::http::StatusCode, ServerError> {
     carry_out(&app, &environment, None, action).await?;
     Ok(axum::http::StatusCode::NO_CONTENT)
+}
+
+/// Says where agents are, or would be if a version declared what the question says. Nothing is changed.
+#[utoipa::path(post, path = "/api/v1/environments/{environment}/placements", tag = "agents",
+    params(("environment" = Uuid, Path)), request_body = PlacementRequest,
+    responses((status = 200, description = "Where they are", body = PlacementAnswer)))]
+pub(super) async fn place(
+    State(app): State<App>,
+    InEnvironment(environment): InEnvironment,
+    Body(question): Body<PlacementRequest>,
+) -> Result<Json<PlacementAnswer>, ServerError> {
+    let PlacementRequest { agents, local_agents, addresses } = question;
+    let declared = Declared { addresses, patterns: local_agents };
+    let key = environment.key;
+    let inventory = app
+        .with_store(move |store| placement::read_inventory(store, key, Some(declared), &[]))
+        .await?;
+    let shown = |agent: String| {
+        let placement = placement::shown(&agent, &inventory.place(&agent));
+        (agent, placement)
+    };
+    Ok(Json(PlacementAnswer { placements: agents.into_iter().map(shown).collect() }))
 }

@@ -42,7 +42,13 @@ fn problems(record: &CompileRecord) -> Vec<CompileProblem> {
 }
 
 fn shown(caller: &Caller, environment: &EnvironmentRecord, record: CompileRecord) -> Compile {
+    let unchanged = record.data.as_ref().is_some_and(|data| data["unchanged"] == true);
     let (state, transitioning, message) = match (record.started, record.completed, record.success) {
+        (_, Some(_), Some(true)) if unchanged => {
+            let number = record.version.map_or_else(String::new, |number| number.0.to_string());
+            let text = format!("unchanged: version {number} is still current");
+            (CompileState::Succeeded, Transitioning::No, text)
+        }
         (_, Some(_), Some(true)) => (CompileState::Succeeded, Transitioning::No, String::new()),
         (_, Some(_), _) => {
             let problems = problems(&record);
@@ -83,6 +89,7 @@ fn shown(caller: &Caller, environment: &EnvironmentRecord, record: CompileRecord
         completed: record.completed.map(time),
         success: record.success,
         version: record.version.map(|number| number.0),
+        unchanged,
         substitute: record.substitute.map(Uuid::from_bytes),
         export,
         update,

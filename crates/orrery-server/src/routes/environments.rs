@@ -1,6 +1,6 @@
 //! Environments: making, changing, halting, clearing and deleting them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use axum::extract::State;
@@ -8,9 +8,12 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orrery_api::{
-    Actions, Environment, EnvironmentUpdate, NewEnvironment, Operation, Page, Transitioning,
+    Actions, Environment, EnvironmentUpdate, FollowedBranch, NewEnvironment, Operation, Page,
+    Transitioning,
 };
-use orrery_store::{EnvironmentChange, EnvironmentKey, EnvironmentRecord, Store, StoreError};
+use orrery_store::{
+    EnvironmentChange, EnvironmentKey, EnvironmentRecord, Followed, Store, StoreError,
+};
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::IntoParams;
@@ -37,15 +40,27 @@ pub(super) fn path_of(environment: &EnvironmentRecord) -> String {
 }
 
 /// What decides what can be done with an environment, beside its record.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Course {
     protected: bool,
     /// There is a version to deploy.
     released: bool,
+    followed: Option<Followed>,
+}
+
+fn shown_branch(followed: Followed) -> FollowedBranch {
+    let given = |text: String| Some(text).filter(|text| !text.is_empty());
+    FollowedBranch {
+        commit: given(followed.seen),
+        compiled: given(followed.compiled),
+        checked: followed.checked.map(time),
+        next_check: (followed.due.0 != i64::MAX).then(|| time(followed.due)),
+        error: given(followed.error),
+    }
 }
 
 fn shown(caller: &Caller, record: EnvironmentRecord, course: Course) -> Environment {
-    let Course { protected, released } = course;
+    let Course { protected, released, followed } = course;
     let path = path_of(&record);
     let mut actions = Actions::new();
     let mut offer = |name: &str| actions.insert(name.to_owned(), format!("{path}/{name}"));
@@ -75,6 +90,8 @@ fn shown(caller: &Caller, record: EnvironmentRecord, course: Course) -> Environm
         icon: record.icon,
         repository: compiling::without_password(&record.repository),
         branch: record.branch,
+        followed: followed.map(shown_branch),
+        model_project: record.model_project,
         created: time(record.created),
         halted: record.halted,
         protected,
@@ -160,15 +177,15 @@ async fn with_settings(
     record: EnvironmentRecord,
 ) -> Result<(HeaderMap, Json<Environment>), ServerError> {
     let key = record.key;
-    let (settings, released) = app
+    let (settings, released, followed) = app
         .with_store(move |store| {
             let records = store.records();
-            Ok((records.settings(key)?, records.has_release(key)?))
+            Ok((records.settings(key)?, records.has_release(key)?, records.followed(key)?))
         })
         .await?;
     let protected = EnvironmentSettings::from_records(&settings).protected_environment;
     let etag = etag(record.revision);
-    Ok((etag, Json(shown(caller, record, Course { protected, released }))))
+    Ok((etag, Json(shown(caller, record, Course { protected, released, followed }))))
 }
 
 /// Which environments to list.
@@ -200,10 +217,12 @@ pub(super) async fn list(
             let records = store.records();
             let found = records.list_environments(project.as_ref().map(Uuid::as_bytes))?;
             let settings = records.setting_everywhere("protected_environment")?;
-            Ok((found, settings, records.environments_with_release()?))
+            Ok((found, settings, records.environments_with_release()?, records.all_followed()?))
         })
         .await?;
-    let (found, settings, released) = found;
+    let (found, settings, released, followed) = found;
+    let mut followed: BTreeMap<EnvironmentKey, Followed> =
+        followed.into_iter().map(|one| (one.environment, one)).collect();
     let released: BTreeSet<EnvironmentKey> = released.into_iter().collect();
     let protected: BTreeSet<EnvironmentKey> = settings
         .into_iter()
@@ -226,8 +245,11 @@ pub(super) async fn list(
     visible.truncate(limit);
     let items = visible.into_iter().map(|record| {
         let key = &record.key;
-        let course =
-            Course { protected: protected.contains(key), released: released.contains(key) };
+        let course = Course {
+            protected: protected.contains(key),
+            released: released.contains(key),
+            followed: followed.remove(key),
+        };
         shown(&caller, record, course)
     });
     Ok(Json(Page { items: items.collect(), next }))
@@ -305,6 +327,7 @@ pub(super) async fn update(
     check_text("description", update.description.as_deref(), (0, 255))?;
     check_icon(update.icon.as_deref())?;
     check_repository(&app, update.repository.as_deref(), update.branch.as_deref())?;
+    check_text("model_project", update.model_project.as_deref(), (0, 255))?;
     let given = [
         ("project", update.project.is_some()),
         ("name", update.name.is_some()),
@@ -312,6 +335,7 @@ pub(super) async fn update(
         ("icon", update.icon.is_some()),
         ("repository", update.repository.is_some()),
         ("branch", update.branch.is_some()),
+        ("model_project", update.model_project.is_some()),
     ];
     let now = app.now();
     let changed = app
@@ -324,6 +348,7 @@ pub(super) async fn update(
                 icon: update.icon.as_deref(),
                 repository,
                 branch: update.branch.as_deref(),
+                model_project: update.model_project.as_deref(),
             };
             store.records().update_environment(environment.as_bytes(), expected, &change, now)
         })
@@ -332,6 +357,9 @@ pub(super) async fn update(
     if given.iter().any(|(name, is)| *is && matches!(*name, "repository" | "branch")) {
         let repository = compiling::without_password(&changed.repository);
         detail += &format!("; compiled from {repository:?}, branch {:?}", changed.branch);
+    }
+    if let Some((_, true)) = given.iter().find(|(name, _)| *name == "model_project") {
+        detail += &format!("; bound to the project {:?}", changed.model_project);
     }
     Ok(Noted(detail, with_settings(&app, &caller, changed).await?))
 }
@@ -380,14 +408,18 @@ pub(crate) async fn refuse_if_protected(
     let key = record.key;
     let settings = app.with_store(move |store| store.records().settings(key)).await?;
     if EnvironmentSettings::from_records(&settings).protected_environment {
-        return Err(ServerError::Refused {
-            status: StatusCode::FORBIDDEN,
-            code: "protected",
-            detail: "the environment is protected: set protected_environment to false first"
-                .to_owned(),
-        });
+        return Err(protected());
     }
     Ok(())
+}
+
+/// The refusal to empty an environment that is protected.
+pub(super) fn protected() -> ServerError {
+    ServerError::Refused {
+        status: StatusCode::FORBIDDEN,
+        code: "protected",
+        detail: "the environment is protected: set protected_environment to false first".to_owned(),
+    }
 }
 
 /// Deletes everything in an environment, but neither it nor its settings.

@@ -16,15 +16,17 @@ pub(crate) mod operations;
 pub(crate) mod pages;
 pub(crate) mod parameters;
 mod projects;
+pub(crate) mod pushes;
 mod remote_agents;
 mod resources;
 mod roles;
 mod secrets;
 pub(crate) mod sessions;
-mod settings;
+pub(crate) mod settings;
 mod tokens;
 pub(crate) mod users;
 mod versions;
+mod webhooks;
 
 use orrery_api::{Actions, ChangeEvent, Problem};
 use orrery_model::Timestamp;
@@ -141,6 +143,8 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(settings::list))
         .routes(routes!(settings::get, settings::put, settings::delete))
         .routes(routes!(settings::protect))
+        .routes(routes!(webhooks::get, webhooks::renew, webhooks::delete))
+        .routes(routes!(webhooks::receive))
         .routes(routes!(compiles::list, compiles::create))
         .routes(routes!(compiles::queue))
         .routes(routes!(compiles::get))
@@ -171,6 +175,7 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(agents::get))
         .routes(routes!(agents::act))
         .routes(routes!(agents::act_all))
+        .routes(routes!(agents::place))
         .routes(routes!(remote_agents::list))
         .routes(routes!(remote_agents::invite))
         .routes(routes!(remote_agents::get, remote_agents::delete))

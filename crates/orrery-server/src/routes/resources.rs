@@ -9,8 +9,8 @@ use orrery_api::{
     ResourceDetails, ResourceHistoryEntry, ResourceLogLine, ResourceSummary, SourcePlace,
     Transitioning,
 };
-use orrery_model::{Blocked, Compliance, HandlerRun, LogLevel, ResourceState, Status};
-use orrery_store::{Action, ActionKey, ActionKind, ResourceLine, ResourceQuery};
+use orrery_model::{Blocked, Compliance, HandlerRun, LogLevel, ResourceState, Status, Timestamp};
+use orrery_store::{Action, ActionKey, ActionKind, EnvironmentRecord, ResourceLine, ResourceQuery};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -20,6 +20,7 @@ use crate::auth::Caller;
 use crate::extract::{InEnvironment, LIMIT_MAX, Path, Query, cursor, limit_of, page, place};
 use crate::gather;
 use crate::problem::ServerError;
+use crate::settings::EnvironmentSettings;
 
 use super::{by_agent, environments, offered, parse_time, segment, time};
 
@@ -232,8 +233,8 @@ pub(super) async fn get(
     let has_run = known.details.line.summary.state.last_run_at.is_some();
     let released = has_run || app.with_store(move |store| store.records().has_release(key)).await?;
     let orrery_store::ResourceDetails { line, attributes, .. } = known.details;
-    let state = axes(&line.summary.state);
-    let status = line.summary.status;
+    let (state, status) = (axes(&line.summary.state), line.summary.status);
+    let next_run_at = next_run(&app, &environment, &line).await?;
     let summary = summary(line);
     let path = environments::path_of(&environment);
     let mut actions = Actions::new();
@@ -257,9 +258,31 @@ pub(super) async fn get(
         attributes,
         requires: related(known.requires),
         state,
+        next_run_at: next_run_at.map(time),
         transitioning_message,
         actions,
     }))
+}
+
+/// When a resource is tried again by itself; of one that is as wanted that is not asked, since most are.
+async fn next_run(
+    app: &App,
+    environment: &EnvironmentRecord,
+    line: &ResourceLine,
+) -> Result<Option<Timestamp>, ServerError> {
+    let ResourceLine { summary, .. } = line;
+    let at_rest = !matches!(
+        summary.status,
+        Status::Deployed | Status::Deploying | Status::Available | Status::Orphaned
+    );
+    if !at_rest || environment.halted || environment.deleting {
+        return Ok(None);
+    }
+    let key = environment.key;
+    let settings = app.with_store(move |store| store.settings(key)).await?;
+    let settings = EnvironmentSettings::from_map(&settings).scheduling();
+    let next = settings.next_run(&summary.id, &summary.state, app.now());
+    Ok(next.map(|(at, _)| at))
 }
 
 /// The worst that the last run had to say.

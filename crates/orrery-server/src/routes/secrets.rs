@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::auth::Noted;
 use crate::extract::{Body, IfMatch, Path, etag};
 use crate::problem::ServerError;
-use crate::vault::VaultError;
+use crate::vault::{RESERVED, VaultError};
 
 use super::time;
 
@@ -19,7 +19,8 @@ const VALUE_MAX: usize = 64 * 1024;
 type Listed = Result<Json<Page<Secret>>, ServerError>;
 
 async fn list(app: App, environment: Option<EnvironmentKey>) -> Listed {
-    let found = app.with_store(move |store| store.records().secrets(environment)).await?;
+    let mut found = app.with_store(move |store| store.records().secrets(environment)).await?;
+    found.retain(|secret| !secret.name.starts_with(RESERVED));
     let shown = |secret: SecretRecord| Secret {
         name: secret.name,
         updated: time(secret.updated),
@@ -66,6 +67,9 @@ async fn delete(
     name: String,
     expected: Option<i64>,
 ) -> Result<Noted<StatusCode>, ServerError> {
+    if name.starts_with(RESERVED) {
+        return Err(ServerError::NotFound { kind: "secret", name });
+    }
     let now = app.now();
     let detail = format!("secret {name} deleted");
     app.change(move |store| store.records().delete_secret_if(environment, &name, expected, now))

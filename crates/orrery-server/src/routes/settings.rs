@@ -4,14 +4,17 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{Page, ProtectedSettings, Setting, SettingUpdate};
-use orrery_store::SettingRecord;
+use orrery_store::{EnvironmentRecord, SettingRecord};
 use uuid::Uuid;
 
+use crate::access::Right;
 use crate::app::App;
-use crate::auth::Noted;
+use crate::auth::{Caller, Noted};
 use crate::extract::{Body, IfMatch, InEnvironment, Path, etag};
 use crate::problem::ServerError;
-use crate::settings::{DEFINITIONS, Definition, InvalidSetting, check, definition};
+use crate::settings::{
+    DEFINITIONS, Definition, InvalidSetting, check, definition, is_for_administrators,
+};
 
 impl From<InvalidSetting> for ServerError {
     fn from(error: InvalidSetting) -> Self {
@@ -19,6 +22,18 @@ impl From<InvalidSetting> for ServerError {
             InvalidSetting::Unknown(name) => ServerError::NotFound { kind: "setting", name },
             InvalidSetting::Value { .. } => ServerError::field("value", error.to_string()),
         }
+    }
+}
+
+/// Whether a caller may change a setting, who may change settings at all.
+pub(crate) fn check_right(
+    caller: &Caller,
+    environment: &EnvironmentRecord,
+    name: &str,
+) -> Result<(), ServerError> {
+    match is_for_administrators(name) {
+        true => caller.need_in_environment(Right::Administer, environment),
+        false => Ok(()),
     }
 }
 
@@ -77,12 +92,14 @@ pub(super) async fn get(
     responses((status = 200, description = "As it is now", body = Setting)))]
 pub(super) async fn put(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
     IfMatch(expected): IfMatch,
     Body(update): Body<SettingUpdate>,
 ) -> Result<Noted<(HeaderMap, Json<Setting>)>, ServerError> {
     let definition = definition(&name)?;
+    check_right(&caller, &environment, &name)?;
     let value = check(definition, &update.value)?;
     let now = app.now();
     let records = app
@@ -102,11 +119,13 @@ pub(super) async fn put(
     responses((status = 200, description = "As it is now", body = Setting)))]
 pub(super) async fn delete(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Path((_, name)): Path<(Uuid, String)>,
     IfMatch(expected): IfMatch,
 ) -> Result<Noted<(HeaderMap, Json<Setting>)>, ServerError> {
     let definition = definition(&name)?;
+    check_right(&caller, &environment, &name)?;
     let now = app.now();
     let records = app
         .change(move |store| {
@@ -123,6 +142,7 @@ pub(super) async fn delete(
     request_body = ProtectedSettings, responses((status = 204, description = "Set")))]
 pub(super) async fn protect(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Body(batch): Body<ProtectedSettings>,
 ) -> Result<Noted<StatusCode>, ServerError> {
@@ -133,6 +153,7 @@ pub(super) async fn protect(
     for (name, value) in &batch.settings {
         let definition = definition(name)
             .map_err(|error| ServerError::field(format!("settings.{name}"), error.to_string()))?;
+        check_right(&caller, &environment, name)?;
         let value = check(definition, value)
             .map_err(|error| ServerError::field(format!("settings.{name}"), error.to_string()))?;
         settings.push((definition.name, value));

@@ -4,12 +4,15 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use orrery_api::{
-    Actions, AttributeChange, Page, ReleaseRequest, ReservedVersion, ResourceDifference,
-    SourcePlace, Transitioning, Unknown, VersionReleased, VersionResource, VersionStored,
-    VersionSummary, VersionUpload,
+    Actions, AttributeChange, KeptResource, Page, ReleaseRequest, RemovalPlan, ReservedVersion,
+    ResourceDifference, SourcePlace, Transitioning, Unknown, UnmanagedResources, VersionReleased,
+    VersionResource, VersionStored, VersionSummary, VersionUpload,
 };
-use orrery_model::{Resource, VersionNumber};
-use orrery_store::{EnvironmentRecord, ResourceFilter, Store, StoreError, VersionInfo};
+use orrery_handlers::Unmanaged;
+use orrery_model::{Removal, Resource, VersionNumber};
+use orrery_store::{
+    EnvironmentRecord, RemnantScope, ResourceFilter, Store, StoreError, VersionInfo,
+};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::IntoParams;
@@ -22,6 +25,7 @@ use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 use crate::versions::{self, Along, version_info};
 
+use super::pushes::check_push;
 use super::{active, environments, offered, operations, time};
 
 /// What decides how a version is shown.
@@ -135,7 +139,14 @@ async fn stored(
                 let version = one(store, caller, &environment, done.put.number)?;
                 let asked = done.asked;
                 let operation = asked.map(|asked| operations::shown(&environment, asked));
-                Ok(VersionStored { version, created_now: done.put.created, operation })
+                Ok(VersionStored {
+                    version,
+                    created_now: done.put.created,
+                    operation,
+                    unmanaged: unmanaged(store, &environment)?,
+                    removal: done.removal.map(removal_plan),
+                    rebound_from: done.rebound_from,
+                })
             })
             .map_or_else(|error| Ok(Err(error)), |found: Result<_, StoreError>| found.map(Ok))
         })
@@ -147,7 +158,39 @@ async fn stored(
     }
     let status = if answer.created_now { StatusCode::CREATED } else { StatusCode::OK };
     let what = if answer.created_now { "stored" } else { "is the same" };
-    Ok(Noted(told(&answer.version, what), (status, headers, Json(answer))))
+    let mut detail = told(&answer.version, what);
+    if let Some(project) = &answer.rebound_from {
+        detail += &format!(", taken over from the project {project:?}");
+    }
+    if let Some(removal) = &answer.removal {
+        detail += &format!(", {} of them to be removed", removal.removed.len());
+    }
+    Ok(Noted(detail, (status, headers, Json(answer))))
+}
+
+/// What was deployed and is in no version any more.
+fn unmanaged(
+    store: &dyn Store,
+    environment: &EnvironmentRecord,
+) -> Result<UnmanagedResources, StoreError> {
+    let found = store.records().remnants(environment.key, RemnantScope::Unmanaged)?;
+    let Unmanaged { ids, removable } = Unmanaged::new(&found);
+    Ok(UnmanagedResources {
+        total: ids.len() as u64,
+        removable: removable as u64,
+        ids: ids.iter().take(UnmanagedResources::IDS_MAX).map(ToString::to_string).collect(),
+    })
+}
+
+fn removal_plan(removal: Removal) -> RemovalPlan {
+    let kept = removal
+        .kept
+        .iter()
+        .map(|kept| KeptResource { id: kept.id.to_string(), reason: kept.reason.to_string() });
+    RemovalPlan {
+        removed: removal.removed.iter().map(ToString::to_string).collect(),
+        kept: kept.collect(),
+    }
 }
 
 /// A version in a line of the audit log.
@@ -168,9 +211,13 @@ pub(super) async fn upload(
 ) -> Result<Noted<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
     let now = app.now();
     stored(&app, caller, environment, move |store, environment| {
+        check_push(store, environment)?;
         let settings = store.records().settings(environment.key)?;
-        let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
-        versions::store_upload(store, environment.key, upload, auto, now)
+        let settings = EnvironmentSettings::from_records(&settings);
+        if upload.prune && upload.resources.is_empty() && settings.protected_environment {
+            return Err(environments::protected());
+        }
+        versions::store_upload(store, environment.key, upload, settings.auto_deploy, now)
     })
     .await
 }
@@ -183,7 +230,12 @@ pub(super) async fn reserve(
     InEnvironment(environment): InEnvironment,
 ) -> Result<(StatusCode, Json<ReservedVersion>), ServerError> {
     active(&environment)?;
-    let number = app.with_store(move |store| store.reserve_version(environment.key)).await?;
+    let number = app
+        .with_store(move |store| match check_push(store, &environment) {
+            Ok(()) => store.reserve_version(environment.key).map(Ok),
+            Err(refused) => Ok(Err(refused)),
+        })
+        .await??;
     Ok((StatusCode::CREATED, Json(ReservedVersion { number: number.0 })))
 }
 

@@ -5,6 +5,9 @@ use orrery_store::{EnvironmentKey, StoreError};
 
 use super::{Vault, VaultError};
 
+/// Names of environments' secrets that only the server itself uses begin with this: no request and no handler can name them.
+pub(crate) const RESERVED: &str = "orrery/";
+
 impl Vault {
     /// A value that belongs to the installation itself, and that no handler and no request can get: the one that is kept under this name.
     ///
@@ -12,6 +15,21 @@ impl Vault {
     /// If it cannot be opened; those of the store.
     pub(crate) fn own(&self, name: &str) -> Result<Option<SecretText>, VaultError> {
         match self.store.records().secret(Some(EnvironmentKey::NONE), name) {
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            found => Ok(Some(self.ring(false)?.open(&found?)?)),
+        }
+    }
+
+    /// A value that the server keeps for an environment, under a name that begins with `RESERVED`.
+    ///
+    /// # Errors
+    /// If it cannot be opened; those of the store.
+    pub(crate) fn reserved(
+        &self,
+        environment: EnvironmentKey,
+        name: &str,
+    ) -> Result<Option<SecretText>, VaultError> {
+        match self.store.records().secret(Some(environment), name) {
             Err(StoreError::NotFound { .. }) => Ok(None),
             found => Ok(Some(self.ring(false)?.open(&found?)?)),
         }

@@ -18,6 +18,8 @@ pub(super) struct Change {
     pub(super) removed_sets: Vec<String>,
     pub(super) code: Option<String>,
     pub(super) allow_code_update: bool,
+    /// Patterns of agents that are the machine which runs the handlers.
+    pub(super) local_agents: Vec<String>,
 }
 
 impl Change {
@@ -39,6 +41,8 @@ pub(super) struct Base {
     /// Of the resources of the change, of what they require, and of what the shared ones among them required before.
     pub(super) standings: HashMap<String, Standing>,
     pub(super) code: Option<String>,
+    /// Modules whose code is another one in the change.
+    pub(super) differing: Vec<String>,
     /// No set depends on another one.
     pub(super) suitable: bool,
 }
@@ -69,9 +73,9 @@ pub(super) enum Broken {
     )]
     LateNumber { own: u32, base: u32 },
     #[error(
-        "the code of handlers differs from that of the version before: store a full version, or allow it"
+        "the code of {0} differs from that of the version before, which other resources use too: store a full version, or allow it with --allow-code-update"
     )]
-    CodeDiffers,
+    CodeDiffers(String),
     #[error("resources require each other: {0}: take one of these requirements away")]
     Cycle(String),
 }
@@ -87,7 +91,7 @@ impl Broken {
             Broken::Moved { .. } => "moved-between-sets",
             Broken::SharedChanged(_) => "shared-resource-changed",
             Broken::LateNumber { .. } => "number-too-late",
-            Broken::CodeDiffers => "code-differs",
+            Broken::CodeDiffers(_) => "code-differs",
             Broken::Cycle(_) => "requirement-cycle",
         }
     }
@@ -120,9 +124,8 @@ pub(super) fn check(change: &Change, base: &Base) -> Result<Vec<Resource>, Broke
     if !base.suitable {
         return Err(Broken::UnsuitableBase);
     }
-    let code_differs = change.code.is_some() && base.code.is_some() && change.code != base.code;
-    if code_differs && !change.allow_code_update {
-        return Err(Broken::CodeDiffers);
+    if !base.differing.is_empty() && !change.allow_code_update {
+        return Err(Broken::CodeDiffers(base.differing.join(", ")));
     }
     let updated: BTreeSet<&str> =
         change.resources.iter().filter_map(|resource| resource.set.as_deref()).collect();

@@ -24,7 +24,8 @@ fn base_of(resources: &[Resource]) -> Base {
         requires: resource.requires.iter().map(ToString::to_string).collect(),
     };
     let standings = resources.iter().map(|resource| (resource.id.to_string(), standing(resource)));
-    Base { standings: standings.collect(), code: None, suitable: is_suitable(resources) }
+    let suitable = is_suitable(resources);
+    Base { standings: standings.collect(), code: None, differing: Vec::new(), suitable }
 }
 
 fn change(mut resources: Vec<Resource>, removed: &[&str]) -> Change {
@@ -60,12 +61,14 @@ fn each_rule_is_kept() {
     assert!(check(&added, &base).is_ok());
     let unsuitable = Base { suitable: false, ..base.clone() };
     assert_eq!(refused(&added, &unsuitable), "base-not-suitable");
-    let with_code = Base { code: Some("1".to_owned()), ..base };
-    let other_code = Change { code: Some("2".to_owned()), ..added.clone() };
+    let differing = vec!["fs".to_owned()];
+    let with_code = Base { code: Some("1".to_owned()), differing, ..base };
+    let other_code = Change { code: Some("2".to_owned()), ..added };
     assert_eq!(refused(&other_code, &with_code), "code-differs");
-    let allowed = Change { allow_code_update: true, ..other_code };
+    let allowed = Change { allow_code_update: true, ..other_code.clone() };
     assert!(check(&allowed, &with_code).is_ok());
-    assert!(check(&added, &with_code).is_ok());
+    let same_modules = Base { differing: Vec::new(), ..with_code };
+    assert!(check(&other_code, &same_modules).is_ok());
 }
 
 #[test]

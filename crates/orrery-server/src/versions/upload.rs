@@ -30,13 +30,5 @@ pub(super) fn check_sets(upload: &VersionUpload) -> Result<(), ServerError> {
 
 /// Reads the SHA-1 of a file.
 pub(crate) fn content_hash(text: &str) -> Option<ContentHash> {
-    let mut hash = [0; 20];
-    if text.len() != 40 || !text.is_ascii() {
-        return None;
-    }
-    for (at, byte) in hash.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    // Signs are not digits, though they can be read as numbers.
-    text.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(ContentHash(hash))
+    ContentHash::from_hex(text)
 }

@@ -87,7 +87,7 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
     store.records().add_environment(&new, now).unwrap();
     let options = ProcessOptions {
         data: directory.path().to_owned(),
-        workers: 2,
+        workers: orrery_executor::Workers::growing_from(2),
         lease: None,
         host_memory: None,
     };

@@ -29,7 +29,7 @@ impl World {
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions {
             data: data.path().to_owned(),
-            workers: 4,
+            workers: orrery_executor::Workers::growing_from(4),
             lease: None,
             host_memory: None,
         };
@@ -58,6 +58,7 @@ impl World {
             released: true,
             only_if_changed: false,
             lease: None,
+            project: None,
         };
         self.store().put_version(self.key, &version).unwrap();
         self.app.nudge();

@@ -58,8 +58,12 @@ fn a_process_role_that_has_just_begun_is_told() {
     // What it reads first does not come.
     other.batch_execute("BEGIN; ALTER SEQUENCE change_id_seq RENAME TO held").unwrap();
     let lease = Some(Duration::from_secs(10));
-    let options =
-        ProcessOptions { data: data.path().to_owned(), workers: 1, lease, host_memory: None };
+    let options = ProcessOptions {
+        data: data.path().to_owned(),
+        workers: orrery_executor::Workers::growing_from(1),
+        lease,
+        host_memory: None,
+    };
     let role = ProcessRole::start(served.app.clone(), options).unwrap();
     let early = served.nobody().get("/health");
     other.batch_execute("ROLLBACK").unwrap();

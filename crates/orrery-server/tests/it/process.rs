@@ -1,5 +1,7 @@
 //! The process role, told of everything through the store alone.
 
+mod order;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,7 +42,7 @@ impl World {
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions {
             data: data.path().to_owned(),
-            workers: 4,
+            workers: orrery_executor::Workers::growing_from(4),
             lease: (kind == Kind::Postgres).then_some(Duration::from_secs(2)),
             host_memory: None,
         };
@@ -109,13 +111,15 @@ impl World {
             number: None,
             base: None,
             made_at: self.app.now(),
-            info: &Value::Null,
+            // Whatever its name, an agent is this machine.
+            info: &json!({"local_agents": ["*"]}),
             scope: Scope::All,
             resources,
             unknowns: &[],
             released,
             only_if_changed: false,
             lease: None,
+            project: None,
         };
         self.app.store().put_version(environment, &version).unwrap().number
     }
@@ -394,7 +398,7 @@ fn a_dry_run_says_what_would_change_and_changes_nothing(kind: Kind) {
     let key = world.environment("one").key;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("motd").display().to_string();
-    let id = ResourceId::new("std::File", "here", "path", &path).unwrap();
+    let id = ResourceId::new("std::File", "localhost", "path", &path).unwrap();
     let attributes = json!({
         "content": "hello\n", "mode": 644, "owner": null, "group": null, "purged": false,
         "prefix_content": [], "suffix_content": [], "content_seperator": "\n",
@@ -414,6 +418,7 @@ fn a_dry_run_says_what_would_change_and_changes_nothing(kind: Kind) {
         released: false,
         only_if_changed: false,
         lease: None,
+        project: None,
     };
     let store = Arc::clone(world.app.store());
     let number = store.put_version(key, &version).unwrap().number;

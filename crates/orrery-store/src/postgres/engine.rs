@@ -7,7 +7,9 @@ pub(super) use super::leases::check_lease;
 use super::parameters::FactWriter;
 use super::read::{PAGE, find_version};
 use super::transaction::Tx;
-use crate::codes::{Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, state_from};
+use crate::codes::{
+    Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, replace_state, state_from,
+};
 use crate::records::subject_of;
 use crate::rows::{is_purged, list_text};
 use crate::sql::RowExt as _;
@@ -23,20 +25,7 @@ const CHUNK: usize = 5_000;
 pub(super) fn recover(tx: &mut Tx<'_>, lease: &Lease) -> Result<Vec<Started>> {
     check_lease(tx, lease)?;
     let environment = lease.environment.0;
-    let sql = "SELECT resource, kind, version, started FROM running WHERE environment = $1 \
-         ORDER BY started, resource";
-    let rows = tx.query(sql, &[&environment])?;
-    let interrupted: Vec<Started> = rows
-        .iter()
-        .map(|row| {
-            Ok(Started {
-                resource: ResourceKey(row.int(0)?),
-                kind: ActionKind::from_code(row.int(1)?)?,
-                version: number_from(row.int(2)?)?,
-                at: row.time(3)?,
-            })
-        })
-        .collect::<Result<_>>()?;
+    let interrupted = running(tx, lease.environment)?;
     if interrupted.is_empty() {
         return Ok(interrupted);
     }
@@ -209,19 +198,16 @@ fn write_chunk_of_states(tx: &mut Tx<'_>, states: &[(i64, &ResourceState)]) -> R
     }
     let keys: Vec<i64> = states.iter().map(|(key, _)| *key).collect();
     let time = |time: Option<Timestamp>| time.map(|time| time.0);
-    tx.execute(
+    let insert = format!(
         "INSERT INTO state (resource, intent, undefined, blocked, last_run, last_run_compliant, \
          last_outcome, last_run_at, last_deployed, last_success, last_produced_events, attempts, \
          parked) SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[], \
          $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bytea[], $10::bigint[], \
-         $11::bigint[], $12::bigint[], $13::bigint[]) \
-         ON CONFLICT (resource) DO UPDATE SET intent = excluded.intent, \
-         undefined = excluded.undefined, blocked = excluded.blocked, \
-         last_run = excluded.last_run, last_run_compliant = excluded.last_run_compliant, \
-         last_outcome = excluded.last_outcome, last_run_at = excluded.last_run_at, \
-         last_deployed = excluded.last_deployed, last_success = excluded.last_success, \
-         last_produced_events = excluded.last_produced_events, attempts = excluded.attempts, \
-         parked = excluded.parked",
+         $11::bigint[], $12::bigint[], $13::bigint[]) {}",
+        replace_state()
+    );
+    tx.execute(
+        &insert,
         &[
             &keys,
             &hashes(states, |state| state.intent.as_ref()),
@@ -260,9 +246,19 @@ pub(super) fn process_version(
     Ok(())
 }
 
-pub(super) fn is_any_running(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<bool> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM running WHERE environment = $1)";
-    Ok(tx.one(sql, &[&environment.0])?.get(0))
+pub(super) fn running(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<Vec<Started>> {
+    let sql = "SELECT resource, kind, version, started FROM running WHERE environment = $1 \
+         ORDER BY started, resource";
+    let rows = tx.query(sql, &[&environment.0])?;
+    let started = rows.iter().map(|row| {
+        Ok(Started {
+            resource: ResourceKey(row.int(0)?),
+            kind: ActionKind::from_code(row.int(1)?)?,
+            version: number_from(row.int(2)?)?,
+            at: row.time(3)?,
+        })
+    });
+    started.collect()
 }
 
 pub(super) fn processed_version(

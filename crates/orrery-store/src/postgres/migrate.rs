@@ -15,6 +15,8 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0006_heads.sql"),
     include_str!("extras/0007_trouble.sql"),
     include_str!("extras/0008_newest.sql"),
+    include_str!("extras/0009_following.sql"),
+    include_str!("extras/0010_model_project.sql"),
 ];
 
 /// Functions that this program relies on.

@@ -10,6 +10,7 @@ use super::transaction::Tx;
 use super::{engine, parameters};
 use crate::codes::{flags_code, number_from, pack_keys, unsigned};
 use crate::plan::{Given, Plan, check_base, digest};
+use crate::records::bind_project;
 use crate::sql::RowExt as _;
 use crate::{EnvironmentKey, NewVersion, PutVersion, ResourceKey, Result, Scope, StoreError};
 
@@ -26,6 +27,9 @@ pub(super) fn put_version(
     lock_environment(tx, environment)?;
     if let Some(lease) = new.lease {
         engine::check_lease(tx, lease)?;
+    }
+    if let Some(project) = new.project {
+        bind_project(tx, environment, project, new.made_at)?;
     }
     let mut plan = compare(tx, environment, given, files, new.scope)?;
     write_places(tx, new.resources, files, &plan)?;

@@ -4,7 +4,7 @@ use orrery_model::Timestamp;
 
 use crate::records::{Records, note};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, Result, StoreError, values};
+use crate::{EnvironmentKey, ProjectBinding, Result, StoreError, values};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentRecord {
@@ -26,6 +26,8 @@ pub struct EnvironmentRecord {
     pub deleting: bool,
     /// Why it cannot be worked on now; empty if it can.
     pub trouble: String,
+    /// The project whose model it has; empty if it is bound to none.
+    pub model_project: String,
 }
 
 /// An environment to be made.
@@ -49,12 +51,14 @@ pub struct EnvironmentChange<'a> {
     pub icon: Option<&'a str>,
     pub repository: Option<&'a str>,
     pub branch: Option<&'a str>,
+    /// The project to bind it to; empty to bind it to none. A new repository does so too.
+    pub model_project: Option<&'a str>,
 }
 
 const COLUMNS: &str = "SELECT environment.id, environment.uuid, project.uuid, project.name, environment.name, \
      environment.description, environment.icon, environment.repository, environment.branch, \
      environment.created, environment.revision, environment.halted, environment.deleting, \
-     environment.trouble \
+     environment.trouble, environment.model_project \
      FROM environment JOIN project ON project.id = environment.project";
 
 fn from_row(row: &dyn Row) -> Result<EnvironmentRecord> {
@@ -73,6 +77,7 @@ fn from_row(row: &dyn Row) -> Result<EnvironmentRecord> {
         halted: row.flag(11)?,
         deleting: row.flag(12)?,
         trouble: row.string(13)?,
+        model_project: row.string(14)?,
     })
 }
 
@@ -86,6 +91,45 @@ fn project_number(sql: &mut dyn Sql, uuid: &[u8; 16]) -> Result<i64> {
     let select = "SELECT id FROM project WHERE uuid = ?1";
     let found = sql.first(select, values![uuid], |row| row.int(0))?;
     found.ok_or_else(|| StoreError::not_found("project", crate::uuid_text(uuid)))
+}
+
+/// Checks the project of a version that is being stored, in the same transaction, and notes it where the environment is to be bound.
+pub(crate) fn bind_project(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+    project: ProjectBinding<'_>,
+    now: Timestamp,
+) -> Result<()> {
+    let select = "SELECT model_project FROM environment WHERE id = ?1";
+    let bound = sql.first(select, values![environment.0], |row| row.string(0))?;
+    let bound = bound.unwrap_or_default();
+    let (declared, binds) = match project {
+        ProjectBinding::Bind(name) => (name, true),
+        ProjectBinding::Check(name) => (name, false),
+        ProjectBinding::Rebind(name) => {
+            return write_binding(sql, environment, (&bound, name), now);
+        }
+        ProjectBinding::Unbind => return write_binding(sql, environment, (&bound, ""), now),
+    };
+    if !bound.is_empty() && bound != declared {
+        return Err(StoreError::OtherProject { bound, declared: declared.to_owned() });
+    }
+    if binds { write_binding(sql, environment, (&bound, declared), now) } else { Ok(()) }
+}
+
+fn write_binding(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+    (bound, name): (&str, &str),
+    now: Timestamp,
+) -> Result<()> {
+    if bound == name {
+        return Ok(());
+    }
+    // That is no change of what people have made of the environment: its revision stays.
+    let update = "UPDATE environment SET model_project = ?2 WHERE id = ?1";
+    sql.run(update, values![environment.0, name])?;
+    note(sql, Some(environment), "environment", "", now)
 }
 
 impl Records<'_> {
@@ -168,7 +212,11 @@ impl Records<'_> {
                 return Err(StoreError::exists("environment", name));
             }
             let update = "UPDATE environment SET project = ?2, name = ?3, description = ?4, \
-                 icon = ?5, repository = ?6, branch = ?7, revision = revision + 1 WHERE uuid = ?1";
+                 icon = ?5, repository = ?6, branch = ?7, model_project = ?8, \
+                 revision = revision + 1 WHERE uuid = ?1";
+            // Another repository is another model, and who changes it knows.
+            let is_moved = change.repository.is_some_and(|new| *new != old.repository);
+            let kept = if is_moved { "" } else { &old.model_project };
             let values = values![
                 uuid,
                 project,
@@ -177,6 +225,7 @@ impl Records<'_> {
                 change.icon.unwrap_or(&old.icon),
                 change.repository.unwrap_or(&old.repository),
                 change.branch.unwrap_or(&old.branch),
+                change.model_project.unwrap_or(kept),
             ];
             sql.run(update, values)?;
             note(sql, Some(old.key), "environment", &crate::uuid_text(uuid), now)?;

@@ -115,9 +115,12 @@ impl Records<'_> {
         }
         // Logs and revisions whose resources were forgotten before; seldom many.
         self.change(|sql| {
-            for table in ["action", "revision", "ended", "running"] {
+            // What was compiled is forgotten too, so that an environment that follows a branch starts from its newest commit.
+            for table in ["action", "revision", "ended", "running", "followed", "commit_status"] {
                 sql.run(&format!("DELETE FROM {table} WHERE environment = ?1"), values![key])?;
             }
+            let unbind = "UPDATE environment SET model_project = '' WHERE id = ?1";
+            sql.run(unbind, values![key])?;
             note(sql, Some(environment), "version", "*", now)
         })?;
         Ok(true)
@@ -131,8 +134,8 @@ impl Records<'_> {
         let environment = self.environment(uuid)?;
         self.change(|sql| {
             // The change feed keeps what it has: a place in it is never given twice, and all of it grows old anyway.
-            let tables = ["setting", "lease", "scheduler", "secret", "request"];
-            let agents = ["invitation", "remote_agent", "remote_agent_name"];
+            let tables = ["setting", "lease", "scheduler", "secret", "request", "followed"];
+            let agents = ["invitation", "remote_agent", "remote_agent_name", "commit_status"];
             for table in tables.into_iter().chain(agents) {
                 let delete = format!("DELETE FROM {table} WHERE environment = ?1");
                 sql.run(&delete, values![environment.key.0])?;

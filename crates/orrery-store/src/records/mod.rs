@@ -8,6 +8,7 @@ mod actions;
 mod agents;
 mod audit;
 mod changes;
+mod commit_statuses;
 mod compile_merge;
 mod compile_runs;
 mod compiles;
@@ -15,6 +16,7 @@ mod discovered;
 mod dry_runs;
 mod environments;
 mod erase;
+mod followed;
 mod gateways;
 mod handlers;
 mod idempotency;
@@ -25,6 +27,7 @@ mod notifications;
 mod parameters;
 mod projects;
 pub(crate) mod released;
+mod remnants;
 mod remote_agents;
 mod requests;
 mod resource_counts;
@@ -45,6 +48,7 @@ pub use agents::AgentRecord;
 pub use audit::{AuditEntry, AuditFilter, AuditRecord, AuditVerdict};
 pub use changes::{ChangeNote, ChangeSeq, NewNote};
 pub(crate) use changes::{KEPT_CHANGES, TIDY_EVERY, note, subject_of, subject_of_versions};
+pub use commit_statuses::{CommitStatusRecord, NewCommitStatus};
 pub use compile_merge::{CompileRequest, merge_compiles};
 pub use compile_runs::{
     ClaimedCompile, CompileFailure, CompileRun, FailureNotice, OutputPiece, StageRecord, Waiting,
@@ -54,7 +58,9 @@ pub use compiles::{
 };
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
+pub(crate) use environments::bind_project;
 pub use environments::{EnvironmentChange, EnvironmentRecord, NewEnvironment};
+pub use followed::{Followed, FollowedBranch, FollowedFailure};
 pub use gateways::{GatewayRecord, LiveGateway};
 pub(crate) use idempotency::INTERRUPT_ALL;
 pub use idempotency::{KeptAnswer, Repetition};
@@ -64,6 +70,7 @@ pub use notifications::{NewNotification, NotificationFilter, NotificationRecord}
 pub use parameters::{NewParameter, OldFacts, ParameterFilter};
 pub use projects::ProjectRecord;
 pub use released::Wanted;
+pub use remnants::RemnantScope;
 pub use remote_agents::{
     AgentSession, NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName,
 };

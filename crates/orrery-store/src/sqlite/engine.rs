@@ -5,7 +5,9 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::parameters::FactWriter;
 use super::{note, take_numbers, text_from};
-use crate::codes::{Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, state_from, unsigned};
+use crate::codes::{
+    Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, replace_state, state_from, unsigned,
+};
 use crate::records::subject_of;
 use crate::rows::{is_purged, list_text};
 use crate::{
@@ -101,19 +103,7 @@ pub(super) fn lease_holder(tx: &Connection, environment: EnvironmentKey) -> Resu
 /// Turns what was running into entries of the log that say so.
 pub(super) fn recover(tx: &Connection, lease: &Lease) -> Result<Vec<Started>> {
     check_lease(tx, lease)?;
-    let mut interrupted = Vec::new();
-    let sql = "SELECT resource, kind, version, started FROM running WHERE environment = ?1 \
-         ORDER BY started, resource";
-    let mut statement = tx.prepare_cached(sql)?;
-    let mut rows = statement.query([lease.environment.0])?;
-    while let Some(row) = rows.next()? {
-        interrupted.push(Started {
-            resource: ResourceKey(row.get(0)?),
-            kind: ActionKind::from_code(row.get(1)?)?,
-            version: number_from(row.get(2)?)?,
-            at: Timestamp(row.get(3)?),
-        });
-    }
+    let interrupted = running(tx, lease.environment)?;
     let first = take_numbers(tx, "action", interrupted.len())?;
     let mut insert = tx.prepare_cached(INSERT_ACTION)?;
     for (id, action) in (first..).zip(&interrupted) {
@@ -227,20 +217,14 @@ struct StateWriter<'a> {
 
 impl<'a> StateWriter<'a> {
     fn new(tx: &'a Connection) -> Result<Self> {
-        let statement = tx.prepare_cached(
-            // Faster than REPLACE, which takes the old row out of every index first.
+        // Faster than REPLACE, which takes the old row out of every index first.
+        let statement = tx.prepare_cached(&format!(
             "INSERT INTO state (resource, intent, undefined, blocked, last_run, \
              last_run_compliant, last_outcome, last_run_at, last_deployed, last_success, \
              last_produced_events, attempts, parked) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
-             ON CONFLICT (resource) DO UPDATE SET intent = excluded.intent, \
-             undefined = excluded.undefined, blocked = excluded.blocked, \
-             last_run = excluded.last_run, last_run_compliant = excluded.last_run_compliant, \
-             last_outcome = excluded.last_outcome, last_run_at = excluded.last_run_at, \
-             last_deployed = excluded.last_deployed, last_success = excluded.last_success, \
-             last_produced_events = excluded.last_produced_events, \
-             attempts = excluded.attempts, parked = excluded.parked",
-        )?;
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) {}",
+            replace_state()
+        ))?;
         Ok(StateWriter { statement })
     }
 
@@ -287,9 +271,21 @@ pub(super) fn process_version(
     note(tx, lease.environment, "resources", &subject)
 }
 
-pub(super) fn is_any_running(tx: &Connection, environment: EnvironmentKey) -> Result<bool> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM running WHERE environment = ?1)";
-    Ok(tx.query_row(sql, [environment.0], |row| row.get(0))?)
+pub(super) fn running(tx: &Connection, environment: EnvironmentKey) -> Result<Vec<Started>> {
+    let mut running = Vec::new();
+    let sql = "SELECT resource, kind, version, started FROM running WHERE environment = ?1 \
+         ORDER BY started, resource";
+    let mut statement = tx.prepare_cached(sql)?;
+    let mut rows = statement.query([environment.0])?;
+    while let Some(row) = rows.next()? {
+        running.push(Started {
+            resource: ResourceKey(row.get(0)?),
+            kind: ActionKind::from_code(row.get(1)?)?,
+            version: number_from(row.get(2)?)?,
+            at: Timestamp(row.get(3)?),
+        });
+    }
+    Ok(running)
 }
 
 pub(super) fn processed_version(

@@ -5,9 +5,11 @@ use rusqlite::{Connection, OptionalExtension, params};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::compare::compare;
+use super::sql::OnSqlite;
 use super::{engine, note, parameters, take_numbers};
 use crate::codes::{flags_code, pack_keys, unsigned};
 use crate::plan::{Given, Plan, check_base, digest};
+use crate::records::bind_project;
 use crate::{EnvironmentKey, NewVersion, PutVersion, ResourceKey, Result, Scope, StoreError};
 
 pub(super) fn put_version(
@@ -17,6 +19,9 @@ pub(super) fn put_version(
 ) -> Result<PutVersion> {
     if let Some(lease) = new.lease {
         engine::check_lease(tx, lease)?;
+    }
+    if let Some(project) = new.project {
+        bind_project(&mut OnSqlite(tx), environment, project, new.made_at)?;
     }
     let given = Given::new(new.resources)?;
     let files = intern_files(tx, new.resources)?;

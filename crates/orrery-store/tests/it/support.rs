@@ -137,6 +137,7 @@ pub(crate) fn new_version(resources: &[Resource]) -> NewVersion<'_> {
         released: true,
         only_if_changed: false,
         lease: None,
+        project: None,
     }
 }
 

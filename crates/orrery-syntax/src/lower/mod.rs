@@ -165,6 +165,7 @@ impl<'t> Lowering<'t, '_> {
             reported_in: None,
             duplicate_of: None,
             help: None,
+            explanation: None,
             moment,
         });
     }

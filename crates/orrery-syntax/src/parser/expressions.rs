@@ -1,7 +1,7 @@
 //! Expressions. Each function returns the height of what it parsed.
 
-use super::{Marker, Parsed, Parser};
-use crate::error::{Moment, Stage};
+use super::{ARGUMENT, Expected, Marker, Parsed, Parser, VALUE};
+use crate::error::{Explanation, Moment, Stage};
 use crate::fields;
 use crate::kind::SyntaxKind::{self, *};
 use crate::strings::{decoded, string_content};
@@ -106,7 +106,7 @@ impl Parser<'_> {
                 let inner = parser.binding(NOT)?;
                 // `not a not in b` could be read in two ways, and is neither.
                 if parser.at(NotKw) {
-                    return Err(parser.unexpected());
+                    return Err(parser.unexpected(Expected::What("an operator")));
                 }
                 let height = parser.above(inner)?;
                 parser.finish(marker, NotExpr);
@@ -116,7 +116,7 @@ impl Parser<'_> {
                 let marker = self.start();
                 self.bump();
                 let height = self.expression()?;
-                self.expect(RParen)?;
+                self.close(RParen, marker.first, "")?;
                 self.finish(marker, ParenExpr);
                 Ok(height)
             }
@@ -128,7 +128,7 @@ impl Parser<'_> {
                 self.finish(marker, Literal);
                 Ok(1)
             }
-            _ => Err(self.unexpected()),
+            _ => Err(self.unexpected(Expected::What(VALUE))),
         }
     }
 
@@ -169,7 +169,7 @@ impl Parser<'_> {
         let (height, kind) = match (is_class, self.current) {
             (true, LParen) => (self.keyword_args(RParen)?, ConstructExpr),
             (true, LBracket) => (self.keyword_args(RBracket)?, IndexLookupExpr),
-            (true, _) => return Err(self.unexpected()),
+            (true, _) => return Err(self.unexpected(Expected::AfterClass)),
             (false, LParen) => (self.call_args()?, CallExpr),
             (false, _) => return self.reference(marker),
         };
@@ -202,9 +202,10 @@ impl Parser<'_> {
                     return Ok(Operand { height, assignable: false });
                 }
                 LBracket => {
+                    let bracket = self.current_index();
                     self.bump();
                     let key = self.expression()?;
-                    self.expect(RBracket)?;
+                    self.close(RBracket, bracket, "")?;
                     height = self.above(height.max(key))?;
                     self.finish(marker, LookupExpr);
                     last = LookupExpr;
@@ -227,7 +228,7 @@ impl Parser<'_> {
         self.bump();
         if self.eat(ClassId) {
             if !self.current.may_follow_class() {
-                return Err(self.unexpected());
+                return Err(self.unexpected(Expected::AfterClass));
             }
             self.invalid_namespace_access(marker);
             return Err(super::Stop);
@@ -258,8 +259,11 @@ impl Parser<'_> {
              Did you mean: `{meant}`"
         );
         self.push_error(message, loc, (loc.start, loc.end), self.now(stage));
+        let headline = "names in a module are written with `::`, not with a dot";
+        let explanation = Explanation::new(headline).at(loc, "");
         if let Some(error) = self.errors.last_mut() {
             error.class = "InvalidNamespaceAccess";
+            error.explanation = Some(Box::new(explanation.help(format!("write `{meant}`"))));
         }
     }
 
@@ -305,7 +309,11 @@ impl Parser<'_> {
                     KeywordArg
                 }
                 _ if positional => PositionalArg,
-                _ => return Err(self.unexpected()),
+                _ if self.at_end() || self.starts_line(self.current_index()) => {
+                    let (open, part) = (marker.first, ARGUMENT);
+                    return Err(self.unexpected(Expected::Close { open, close, part }));
+                }
+                _ => return Err(self.unexpected(Expected::What(ARGUMENT))),
             };
             height = height.max(self.expression()?);
             self.finish(arg, kind);
@@ -313,7 +321,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect(close)?;
+        self.close(close, marker.first, "`,`")?;
         self.finish(marker, Args);
         Ok(height)
     }
@@ -334,7 +342,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect(RBracket)?;
+        self.close(RBracket, marker.first, "`,`")?;
         let height = self.above(height)?;
         self.finish(marker, ListExpr);
         Ok(height)
@@ -358,7 +366,7 @@ impl Parser<'_> {
             self.finish(guard, ComprehensionIf);
             levels += 1;
         }
-        self.expect(RBracket)?;
+        self.close(RBracket, marker.first, "")?;
         let height = self.above(height + levels - 1)?;
         self.finish(marker, ComprehensionExpr);
         Ok(height)
@@ -393,7 +401,11 @@ impl Parser<'_> {
             match self.current {
                 String => self.check_key(),
                 RawString | OpenString => {}
-                _ => return Err(self.unexpected()),
+                _ if self.at_end() => {
+                    let (open, close, part) = (marker.first, RBrace, "a key");
+                    return Err(self.unexpected(Expected::Close { open, close, part }));
+                }
+                _ => return Err(self.unexpected(Expected::What("a key: a string in quotes"))),
             }
             self.bump();
             self.expect(Colon)?;
@@ -403,7 +415,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect(RBrace)?;
+        self.close(RBrace, marker.first, "`,`")?;
         let height = self.above(height)?;
         self.finish(marker, DictExpr);
         Ok(height)

@@ -1,6 +1,6 @@
 //! Files and the definitions that may only stand at file level.
 
-use super::{Parsed, Parser};
+use super::{CARDINALITY, Expected, Parsed, Parser};
 use crate::ast::Loc;
 use crate::kind::SyntaxKind::*;
 
@@ -76,7 +76,7 @@ impl Parser<'_> {
             }
             self.expect(Id)?;
         }
-        Err(self.unexpected())
+        Err(self.unexpected(Expected::Token(ClassId)))
     }
 
     fn import(&mut self) -> Parsed {
@@ -105,22 +105,43 @@ impl Parser<'_> {
             Ok(())
         })?;
         self.docstring();
-        while !self.at(EndKw) && !self.at_next_definition(marker) {
-            let attribute = self.start();
-            self.statement = attribute.first;
-            if self.attribute().is_err() {
-                self.recover(attribute);
-                if self.at_end() || self.at_definition() {
-                    break;
-                }
-            }
-        }
-        self.eat(EndKw);
+        self.in_block(marker, |parser| {
+            parser.attributes(marker);
+            parser.eat_end();
+            Ok(())
+        })?;
         if lower_case {
             self.lower_case_entity(self.loc_of(name, name + 1));
         }
         self.finish(marker, header.node(Entity));
         Ok(())
+    }
+
+    /// The attributes of an entity, up to what ends it.
+    fn attributes(&mut self, entity: super::Marker) {
+        let mut indented = false;
+        while !self.at(EndKw) && !self.at_next_definition(entity) {
+            let attribute = self.start();
+            self.statement = attribute.first;
+            if self.at_end() {
+                self.unexpected(Expected::End);
+                break;
+            }
+            // A line that is out of the entity by its indentation, where others are not, is no
+            // attribute: what it is not complete as, is the entity.
+            let outside = indented && !self.is_indented(entity.first);
+            indented |= self.is_indented(entity.first);
+            let errors = self.errors.len();
+            if self.attribute().is_err() {
+                if outside && self.errors.len() > errors {
+                    self.explain_last(Expected::End);
+                }
+                self.recover(attribute);
+                if outside || self.at_end() || self.at_definition() {
+                    break;
+                }
+            }
+        }
     }
 
     fn lower_case_entity(&mut self, loc: Loc) {
@@ -183,8 +204,9 @@ impl Parser<'_> {
         }
         let ty = self.start();
         self.namespace()?;
+        let bracket = self.current_index();
         if self.eat(LBracket) {
-            self.expect(RBracket)?;
+            self.close(RBracket, bracket, "")?;
         }
         self.eat(Question);
         self.finish(ty, TypeRef);
@@ -233,7 +255,7 @@ impl Parser<'_> {
             } else if self.at(LBrace) {
                 self.dict()?;
             } else {
-                return Err(self.unexpected());
+                return Err(self.unexpected(Expected::What("a dictionary or `null`")));
             }
         }
         self.check_attribute_name(name);
@@ -251,7 +273,7 @@ impl Parser<'_> {
     /// A literal, as defaults have it.
     fn constant(&mut self) -> Parsed {
         if !self.at_literal() {
-            return Err(self.unexpected());
+            return Err(self.unexpected(Expected::What("a constant")));
         }
         let marker = self.start();
         self.bump();
@@ -268,7 +290,7 @@ impl Parser<'_> {
                 break;
             }
         }
-        self.expect(RBracket)?;
+        self.close(RBracket, marker.first, "`,`")?;
         self.finish(marker, ListExpr);
         Ok(())
     }
@@ -282,8 +304,10 @@ impl Parser<'_> {
             parser.class()
         })?;
         self.docstring();
-        self.block(marker);
-        self.close_block()?;
+        self.in_block(marker, |parser| {
+            parser.block(marker);
+            parser.close_block()
+        })?;
         self.finish(marker, header.node(Implementation));
         Ok(())
     }
@@ -339,7 +363,9 @@ impl Parser<'_> {
 
     fn arity(&mut self) -> Parsed {
         let marker = self.start();
-        self.expect(LBracket)?;
+        if !self.eat(LBracket) {
+            return Err(self.unexpected(Expected::What(CARDINALITY)));
+        }
         if self.eat(Colon) {
             self.expect(Int)?;
         } else {
@@ -348,7 +374,7 @@ impl Parser<'_> {
                 self.eat(Int);
             }
         }
-        self.expect(RBracket)?;
+        self.close(RBracket, marker.first, "")?;
         self.finish(marker, Arity);
         Ok(())
     }
@@ -382,7 +408,7 @@ impl Parser<'_> {
         let constructor = self.start();
         self.class()?;
         if !self.at(LParen) {
-            return Err(self.unexpected());
+            return Err(self.unexpected(Expected::Token(LParen)));
         }
         self.keyword_args(RParen)?;
         self.finish(constructor, ConstructExpr);
@@ -401,7 +427,7 @@ impl Parser<'_> {
         while self.eat(Comma) {
             self.expect(Id)?;
         }
-        self.expect(RParen)?;
+        self.close(RParen, attributes.first, "`,`")?;
         self.finish(attributes, IndexAttributes);
         self.finish(marker, Index);
         Ok(())

@@ -9,6 +9,7 @@
 //! Every construct that nests goes through [`Parser::nested`], which bounds the recursion, and
 //! every expression knows its height, so that no tree is too deep for recursive readers.
 
+mod explain;
 mod expressions;
 mod items;
 mod statements;
@@ -19,10 +20,18 @@ use crate::kind::SyntaxKind;
 use crate::lexer::Token;
 use crate::tree::Node;
 
+pub(crate) use explain::Expected;
+use explain::OpenBlock;
+
 /// How deeply brackets, blocks, `not`, `? :` and `elif` may nest.
 pub(crate) const NESTING_MAX: u32 = 500;
 /// How many levels an expression may have; `a + b + c` has three.
 pub(crate) const EXPRESSION_HEIGHT_MAX: u32 = 500;
+
+/// What is expected in some places, in words.
+const VALUE: &str = "a value";
+const ARGUMENT: &str = "`NAME=VALUE`";
+const CARDINALITY: &str = "a number of instances, such as `[0:]`";
 
 /// A construct could not be finished. The error is recorded already.
 #[derive(Debug)]
@@ -59,6 +68,13 @@ pub(crate) struct Parser<'t> {
     reported: Option<u32>,
     /// The first token of the innermost statement or definition.
     statement: u32,
+    /// The blocks around the current token.
+    open: Vec<OpenBlock>,
+    /// The keyword of the first block that an `end` closed which is indented less than it.
+    doubtful: Option<u32>,
+    /// The first token of a line that begins a block by a word that is no keyword: what is in the
+    /// block follows from that mistake.
+    foreign_block: Option<u32>,
 }
 
 /// What has been read of what stands before a block.
@@ -112,6 +128,9 @@ pub(crate) fn parse_tokens(text: &str, tokens: &[Token], file: FileId) -> Parser
         null_of_dict: None,
         reported: None,
         statement: 0,
+        open: Vec::new(),
+        doubtful: None,
+        foreign_block: None,
     };
     parser.current = parser.nth(0);
     parser.file();
@@ -162,7 +181,37 @@ impl Parser<'_> {
             SyntaxKind::RParen | SyntaxKind::RBracket | SyntaxKind::RBrace | SyntaxKind::Colon
         );
         let given = self.eat(kind) || closes && self.after_open_string();
-        if given { Ok(()) } else { Err(self.unexpected()) }
+        if given { Ok(()) } else { Err(self.unexpected(Expected::Token(kind))) }
+    }
+
+    /// The bracket that closes the one at token `open`; before it, another `part` could stand.
+    fn close(&mut self, close: SyntaxKind, open: u32, part: &'static str) -> Parsed {
+        if self.eat(close) || self.after_open_string() {
+            return Ok(());
+        }
+        Err(self.unexpected(Expected::Close { open, close, part }))
+    }
+
+    /// Parses what stands in a block, whose keyword is the first token of `marker`.
+    fn in_block(&mut self, marker: Marker, parse: impl FnOnce(&mut Self) -> Parsed) -> Parsed {
+        self.open.push(OpenBlock { keyword: marker.first });
+        let parsed = parse(self);
+        self.open.pop();
+        parsed
+    }
+
+    /// Takes the `end` of a block, and notes one that was probably meant for another block.
+    fn eat_end(&mut self) -> bool {
+        if self.at(SyntaxKind::EndKw)
+            && self.doubtful.is_none()
+            && let Some(block) = self.open.last()
+            && self.starts_line(self.current_index())
+            && self.starts_line(block.keyword)
+            && self.indentation(self.current_index()) < self.indentation(block.keyword)
+        {
+            self.doubtful = Some(block.keyword);
+        }
+        self.eat(SyntaxKind::EndKw)
     }
 
     fn after_open_string(&self) -> bool {
@@ -186,8 +235,10 @@ impl Parser<'_> {
         let mut header = Header::Complete;
         if parse(self).is_err() {
             header = Header::Broken;
-        } else if self.expect(SyntaxKind::Colon).is_ok() {
+        } else if self.eat(SyntaxKind::Colon) || self.after_open_string() {
             return Ok(header);
+        } else {
+            self.unexpected(Expected::Colon { header: marker.first });
         }
         while !self.at_end() && !self.starts_line(self.current_index()) {
             header = Header::Broken;
@@ -270,38 +321,64 @@ impl Parser<'_> {
             reported_in: None,
             duplicate_of: None,
             help: None,
+            explanation: None,
             moment,
         });
     }
 
     /// Reports the current token as one that does not fit.
     #[cold]
-    fn unexpected(&mut self) -> Stop {
+    fn unexpected(&mut self, expected: Expected) -> Stop {
         let known = self.reported == Some(self.current_index());
         if self.too_deep || known || self.at(SyntaxKind::OpenString) || self.after_open_string() {
             return Stop;
         }
-        self.reported = Some(self.current_index());
-        if self.at_end() {
-            let end = self.text.len() as u32;
-            let message = "Syntax error: Unexpected end of file".to_owned();
-            let beyond = self.loc(end + 1, end + 1);
-            self.push_error(message, beyond, (end, end), self.now(Stage::Token));
+        if self.after_illegal() {
+            // The lexer has reported what stands before it.
+            self.reported = Some(self.current_index());
             return Stop;
         }
+        self.reported = Some(self.current_index());
+        // A file of a million mistakes is not explained a million times.
+        let explanation =
+            (self.errors.len() < ERRORS_MAX).then(|| Box::new(self.explain(expected)));
+        self.foreign_block = self.foreign_header();
+        let moment = self.now(Stage::Token);
         let index = self.current_index();
         let (start, end) = self.token_bytes(index);
-        if let Some(keyword) = self.misused_keyword() {
+        if self.at_end() {
+            let message = "Syntax error: Unexpected end of file".to_owned();
+            let beyond = self.loc(end + 1, end + 1);
+            self.push_error(message, beyond, (end, end), moment);
+        } else if let Some(keyword) = self.misused_keyword() {
             let text = self.token_text(keyword);
             let message = format!("Syntax error: invalid identifier, {text} is a reserved keyword");
             let (start, end) = self.token_bytes(keyword);
-            self.push_error(message, self.loc(start, end), (start, end), self.now(Stage::Token));
+            self.push_error(message, self.loc(start, end), (start, end), moment);
         } else {
             let value = crate::strings::token_value(self.current, self.token_text(index));
             let message = format!("Syntax error at token {value}");
-            self.push_error(message, self.loc(end, end), (start, end), self.now(Stage::Token));
+            self.push_error(message, self.loc(end, end), (start, end), moment);
+        }
+        if let Some(error) = self.errors.last_mut() {
+            error.explanation = explanation;
         }
         Stop
+    }
+
+    /// Whether the lexer has reported a character between the last token and the current one.
+    fn after_illegal(&self) -> bool {
+        let previous = self.pos.checked_sub(1).and_then(|at| self.significant.get(at));
+        let between = previous.map_or(0, |&at| at + 1)..self.current_index();
+        between.into_iter().any(|at| self.tokens[at as usize].kind == SyntaxKind::Illegal)
+    }
+
+    /// Explains the last error anew, by what turned out to be expected.
+    fn explain_last(&mut self, expected: Expected) {
+        let explanation = self.explain(expected);
+        if let Some(error) = self.errors.last_mut() {
+            error.explanation = Some(Box::new(explanation));
+        }
     }
 
     /// The keyword that was probably meant as a name where the current token does not fit: that
@@ -383,6 +460,16 @@ impl Parser<'_> {
     /// A line inside of brackets begins no statement, unless it is out of the brackets by its
     /// indentation: then they are probably what lacks an end.
     fn recover(&mut self, marker: Marker) {
+        if let Some(first) = self.foreign_block.take() {
+            while !self.at_end()
+                && (!self.starts_line(self.current_index()) || self.is_indented(first))
+            {
+                self.bump();
+            }
+            self.eat(SyntaxKind::EndKw);
+            self.finish(marker, SyntaxKind::Error);
+            return;
+        }
         let skipped = marker.first..self.current_index();
         let change = |depth: usize, kind| match kind {
             SyntaxKind::LParen | SyntaxKind::LBracket | SyntaxKind::LBrace => depth + 1,
@@ -414,7 +501,7 @@ impl Parser<'_> {
     fn at_next_definition(&mut self, block_of: Marker) -> bool {
         let found = self.at_definition() && !self.is_indented(block_of.first);
         if found {
-            self.unexpected();
+            self.unexpected(Expected::End);
         }
         found
     }

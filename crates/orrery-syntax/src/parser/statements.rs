@@ -1,6 +1,6 @@
 //! Statements and blocks.
 
-use super::{Header, Marker, NESTING_MAX, Parsed, Parser};
+use super::{Expected, Header, Marker, NESTING_MAX, Parsed, Parser};
 use crate::kind::SyntaxKind::*;
 
 impl Parser<'_> {
@@ -76,7 +76,7 @@ impl Parser<'_> {
         if self.at_definition() {
             return Ok(());
         }
-        self.expect(EndKw)
+        if self.eat_end() { Ok(()) } else { Err(self.unexpected(Expected::End)) }
     }
 
     fn for_statement(&mut self) -> Parsed {
@@ -87,14 +87,27 @@ impl Parser<'_> {
             parser.expect(InKw)?;
             parser.expression().map(|_| ())
         })?;
-        self.block(marker);
-        self.close_block()?;
+        self.in_block(marker, |parser| {
+            parser.block(marker);
+            parser.close_block()
+        })?;
         self.finish(marker, header.node(For));
         Ok(())
     }
 
     fn if_statement(&mut self) -> Parsed {
         let marker = self.start();
+        let mut header = Header::Complete;
+        self.in_block(marker, |parser| {
+            header = parser.branches(marker)?;
+            parser.close_block()
+        })?;
+        self.finish(marker, header.node(If));
+        Ok(())
+    }
+
+    /// The branches of an `if`, up to its `end`.
+    fn branches(&mut self, marker: Marker) -> Parsed<Header> {
         let mut header = self.condition(marker)?;
         let mut branches = 0;
         while self.at(ElifKw) {
@@ -116,9 +129,7 @@ impl Parser<'_> {
             self.finish(otherwise, else_header.node(Else));
             header = header.and(else_header);
         }
-        self.close_block()?;
-        self.finish(marker, header.node(If));
-        Ok(())
+        Ok(header)
     }
 
     /// `if` or `elif`, a condition and its block.

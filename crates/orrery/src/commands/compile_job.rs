@@ -24,8 +24,10 @@ pub(crate) fn run() -> Exit {
     };
     end_with_the_server();
     match job.task {
-        Task::Install => modules::install_for(&job.project, false),
-        Task::Update => modules::install_for(&job.project, true),
+        Task::Install | Task::Update => {
+            let allowed = modules::Allowed::ByServer { local: job.local_repositories };
+            modules::install_for(&job.project, job.task == Task::Update, allowed)
+        }
         Task::Compile => compile(&job),
     }
 }

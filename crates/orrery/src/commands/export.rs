@@ -13,7 +13,7 @@ use orrery_compiler::project::Limits;
 use serde_json::{Map, Value, json};
 
 use crate::cli::ProjectOptions;
-use crate::cli_deploy::LimitOptions;
+use crate::cli_deploy::{LimitOptions, Takeover};
 use crate::cli_export::Export;
 use crate::code::ServerEnvironment;
 use crate::known::Known;
@@ -21,6 +21,7 @@ use crate::making::{self, Made, Telling};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
 
+use super::deploy::unmanaged::Unmanaged;
 use super::trouble::{Trouble, finish};
 
 /// Why nothing was stored.
@@ -68,15 +69,19 @@ fn export(
     options: &Export,
     verbose: bool,
 ) -> Result<(RemoteEnvironment, VersionStored), ExportError> {
-    let of = options.server.open(Some(&options.environment))?.in_environment()?;
+    let project = options.project.project.as_deref();
+    let remote = options.server.open_for(Some(&options.environment), project)?;
+    let of = remote.in_environment()?;
     let push = Push {
         project: &options.project,
         limits: &options.limits,
         exporters: &options.exporter,
         verbose,
         quiet: options.json,
+        takeover: options.takeover,
     };
     let version = VersionUpload {
+        binding: options.takeover.upload_binding(),
         scope: if options.partial { UploadScope::Partial } else { UploadScope::Full },
         removed_sets: options.delete_resource_set.clone(),
         allow_code_update: options.allow_code_update,
@@ -129,6 +134,29 @@ pub(super) struct Push<'a> {
     pub(super) verbose: bool,
     /// What the model prints is not wanted.
     pub(super) quiet: bool,
+    pub(super) takeover: Takeover,
+}
+
+/// An environment of another project is not replaced: who means the wrong one learns that before anything is compiled.
+pub(super) fn refuse_other_project(
+    of: &RemoteEnvironment,
+    declared: &str,
+    takeover: Takeover,
+) -> Result<(), Trouble> {
+    let bound = match of.details() {
+        Ok(details) => &details.model_project,
+        // The server knows.
+        Err(_) => return Ok(()),
+    };
+    if bound.is_empty() || bound == declared || takeover.rebind {
+        return Ok(());
+    }
+    let text = format!(
+        "{} belongs to the project {bound}, and this is the project {declared}: nothing is stored",
+        of.place()
+    );
+    let help = "choose an environment for this directory: orrery environment use NAME; or take this one over: --rebind";
+    Err(Trouble::said(text).help(help))
 }
 
 /// Who may not store versions learns that before anything is compiled. The server decides in the end: who may not even ask goes on.
@@ -160,15 +188,17 @@ impl Push<'_> {
         of: &RemoteEnvironment,
         version: VersionUpload,
     ) -> Result<VersionStored, ExportError> {
-        Ok(store(of, &self.make(of, version)?)?)
+        let (upload, _) = self.make(of, version)?;
+        Ok(store(of, &upload)?)
     }
 
-    /// Compiles the project, and sends what the version needs before it is stored.
+    /// Compiles the project, and sends what the version needs before it is stored. The answer names the entities whose handlers are in
+    /// the code of modules, too.
     pub(super) fn make(
         &self,
         of: &RemoteEnvironment,
         version: VersionUpload,
-    ) -> Result<VersionUpload, ExportError> {
+    ) -> Result<(VersionUpload, Vec<String>), ExportError> {
         refuse_if_too_weak(of)?;
         let scratch = tempfile::tempdir().map_err(|error| scratch_trouble(&error))?;
         let known = Arc::new(known(of)?);
@@ -179,6 +209,8 @@ impl Push<'_> {
             memory_bytes: self.limits.max_memory.saturating_mul(1 << 20),
             text_bytes: self.limits.max_text.saturating_mul(1 << 20),
         };
+        let name = projects::name_of(&project.project_dir);
+        refuse_other_project(of, &name, self.takeover)?;
         let (tls, host, port) = of.client.place();
         let side = ServerSide {
             environment: of.id.to_string(),
@@ -191,14 +223,17 @@ impl Push<'_> {
         let place = ServerEnvironment { side, files: scratch.path().to_owned(), known };
         let telling = Telling { verbose: self.verbose, quiet: self.quiet, project: None };
         let made = making::make(&project, &place, self.exporters, telling);
-        let Made { upload, contents } = made.map_err(ExportError::Model)?;
+        let Made { upload, contents, coded } = made.map_err(ExportError::Model)?;
         let hashes: Vec<String> = contents.into_keys().collect();
         for sha1 in of.client.missing_files(&hashes)? {
             let content = std::fs::read(scratch.path().join(&sha1));
             of.client.put_file(&sha1, content.map_err(|error| scratch_trouble(&error))?)?;
         }
-        let VersionUpload { resources, unknowns, code, .. } = upload;
-        Ok(VersionUpload { resources, unknowns, code, ..version })
+        let VersionUpload { resources, unknowns, code, files, local_agents, .. } = upload;
+        let project = Some(name);
+        let upload =
+            VersionUpload { resources, unknowns, code, files, local_agents, project, ..version };
+        Ok((upload, coded))
     }
 }
 
@@ -252,6 +287,7 @@ fn tell(
             "environment": of.id,
             "version": stored.version,
             "created": stored.created_now,
+            "unmanaged": stored.unmanaged,
         });
         let printed = output::print(|out| writeln!(out, "{report:#}"));
         return if printed { Exit::Done } else { Exit::Error };
@@ -272,5 +308,10 @@ fn tell(
         version.changed,
         version.removed,
     ));
+    if let Some(project) = &stored.rebound_from {
+        let project = style::harmless(project);
+        output::say(&format!("{}: taken over from the project {project}", style::help("note")));
+    }
+    Unmanaged::of_server(stored.unmanaged.clone()).tell();
     Exit::Done
 }

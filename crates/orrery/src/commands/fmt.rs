@@ -84,7 +84,7 @@ fn format_file(path: &Path, options: &Fmt) -> Result<bool, Failed> {
         sources.add(name.clone(), text.clone());
         let path = |name: &str| name.to_owned();
         let shown = Shown { sources: &sources, path: &path, width: output::width() };
-        report::show_errors(&shown, &errors);
+        report::list_errors(&shown, &errors);
         Failed
     })?;
     // What is on the disk may have other line ends than the text that the language sees.

@@ -6,6 +6,7 @@ mod compile_job;
 mod completion;
 mod deploy;
 mod docs;
+mod explain;
 mod export;
 mod fmt;
 pub(crate) mod inspect;
@@ -34,8 +35,10 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Repair(options) => deploy::repair(&options),
         Command::Watch(options) => deploy::watch(&options),
         Command::Docs(options) => docs::run(&options),
+        Command::Destroy(options) => deploy::destroy(&options),
         Command::Parse(options) => parse::run(&options),
         Command::Fmt(options) => fmt::run(&options),
+        Command::Explain(options) => explain::run(&options),
         Command::Modules(options) => modules::run(options, cli.global.verbose > 0),
         Command::Sdk(options) => sdk::run(&options),
         Command::Status(options) => inspect::status(&options),

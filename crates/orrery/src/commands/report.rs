@@ -9,7 +9,7 @@ use orrery_compiler::diagnostic::Diagnostic;
 
 use crate::cli::ReportOptions;
 use crate::render::Shown;
-use crate::{output, style};
+use crate::{output, pages, style};
 
 /// More than this of one kind tell nothing new; the report has them all.
 const SHOWN_MAX: usize = 20;
@@ -41,8 +41,27 @@ fn write_file(path: &Path, write: &dyn Fn(&mut dyn Write) -> io::Result<()>) -> 
     out.flush()
 }
 
-/// Shows errors in full. A loop makes the same mistake many times: it is shown once.
+/// Shows errors in full, and how to learn more about them.
 pub(crate) fn show_errors(shown: &Shown<'_>, errors: &[Diagnostic]) {
+    list_errors(shown, errors);
+    let mut ids: Vec<&str> = Vec::new();
+    for id in errors.iter().filter_map(|error| error.id).filter(|id| pages::find(id).is_some()) {
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    match ids.as_slice() {
+        [] => {}
+        [id] => output::say(&format!("for more about this error: orrery explain {id}\n")),
+        [first, ..] => output::say(&format!(
+            "for more about these errors ({}): orrery explain ID, such as {first}\n",
+            ids.join(", ")
+        )),
+    }
+}
+
+/// Shows errors in full. A loop makes the same mistake many times: it is shown once.
+pub(crate) fn list_errors(shown: &Shown<'_>, errors: &[Diagnostic]) {
     let mut left = errors.len();
     for same in errors.chunk_by(|one, other| one == other).take(SHOWN_MAX) {
         output::say(&shown.long(&same[0]));

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use orrery_executor::Workers;
 use orrery_server::compiling::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{
@@ -213,7 +214,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let compiles = |here| compile_options(&options, &data, program, api_address.unwrap_or(here));
     let process = ProcessOptions {
         data: data.clone(),
-        workers: options.workers.unwrap_or(WORKERS).max(1).into(),
+        workers: Workers::asked_for(options.workers, WORKERS),
         lease: shared.then_some(LEASE),
         host_memory: (memory > 0).then_some(memory),
     };

@@ -1,6 +1,7 @@
 //! Which server, and which environment of it, a command is about. One order everywhere: what is said on the command line,
-//! environment variables, what the project's directory says (`.orrery.toml`), and the current context. If none of them says
-//! anything, a command works on the local project.
+//! environment variables, what the project's directory says (`.orrery.toml`), and the current context. The environment that a
+//! context names counts outside of projects only: a choice that was made elsewhere must not decide what a project replaces. If none
+//! of them says anything, a command works on the local project.
 
 pub(crate) mod contexts;
 
@@ -87,8 +88,8 @@ pub(crate) struct Remote {
     pub(crate) context: Option<String>,
     /// The environment that was chosen, in whatever way it is called.
     environment: Option<String>,
-    /// What the environment is called, if it is that of a context, but neither the server nor the token is.
-    borrowed: Option<String>,
+    /// What the environment is called, if a context says that it is meant.
+    by_default: Option<String>,
 }
 
 /// One environment on a server.
@@ -103,8 +104,18 @@ pub(crate) struct RemoteEnvironment {
 impl ServerChoice {
     /// The server that is meant.
     pub(crate) fn open(&self, environment: Option<&EnvironmentChoice>) -> Result<Remote, Trouble> {
+        self.open_for(environment, None)
+    }
+
+    /// The same for the project in a directory, if one is given.
+    pub(crate) fn open_for(
+        &self,
+        environment: Option<&EnvironmentChoice>,
+        project: Option<&Path>,
+    ) -> Result<Remote, Trouble> {
         let asked = environment.and_then(|choice| choice.environment.clone());
-        match self.resolve(asked, projects::around_here().as_deref())? {
+        let project = project.map(Path::to_owned).or_else(projects::around_here);
+        match self.resolve(asked, project.as_deref())? {
             Some(remote) => Ok(remote),
             None => Err(Trouble::said("no server is chosen")
                 .help("log in with `orrery login URL`, or name one with --server URL")),
@@ -128,24 +139,23 @@ impl ServerChoice {
             self.context.clone().or_else(|| variable("ORRERY_CONTEXT").filter(|_| !is_said));
         if let Some(server) = &server {
             let known = contexts.of_server(server);
-            let of_context =
-                asked.is_none().then(|| known.and_then(|(_, of)| of.environment.clone()));
-            let of_context = of_context.flatten();
-            let borrowed = known
-                .filter(|_| token.is_some() && of_context.is_some())
-                .and_then(|(_, context)| context.environment_name.clone());
-            let mut remote = self.connect(server, known, token, asked.or(of_context))?;
-            remote.borrowed = borrowed;
-            return Ok(Some(remote));
+            let asked = match asked {
+                Some(asked) => Some(asked),
+                None => of_directory(project, server)?,
+            };
+            return self.connect(server, known, token, asked, project).map(Some);
         }
         if let Some(name) = &context {
             let Some(context) = contexts.contexts.get(name) else {
                 let trouble = Trouble::said(format!("there is no context {name}"));
                 return Err(trouble.help("`orrery context list` shows those that there are"));
             };
-            let environment = asked.or_else(|| context.environment.clone());
+            let asked = match asked {
+                Some(asked) => Some(asked),
+                None => of_directory(project, &context.server)?,
+            };
             let known = Some((name.as_str(), context));
-            return self.connect(&context.server, known, token, environment).map(Some);
+            return self.connect(&context.server, known, token, asked, project).map(Some);
         }
         if let Some(file) = project.map(read_project).transpose()?.flatten() {
             // A file that comes with a project must not be able to send a token anywhere.
@@ -158,13 +168,11 @@ impl ServerChoice {
                 return Err(trouble.help(help));
             };
             let environment = asked.or(Some(file.environment));
-            return self.connect(&file.server, Some(known), token, environment).map(Some);
+            return self.connect(&file.server, Some(known), token, environment, project).map(Some);
         }
         if let Some((name, context)) = contexts.current() {
-            let environment = asked.or_else(|| context.environment.clone());
-            return self
-                .connect(&context.server, Some((name, context)), token, environment)
-                .map(Some);
+            let known = Some((name, context));
+            return self.connect(&context.server, known, token, asked, project).map(Some);
         }
         match asked {
             Some(name) => {
@@ -180,7 +188,8 @@ impl ServerChoice {
         server: &str,
         known: Option<(&str, &Context)>,
         token: Option<SecretText>,
-        environment: Option<String>,
+        asked: Option<String>,
+        project: Option<&Path>,
     ) -> Result<Remote, Trouble> {
         let context = known.map(|(_, context)| context);
         let connection = Connection {
@@ -194,8 +203,13 @@ impl ServerChoice {
         };
         let client = Client::new(&connection)?;
         tracing::debug!(server, context = ?known.map(|(name, _)| name), "a server is chosen");
+        let default = context.filter(|_| asked.is_none() && project.is_none());
+        let by_default = default.and_then(|context| {
+            context.environment_name.clone().or_else(|| context.environment.clone())
+        });
+        let environment = asked.or_else(|| default?.environment.clone());
         let context = known.map(|(name, _)| name.to_owned());
-        Ok(Remote { client, context, environment, borrowed: None })
+        Ok(Remote { client, context, environment, by_default })
     }
 }
 
@@ -218,7 +232,7 @@ impl WhereChoice {
         if remote.environment.is_none() && !named {
             let server = style::harmless(remote.client.server());
             output::say(&format!(
-                "{}: no environment of {server} is chosen, so this is about the local project; `orrery environment use NAME` chooses one",
+                "{}: no environment of {server} is chosen, so this is about the local project; `orrery environment use NAME` chooses one for this directory",
                 style::help("note")
             ));
             return Ok(None);
@@ -241,7 +255,7 @@ impl WhereChoice {
 impl Remote {
     /// A server without a chosen environment.
     pub(crate) fn of(client: Client) -> Self {
-        Remote { client, context: None, environment: None, borrowed: None }
+        Remote { client, context: None, environment: None, by_default: None }
     }
 
     /// The environment that is meant.
@@ -249,13 +263,13 @@ impl Remote {
         let Some(name) = &self.environment else {
             let trouble = Trouble::said("no environment is chosen");
             return Err(trouble.help(
-                "name one with --environment, or choose one for all commands: orrery environment use NAME",
+                "name one with --environment, or choose one for the project's directory: orrery environment use NAME",
             ));
         };
-        if let Some(name) = &self.borrowed {
+        if let Some(name) = &self.by_default {
             let context = self.context.as_deref().unwrap_or_default();
             let text = format!(
-                "the environment is {name}, as the context {context} has it; --environment or ORRERY_ENVIRONMENT name another"
+                "this is no project: the environment is {name}, the default of the context {context}; -e NAME names another"
             );
             output::say(&format!("{}: {}", style::help("note"), style::harmless(&text)));
         }
@@ -265,6 +279,16 @@ impl Remote {
         }
         let found = self.find_environment(name)?;
         Ok(RemoteEnvironment { client, id: found.id, details: OnceLock::from(found) })
+    }
+
+    /// Whether an environment is the chosen one.
+    pub(crate) fn has_chosen(&self, environment: &Environment) -> bool {
+        let Environment { id, project_name, name, .. } = environment;
+        self.environment.as_ref().is_some_and(|chosen| {
+            *chosen == id.to_string()
+                || chosen == name
+                || *chosen == format!("{project_name}/{name}")
+        })
     }
 
     /// The environment of this name: an id, project/name, or a name that no other one has.
@@ -370,21 +394,43 @@ fn read_project(directory: &Path) -> Result<Option<ProjectFile>, Trouble> {
     read.map(Some).map_err(|error| {
         let trouble =
             Trouble::said(format!("{} is not right: {}", file.display(), error.message()));
-        trouble.help("`orrery environment save` writes it anew")
+        trouble.help("`orrery environment use NAME` writes it anew")
     })
 }
 
-/// Notes in a project's directory which environment it belongs to.
-pub(crate) fn save_project(directory: &Path, to: &RemoteEnvironment) -> Result<PathBuf, Trouble> {
+/// The environment that a project's directory chooses on a server, if it chooses one there.
+fn of_directory(project: Option<&Path>, server: &str) -> Result<Option<String>, Trouble> {
+    let Some(file) = project.map(read_project).transpose()?.flatten() else { return Ok(None) };
+    let is_same = file.server.trim_end_matches('/') == server.trim_end_matches('/');
+    Ok(is_same.then_some(file.environment))
+}
+
+/// Notes in a project's directory which environment it is deployed to.
+pub(crate) fn choose_for_project(
+    directory: &Path,
+    server: &str,
+    chosen: &Environment,
+) -> Result<PathBuf, Trouble> {
     let file = directory.join(PROJECT_FILE);
     let text = format!(
-        "# The environment that this project belongs to; `orrery environment save` writes this.\n\
+        "# The environment that this project is deployed to; `orrery environment use` writes this. It holds no secrets.\n\
          server = {}\nenvironment = {}\nname = {}\n",
-        quoted(to.client.server()),
-        quoted(&to.id.to_string()),
-        quoted(&to.name()),
+        quoted(server),
+        quoted(&chosen.id.to_string()),
+        quoted(&format!("{}/{}", chosen.project_name, chosen.name)),
     );
     std::fs::write(&file, text)
         .map_err(|error| Trouble::said(format!("{} cannot be written: {error}", file.display())))?;
     Ok(file)
+}
+
+/// Forgets the choice.
+pub(crate) fn forget_for_project(directory: &Path) -> Result<(), Trouble> {
+    let file = directory.join(PROJECT_FILE);
+    match std::fs::remove_file(&file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Trouble::said(format!("{} cannot be removed: {error}", file.display())))
+        }
+        _ => Ok(()),
+    }
 }

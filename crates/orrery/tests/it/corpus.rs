@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
-const PLAIN_PROJECT: &str = "name: test\nmodulepath: libs\n";
+/// Templates are rendered as leniently as by the reference, whose answers are compared.
+const PLAIN_PROJECT: &str = "name: test\nmodulepath: libs\norrery:\n    templates: lenient\n";
 
 /// One project and what is to come of it.
 #[derive(Debug, Clone)]

@@ -83,6 +83,7 @@ fn playground() -> Result<Playground> {
     let model =
         MODEL.replace("DIRECTORIES", &DIRECTORIES.to_string()).replace("FILES", &FILES.to_string());
     let mut playground = Playground::in_memory(&model)?;
+    playground.declare_local(&["agent-?"])?;
     playground.set("FILLER", &filler());
     Ok(playground)
 }

@@ -187,6 +187,7 @@ end
 
 fn selection_touches_nothing_else() -> Result<()> {
     let project = Playground::new(TWO_AGENTS)?;
+    project.declare_local(&["one", "two"])?;
     // On the very first deploy, too: everything else is new and would be due.
     project.expect(0, &["deploy", "--agent", "one"])?.says(&["deployed: 3 created in"])?;
     ensure!(project.managed("one/a").exists() && !project.managed("two").exists());
@@ -208,14 +209,15 @@ fn reload_once() -> Result<()> {
     let plan = daemon.json(2, &["plan"])?;
     ensure!(plan["counts"]["create"] == 2, "{plan}");
     daemon.expect(0, &["deploy"])?;
-    ensure!(daemon.read("daemon.log")? == "started\n", "{}", daemon.read("daemon.log")?);
+    let log = "started\nreloaded with port = 8080\n";
+    ensure!(daemon.read("daemon.log")? == log, "{}", daemon.read("daemon.log")?);
     daemon.expect(0, &["deploy"])?.says(&["nothing to change"])?;
-    ensure!(daemon.read("daemon.log")? == "started\n");
+    ensure!(daemon.read("daemon.log")? == log);
     daemon.set("PORT", "9090");
     let plan = daemon.expect(2, &["plan"])?;
     ensure!(plan.out.contains("(dependency, ") && plan.out.contains("reload"), "{}", plan.out);
     daemon.expect(0, &["deploy"])?.says(&["deployed: 2 updated, 2 as wanted"])?;
-    let log = "started\nreloaded with port = 9090\n";
+    let log = format!("{log}reloaded with port = 9090\n");
     ensure!(daemon.read("daemon.log")? == log, "{}", daemon.read("daemon.log")?);
     daemon.expect(0, &["plan"])?;
     daemon.expect(0, &["deploy"])?.says(&["nothing to change"])?;
@@ -242,7 +244,7 @@ exec::Run(host=host, command="sh -c 'echo reloaded >> log'", cwd=root, reload_on
     )?;
     fs::write(project.managed("wanted"), "1\n")?;
     project.expect(0, &["deploy"])?;
-    ensure!(!project.managed("log").exists());
+    ensure!(project.read("log")? == "reloaded\n", "the first change is one, too");
     let kill = |project: &Playground, content: &str| -> Result<()> {
         let running = project.start(&["deploy"])?;
         until("the file changes", SOON, || Ok(project.read("config")? == content))?;
@@ -263,7 +265,7 @@ exec::Run(host=host, command="sh -c 'echo reloaded >> log'", cwd=root, reload_on
     let plan = project.json(2, &["plan"])?;
     ensure!(ids(&plan).iter().any(|id| id.contains("reloaded")), "{plan}");
     project.expect(0, &["deploy"])?.says(&["deployed: 1 updated, 2 as wanted"])?;
-    ensure!(project.read("log")? == "reloaded\n", "{}", project.read("log")?);
+    ensure!(project.read("log")? == "reloaded\n".repeat(2), "{}", project.read("log")?);
     let log = project.expect(0, &["log", "cp wanted"])?.out;
     ensure!(log.contains("cut off, the engine ended before it did"), "{log}");
     // Between the change, which is recorded, and the reload.
@@ -272,7 +274,7 @@ exec::Run(host=host, command="sh -c 'echo reloaded >> log'", cwd=root, reload_on
     kill(&project, "3\n")?;
     project.set("DELAY", "0");
     project.expect(0, &["deploy"])?;
-    ensure!(project.read("log")? == "reloaded\nreloaded\n", "{}", project.read("log")?);
+    ensure!(project.read("log")? == "reloaded\n".repeat(3), "{}", project.read("log")?);
     project.expect(0, &["deploy"])?.says(&["nothing to change"])
 }
 
@@ -286,7 +288,13 @@ exec::Run(host=host, command="touch {{ root }}/deaf", reload_only=true, requires
 "#,
     )?;
     project.set("TEXT", "1");
-    project.expect(0, &["deploy"])?;
+    let plan = project.json(2, &["plan"])?;
+    ensure!(ids(&plan).len() == 2, "{plan}");
+    project.expect(0, &["deploy"])?.says(&["deployed: 1 created, 1 updated, 1 as wanted"])?;
+    ensure!(project.managed("told").exists() && !project.managed("deaf").exists());
+    fs::remove_file(project.managed("told"))?;
+    project.expect(0, &["deploy"])?.says(&["nothing to change"])?;
+    ensure!(!project.managed("told").exists(), "once is enough");
     project.set("TEXT", "2");
     let plan = project.json(2, &["plan"])?;
     ensure!(ids(&plan).len() == 2, "{plan}");

@@ -68,6 +68,13 @@ impl Playground {
         Ok(playground)
     }
 
+    /// Declares that these agents are this machine.
+    pub(crate) fn declare_local(&self, agents: &[&str]) -> Result<()> {
+        let agents = serde_json::to_string(agents)?;
+        let text = format!("name: test\nmodulepath: libs\norrery: {{local_agents: {agents}}}\n");
+        self.write("project.yml", &text)
+    }
+
     /// With one of the examples, whose managed directory is made by the deploy.
     pub(crate) fn example(name: &str) -> Result<Self> {
         let example = xtask::repository_root().join("examples").join(name);

@@ -67,6 +67,8 @@ pub(crate) struct World {
     /// Further variables of the environment.
     pub(crate) variables: Vec<(String, String)>,
     server: Option<Server>,
+    /// The environment that commands are about in every directory.
+    environment: Option<&'static str>,
     /// Remote agents, which die with this value.
     agents: Vec<Agent>,
 }
@@ -88,7 +90,7 @@ impl World {
         let database = postgres.then(|| Postgres::shared().database());
         std::os::unix::fs::symlink(BINARY, here.join("orrery"))?;
         let (variables, agents) = (Vec::new(), Vec::new());
-        Ok(World { directory, database, here, variables, server: None, agents })
+        Ok(World { directory, database, here, variables, server: None, environment: None, agents })
     }
 
     /// Starts the server with these options, and answers what it prints; one that runs is stopped first, and its address kept.
@@ -145,12 +147,13 @@ impl World {
         self.server.as_ref()?.ticket.as_deref()
     }
 
-    /// Logs in, and chooses the new environment shop/live.
+    /// Logs in, and chooses the new environment shop/live for every directory.
     pub(crate) fn settle(&mut self, options: &str) -> Result<()> {
         self.start(true, options)?;
         let url = self.server()?.url.clone();
         self.done(&format!("orrery login {url} --name admin"))?;
-        self.done("orrery project create shop && orrery environment create shop/live --use")?;
+        self.done("orrery project create shop && orrery environment create shop/live")?;
+        self.environment = Some("shop/live");
         Ok(())
     }
 
@@ -181,6 +184,9 @@ impl World {
         }
         for name in ["VIRTUAL_ENV", "CLICOLOR_FORCE", "RUST_LOG"] {
             command.env_remove(name);
+        }
+        if let Some(name) = self.environment {
+            command.env("ORRERY_ENVIRONMENT", name);
         }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         Ok(command)
@@ -505,8 +511,8 @@ fn interrupted_push() -> Result<()> {
     let url = slow_way::open(&world.server()?.url, ("POST", "/versions"), &home)?;
     world.done(&format!("orrery login {url} --name admin"))?;
     world.done("orrery project create shop")?;
-    world.done("orrery environment create live --use")?;
     world.done("orrery new model")?;
+    world.done("cd model && orrery environment create live --use")?;
     let (text, _) = world.run(
         "cd model; orrery plan & plan=$!; \
          for i in $(seq 600); do test -e ../answered && break; sleep 0.05; done; \
@@ -515,7 +521,7 @@ fn interrupted_push() -> Result<()> {
     )?;
     ensure!(text.contains("1 version"), "it was not stored yet: {text}");
     ensure!(text.contains("interrupted") && text.contains("ended with 1"), "{text}");
-    prints(&world, "orrery version list", &["0 versions"])
+    prints(&world, "cd model && orrery version list", &["0 versions"])
 }
 
 fn compile_errors() -> Result<()> {

@@ -386,7 +386,7 @@ fn smaller_commands() -> Result<()> {
     let icon = "data:image/png;base64,iVBORw0KGgo=";
     let update = format!("orrery environment update --project spare --icon '{icon}'");
     prints(&world, &update, &["spare/live"])?;
-    ensure!(world.json("orrery environment show")?["icon"] == icon);
+    ensure!(world.json("orrery environment show spare/live")?["icon"] == icon);
     world.done("orrery token create twice && orrery token create twice")?;
     fails(&world, "orrery token revoke twice --yes", &["several tokens", "made 20", "by its id"])
 }
@@ -401,14 +401,16 @@ fn refusals() -> Result<()> {
     ensure!(!text.contains("give you a role"), "{text}");
     let token = world.done("orrery token create eyes 2> /dev/null")?;
     let url = world.url()?.to_owned();
-    let with = format!("ORRERY_SERVER={url} ORRERY_TOKEN={}", token.trim());
+    let with =
+        format!("env -u ORRERY_ENVIRONMENT ORRERY_SERVER={url} ORRERY_TOKEN={}", token.trim());
+    world.done("orrery environment use shop/live")?;
     prints(
         &world,
         &format!("{with} orrery param list"),
-        &["the environment is shop/live, as the context"],
+        &["the environment is shop/live, the default of the context"],
     )?;
     let (text, _) = world.run(&format!("{with} orrery project list"))?;
-    ensure!(!text.contains("as the context"), "{text}");
+    ensure!(!text.contains("the default of the context"), "{text}");
     prints(&world, "orrery logout", &["logged out of"])?;
     prints(&world, "orrery logout", &["you were not logged in on"])?;
     let (text, code) = world.run("orrery project list")?;

@@ -27,7 +27,86 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(kill_again_and_again(postgres).map_err(|error| format!("{error:#}"))?)
         })
     };
-    vec![trial("sqlite", false), trial("postgres", true)]
+    let cut_off = |name: &str, postgres: bool| {
+        Trial::test(format!("server_kills/a_verifying_deploy_goes_on/{name}"), move || {
+            Ok(a_verifying_deploy_goes_on(postgres).map_err(|error| format!("{error:#}"))?)
+        })
+    };
+    vec![
+        trial("sqlite", false),
+        trial("postgres", true),
+        cut_off("sqlite", false),
+        cut_off("postgres", true),
+    ]
+}
+
+/// Commands that are run at each deploy, and note that they were.
+fn noting(log: &Path, count: usize) -> Vec<Value> {
+    let note = |at: usize| {
+        let command = format!("sh -c 'sleep 0.2; echo {at} >> {}'", log.display());
+        json!({
+            "id": format!("exec::Run[localhost,command={command}]"),
+            "attributes": {
+                "command": command, "creates": "", "cwd": "", "environment": {}, "onlyif": "", "path": "",
+                "reload": "", "reload_only": false, "returns": [0], "timeout": 300, "unless": "", "skip_on_fail": false,
+                "send_event": false, "receive_events": true,
+            },
+        })
+    };
+    (0..count).map(note).collect()
+}
+
+/// A verifying deploy, and a repair, that a kill cuts off twice: what had its turn and was recorded does not have it again, the
+/// rest does, and the operation answers for all of it.
+fn a_verifying_deploy_goes_on(postgres: bool) -> Result<()> {
+    const COUNT: usize = 24;
+    let world = World::new(postgres)?;
+    let log = world.path("log");
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default().lines().count();
+    let mut server = world.start()?;
+    let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+    let body = json!({"name": "e", "project": project["id"]});
+    let made = world.made(&server, "/api/v1/environments", &body)?;
+    let path = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
+    let version = json!({"resources": noting(&log, COUNT), "release": true});
+    world.made(&server, &format!("{path}/versions"), &version)?;
+    let all_deployed = |server: &Server| -> Result<bool> {
+        let (_, counts) = world.call(server, "GET", &format!("{path}/resource-counts"), None)?;
+        Ok(counts["by_status"]["deployed"] == COUNT)
+    };
+    until("the first deploy", || all_deployed(&server))?;
+    for (kind, at, body, parts) in [
+        ("a verifying deploy", "versions/1/release", json!({"verify": true}), &[5, 12][..]),
+        ("a repair", "repair", json!({}), &[8]),
+    ] {
+        std::fs::write(&log, "")?;
+        let asked = world.made(&server, &format!("{path}/{at}"), &body)?;
+        let asked = asked.get("operation").unwrap_or(&asked);
+        let operation = format!("{path}/operations/{}", asked["id"].as_str().context("no id")?);
+        for part in parts {
+            until("a part is done", || Ok(lines() >= *part))?;
+            // What is done is recorded some milliseconds later.
+            std::thread::sleep(Duration::from_millis(100));
+            server.child.kill()?;
+            server.child.wait()?;
+            ensure!(lines() < COUNT, "{kind}: all was done before the kill");
+            server = world.start()?;
+        }
+        let mut ended = Value::Null;
+        until("the operation has ended", || {
+            ended = world.call(&server, "GET", &operation, None)?.1;
+            Ok(ended["transitioning"] == "no")
+        })?;
+        ensure!(ended["outcome"]["deployed"] == COUNT, "{kind}: {ended}");
+        let text = std::fs::read_to_string(&log)?;
+        let runs = |at: usize| text.lines().filter(|line| *line == at.to_string()).count();
+        let twice: Vec<usize> = (0..COUNT).filter(|at| runs(*at) > 1).collect();
+        let never: Vec<usize> = (0..COUNT).filter(|at| runs(*at) == 0).collect();
+        ensure!(never.is_empty(), "{kind}: {never:?} never ran");
+        // One is under way at each kill.
+        ensure!(twice.len() <= parts.len(), "{kind}: {twice:?} ran twice");
+    }
+    Ok(())
 }
 
 /// A server process, which dies with this value.
@@ -187,7 +266,7 @@ fn version(directory: &Path, number: u32) -> Value {
             "send_event": false, "receive_events": true,
         },
     }));
-    json!({"resources": resources, "release": true})
+    json!({"resources": resources, "release": true, "local_agents": ["here?"]})
 }
 
 fn kill_again_and_again(postgres: bool) -> Result<()> {

@@ -31,7 +31,15 @@ struct Case {
 }
 
 pub(crate) fn trials() -> Result<Vec<Trial>> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/sessions");
+    trials_in("sessions", |_| Ok(()))
+}
+
+/// The sessions of a directory beside this file; `review` sees the setting of each case.
+pub(crate) fn trials_in(
+    folder: &'static str,
+    review: fn(&str) -> Result<()>,
+) -> Result<Vec<Trial>> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(folder);
     let bless = std::env::var_os("ORRERY_BLESS").is_some();
     let mut trials = Vec::new();
     for entry in fs::read_dir(&directory)? {
@@ -44,8 +52,9 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
             continue;
         }
         trials.extend(cases.into_iter().map(|case| {
-            Trial::test(format!("sessions/{topic}/{}", case.name), move || {
-                Ok(check(&case).map_err(|error| format!("{error:#}"))?)
+            Trial::test(format!("{folder}/{topic}/{}", case.name), move || {
+                let outcome = review(&case.setting).and_then(|()| check(&case));
+                Ok(outcome.map_err(|error| format!("{error:#}"))?)
             })
         }));
     }

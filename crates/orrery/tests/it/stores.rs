@@ -85,6 +85,7 @@ impl Scene {
                 released: true,
                 only_if_changed: false,
                 lease: Some(&self.lease),
+                project: None,
             },
         )?)
     }

@@ -2,17 +2,22 @@
 
 A content is named by its id: the SHA-1 of its bytes, or a name that the module chose. It is written under
 another name and renamed, so that who sees it sees all of it.
+
+Where the model is compiled the directory has everything. Elsewhere it is a cache: what is not there is asked of the
+core, which puts it there under its SHA-1.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,255}\Z")
 _SHA1 = re.compile(r"[0-9a-f]{40}\Z")
 
 _directory: str | None = None
+_is_cache = False
 
 
 class NoFileStore(Exception):
@@ -22,10 +27,15 @@ class NoFileStore(Exception):
         super().__init__("there is no place for file contents: the core has not named one")
 
 
-def use_directory(directory: str | None) -> None:
-    """Says where contents are."""
-    global _directory
+class ContentError(Exception):
+    """A content could not be had, for another reason than that there is none."""
+
+
+def use_directory(directory: str | None, is_cache: bool = False) -> None:
+    """Says where contents are, and whether those that are not there have to be asked for."""
+    global _directory, _is_cache
     _directory = directory
+    _is_cache = is_cache
 
 
 def available() -> bool:
@@ -57,6 +67,9 @@ def put(content: str | bytes, identifier: str | None = None) -> str:
     data = content.encode("utf-8") if isinstance(content, str) else bytes(content)
     name = hash_of(data) if identifier is None else identifier
     place = _place(name)
+    if _is_cache:
+        _call("upload_file", {"id": name, "content": data})
+        return name
     if identifier is None and os.path.exists(place):
         return name
     os.makedirs(os.path.dirname(place), exist_ok=True)
@@ -74,16 +87,47 @@ def put(content: str | bytes, identifier: str | None = None) -> str:
 
 def get(identifier: str) -> bytes | None:
     """A content, or None if there is none of that id. One that is not what its id says is an error."""
-    try:
-        with open(_place(identifier), "rb") as stream:
-            data = stream.read()
-    except FileNotFoundError:
-        return None
-    if _SHA1.match(identifier) and hash_of(data) != identifier:
-        raise ValueError(f"the content of {identifier} is damaged: its SHA-1 is {hash_of(data)}")
-    return data
+    if not _is_cache:
+        return _verified(identifier)
+    # Whoever chose another id may give it another content in the next version: only the core knows which it is now.
+    if _SHA1.match(identifier):
+        data = _read(identifier)
+        if data is not None and hash_of(data) == identifier:
+            return data
+    found = _call("fetch_file", {"id": identifier})
+    return None if found is None else _verified(found["file"])
 
 
 def has(identifier: str) -> bool:
     """Whether there is a content of that id."""
-    return os.path.exists(_place(identifier))
+    if os.path.exists(_place(identifier)) and not _is_cache:
+        return True
+    return _is_cache and _call("stat_file", {"id": identifier}, found=True) is not None
+
+
+def _read(identifier: str) -> bytes | None:
+    try:
+        with open(_place(identifier), "rb") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+
+
+def _verified(identifier: str) -> bytes | None:
+    data = _read(identifier)
+    if data is not None and _SHA1.match(identifier) and hash_of(data) != identifier:
+        raise ValueError(f"the content of {identifier} is damaged: its SHA-1 is {hash_of(data)}")
+    return data
+
+
+def _call(method: str, arguments: dict[str, Any], found: Any = None) -> Any:
+    """Calls the core; gives its result, or `found` instead of an empty one; None if there is no such content."""
+    from orrery_sdk import server
+
+    code, result = server.call(method, arguments)
+    if code == 404:
+        return None
+    if code != 200:
+        reason = result.get("message") if isinstance(result, dict) else None
+        raise ContentError(f"The content {arguments['id']} could not be fetched or kept: {reason or code}")
+    return found if result is None else result

@@ -100,6 +100,8 @@ def install_finder(modules: Sequence[HostedModule]) -> None:
 
 def module_files(module: HostedModule) -> list[str]:
     """The full Python names of everything in a module's package, the package itself first."""
+    if not module.code:
+        return []
     names = [module.package]
     for directory, folders, entries in os.walk(module.code):
         here = os.path.relpath(directory, module.code)

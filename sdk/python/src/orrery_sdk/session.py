@@ -19,6 +19,7 @@ class Session:
     environment: str | None = None
     data: str | None = None
     files: str | None = None
+    fetch: bool = False
     tests: bool = False
     path: list[str] = field(default_factory=list)
     config: dict[str, str] = field(default_factory=dict)
@@ -33,6 +34,7 @@ class Session:
             environment=init.get("environment"),
             data=init.get("data"),
             files=init.get("files"),
+            fetch=bool(init.get("fetch", False)),
             tests=bool(init.get("tests", False)),
             path=list(init.get("path") or ()),
             config={key: str(value) for key, value in (init.get("config") or {}).items()},
@@ -56,7 +58,7 @@ class Session:
             Config.set(section, option, value)
         if self.environment is not None:
             Config.set("config", "environment", self.environment)
-        files.use_directory(self.files)
+        files.use_directory(self.files, is_cache=self.fetch)
         Project._install(self.project, self.modules)
 
     def load(self) -> list[Problem]:

@@ -224,6 +224,7 @@ def test_dataclasses_are_paired_by_name(core: FakeCore) -> None:
             tags: list[str]
             secret: str | Reference[str]
             more: dict[str, object]
+            untyped: list
         @dataclasses.dataclass
         class Loose:
             x: int
@@ -245,11 +246,12 @@ def test_dataclasses_are_paired_by_name(core: FakeCore) -> None:
     found = {entry["entity"]: entry for entry in core.start()["dataclasses"]}
     assert sorted(found) == ["m::Loose", "m::Nothing", "m::Pt"]
     assert found["m::Pt"]["fields"] == [
-        ["x", "int"], ["label", "string?"], ["tags", "string[]"], ["secret", "string"], ["more", "dict"],
+        ["x", "int"], ["label", "string?"], ["tags", "string[]"], ["secret", "Union[string,Reference[string]]"],
+        ["more", "dict[string, any]"], ["untyped", None],
     ]  # fmt: skip
     assert found["m::Pt"]["problem"] is None and found["m::Pt"]["line"] == 4
-    assert found["m::Loose"]["problem"] == "is not frozen"
-    assert found["m::Nothing"]["problem"] == "is not a dataclass"
+    assert found["m::Loose"]["problem"] == {"kind": "not_frozen"}
+    assert found["m::Nothing"]["problem"] == {"kind": "not_dataclass"}
 
 
 DATACLASS = entity("std::Dataclass")

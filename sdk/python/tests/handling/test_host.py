@@ -606,6 +606,15 @@ def test_idle_agents_retire(module: dict[str, Path], tmp_path: Path) -> None:
         assert host.run(thing("connect", path=str(log))).state == "deployed"
 
 
+def test_an_agent_without_a_machine_gets_no_io(host: HandlerHost) -> None:
+    refusal = {"uri": None, "no_machine": {"reason": "web2 is elsewhere", "help": "enrol it"}}
+    done = host.run(thing("io"), **refusal)
+    assert done.state == "unavailable"
+    assert "web2 is elsewhere" in done.texts("error")
+    assert host.run(thing("nothing"), **refusal).state == "deployed"
+    assert host.run(thing("io")).state == "deployed"
+
+
 def test_many_agents_do_not_mean_many_threads(host: HandlerHost) -> None:
     threads = Path(f"/proc/{host.process.pid}/task")
     numbers = [host.start(thing("nothing", agent=f"agent{number}")) for number in range(600)]

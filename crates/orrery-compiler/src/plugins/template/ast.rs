@@ -5,10 +5,12 @@ use std::rc::Rc;
 
 use orrery_python::Int;
 
+use super::errors::Source;
 use super::loads::Loads;
 
 #[derive(Debug)]
 pub(super) struct Template {
+    pub(super) source: Rc<Source>,
     pub(super) body: Vec<Stmt>,
     /// Blocks by name, wherever they stand.
     pub(super) blocks: Vec<Rc<Block>>,
@@ -18,6 +20,8 @@ pub(super) struct Template {
 
 #[derive(Debug)]
 pub(super) struct Block {
+    /// The template that it stands in.
+    pub(super) source: Rc<Source>,
     pub(super) name: Rc<str>,
     pub(super) scoped: bool,
     pub(super) required: bool,

@@ -3,8 +3,10 @@
 use std::rc::Rc;
 
 use super::super::Failure;
+use super::errors::Missing;
 use super::render::{Rendered, Renderer};
 use super::value::{Method, Val};
+use crate::project::TemplateMode;
 use crate::value::{InstanceId, Value};
 
 /// Methods of Python's texts that are done here.
@@ -180,6 +182,10 @@ impl Renderer<'_> {
     fn instance_attribute(&mut self, id: InstanceId, name: &str) -> Rendered<Val> {
         match self.ctx.attribute(id, name) {
             Ok(Some(value)) => self.seen(value),
+            Ok(None) if self.ctx.template_mode() == TemplateMode::Strict => {
+                let message = format!("variable {name} not set on {}", self.ctx.describe(id));
+                Ok(Val::missing(message, Missing { name: name.into(), of: Some(id) }))
+            }
             Ok(None) | Err(Failure::Optional { .. }) => {
                 let instance = self.ctx.describe(id);
                 Ok(Val::lenient(format!("variable {name} not set on {instance}")))

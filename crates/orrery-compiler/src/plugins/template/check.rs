@@ -4,13 +4,13 @@
 //! an error once it is reached.
 
 use super::super::{Context, Failure};
-use super::SyntaxError;
 use super::ast::{Args, Expr, Kind, MacroDef, Stmt, Template};
 use super::filters::{FILTERS, REFUSED_FILTERS};
 use super::tests::TESTS;
+use super::{SyntaxError, errors};
 
 pub(super) fn check(template: &Template, ctx: &dyn Context) -> Result<(), Failure> {
-    let checker = Checker { ctx };
+    let checker = Checker { ctx, template };
     checker.statements(&template.body, false)
 }
 
@@ -33,6 +33,7 @@ pub(super) fn refused(what: &str, line: usize) -> Failure {
 
 struct Checker<'a> {
     ctx: &'a dyn Context,
+    template: &'a Template,
 }
 
 type Checked = Result<(), Failure>;
@@ -91,6 +92,11 @@ impl Checker<'_> {
         }
     }
 
+    /// A filter or test that does not exist.
+    fn unknown(&self, message: String, line: usize) -> Failure {
+        errors::syntax(SyntaxError::assertion(message).at(line), &self.template.source)
+    }
+
     fn definition(&self, definition: &MacroDef) -> Checked {
         self.all(&definition.defaults, false)?;
         self.statements(&definition.body, false)
@@ -142,7 +148,7 @@ impl Checker<'_> {
                 }
                 if !soft && !has_filter(name, self.ctx) {
                     let message = format!("No filter named '{name}'.");
-                    return Err(SyntaxError::assertion(message).into());
+                    return Err(self.unknown(message, expr.line));
                 }
                 self.all(value.as_deref(), soft)?;
                 self.args(args, soft)
@@ -150,7 +156,7 @@ impl Checker<'_> {
             Kind::Test { value, name, args } => {
                 if !soft && !TESTS.contains(&&**name) {
                     let message = format!("No test named '{name}'.");
-                    return Err(SyntaxError::assertion(message).into());
+                    return Err(self.unknown(message, expr.line));
                 }
                 self.expr(value, soft)?;
                 self.args(args, soft)

@@ -8,6 +8,7 @@ use orrery_python::Int;
 
 use super::super::Failure;
 use super::ast::{Args, Comparison, Expr, Kind, MacroDef};
+use super::errors::Missing;
 use super::operators::type_error;
 use super::render::{CALL_COST, Rendered, Renderer, template_error};
 use super::scope::Scope;
@@ -42,7 +43,8 @@ impl Given {
 
 impl Renderer<'_> {
     pub(super) fn eval(&mut self, expr: &Expr, scope: &Rc<Scope>) -> Rendered<Val> {
-        self.deeper(1, |renderer| renderer.eval_here(expr, scope))
+        let outcome = self.deeper(1, |renderer| renderer.eval_here(expr, scope));
+        self.noted(outcome)
     }
 
     fn eval_here(&mut self, expr: &Expr, scope: &Rc<Scope>) -> Rendered<Val> {
@@ -201,7 +203,8 @@ impl Renderer<'_> {
         if &**name == "lipsum" {
             return Err(self.refused("the function `lipsum`"));
         }
-        Ok(Val::undefined(format!("'{name}' is undefined")))
+        let missing = Missing { name: name.clone(), of: None };
+        Ok(Val::missing(format!("'{name}' is undefined"), missing))
     }
 
     fn signed(&self, value: Val, sign: &str) -> Rendered<Val> {
@@ -378,9 +381,11 @@ impl Renderer<'_> {
         }
         let saw_model = std::mem::replace(&mut self.sees_model, found.sees_model);
         let template = std::mem::replace(&mut self.template_name, found.template.clone());
+        let source = std::mem::replace(&mut self.source, found.source.clone());
         let text =
             self.deeper(CALL_COST, |renderer| renderer.run_macro(&definition, values, &scope));
         self.template_name = template;
+        self.source = source;
         self.sees_model = saw_model;
         Ok(Val::str(text?))
     }

@@ -57,7 +57,9 @@ pub(super) fn tokenize(source: &str) -> Result<Vec<Token>, SyntaxError> {
     }
     let mut lexer = Lexer { source: &source, at: 0, line: 1, tokens: Vec::new() };
     while lexer.at < source.len() {
-        lexer.root()?;
+        if let Err(error) = lexer.root() {
+            return Err(error.at(lexer.line));
+        }
     }
     lexer.push(Tok::Eof);
     Ok(lexer.tokens)

@@ -14,6 +14,7 @@ mod attributes;
 mod calls;
 mod check;
 mod encoding;
+mod errors;
 mod evaluate;
 mod expressions;
 mod filters;
@@ -42,31 +43,42 @@ use super::files::resolve;
 use super::{Context, Failure, FileKind, NativePlugin, Outcome};
 use crate::value::Value;
 use ast::Template;
+use errors::Source;
 use render::Renderer;
 
 pub(super) const PLUGINS: &[NativePlugin] = &[plugin!("std::template",
     [required("path", "string"), keywords("kwargs", "any")] => "string", template)];
+
+/// The class of the error for a template that does not exist.
+const NOT_FOUND: &str = "jinja2.exceptions.TemplateNotFound";
 
 /// What is wrong with a template's text.
 #[derive(Debug)]
 struct SyntaxError {
     kind: &'static str,
     message: String,
+    /// Where, as far as it is known.
+    line: Option<usize>,
+    /// The innermost tag that is not closed, and its line.
+    open: Option<(usize, String)>,
 }
 
 impl SyntaxError {
     fn syntax(message: impl Into<String>) -> Self {
-        SyntaxError { kind: "jinja2.exceptions.TemplateSyntaxError", message: message.into() }
+        Self::new("jinja2.exceptions.TemplateSyntaxError", message.into())
     }
 
     fn assertion(message: impl Into<String>) -> Self {
-        SyntaxError { kind: "jinja2.exceptions.TemplateAssertionError", message: message.into() }
+        Self::new("jinja2.exceptions.TemplateAssertionError", message.into())
     }
-}
 
-impl From<SyntaxError> for Failure {
-    fn from(error: SyntaxError) -> Self {
-        Failure::python(error.kind, error.message)
+    fn new(kind: &'static str, message: String) -> Self {
+        SyntaxError { kind, message, line: None, open: None }
+    }
+
+    fn at(mut self, line: usize) -> Self {
+        self.line.get_or_insert(line);
+        self
     }
 }
 
@@ -76,17 +88,26 @@ fn template(ctx: &mut dyn Context, args: &[Value]) -> Outcome {
         Value::Dict(id) if !ctx.heap().entries(id).is_empty() => Some(id),
         _ => None,
     };
-    let template = load(ctx, &path)?;
-    let rendered = Renderer::new(ctx, given, &path).render(&template)?;
-    Ok(ctx.heap_mut().str(&rendered))
+    let template = match load(ctx, &path) {
+        Ok(template) => template,
+        Err(failure) => return Err(errors::rendering(ctx, failure, None, None, given)),
+    };
+    let mut renderer = Renderer::new(ctx, given, &path);
+    match renderer.render(&template) {
+        Ok(rendered) => Ok(ctx.heap_mut().str(&rendered)),
+        Err(failure) => {
+            let (place, undefined) = (renderer.failed.take(), renderer.blamed.take());
+            Err(errors::rendering(ctx, failure, place, undefined, given))
+        }
+    }
 }
 
 /// Reads and parses a template; one that was read before is not parsed again.
 fn load(ctx: &dyn Context, path: &str) -> Result<Rc<Template>, Failure> {
     thread_local! {
-        static PARSED: RefCell<HashMap<String, (String, Rc<Template>)>> = RefCell::default();
+        static PARSED: RefCell<HashMap<String, Rc<Template>>> = RefCell::default();
     }
-    let not_found = || Failure::python("jinja2.exceptions.TemplateNotFound", path);
+    let not_found = || Failure::python(NOT_FOUND, path);
     let file = match resolve(ctx, path, "templates") {
         Ok(file) => file,
         Err(failure) if path.starts_with("./") => return Err(failure),
@@ -97,15 +118,17 @@ fn load(ctx: &dyn Context, path: &str) -> Result<Rc<Template>, Failure> {
     }
     let source = ctx.read_text(&file).map_err(super::files::exception)?;
     let known = PARSED.with_borrow(|parsed| {
-        let (text, template) = parsed.get(&file)?;
-        (*text == source).then(|| template.clone())
+        let template = parsed.get(&file)?;
+        (template.source.text == source).then(|| template.clone())
     });
     if let Some(template) = known {
         check::check(&template, ctx)?;
         return Ok(template);
     }
-    let template = Rc::new(parser::parse(&source)?);
+    let source = Rc::new(Source { path: file.clone(), text: source });
+    let parsed = parser::parse(&source);
+    let template = Rc::new(parsed.map_err(|error| errors::syntax(error, &source))?);
     check::check(&template, ctx)?;
-    PARSED.with_borrow_mut(|parsed| parsed.insert(file, (source, template.clone())));
+    PARSED.with_borrow_mut(|parsed| parsed.insert(file, template.clone()));
     Ok(template)
 }

@@ -8,7 +8,7 @@ use orrery_python::{Int, Number, PowResult, num_cmp, num_eq, repr_complex};
 use super::super::Failure;
 use super::ast::Binary;
 use super::render::{Rendered, Renderer};
-use super::value::{Identity, Key, Val, View, range_items};
+use super::value::{Identity, Key, Undefined, Val, View, range_items};
 use crate::value::Value;
 
 /// Longer results of `*` are refused.
@@ -38,9 +38,14 @@ impl Renderer<'_> {
     /// The error of a value that does not exist.
     pub(super) fn defined<'v>(&self, value: &'v Val) -> Rendered<&'v Val> {
         match value {
-            Val::Undefined(undefined) => Err(Failure::Runtime(undefined.message.clone())),
+            Val::Undefined(undefined) => Err(self.undefined(undefined)),
             defined => Ok(defined),
         }
+    }
+
+    fn undefined(&self, undefined: &Rc<Undefined>) -> Failure {
+        self.blamed.replace(Some(undefined.clone()));
+        Failure::Runtime(undefined.message.clone())
     }
 
     pub(super) fn truth(&self, value: &Val) -> Rendered<bool> {
@@ -71,7 +76,7 @@ impl Renderer<'_> {
             (Val::Undefined(a), Val::Undefined(b)) if a.lenient && b.lenient => true,
             (Val::Undefined(undefined), _) | (_, Val::Undefined(undefined)) => {
                 if !undefined.lenient {
-                    return Err(Failure::Runtime(undefined.message.clone()));
+                    return Err(self.undefined(undefined));
                 }
                 false
             }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::SyntaxError;
 use super::ast::{Block, Expr, For, Kind, MacroDef, Stmt, Target, Template};
+use super::errors::Source;
 use super::lexer::{Tok, Token, tokenize};
 use super::loads::analyse;
 
@@ -18,22 +19,29 @@ pub(super) struct Parser {
     blocks: Vec<Rc<Block>>,
     /// What the blocks that are open wait for, outermost first.
     end_tags: Vec<&'static [&'static str]>,
-    open_tags: Vec<String>,
+    /// The tags of those blocks and their lines.
+    open_tags: Vec<(usize, String)>,
+    pub(super) source: Rc<Source>,
 }
 
 pub(super) type Parsed<T> = Result<T, SyntaxError>;
 
-pub(super) fn parse(source: &str) -> Parsed<Template> {
+pub(super) fn parse(source: &Rc<Source>) -> Parsed<Template> {
     let mut parser = Parser {
-        tokens: tokenize(source)?,
+        tokens: tokenize(&source.text)?,
+        source: source.clone(),
         at: 0,
         depth: 0,
         blocks: Vec::new(),
         end_tags: Vec::new(),
         open_tags: Vec::new(),
     };
-    let body = parser.body(&[])?;
-    let template = Template { body, blocks: parser.blocks, loads: OnceCell::new() };
+    let body = parser.body(&[]).map_err(|mut error| {
+        error.open = parser.open_tags.last().cloned();
+        error.at(parser.line())
+    })?;
+    let template =
+        Template { source: source.clone(), body, blocks: parser.blocks, loads: OnceCell::new() };
     analyse(&template);
     Ok(template)
 }
@@ -212,7 +220,7 @@ impl Parser {
                 format!(" Jinja was looking for the following tags: {looking}.")
             };
         }
-        if let Some(open) = self.open_tags.last() {
+        if let Some((_, open)) = self.open_tags.last() {
             message += &format!(" The innermost block that needs to be closed is '{open}'.");
         }
         self.fail(message)
@@ -240,7 +248,7 @@ impl Parser {
             "filter" => Parser::filter_statement,
             _ => return self.unexpected_tag(Some(&tag)),
         };
-        self.open_tags.push(tag);
+        self.open_tags.push((line, tag));
         self.next();
         let statement = parse(self, line)?;
         self.open_tags.pop();
@@ -303,7 +311,8 @@ impl Parser {
         if self.blocks.iter().any(|block| block.name == name) {
             return Err(SyntaxError::assertion(format!("block '{name}' defined twice")));
         }
-        let block = Rc::new(Block { name, scoped, required, body, loads: OnceCell::new() });
+        let (source, loads) = (self.source.clone(), OnceCell::new());
+        let block = Rc::new(Block { source, name, scoped, required, body, loads });
         self.blocks.push(block.clone());
         Ok(Stmt::Block(block))
     }

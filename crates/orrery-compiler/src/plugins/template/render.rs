@@ -9,10 +9,11 @@ use indexmap::IndexMap;
 use super::super::{Context, Failure};
 use super::ast::{Block, Expr, For, MacroDef, Stmt, Target, Template};
 use super::check::refused;
+use super::errors::Source;
 use super::load;
 use super::loads::Loads;
 use super::scope::Scope;
-use super::value::{Loop, Macro, Module, Val};
+use super::value::{Loop, Macro, Module, Undefined, Val};
 use crate::value::DictId;
 
 pub(super) type Rendered<T> = Result<T, Failure>;
@@ -42,6 +43,12 @@ pub(super) struct Renderer<'c> {
     pub(super) sees_model: bool,
     /// Names of the model that were looked up before.
     pub(super) known: HashMap<Rc<str>, Val>,
+    /// The template whose text is being run.
+    pub(super) source: Option<Rc<Source>>,
+    /// Where the first failure was.
+    pub(super) failed: Option<(Rc<Source>, usize)>,
+    /// The undefined value that was used last.
+    pub(super) blamed: RefCell<Option<Rc<Undefined>>>,
     depth: usize,
 }
 
@@ -64,6 +71,9 @@ impl<'c> Renderer<'c> {
             at_root: true,
             sees_model: true,
             known: HashMap::new(),
+            source: None,
+            failed: None,
+            blamed: RefCell::default(),
             depth: 0,
         }
     }
@@ -94,6 +104,7 @@ impl<'c> Renderer<'c> {
 
     /// A whole template with its parents.
     fn run(&mut self, template: &Template, scope: &Rc<Scope>) -> Rendered<String> {
+        let before = self.source.replace(template.source.clone());
         let mut out = String::new();
         self.root = scope.clone();
         self.add_blocks(template);
@@ -101,9 +112,11 @@ impl<'c> Renderer<'c> {
         self.statements(&template.body, scope, &mut out)?;
         while let Some(parent) = self.parent.take() {
             out.clear();
+            self.source = Some(parent.source.clone());
             self.touch(&parent.loads, scope)?;
             self.statements(&parent.body, scope, &mut out)?;
         }
+        self.source = before;
         Ok(out)
     }
 
@@ -150,8 +163,19 @@ impl<'c> Renderer<'c> {
         out: &mut String,
     ) -> Rendered<()> {
         self.deeper(STATEMENT_COST, |renderer| {
-            statements.iter().try_for_each(|statement| renderer.statement(statement, scope, out))
+            statements.iter().try_for_each(|statement| {
+                let outcome = renderer.statement(statement, scope, out);
+                renderer.noted(outcome)
+            })
         })
+    }
+
+    /// Keeps where a failure was found first.
+    pub(super) fn noted<T>(&mut self, outcome: Rendered<T>) -> Rendered<T> {
+        if outcome.is_err() && self.failed.is_none() {
+            self.failed = self.source.clone().map(|source| (source, self.line.get()));
+        }
+        outcome
     }
 
     fn statement(&mut self, statement: &Stmt, scope: &Rc<Scope>, out: &mut String) -> Rendered<()> {
@@ -261,7 +285,8 @@ impl<'c> Renderer<'c> {
     fn closure(&self, name: Rc<str>, definition: &Rc<MacroDef>, scope: &Rc<Scope>) -> Val {
         let (definition, scope) = (definition.clone(), scope.clone());
         let (sees_model, template) = (self.sees_model, self.template_name.clone());
-        Val::Macro(Rc::new(Macro { name, definition, scope, sees_model, template }))
+        let source = self.source.clone();
+        Val::Macro(Rc::new(Macro { name, definition, scope, sees_model, template, source }))
     }
 
     pub(super) fn assign(
@@ -363,10 +388,13 @@ impl<'c> Renderer<'c> {
             None => Scope::inner(&self.root),
         };
         scope.set("super".into(), self.super_block(name, level));
-        self.deeper(CALL_COST, |renderer| {
+        let before = self.source.replace(block.source.clone());
+        let text = self.deeper(CALL_COST, |renderer| {
             renderer.touch(&block.loads, &scope)?;
             renderer.buffered(&block.body, &scope)
-        })
+        });
+        self.source = before;
+        text
     }
 
     /// What `super` means inside a block.
@@ -461,7 +489,7 @@ pub(super) fn template_error(message: &str) -> Failure {
 }
 
 fn is_not_found(failure: &Failure) -> bool {
-    matches!(failure, Failure::Python(error) if error.kind == "jinja2.exceptions.TemplateNotFound")
+    matches!(failure, Failure::Python(error) if error.kind == super::NOT_FOUND)
 }
 
 fn none_found(names: &[Val], renderer: &Renderer<'_>) -> Rendered<Failure> {

@@ -8,6 +8,7 @@ use orrery_python::Int;
 
 use super::super::Failure;
 use super::ast::{For, MacroDef};
+use super::errors::{Missing, Source};
 use super::scope::Scope;
 use crate::value::{DictId, Value};
 
@@ -55,6 +56,8 @@ pub(super) enum Val {
 /// Why there is no value, and whether using it as a text is an error.
 pub(super) struct Undefined {
     pub(super) message: String,
+    /// For people, if a name was misspelt.
+    pub(super) missing: Option<Rc<Missing>>,
     /// Prints as nothing and is false; only deeper uses are errors.
     pub(super) lenient: bool,
 }
@@ -86,6 +89,7 @@ pub(super) struct Macro {
     /// Whether the template that defines it sees the model, and that template's name.
     pub(super) sees_model: bool,
     pub(super) template: String,
+    pub(super) source: Option<Rc<Source>>,
 }
 
 pub(super) struct Loop {
@@ -176,11 +180,21 @@ impl Val {
     }
 
     pub(super) fn undefined(message: impl Into<String>) -> Val {
-        Val::Undefined(Rc::new(Undefined { message: message.into(), lenient: false }))
+        Val::Undefined(Rc::new(Undefined {
+            message: message.into(),
+            missing: None,
+            lenient: false,
+        }))
+    }
+
+    /// A name that does not exist.
+    pub(super) fn missing(message: String, missing: Missing) -> Val {
+        let missing = Some(Rc::new(missing));
+        Val::Undefined(Rc::new(Undefined { message, missing, lenient: false }))
     }
 
     pub(super) fn lenient(message: impl Into<String>) -> Val {
-        Val::Undefined(Rc::new(Undefined { message: message.into(), lenient: true }))
+        Val::Undefined(Rc::new(Undefined { message: message.into(), missing: None, lenient: true }))
     }
 
     pub(super) fn is_undefined(&self) -> bool {

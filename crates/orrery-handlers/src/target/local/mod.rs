@@ -42,6 +42,11 @@ pub struct LocalTarget {
     faults: tests::Faults,
 }
 
+/// The name of this machine, as its system has it.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 impl LocalTarget {
     pub fn new(durability: Durability) -> Self {
         LocalTarget { durability, ..LocalTarget::default() }

@@ -5,17 +5,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use orrery_executor::{
-    Engine, Keeper, Notice, Setup, StoredContents, Update, note_interrupted, recovery,
+    Engine, Keeper, Notice, Setup, StoredContents, Update, declared_address, declared_addresses,
+    note_interrupted, recovery,
 };
 use orrery_model::{LogLevel, VersionNumber};
 use orrery_scheduler::Settings;
-use orrery_store::{EnvironmentRecord, Lease, RequestRecord, Store, StoreError, VersionInfo};
+use orrery_store::{
+    EnvironmentRecord, Lease, RequestRecord, Store, StoreError, VersionInfo, local_agents,
+};
 
 use super::intent::read_desired;
 use super::{Runner, RunnerError};
+use crate::placement::Declared;
 use crate::process::Message;
 use crate::process::facts::UnknownFacts;
 use crate::process::handlers::{Handlers, Place};
+use crate::process::parked::announce_missed;
 use crate::process::places::AgentPlaces;
 use crate::process::secrets::EnvironmentSecrets;
 use crate::process::work::{Taken, Work, opened, take_requests};
@@ -53,9 +58,17 @@ impl Runner {
         note_interrupted(store, &lease, self.app.now())?;
         let desired = read_desired(store, self.key, newest.number)?;
         let count = desired.resources.len();
-        let handlers = self.handlers(record, newest, &desired.resources, lease)?;
+        let declared = Declared {
+            addresses: declared_addresses(&desired.resources),
+            patterns: local_agents(&newest.info),
+        };
+        let places = AgentPlaces::read(&self.app, store, record, &self.settings, declared)?;
+        let places = Arc::new(places);
+        let handlers = self.handlers(record, newest, lease)?;
         let mut start = recovery(store, self.key, desired)?;
         start.recovery.reset = self.settings.reset_deploy_progress_on_start;
+        let states = start.recovery.resources.iter().map(|one| (&one.intent.id, &one.state));
+        announce_missed(store, self.key, states, self.app.now())?;
         let (messages, app, key) = (self.messages.clone(), self.app.clone(), self.key);
         let listener = move |notice| match notice {
             // A supervisor that is gone wants to know nothing.
@@ -63,7 +76,6 @@ impl Runner {
             Notice::Written => app.nudge(),
             Notice::Ran { outcome, took } => app.metrics().handler_ran(outcome, took),
         };
-        let places = Arc::new(AgentPlaces::read(&self.app, store, record)?);
         let setup = Setup {
             registry: handlers.registry(),
             targets: Arc::clone(&places) as _,
@@ -136,10 +148,11 @@ impl Runner {
             }
             Err(error) => return Err(error.into()),
         };
-        if !work.handlers.are_for(newest) {
+        if work.handlers.are_for(newest) {
+            work.handlers.follow(newest);
+        } else {
             let lease = work.lease;
-            let wanted: Vec<_> = update.wanted().cloned().collect();
-            let handlers = self.handlers(record, newest, &wanted, lease)?;
+            let handlers = self.handlers(record, newest, lease)?;
             let Some(work) = &mut self.work else { return Ok(()) };
             work.engine.exchange_handlers(handlers.registry());
             // What runs goes on with the former ones, and is waited for.
@@ -148,6 +161,17 @@ impl Runner {
         }
         let Some(work) = &mut self.work else { return Ok(()) };
         let changes = update.len();
+        let agents = store.agents(self.key)?.into_iter().map(|agent| agent.name);
+        // First: what the version brings is applied where the version says.
+        work.declare_agents(agents, |known| {
+            known.project_patterns = local_agents(&newest.info);
+            for (before, after) in update.declarations() {
+                if let Some((agent, _)) = before.and_then(declared_address) {
+                    known.addresses.remove(&agent);
+                }
+                known.addresses.extend(after.and_then(declared_address));
+            }
+        });
         let Taken { events, requests } = take_requests(&self.app, self.key, open, &work.requests)?;
         let tickets = work.engine.update_and(update, events);
         work.requests.extend(opened(requests, tickets));
@@ -161,7 +185,6 @@ impl Runner {
         &self,
         record: &EnvironmentRecord,
         version: &VersionInfo,
-        resources: &[orrery_model::Resource],
         lease: Lease,
     ) -> Result<Handlers, RunnerError> {
         let place = Place {
@@ -170,7 +193,7 @@ impl Runner {
             environment: record,
             lease: Some(lease),
         };
-        Handlers::of(&place, version, resources)
+        Handlers::of(&place, version)
             .map_err(|source| RunnerError::Handlers { version: version.number, source })
     }
 }

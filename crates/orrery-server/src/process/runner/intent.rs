@@ -2,10 +2,7 @@
 
 use orrery_executor::Desired;
 use orrery_model::VersionNumber;
-use orrery_scheduler::Settings;
 use orrery_store::{EnvironmentKey, RequestRecord, Store, StoreError, VersionInfo, load_version};
-
-use crate::settings::EnvironmentSettings;
 
 /// What is wanted of an environment.
 pub(super) struct Intent {
@@ -51,14 +48,4 @@ pub(in crate::process) fn read_desired(
     let mut keys = Vec::with_capacity(loaded.resources.len());
     store.read_version(environment, number, &mut |row| keys.push(row.key))?;
     Ok(Desired { version: number, resources: loaded.resources, keys })
-}
-
-/// What the scheduler has to know of an environment's settings.
-pub(super) fn engine_settings(settings: &EnvironmentSettings, workers: usize) -> Settings {
-    Settings {
-        deploy_interval: settings.deploy_interval.clone(),
-        repair_interval: settings.repair_interval.clone(),
-        running_max: u32::try_from(workers).ok(),
-        ..Settings::default()
-    }
 }

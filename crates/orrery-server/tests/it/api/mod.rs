@@ -5,9 +5,11 @@ mod compiles;
 mod conventions;
 mod environments;
 mod events;
+mod following;
 mod operations;
 mod parameters;
 mod partial;
+mod removal;
 mod resources;
 mod things;
 mod versions;
@@ -69,6 +71,9 @@ impl World {
         let new = json!({"project": project, "name": "e", "repository": repository});
         let made = served.admin.post("/api/v1/environments", &new).good();
         let id = made["id"].as_str().unwrap().to_owned();
+        // Most tests push versions.
+        let allow = format!("/api/v1/environments/{id}/settings/allow_push");
+        served.admin.put(&allow, &json!({"value": true})).good();
         World { served, project, id, database }
     }
 

@@ -31,7 +31,7 @@ fn engine(world: &World) -> Engine {
     let data = tempfile::tempdir().unwrap();
     let options = ProcessOptions {
         data: data.path().to_owned(),
-        workers: 4,
+        workers: orrery_executor::Workers::growing_from(4),
         lease: world.database.is_some().then_some(Duration::from_secs(5)),
         host_memory: None,
     };

@@ -39,10 +39,16 @@ fn file(world: &World, content: &str) -> String {
 
 fn each_rule_is_a_problem_of_its_own_and_stores_nothing(world: World) {
     refused(&change(&world, vec![of("a", Some("x"), 1, &[])], &[]), 400, "no-base-version");
-    let bundle = |hash: &str| {
-        let set =
-            json!({"modules": [], "handlers": [], "program": "", "path": [], "requirements": []});
-        file(&world, &json!({"hash": hash, "set": set, "files": {}}).to_string())
+    let bundle = |content: &str| {
+        let place = "inmanta_plugins/fs";
+        let module = json!({
+            "name": "fs", "package": "inmanta_plugins.fs", "code": place, "root": place, "version": "1",
+        });
+        let set = json!({
+            "modules": [module], "handlers": [], "program": "", "path": [], "requirements": [],
+        });
+        let files = json!({"inmanta_plugins/fs/__init__.py": file(&world, content)});
+        file(&world, &json!({"hash": content, "set": set, "files": files}).to_string())
     };
     let (code, other_code) = (bundle("1"), bundle("2"));
     let base = json!({"code": code, "resources": [

@@ -44,7 +44,7 @@ impl Working {
         let data = tempfile::tempdir().unwrap();
         let options = ProcessOptions {
             data: data.path().to_owned(),
-            workers: 4,
+            workers: orrery_executor::Workers::growing_from(4),
             lease: world.database.is_some().then_some(Duration::from_secs(10)),
             host_memory: None,
         };
@@ -261,14 +261,26 @@ fn a_revoked_agents_resources_wait_for_another_machine() {
 }
 
 #[test]
-fn a_released_agent_is_the_servers_own_machine_again() {
+fn a_released_agent_is_not_the_servers_own_machine() {
     let working = Working::new();
     let machine = working.world.enrolled(&["web1"]);
     working.put("1");
     working.until_status("unavailable");
     let path = working.world.path(&format!("/remote-agents/{}?release=true", machine.agent));
     assert_eq!(working.world.served.admin.delete(&path).status, 204);
+    // What needs no machine waits for none.
     working.until_status("deployed");
+    let place = tempfile::tempdir().unwrap();
+    let marker = place.path().join("marker");
+    let line = format!("touch {}", marker.display());
+    working.put_resource(&format!("exec::Run[web1,command={line}]"), &json!({"command": line}));
+    let path = working.world.path("/resources");
+    working.world.until("it has no machine", |world| {
+        let listed = world.served.admin.get(&path).good();
+        let items = listed["items"].as_array().unwrap();
+        items.iter().any(|one| one["status"] == "unavailable")
+    });
+    assert!(!marker.exists(), "it ran on the server");
 }
 
 #[test]
@@ -390,9 +402,9 @@ fn a_change_that_somebody_reloads_for_is_noted_before_it_is_made() {
             working.world.served.admin.post(&path, &json!({"resources": resources})).good();
         };
         put("1");
-        for _ in 0..2 {
+        for is_reloaded_for in [true, false] {
             let command = session.command();
-            assert!(!command.wants_announcement, "what never ran has nothing to reload");
+            assert_eq!(command.wants_announcement, is_reloaded_for, "{command:?}");
             session.say(&answer(&command, OutcomeStatus::Deployed));
         }
         working.until_status("deployed");
@@ -407,7 +419,7 @@ fn a_change_that_somebody_reloads_for_is_noted_before_it_is_made() {
         }
         let store = working.world.served.app.store();
         let environment = store.environments().unwrap().pop().unwrap();
-        assert!(store.is_any_running(environment.key).unwrap(), "it is noted");
+        assert!(!store.running(environment.key).unwrap().is_empty(), "it is noted");
         session.say(&answer(&first, OutcomeStatus::Deployed));
         let second = session.command();
         assert_eq!(second.changed_dependencies, std::slice::from_ref(&first.resource.id));

@@ -22,7 +22,10 @@ fn what_runs_here_when_a_machine_joins_says_nothing_about_that_machine() {
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o700)).unwrap();
     let script = script.to_str().unwrap();
     let id = format!("exec::Run[web1,command={script}]");
-    working.put_resource(&id, &json!({"command": script}));
+    let resource = json!({"id": id, "attributes": {"command": script}, "requires": []});
+    let version = json!({"resources": [resource], "local_agents": ["web1"]});
+    let admin = &working.world.served.admin;
+    admin.post(&working.world.path("/versions"), &version).good();
     working.world.until("it runs on the server", |_| began.exists());
     let (_machine, mut session) = connected(&working);
     let command = session.command();

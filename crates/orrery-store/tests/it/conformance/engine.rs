@@ -286,9 +286,9 @@ fn marks_of_a_start_end_with_the_result(backend: Backend) {
     let lease = lease(&*store, environment);
     let resources = simple(&["a", "b"]);
     let stored = put(&*store, environment, &resources).unwrap();
-    assert!(!store.is_any_running(environment).unwrap());
+    assert!(store.running(environment).unwrap().is_empty());
     started(&*store, &lease, &stored);
-    assert!(store.is_any_running(environment).unwrap());
+    assert_eq!(store.running(environment).unwrap().len(), 1);
     let status = |name: &str| {
         let found = store.find_resource(environment, named(name).as_str()).unwrap();
         found.unwrap().status.as_str()

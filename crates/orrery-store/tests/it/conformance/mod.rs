@@ -8,6 +8,7 @@ mod kept;
 mod queries;
 mod records;
 mod remote_agents;
+mod removal;
 mod small;
 mod told;
 mod versions;
@@ -26,6 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
         kept::CASES,
         queries::CASES,
         records::CASES,
+        removal::CASES,
         remote_agents::CASES,
         small::CASES,
         told::CASES,

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::{Exit, output, style};
 
 use super::changes;
+use super::placing::UnplacedAgent;
 
 /// What would become of a resource that does not stay as it is.
 pub(in crate::commands) struct Entry {
@@ -41,6 +42,8 @@ pub(in crate::commands) struct Forecast {
     pub(in crate::commands) left_out: usize,
     /// Ids of resources that were wanted and are not any more.
     pub(in crate::commands) removed: Vec<String>,
+    /// Resources that act on a machine which their agents do not have, by agent. They were told of before.
+    pub(in crate::commands) unavailable: Vec<UnplacedAgent>,
 }
 
 #[derive(Debug, Default)]
@@ -67,11 +70,20 @@ impl Forecast {
             output::say(&self.summary(&counts, took));
             written
         };
-        match self.entries.is_empty() && self.left_out == 0 {
+        match self.is_empty() {
             _ if !told => Exit::Error,
             true => Exit::Done,
             false => Exit::Pending,
         }
+    }
+
+    /// Whether all stays as it is.
+    fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.left_out == 0 && self.unavailable.is_empty()
+    }
+
+    fn unavailable(&self) -> usize {
+        self.unavailable.iter().map(|agent| agent.resources.len()).sum()
     }
 
     fn counts(&self) -> Counts {
@@ -104,7 +116,7 @@ impl Forecast {
 
     fn summary(&self, counts: &Counts, took: Duration) -> String {
         let time = style::duration(took);
-        if self.entries.is_empty() && self.left_out == 0 {
+        if self.is_empty() {
             let count = style::count(self.same, "resource");
             return format!("{}: {count} as wanted, in {time}", style::good("nothing to change"));
         }
@@ -112,6 +124,7 @@ impl Forecast {
             (counts.create, "to create"),
             (counts.update, "to update"),
             (counts.remove, "to remove"),
+            (self.unavailable(), "unavailable"),
             (counts.unclear, "unclear"),
             (self.left_out, "left out"),
             (self.same, "as wanted"),
@@ -133,11 +146,13 @@ impl Forecast {
                 "update": counts.update,
                 "remove": counts.remove,
                 "unclear": counts.unclear,
+                "unavailable": self.unavailable(),
                 "left_out": self.left_out,
                 "unchanged": self.same,
             },
             "resources": resources,
             "no_longer_wanted": self.removed,
+            "unavailable_agents": UnplacedAgent::list_as_json(&self.unavailable),
         })
     }
 }

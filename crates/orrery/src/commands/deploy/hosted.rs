@@ -9,8 +9,7 @@ use orrery_executor::{Hosted, Hosting, HostingError, NoConsequences, StoredParam
 use orrery_handlers::Registry;
 use orrery_host::code::{CodeSet, CodeStore};
 use orrery_host::environments::Environments;
-use orrery_host::handling::{NoParameters, Parameters};
-use orrery_model::Resource;
+use orrery_host::handling::{FileContents, NoParameters, Parameters};
 use orrery_store::Store;
 
 use crate::cli_deploy::RunOptions;
@@ -46,11 +45,7 @@ pub(super) struct Place<'a> {
 
 impl Handlers {
     /// Those for resources that were exported with this code. It is kept, so that it can be used without the project.
-    pub(super) fn of(
-        code: Option<CodeSet>,
-        resources: &[Resource],
-        place: &Place<'_>,
-    ) -> Result<Self, HostingError> {
+    pub(super) fn of(code: Option<CodeSet>, place: &Place<'_>) -> Result<Self, HostingError> {
         let kept = place.code_store();
         let Some(set) = code else {
             if place.opened.is_some() {
@@ -59,21 +54,21 @@ impl Handlers {
             return Ok(Handlers::native());
         };
         if place.opened.is_none() {
-            return place.host(None, &set, resources);
+            return place.host(None, &set);
         }
         let (hash, set) = kept.put(&set)?;
         kept.set_current(Some(&hash))?;
-        place.host(Some(hash), &set, resources)
+        place.host(Some(hash), &set)
     }
 
     /// Those of the last deploy.
-    pub(super) fn kept(resources: &[Resource], place: &Place<'_>) -> Result<Self, HostingError> {
+    pub(super) fn kept(place: &Place<'_>) -> Result<Self, HostingError> {
         let kept = place.code_store();
         match kept.current()? {
             None => Ok(Handlers::native()),
             Some(hash) => {
                 let set = kept.open(&hash)?;
-                place.host(Some(hash), &set, resources)
+                place.host(Some(hash), &set)
             }
         }
     }
@@ -100,16 +95,20 @@ impl Place<'_> {
         CodeStore::new(self.state.directory(self.project).join("code"))
     }
 
+    /// The entities that the code of the last deploy has handlers for.
+    pub(super) fn kept_handlers(&self) -> Result<Vec<String>, HostingError> {
+        let kept = self.code_store();
+        Ok(match kept.current()? {
+            None => Vec::new(),
+            Some(hash) => kept.open(&hash)?.handlers,
+        })
+    }
+
     fn environments(&self) -> Environments {
         Environments::new(self.state.directory(self.project).join("environments"), Vec::new())
     }
 
-    fn host(
-        &self,
-        code: Option<String>,
-        set: &CodeSet,
-        resources: &[Resource],
-    ) -> Result<Handlers, HostingError> {
+    fn host(&self, code: Option<String>, set: &CodeSet) -> Result<Handlers, HostingError> {
         let project = absolute(self.project);
         let parameters: Arc<dyn Parameters> = match self.opened {
             Some(Opened { store, environment, lease }) => {
@@ -123,13 +122,13 @@ impl Place<'_> {
         let memory = self.run.host_memory().saturating_mul(1 << 20);
         let hosting = Hosting {
             environment: environment_id(&project),
-            files: project.join(state::DIRECTORY).join("files"),
+            files: FileContents::complete(project.join(state::DIRECTORY).join("files")),
             project,
             environments: self.environments(),
             memory_max: (memory > 0).then_some(memory),
             parameters,
         };
-        let hosted = hosting.of(set, resources)?;
+        let hosted = hosting.of(set)?;
         Ok(Handlers { registry: Arc::clone(&hosted.registry), code, hosted: Some(hosted) })
     }
 

@@ -2,13 +2,18 @@
 //! to its resources, and from those to a running engine.
 
 pub(super) mod changes;
+mod destroy;
 pub(super) mod forecast;
 mod hosted;
 pub(super) mod on_server;
 mod pass;
+pub(super) mod placing;
 mod plan;
 mod progress;
+mod prune;
+mod removal;
 mod repair;
+pub(super) mod unmanaged;
 pub(super) mod waiting;
 mod watch;
 
@@ -18,22 +23,24 @@ use std::time::Duration;
 
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::export::{Exported, Note};
-use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup, StoredContents};
+use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup, StoredContents, Workers};
 use orrery_handlers::{Contents, LocalTarget, Registry};
 use orrery_host::code::CodeSet;
-use orrery_model::{LogLevel, Resource, ResourceId};
+use orrery_model::{Inventory, LogLevel, Resource, ResourceId};
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
-    EnvironmentKey, Lease, LeaseRequest, NewVersion, Scope, SqliteStore, Store, Unknown,
+    EnvironmentKey, LOCAL_AGENTS, Lease, LeaseRequest, NewVersion, ProjectBinding, Scope,
+    SqliteStore, Store, StoreError, Unknown,
 };
 
+pub(super) use destroy::run as destroy;
 pub(super) use pass::run as deploy;
 pub(super) use plan::run as plan;
 pub(super) use repair::run as repair;
 pub(super) use watch::run as watch;
 
 use crate::cli::ProjectOptions;
-use crate::cli_deploy::{LimitOptions, RunOptions, Selection};
+use crate::cli_deploy::{LimitOptions, RunOptions, Selection, Takeover};
 use crate::code::Work;
 use crate::commands::report;
 use crate::commands::trouble::{Trouble, finish};
@@ -64,6 +71,8 @@ pub(super) struct Prepared {
     pub(super) problems: usize,
     /// The code of modules that has handlers, if there is any.
     pub(super) code: Option<CodeSet>,
+    /// Patterns of agents that the project declares to be this machine.
+    pub(super) local_agents: Vec<String>,
 }
 
 /// Compiles the project and makes resources of its instances. Errors are shown.
@@ -76,6 +85,7 @@ pub(super) fn prepare(
     let mut work = super::compile::compile(given, limits, Some(state));
     let exported = work.export(&Registry::native());
     let code = work.code();
+    let local_agents = work.local_agents();
     let Work { project, compiled, host, .. } = work;
     if !quiet && !output::print(|out| out.write_all(compiled.output.as_bytes())) {
         return Err(Exit::Error);
@@ -125,7 +135,7 @@ pub(super) fn prepare(
         resource: one.fact_of,
     };
     let unknowns = unknowns.into_iter().map(unknown).collect();
-    Ok(Prepared { project, resources, unknowns, problems, code })
+    Ok(Prepared { project, resources, unknowns, problems, code, local_agents })
 }
 
 /// An open store, its only environment, and the right to write to it.
@@ -148,6 +158,30 @@ pub(super) fn open(
     let interrupted = orrery_executor::note_interrupted(&store, &lease, now())?;
     tracing::debug!(interrupted, "the state is open");
     Ok(Opened { store: Arc::new(store), environment, lease })
+}
+
+/// Refuses a project that the state does not belong to.
+fn check_project(
+    opened: &Opened,
+    project: &std::path::Path,
+    takeover: Takeover,
+) -> Result<(), StoreError> {
+    compare_projects(&*opened.store, opened.environment, project, takeover)
+}
+
+/// The same for whoever only looks.
+fn compare_projects(
+    store: &SqliteStore,
+    environment: EnvironmentKey,
+    project: &std::path::Path,
+    takeover: Takeover,
+) -> Result<(), StoreError> {
+    let bound = store.records().environment_of(environment)?.model_project;
+    let declared = projects::name_of(project);
+    match bound.is_empty() || bound == declared || takeover.rebind {
+        true => Ok(()),
+        false => Err(StoreError::OtherProject { bound, declared }),
+    }
 }
 
 /// A store that was opened while the model was compiled, with what it knows of the resources.
@@ -187,9 +221,18 @@ impl Opened {
         resources: Vec<Resource>,
         unknowns: &[Unknown],
         code: Option<&str>,
+        local_agents: &[String],
         message: &str,
+        project: Option<ProjectBinding<'_>>,
     ) -> Result<(Desired, bool), orrery_store::StoreError> {
         let mut info = serde_json::json!({ "message": message });
+        if !local_agents.is_empty() {
+            info[LOCAL_AGENTS] = local_agents.into();
+        }
+        // Where resources are applied is a part of what is wanted.
+        let newest = self.store.versions(self.environment)?.pop();
+        let only_if_changed =
+            newest.is_none_or(|newest| orrery_store::local_agents(&newest.info) == local_agents);
         if let Some(code) = code {
             info["code"] = code.into();
         }
@@ -204,8 +247,9 @@ impl Opened {
                 resources: &resources,
                 unknowns,
                 released: true,
-                only_if_changed: true,
+                only_if_changed,
                 lease: Some(&self.lease),
+                project,
             },
         )?;
         Ok((Desired { version: put.number, resources, keys: put.keys }, put.created))
@@ -216,19 +260,24 @@ impl Opened {
     }
 }
 
-/// What an engine needs, for all agents on this machine.
-fn setup(handlers: &Handlers, run: &RunOptions, opened: Option<&Opened>) -> Setup {
+/// What an engine needs, for the agents that are this machine.
+fn setup(
+    handlers: &Handlers,
+    run: &RunOptions,
+    opened: Option<&Opened>,
+    inventory: Inventory,
+) -> Setup {
     let contents: Arc<dyn Contents> = match opened {
         Some(opened) => Arc::new(StoredContents(Arc::clone(&opened.store) as Arc<dyn Store>)),
         None => Arc::new(orrery_handlers::NoContents),
     };
     Setup {
         registry: Arc::clone(&handlers.registry),
-        targets: Arc::new(LocalTargets::new(LocalTarget::default())),
+        targets: Arc::new(LocalTargets::new(LocalTarget::default(), inventory)),
         contents,
         secrets: Arc::new(orrery_handlers::LocalSecrets),
         settings: settings(run),
-        workers: run.jobs.unwrap_or_else(|| handlers.workers()).max(1).into(),
+        workers: Workers::asked_for(run.jobs, handlers.workers()),
         log_level: LogLevel::Debug,
         keeper: opened.map(Opened::keeper),
         listener: None,

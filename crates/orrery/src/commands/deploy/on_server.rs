@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use orrery_api::{
-    DeployRequest, Operation, ReleaseRequest, ResourceCounts, VersionReleased, VersionUpload,
+    DeployRequest, Operation, ReleaseRequest, ResourceCounts, UploadBinding, VersionReleased,
+    VersionUpload,
 };
 use orrery_store::ResourceFilter;
 
-use crate::cli_deploy::{Repair, Selection, Wanted};
+use crate::cli_deploy::{Repair, Selection, Takeover, Wanted};
 use crate::commands::export::{ExportError, Push, info, store};
 use crate::commands::inspect::find;
 use crate::commands::inspect::on_server::OnServer;
@@ -20,6 +21,9 @@ use crate::signals::Interrupt;
 use crate::state::StateOptions;
 use crate::{Exit, output, style};
 
+use super::placing::Unplaced;
+use super::prune;
+use super::unmanaged::Unmanaged;
 use super::waiting::{Run, number};
 
 /// The environment on a server that is meant, if one is.
@@ -32,8 +36,12 @@ pub(super) fn chosen(
     if state.data.is_some() { Ok(None) } else { place.remote(project) }
 }
 
-pub(super) fn deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> Exit {
-    match try_deploy(of, wanted, message) {
+pub(super) fn deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str, yes: bool) -> Exit {
+    let done = match wanted.prune {
+        true => prune::on_a_server(of, wanted, message, yes),
+        false => try_deploy(of, wanted, message),
+    };
+    match done {
         Ok(exit) => exit,
         Err(error) => error.tell(wanted.json),
     }
@@ -41,19 +49,41 @@ pub(super) fn deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> 
 
 fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> Result<Exit, ExportError> {
     refuse_if_halted(of)?;
-    if !wanted.selection.is_all() {
+    refuse_selection(&wanted.selection)?;
+    let binding = wanted.takeover.upload_binding();
+    let new = VersionUpload { info: info(message), binding, ..VersionUpload::default() };
+    deploy_upload(of, wanted, how_to_push(wanted).make(of, new)?)
+}
+
+/// A server cannot deploy a part of a version.
+pub(super) fn refuse_selection(selection: &Selection) -> Result<(), Trouble> {
+    if !selection.is_all() {
         let trouble = Trouble::said("a server deploys all of a version");
         let help = "leave out --agent and --filter; `orrery repair` takes them on a server, too, also with --pending for what is not as wanted";
-        return Err(trouble.help(help).into());
+        return Err(trouble.help(help));
     }
-    let new = VersionUpload {
-        info: info(message),
-        release: Some(true),
-        only_if_changed: true,
-        verify: true,
-        ..VersionUpload::default()
-    };
-    let stored = how_to_push(wanted).push(of, new)?;
+    Ok(())
+}
+
+/// An upload that can be looked at: its environment belongs to its project only when it is deployed.
+pub(super) fn unbound(model: &VersionUpload, takeover: Takeover) -> VersionUpload {
+    let project = model.project.clone().filter(|_| !takeover.rebind);
+    let binding = if project.is_some() { UploadBinding::Check } else { UploadBinding::Bind };
+    VersionUpload { project, binding, ..model.clone() }
+}
+
+/// Pushes what a project came to, and waits until it is deployed.
+pub(super) fn deploy_upload(
+    of: &RemoteEnvironment,
+    wanted: &Wanted,
+    (upload, coded): (VersionUpload, Vec<String>),
+) -> Result<Exit, ExportError> {
+    let new = VersionUpload { release: Some(true), only_if_changed: true, verify: true, ..upload };
+    let unplaced = Unplaced::on_server(of, &new, &coded)?;
+    if !wanted.json {
+        unplaced.tell();
+    }
+    let stored = store(of, &new)?;
     let version = stored.version.number;
     if !wanted.json {
         let count = style::count(number(stored.version.total), "resource");
@@ -74,8 +104,18 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> Result<
     // The engine takes up a released version at once: what it did until now belongs to this, too.
     let since = if stored.created_now { &stored.version.created } else { &begun.created };
     let since = since.parse().unwrap_or_default();
-    let run = Run { of, json: wanted.json, selection: &wanted.selection };
-    Ok(run.follow(&begun, version, since)?)
+    if let Some(project) = stored.rebound_from.as_ref().filter(|_| !wanted.json) {
+        let project = style::harmless(project);
+        output::say(&format!("{}: taken over from the project {project}", style::help("note")));
+    }
+    let unmanaged = Unmanaged::of_server(stored.unmanaged);
+    let (json, selection) = (wanted.json, &wanted.selection);
+    let run = Run { of, json, selection, unplaced: &unplaced, unmanaged: &unmanaged };
+    let exit = run.follow(&begun, version, since)?;
+    if !wanted.json {
+        unmanaged.tell();
+    }
+    Ok(exit)
 }
 
 /// A version that was stored, but not released: somebody else's was, meanwhile.
@@ -100,16 +140,19 @@ pub(in crate::commands) fn release(
     let (version, begun) = release()?;
     let begun = begun.ok_or_else(|| superseded(version))?;
     let since = before.counted_at.parse().unwrap_or_default();
-    Run { of, json, selection: &Selection::default() }.follow(&begun, version, since)
+    let (selection, unplaced) = (&Selection::default(), &Unplaced::default());
+    let unmanaged = &Unmanaged::default();
+    Run { of, json, selection, unplaced, unmanaged }.follow(&begun, version, since)
 }
 
-fn how_to_push(wanted: &Wanted) -> Push<'_> {
+pub(super) fn how_to_push(wanted: &Wanted) -> Push<'_> {
     Push {
         project: &wanted.project,
         limits: &wanted.limits,
         exporters: &[],
         verbose: false,
         quiet: wanted.json,
+        takeover: wanted.takeover,
     }
 }
 
@@ -124,9 +167,15 @@ fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit,
     let new = VersionUpload {
         info: info("orrery plan"),
         release: Some(false),
+        prune: wanted.prune,
         ..VersionUpload::default()
     };
-    let upload = how_to_push(wanted).make(of, new)?;
+    let (upload, coded) = how_to_push(wanted).make(of, new)?;
+    let upload = unbound(&upload, wanted.takeover);
+    let unplaced = Unplaced::on_server(of, &upload, &coded)?.of_selected(&wanted.selection);
+    if !wanted.json {
+        unplaced.tell();
+    }
     // From here on there may be a version to be deleted: whoever is in a hurry is heard when its number is known.
     let interrupt = Interrupt::listen().map_err(|error| Trouble::of(&error))?;
     let version = store(of, &upload)?.version.number;
@@ -145,7 +194,7 @@ fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit,
     if found.changes.is_empty() {
         selection.refuse_to_select_nothing()?;
     }
-    let exit = dry_run::show(&found, wanted.json)?;
+    let exit = dry_run::show_with(&found, unplaced.groups(), wanted.json)?;
     if keep && !wanted.json {
         output::say(&format!("it is kept: orrery version release {version}"));
     }
@@ -181,10 +230,11 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, Trouble>
     let action = if options.pending { "deploy" } else { "repair" };
     let begun: Operation = of.client.post(&of.path(&[action]), &request)?;
     let since = begun.created.parse().unwrap_or_default();
-    Run { of, json: options.json, selection }.follow(&begun, version.0, since)
+    let (unplaced, unmanaged) = (&Unplaced::default(), &Unmanaged::default());
+    Run { of, json: options.json, selection, unplaced, unmanaged }.follow(&begun, version.0, since)
 }
 
-fn refuse_if_halted(of: &RemoteEnvironment) -> Result<(), Trouble> {
+pub(super) fn refuse_if_halted(of: &RemoteEnvironment) -> Result<(), Trouble> {
     if of.is_halted()? {
         let trouble = Trouble::said(format!("{} is halted: nothing is deployed there", of.place()));
         return Err(trouble.help(format!("orrery environment resume -e {}", of.name())));

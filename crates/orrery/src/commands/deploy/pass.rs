@@ -9,15 +9,18 @@ use serde_json::json;
 
 use crate::cli_deploy::{Deploy, Plan, RunOptions, Selection, Wanted};
 use crate::signals::Interrupt;
-use crate::{Exit, output, style};
+use crate::{Exit, output, projects, style};
 
+use super::placing::Unplaced;
 use super::progress::{Display, follow};
+use super::unmanaged::Unmanaged;
 use super::{
-    Handlers, Opened, Place, Prepared, failed, finish, on_server, open, prepare_and_open, setup,
+    Handlers, Opened, Place, Prepared, failed, finish, on_server, open, prepare_and_open, prune,
+    setup,
 };
 
 pub(in crate::commands) fn run(options: Deploy) -> Exit {
-    let Deploy { wanted, dry_run, message } = options;
+    let Deploy { wanted, dry_run, message, yes } = options;
     let message = message.as_deref().unwrap_or("orrery deploy");
     if dry_run {
         return super::plan(&Plan { wanted, keep: false });
@@ -25,19 +28,22 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
     match on_server::chosen(&wanted.place, &wanted.state, wanted.project.project.as_deref()) {
         Ok(Some(of)) => {
             return match wanted.run.refuse_on_server() {
-                Ok(()) => on_server::deploy(&of, &wanted, message),
+                Ok(()) => on_server::deploy(&of, &wanted, message, yes),
                 Err(trouble) => finish(Err(trouble)),
             };
         }
         Ok(None) => {}
         Err(trouble) => return finish(Err(trouble)),
     }
+    if wanted.prune {
+        return prune::run(&wanted, message, yes);
+    }
     let Wanted { project, state, selection, run, limits, json, .. } = &wanted;
     let (prepared, opened) = match prepare_and_open(project, limits, *json, state, "deploy") {
         Ok(found) => found,
         Err(exit) => return exit,
     };
-    let Prepared { project, resources, unknowns, problems, code } = prepared;
+    let Prepared { project, resources, unknowns, problems, code, local_agents } = prepared;
     if let Err(trouble) = selection.refuse_if_none_of(&resources) {
         return finish(Err(trouble));
     }
@@ -51,15 +57,22 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Err(error) => return failed(&error),
     };
     let place = Place { project: &project, state, run, opened: Some(&opened) };
-    let handlers = match Handlers::of(code, &resources, &place) {
+    let handlers = match Handlers::of(code, &place) {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
-    let put = opened.put(resources, &unknowns, handlers.code.as_deref(), message);
+    let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
+    let unplaced = unplaced.of_selected(selection);
+    let code = handlers.code.as_deref();
+    let name = projects::name_of(&project);
+    let binding = Some(wanted.takeover.binding(&name));
+    let put = opened.put(resources, &unknowns, code, &local_agents, message, binding);
     let start = put.and_then(|(desired, created)| {
-        Ok((recovery_with(&*opened.store, opened.environment, desired, states)?, created))
+        let unmanaged = Unmanaged::of_local(&opened)?;
+        let start = recovery_with(&*opened.store, opened.environment, desired, states)?;
+        Ok((start, created, unmanaged))
     });
-    let (start, created) = match start {
+    let (start, created, unmanaged) = match start {
         Ok(found) => found,
         Err(error) => return failed(&error),
     };
@@ -67,8 +80,12 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         let count = style::count(start.desired.resources.len(), "resource");
         output::say(&format!("version {}: {count}", start.desired.version));
     }
-    let pass = Pass { selection, run, json: *json, problems, pending: false };
+    let (json, unmanaged) = (*json, &unmanaged);
+    let pass = Pass { selection, run, json, problems, pending: false, unplaced, unmanaged };
     let exit = pass.go(&opened, start, &handlers);
+    if !json {
+        unmanaged.tell();
+    }
     place.tidy_up(handlers.code.as_deref());
     exit
 }
@@ -82,6 +99,10 @@ pub(super) struct Pass<'a> {
     pub(super) problems: usize,
     /// What is deployed is not looked at.
     pub(super) pending: bool,
+    /// Resources whose agents have no machine here.
+    pub(super) unplaced: Unplaced,
+    /// What it leaves alone from now on; for the form for programs.
+    pub(super) unmanaged: &'a Unmanaged,
 }
 
 impl Pass<'_> {
@@ -91,7 +112,10 @@ impl Pass<'_> {
             Ok(interrupt) => interrupt,
             Err(error) => return failed(&error),
         };
-        let mut display = Display::new(self.json);
+        if !self.json {
+            self.unplaced.tell();
+        }
+        let mut display = Display::new(self.json).without(self.unplaced.ids());
         let version = start.desired.version;
         let selected = self.selection.selected(&start.desired.resources);
         let others = self.selection.others(&start.desired.resources);
@@ -100,7 +124,9 @@ impl Pass<'_> {
         if !self.selection.is_all() {
             first.insert(0, Event::Cancel(others));
         }
-        let engine = match Engine::start(setup(handlers, self.run, Some(opened)), start, first) {
+        let inventory = self.unplaced.inventory.clone();
+        let setup = setup(handlers, self.run, Some(opened), inventory);
+        let engine = match Engine::start(setup, start, first) {
             Ok(engine) => engine,
             Err(error) => return failed(&error),
         };
@@ -123,7 +149,9 @@ impl Pass<'_> {
         }
         let end = End { tally, unknown, problems: self.problems, interrupted };
         if self.json {
-            let report = report(version.0, &end, &finished);
+            let mut report = report(version.0, &end, &finished);
+            report["unavailable_agents"] = self.unplaced.as_json();
+            report["unmanaged"] = self.unmanaged.as_json();
             if !output::print(|out| writeln!(out, "{report}")) {
                 return Exit::Error;
             }

@@ -2,10 +2,10 @@
 
 use orrery_executor::{Cause, Desired, Planned, Risk, plan};
 use orrery_model::{
-    ChangeKind, LogLevel, Outcome, OutcomeStatus, Resource, ResourceState, VersionNumber,
+    ChangeKind, LogLevel, Outcome, OutcomeStatus, Remnant, Resource, ResourceState, VersionNumber,
 };
 use orrery_scheduler::DryRunAnswer;
-use orrery_store::{Store, StoreError};
+use orrery_store::{RemnantScope, Store, StoreError};
 use rustc_hash::FxHashMap;
 
 use crate::Exit;
@@ -13,8 +13,11 @@ use crate::cli_deploy::{Plan, Wanted};
 use crate::signals::Interrupt;
 
 use super::forecast::{Entry, Forecast, What};
+use super::placing::Unplaced;
 use super::progress::Display;
-use super::{Handlers, Place, Prepared, failed, finish, on_server, prepare, setup};
+use super::{
+    Handlers, Place, Prepared, compare_projects, failed, finish, on_server, prepare, prune, setup,
+};
 
 pub(in crate::commands) fn run(options: &Plan) -> Exit {
     let keep = options.keep;
@@ -29,21 +32,25 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         Ok(None) => {}
         Err(trouble) => return finish(Err(trouble)),
     }
-    let Prepared { project, resources, problems, code, .. } =
+    let Prepared { project, mut resources, problems, code, local_agents, .. } =
         match prepare(&options.project, &options.limits, options.json, &options.state) {
             Ok(prepared) => prepared,
             Err(exit) => return exit,
         };
+    let (known, remnants) = match known_states(options, &project) {
+        Ok(known) => known,
+        Err(error) => return failed(&error),
+    };
+    if options.prune {
+        resources =
+            prune::plan_here(remnants, &resources, code.as_ref(), &options.selection).resources;
+    }
     if let Err(trouble) = options.selection.refuse_if_none_of(&resources) {
         return finish(Err(trouble));
     }
     let place = Place { project: &project, state: &options.state, run: &options.run, opened: None };
-    let handlers = match Handlers::of(code, &resources, &place) {
+    let handlers = match Handlers::of(code, &place) {
         Ok(handlers) => handlers,
-        Err(error) => return failed(&error),
-    };
-    let known = match known_states(options, &project) {
-        Ok(known) => known,
         Err(error) => return failed(&error),
     };
     let interrupt = match Interrupt::listen() {
@@ -61,7 +68,12 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         display.show(progress);
         !interrupt.is_asked()
     };
-    let setup = setup(&handlers, &options.run, None);
+    let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
+    let unplaced = unplaced.of_selected(&options.selection);
+    if !options.json {
+        unplaced.tell();
+    }
+    let setup = setup(&handlers, &options.run, None, unplaced.inventory.clone());
     let answers = plan(setup, desired, states.clone(), &mut watch);
     handlers.close();
     let answers = match answers {
@@ -69,7 +81,12 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         Err(error) => return failed(&error),
     };
     let mut forecast = Forecast { left_out: problems, removed, ..Forecast::default() };
+    forecast.unavailable = unplaced.groups();
+    let without_machine = unplaced.ids();
     for ((resource, state), answer) in resources.iter().zip(&states).zip(&answers) {
+        if without_machine.contains(&resource.id) {
+            continue;
+        }
         if options.selection.covers(resource) {
             match foreseen(resource, state.as_ref(), answer) {
                 Some(entry) => forecast.entries.push(entry),
@@ -81,23 +98,28 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
     if interrupt.is_asked() { Exit::Error } else { exit }
 }
 
-/// What is kept of resources, by id; nothing if nothing was ever deployed.
+/// What is kept of resources, by id, and what can be pruned; nothing if nothing was ever deployed.
 fn known_states(
     options: &Wanted,
     project: &std::path::Path,
-) -> Result<FxHashMap<String, ResourceState>, StoreError> {
+) -> Result<(FxHashMap<String, ResourceState>, Vec<Remnant>), StoreError> {
     let mut known = FxHashMap::default();
     let store = match options.state.look(project) {
         Ok(store) => store,
-        Err(StoreError::Missing { .. }) => return Ok(known),
+        Err(StoreError::Missing { .. }) => return Ok((known, Vec::new())),
         Err(error) => return Err(error),
     };
     let environments = store.environments()?;
-    let Some(environment) = environments.first() else { return Ok(known) };
+    let Some(environment) = environments.first() else { return Ok((known, Vec::new())) };
+    compare_projects(&store, environment.key, project, options.takeover)?;
     store.read_states(environment.key, &mut |row| {
         known.insert(row.id.to_owned(), row.state.clone());
     })?;
-    Ok(known)
+    let remnants = match options.prune {
+        true => store.records().remnants(environment.key, RemnantScope::All)?,
+        false => Vec::new(),
+    };
+    Ok((known, remnants))
 }
 
 /// Resources that were wanted and are not any more.

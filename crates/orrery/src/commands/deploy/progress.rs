@@ -1,11 +1,12 @@
 //! Showing how far an engine is: a bar on a terminal, a line for each thing worth telling everywhere.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use orrery_executor::{Engine, Finished, Progress, Tally};
-use orrery_model::{Change, ChangeKind, OutcomeStatus};
+use orrery_model::{Change, ChangeKind, OutcomeStatus, ResourceId};
 use orrery_scheduler::{Event, Filter};
 
 use crate::signals::Interrupt;
@@ -24,11 +25,20 @@ pub(super) struct Display {
     quiet: bool,
     lines: usize,
     untold: usize,
+    /// Resources that were told of already.
+    told: BTreeSet<ResourceId>,
 }
 
 impl Display {
     pub(super) fn new(quiet: bool) -> Self {
-        Display { bar: None, started: Instant::now(), quiet, lines: 0, untold: 0 }
+        let told = BTreeSet::new();
+        Display { bar: None, started: Instant::now(), quiet, lines: 0, untold: 0, told }
+    }
+
+    /// Shows nothing more of resources that were told of before.
+    pub(super) fn without(mut self, told: BTreeSet<ResourceId>) -> Self {
+        self.told = told;
+        self
     }
 
     pub(super) fn elapsed(&self) -> Duration {
@@ -49,7 +59,9 @@ impl Display {
         if self.quiet {
             return;
         }
-        for finished in &progress.finished {
+        let told = &self.told;
+        let news = progress.finished.iter().filter(|one| !told.contains(&one.id));
+        for finished in news.collect::<Vec<_>>() {
             if self.lines >= LINES_MAX {
                 self.untold += 1;
                 continue;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use orrery_executor::{Desired, recovery};
-use orrery_store::{Store, StoreError, load_version};
+use orrery_store::{Store, StoreError, load_version, local_agents};
 
 use crate::cli_deploy::Repair;
 use crate::commands::trouble::Trouble;
@@ -11,6 +11,8 @@ use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
 
 use super::pass::Pass;
+use super::placing::Unplaced;
+use super::unmanaged::Unmanaged;
 use super::{Handlers, Opened, Place, failed, finish, on_server, open};
 
 pub(in crate::commands) fn run(options: &Repair) -> Exit {
@@ -38,8 +40,8 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
         Ok(opened) => opened,
         Err(error) => return failed(&error),
     };
-    let desired = match newest(&opened) {
-        Ok(Some(desired)) => desired,
+    let (desired, local_agents) = match newest(&opened) {
+        Ok(Some(found)) => found,
         Ok(None) => {
             let noun = style::error("error");
             output::say(&format!("{noun}: no version is kept here yet; `orrery deploy` makes one"));
@@ -60,11 +62,16 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
         return finish(Err(trouble.help(help)));
     }
     let place = Place { project: &project, state, run, opened: Some(&opened) };
-    let handlers = match Handlers::kept(&start.desired.resources, &place) {
+    let handlers = match Handlers::kept(&place) {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
-    let pass = Pass { selection, run, json: *json, problems: 0, pending: *pending };
+    let resources = &start.desired.resources;
+    let unplaced = Unplaced::here(resources, &local_agents, &handlers.registry);
+    let unplaced = unplaced.of_selected(selection);
+    let unmanaged = &Unmanaged::default();
+    let (json, pending) = (*json, *pending);
+    let pass = Pass { selection, run, json, problems: 0, pending, unplaced, unmanaged };
     pass.go(&opened, start, &handlers)
 }
 
@@ -80,8 +87,8 @@ fn agents_are_known(of: &RemoteEnvironment, names: &[String]) -> Result<(), Trou
     Ok(())
 }
 
-/// The newest released version, with the keys of its resources.
-fn newest(opened: &Opened) -> Result<Option<Desired>, StoreError> {
+/// The newest released version with the keys of its resources, and the agents that it declares to be this machine.
+fn newest(opened: &Opened) -> Result<Option<(Desired, Vec<String>)>, StoreError> {
     let store = &*opened.store;
     let versions = store.versions(opened.environment)?;
     let Some(version) = versions.iter().rev().find(|version| version.released) else {
@@ -90,5 +97,6 @@ fn newest(opened: &Opened) -> Result<Option<Desired>, StoreError> {
     let loaded = load_version(store, opened.environment, version.number)?;
     let mut keys = Vec::with_capacity(loaded.resources.len());
     store.read_version(opened.environment, version.number, &mut |row| keys.push(row.key))?;
-    Ok(Some(Desired { version: version.number, resources: loaded.resources, keys }))
+    let desired = Desired { version: version.number, resources: loaded.resources, keys };
+    Ok(Some((desired, local_agents(&version.info))))
 }

@@ -21,7 +21,9 @@ use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
 use super::pass::End;
+use super::placing::Unplaced;
 use super::progress;
+use super::unmanaged::Unmanaged;
 
 const LOOK_EVERY: Duration = Duration::from_millis(150);
 /// How often resources are counted for a bar.
@@ -44,6 +46,10 @@ pub(super) struct Run<'a> {
     pub(super) of: &'a RemoteEnvironment,
     pub(super) json: bool,
     pub(super) selection: &'a Selection,
+    /// What was told before it began.
+    pub(super) unplaced: &'a Unplaced,
+    /// What is left alone from now on; for the form for programs.
+    pub(super) unmanaged: &'a Unmanaged,
 }
 
 /// Work that somebody did not want to wait for any longer.
@@ -106,11 +112,15 @@ impl Run<'_> {
                 "interrupted": interrupted,
                 "tally": end.tally_json(),
                 "resources": resources,
+                "unavailable_agents": self.unplaced.as_json(),
+                "unmanaged": self.unmanaged.as_json(),
             });
             let written = output::print(|out| writeln!(out, "{report}"));
             return Ok(if written { end.exit() } else { Exit::Error });
         }
-        told.iter().flat_map(Told::lines).for_each(|line| output::say(&line));
+        let before = self.unplaced.ids();
+        let news = told.iter().filter(|one| !before.contains(&one.seen.id));
+        news.flat_map(Told::lines).for_each(|line| output::say(&line));
         output::say(&end.summary(started.elapsed()));
         Ok(end.exit())
     }

@@ -16,9 +16,11 @@ use crate::cli_deploy::Watch;
 use crate::commands::trouble::Trouble;
 use crate::remote::WhereChoice;
 use crate::signals::Interrupt;
-use crate::{Exit, output, style};
+use crate::{Exit, output, projects, style};
 
+use super::placing::Unplaced;
 use super::progress::Display;
+use super::unmanaged::Unmanaged;
 use super::{Handlers, Place, Prepared, failed, finish, open, prepare, setup};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -51,7 +53,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         (Ok(deploy), Ok(repair)) => (deploy, repair),
         (Err(error), _) | (_, Err(error)) => return failed(&error),
     };
-    let Prepared { project, resources, unknowns, problems, code } =
+    let Prepared { project, resources, unknowns, problems, code, local_agents } =
         match prepare(&options.project, &options.limits, false, &options.state) {
             Ok(prepared) => prepared,
             Err(exit) => return exit,
@@ -66,15 +68,26 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         run: &options.run,
         opened: Some(&opened),
     };
-    let handlers = match Handlers::of(code, &resources, &place) {
+    let handlers = match Handlers::of(code, &place) {
         Ok(handlers) => handlers,
         Err(error) => return failed(&error),
     };
+    let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
+    unplaced.tell();
+    let name = projects::name_of(&project);
+    let binding = Some(options.takeover.binding(&name));
+    let code = handlers.code.as_deref();
     let start = opened
-        .put(resources, &unknowns, handlers.code.as_deref(), "orrery deploy")
-        .and_then(|(desired, _)| recovery(&*opened.store, opened.environment, desired));
+        .put(resources, &unknowns, code, &local_agents, "orrery deploy", binding)
+        .and_then(|(desired, _)| {
+            let unmanaged = Unmanaged::of_local(&opened)?;
+            Ok((recovery(&*opened.store, opened.environment, desired)?, unmanaged))
+        });
     let start = match start {
-        Ok(start) => start,
+        Ok((start, unmanaged)) => {
+            unmanaged.tell();
+            start
+        }
         Err(error) => return failed(&error),
     };
     let interrupt = match Interrupt::listen() {
@@ -97,7 +110,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         problems => format!(", {problems} left out"),
     };
     output::say(&format!("watching {count}{left_out}; Ctrl-C ends"));
-    let mut setup = setup(&handlers, &options.run, Some(&opened));
+    let mut setup = setup(&handlers, &options.run, Some(&opened), unplaced.inventory);
     setup.settings.deploy_interval = deploy_interval;
     setup.settings.repair_interval = repair_interval;
     let first = vec![Event::Repair(Filter::all())];

@@ -3,15 +3,15 @@
 //! To say what will become of a resource, a scheduler is brought to where the engine would start from, but halted, so that it
 //! decides and does nothing; what it says is what a deploy would do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use orrery_executor::{Desired, recovery};
+use orrery_executor::{Desired, declared_address, recovery};
 use orrery_model::{ResourceId, Status, VersionNumber};
 use orrery_scheduler::{Because, Event, Interval, ResourceIndex, Scheduler, Settings};
 use orrery_store::{
     Action, Agent, EnvironmentKey, Holder, Parameter, ResourceFilter, SqliteStore, Store,
-    StoreError, VersionInfo, current_writer, load_version,
+    StoreError, VersionInfo, current_writer, load_version, local_agents,
 };
 use serde_json::json;
 
@@ -21,6 +21,7 @@ use super::source::{
 };
 use super::{Trouble, find, json, status, text, unknown};
 use crate::cli_inspect::LookOptions;
+use crate::commands::deploy::placing::inventory_here;
 use crate::projects::{self, MAIN_FILE};
 use crate::state;
 
@@ -169,9 +170,31 @@ impl Deployment for Local {
     }
 
     fn agents(&self) -> Result<Vec<AgentSeen>, Trouble> {
-        let found = self.store.agents(self.environment)?.into_iter();
-        let seen = |Agent { name, paused }| AgentSeen { name, paused, down: false };
-        Ok(found.map(seen).collect())
+        let found = self.store.agents(self.environment)?;
+        let versions = self.store.versions(self.environment)?;
+        let released = versions.iter().rfind(|version| version.released);
+        let patterns = released.map(|one| local_agents(&one.info)).unwrap_or_default();
+        let mut addresses = BTreeMap::new();
+        for agent in &found {
+            let id = format!("std::AgentConfig[internal,agentname={}]", agent.name);
+            if let Some(resource) = self.store.read_resource(self.environment, &id)? {
+                addresses.extend(declared_address(&resource));
+            }
+        }
+        let inventory = inventory_here(addresses, &patterns);
+        let counts = self.store.records().count_resources(self.environment)?;
+        let refused: BTreeSet<&str> = counts
+            .iter()
+            .filter(|count| count.status == Status::Unavailable && count.count > 0)
+            .map(|count| count.agent.as_str())
+            .collect();
+        let seen = |Agent { name, paused }: Agent| {
+            let placement = inventory.place(&name);
+            let down = !placement.has_machine() && refused.contains(name.as_str());
+            let reason = down.then(|| placement.reason(&name));
+            AgentSeen { name, paused, down, reason, placement: placement.as_str().to_owned() }
+        };
+        Ok(found.into_iter().map(seen).collect())
     }
 
     fn at_work(&self) -> Result<Option<AtWork>, Trouble> {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use orrery_api::client::query;
 use orrery_api::{
     Operation, ResourceAction, ResourceCounts, ResourceDetails, ResourceDifference,
-    ResourceHistoryEntry, ResourceLogLine, ResourceSummary, Setting, SourcePlace, Transitioning,
-    Unknown, VersionSummary,
+    ResourceHistoryEntry, ResourceLogLine, ResourceSummary, SourcePlace, Transitioning, Unknown,
+    VersionSummary,
 };
 use orrery_model::{
     AttributeChange, Change, ChangeKind, LogLevel, LogLine, OutcomeStatus, ResourceId, Source,
@@ -25,9 +25,6 @@ use super::source::{
 use super::{Trouble, local, status, text, unknown};
 use crate::commands::deploy::waiting;
 use crate::remote::RemoteEnvironment;
-
-/// How often resources that are not as wanted are tried again, as the server calls it.
-const DEPLOY_INTERVAL: &str = "autostart_agent_deploy_interval";
 
 pub(crate) struct OnServer {
     of: RemoteEnvironment,
@@ -155,20 +152,13 @@ impl OnServer {
                 let text = format!("it is tried as soon as {} is deployed", text::some_of(&names));
                 Next::new("waiting_for_recovery", text)
             }
-            _ => {
-                let setting: Setting =
-                    self.of.client.get(&self.of.path(&["settings", DEPLOY_INTERVAL]))?;
-                match setting.value.as_str().unwrap_or_default() {
-                    "" | "0" => said(&Because::NothingPlanned),
-                    interval => {
-                        let when = match interval.parse::<u64>() {
-                            Ok(seconds) => format!("{seconds} s after its last run"),
-                            Err(_) => format!("at {interval} (UTC)"),
-                        };
-                        Next::new("timer", format!("it is tried again {when}"))
-                    }
+            _ => match maybe_time(details.next_run_at.as_ref())? {
+                None => said(&Because::NothingPlanned),
+                Some(at) if at <= crate::state::now() => {
+                    Next::new("timer", "it is tried again as soon as its turn comes")
                 }
-            }
+                Some(at) => Next::new("timer", format!("it is tried again at {at}")),
+            },
         })
     }
 }
@@ -334,10 +324,15 @@ impl Deployment for OnServer {
     fn agents(&self) -> Result<Vec<AgentSeen>, Trouble> {
         let pages = self.of.client.list::<orrery_api::Agent>(&self.of.path(&["agents"])).large();
         // Those of the server's own machine are down while no engine is needed; that is nothing to tell of.
-        let agent = |one: orrery_api::Agent| AgentSeen {
-            down: one.status == "down" && one.remote_agent.is_some(),
-            name: one.name,
-            paused: one.paused,
+        let agent = |one: orrery_api::Agent| {
+            let lacks_machine = one.status == "unavailable";
+            AgentSeen {
+                down: lacks_machine || one.status == "down" && one.remote_agent.is_some(),
+                reason: lacks_machine.then_some(one.placement.reason),
+                name: one.name,
+                paused: one.paused,
+                placement: one.placement.kind,
+            }
         };
         Ok(pages.map(|one| one.map(agent)).collect::<Result<_, _>>()?)
     }

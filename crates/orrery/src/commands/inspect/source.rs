@@ -46,8 +46,23 @@ impl From<ResourceSummary> for Seen {
 pub(crate) struct AgentSeen {
     pub(crate) name: String,
     pub(crate) paused: bool,
-    /// Its machine cannot be reached.
+    /// Its machine cannot be reached, or is not known.
     pub(crate) down: bool,
+    /// Why that is so, if more is known of it.
+    pub(crate) reason: Option<String>,
+    /// Where its resources are applied: `local`, `remote`, `ssh`, `revoked` or `unknown`.
+    pub(crate) placement: String,
+}
+
+/// The word for a placement in tables.
+pub(crate) fn placement_word(kind: &str) -> &'static str {
+    match kind {
+        "local" => "this machine",
+        "remote" => "remote",
+        "ssh" => "ssh (not yet)",
+        "revoked" => "revoked",
+        _ => "unknown",
+    }
 }
 
 /// What a difference between two versions is.

@@ -84,7 +84,8 @@ impl Overview {
         let others = self.counts.iter().filter(|(status, count)| {
             **count > 0 && !matches!(status, Status::Deployed | Status::Orphaned)
         });
-        others.count() == 0 && self.processed == Some(self.version.number)
+        let reached = self.agents.iter().all(|agent| !agent.down);
+        others.count() == 0 && reached && self.processed == Some(self.version.number)
     }
 
     /// Without those that are no longer wanted.
@@ -153,7 +154,11 @@ impl Overview {
             let name = style::harmless(&agent.name);
             match (agent.paused, agent.down) {
                 (true, _) => style::warning(&format!("{name} (paused)")),
-                (false, true) => style::warning(&format!("{name} (down)")),
+                (false, true) => {
+                    let word = if agent.reason.is_some() { "unavailable" } else { "down" };
+                    style::warning(&format!("{name} ({word})"))
+                }
+                (false, false) if agent.placement == "remote" => format!("{name} (remote)"),
                 (false, false) => name,
             }
         };
@@ -220,10 +225,13 @@ impl Overview {
                 (status.as_str().to_owned(), count.into())
             })
             .collect();
-        let agents = self
-            .agents
-            .iter()
-            .map(|agent| json!({ "name": agent.name, "paused": agent.paused, "down": agent.down }));
+        let agents = self.agents.iter().map(|agent| {
+            let AgentSeen { name, paused, down, reason, placement } = agent;
+            json!({
+                "name": name, "paused": paused, "down": down, "reason": reason,
+                "placement": placement,
+            })
+        });
         let writer = self.writer.as_ref().map(|at_work| at_work.json.clone());
         json!({
             "where": self.place,

@@ -264,6 +264,7 @@ mod tests {
             released: true,
             only_if_changed: false,
             lease: None,
+            project: None,
         };
         let put = store.put_version(environment, &put).unwrap();
         let holder = Holder::this_process("test", now);

@@ -11,6 +11,7 @@ use orrery_compiler::modules::wanted::{how_to_get, package_of};
 use serde_json::{Value, json};
 
 use super::list::refuse;
+use super::repositories::{self, Allowed, NotFound};
 use super::sources::Wanted;
 use super::target::{REQUIREMENTS, Target, absolute};
 use crate::cli_modules::{AddModules, InstallModules, InstallOptions, UpdateModules};
@@ -18,7 +19,7 @@ use crate::environment::{self, Error, Event, Outcome, Upgrade, normal_name};
 use crate::{Exit, output, style};
 
 pub(super) fn install(options: &InstallModules, verbose: bool) -> Exit {
-    run(&options.options, verbose, |target, display| {
+    run(&options.options, verbose, false, |target, display| {
         target.request.rebuild = options.rebuild;
         display.watch(target)
     })
@@ -26,7 +27,7 @@ pub(super) fn install(options: &InstallModules, verbose: bool) -> Exit {
 
 pub(super) fn update(options: &UpdateModules, verbose: bool) -> Exit {
     let packages: Vec<String> = options.modules.iter().map(|name| package_of(name)).collect();
-    run(&options.options, verbose, |target, display| {
+    run(&options.options, verbose, true, |target, display| {
         target.request.upgrade =
             if packages.is_empty() { Upgrade::All } else { Upgrade::Only(packages) };
         display.watch(target)
@@ -34,11 +35,13 @@ pub(super) fn update(options: &UpdateModules, verbose: bool) -> Exit {
 }
 
 pub(super) fn add(options: &AddModules, verbose: bool) -> Exit {
-    run(&options.options, verbose, |target, display| add_to(target, &options.modules, display))
+    run(&options.options, verbose, false, |target, display| {
+        add_to(target, &options.modules, display)
+    })
 }
 
 /// Makes the environment that a project needs, if it needs one, and tells of every step.
-pub(crate) fn install_for(project: &Path, update: bool) -> Exit {
+pub(crate) fn install_for(project: &Path, update: bool, allowed: Allowed) -> Exit {
     let options = InstallOptions {
         project: Some(project.to_owned()),
         main: crate::projects::MAIN_FILE.to_owned(),
@@ -46,9 +49,11 @@ pub(crate) fn install_for(project: &Path, update: bool) -> Exit {
         python: None,
         json: false,
     };
+    let not_found = fetch_modules(&options, update, allowed, false);
     match Target::of(&options) {
         Ok(target) if !target.needs_environment() => {
             output::say("the project needs no Python environment");
+            tell_not_found(&target, &not_found);
             return Exit::Done;
         }
         Ok(_) => {}
@@ -58,16 +63,71 @@ pub(crate) fn install_for(project: &Path, update: bool) -> Exit {
             return Exit::Done;
         }
     }
-    run(&options, true, |target, display| {
+    let exit = run_with(&options, true, |target, display| {
         if update {
             target.request.upgrade = Upgrade::All;
         }
         display.watch(target)
-    })
+    });
+    if let Ok(target) = Target::of(&options) {
+        tell_not_found(&target, &not_found);
+    }
+    exit
+}
+
+/// Clones what the project's repositories have of the modules that it needs.
+fn fetch_modules(
+    options: &InstallOptions,
+    update: bool,
+    allowed: Allowed,
+    quiet: bool,
+) -> Vec<NotFound> {
+    match Target::of(options) {
+        Ok(Target { options: Some(options), .. }) => {
+            repositories::fetch(&options, update, allowed, &mut |text| {
+                if !quiet {
+                    output::say(&style::harmless(text));
+                }
+            })
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Tells which addresses were tried for modules that are still missing.
+fn tell_not_found(target: &Target, not_found: &[NotFound]) {
+    let missing = target.missing();
+    for NotFound { module, tried } in not_found.iter().filter(|one| missing.contains(&one.module)) {
+        let module = style::harmless(module);
+        output::say(&format!(
+            "{}: no repository of project.yml has module {module}",
+            style::warning("warning")
+        ));
+        for (address, reason) in tried {
+            output::say(&style::harmless(&format!("  {address}: {reason}")));
+        }
+    }
+}
+
+/// As `run_with`, after modules were cloned from the project's repositories.
+fn run(
+    options: &InstallOptions,
+    verbose: bool,
+    update: bool,
+    work: impl FnOnce(&mut Target, &Display) -> Result<Outcome, Error>,
+) -> Exit {
+    let not_found = fetch_modules(options, update, Allowed::Everything, options.json);
+    let exit = run_with(options, verbose, work);
+    if let Ok(target) = Target::of(options)
+        && !options.json
+    {
+        tell_not_found(&target, &not_found);
+    }
+    exit
 }
 
 /// Finds out what to install for, does it, and tells what came of it.
-fn run(
+fn run_with(
     options: &InstallOptions,
     verbose: bool,
     work: impl FnOnce(&mut Target, &Display) -> Result<Outcome, Error>,

@@ -3,10 +3,12 @@
 mod install;
 mod list;
 mod new;
+mod repositories;
 mod sources;
 mod target;
 
 pub(crate) use install::install_for;
+pub(crate) use repositories::Allowed;
 
 use crate::Exit;
 use crate::cli_modules::{Modules, ModulesAction};

@@ -21,7 +21,7 @@ pub(super) struct Target {
     pub(super) request: Request,
     /// For a project: modules that its models import, and how to find them.
     pub(super) imported: Vec<String>,
-    options: Option<Options>,
+    pub(super) options: Option<Options>,
 }
 
 impl Target {

@@ -1,11 +1,12 @@
 //! `orrery agent`.
 
-use orrery_api::Agent;
+use orrery_api::{Agent, AgentPlacement};
 use serde_json::{Value, json};
 
 use super::table::Table;
 use super::{print_json, read_list, remote_agents, show_list, terminal};
 use crate::cli_things::{AgentAction, AgentGroup, AgentNames};
+use crate::commands::inspect::source::placement_word;
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, style};
@@ -23,7 +24,7 @@ fn run(options: AgentGroup) -> Result<Exit, Trouble> {
         AgentAction::List => {
             let of = of()?;
             let found = read_list(of.client.list::<Agent>(&of.path(&["agents"])).large(), None)?;
-            let table = Table::new("agent", &["NAME", "STATUS", "RESOURCES", "STATES"]);
+            let table = Table::new("agent", &["NAME", "STATUS", "PLACE", "RESOURCES", "STATES"]);
             show_list(ask.json, &found, table, |agent| {
                 let states: Vec<String> =
                     agent.by_status.iter().map(|(word, count)| format!("{count} {word}")).collect();
@@ -31,8 +32,14 @@ fn run(options: AgentGroup) -> Result<Exit, Trouble> {
                     Some(true) => format!("{}, until it resumes", agent.status),
                     _ => agent.status.clone(),
                 };
-                vec![agent.name.clone(), status, agent.resources.to_string(), states.join(", ")]
-            })
+                let place = placement_word(&agent.placement.kind).to_owned();
+                let count = agent.resources.to_string();
+                vec![agent.name.clone(), status, place, count, states.join(", ")]
+            })?;
+            if !ask.json {
+                found.iter().filter(|agent| agent.status == "unavailable").for_each(tell_reason);
+            }
+            Ok(Exit::Done)
         }
         AgentAction::Pause(names) => {
             let action = if names.on_resume { "keep-paused-on-resume" } else { "pause" };
@@ -49,6 +56,15 @@ fn run(options: AgentGroup) -> Result<Exit, Trouble> {
             terminal::confirm(revoke.confirmation.yes, &what)?;
             remote_agents::revoke(&of()?, &revoke, ask.json)
         }
+    }
+}
+
+/// Says why an agent has no machine, and what helps.
+fn tell_reason(agent: &Agent) {
+    let AgentPlacement { reason, help, .. } = &agent.placement;
+    output::say(&format!("{}: {}", style::error("unavailable"), style::harmless(reason)));
+    if let Some(help) = help {
+        output::say(&format!("  {}: {}", style::help("help"), style::harmless(help)));
     }
 }
 

@@ -165,6 +165,11 @@ fn exit(details: &CompileDetails) -> Exit {
     }
 }
 
+fn version_text(compile: &Compile) -> String {
+    let unchanged = if compile.unchanged { " (unchanged)" } else { "" };
+    compile.version.map(|version| format!("{version}{unchanged}")).unwrap_or_default()
+}
+
 fn show(found: &CompileDetails, json: bool) -> Result<Exit, Trouble> {
     if json {
         return print_json(found);
@@ -176,7 +181,7 @@ fn show(found: &CompileDetails, json: bool) -> Result<Exit, Trouble> {
         ("requested", moment(&compile.requested)),
         ("started", moment_or(compile.started.as_ref(), "")),
         ("ended", moment_or(compile.completed.as_ref(), "")),
-        ("version", compile.version.map(|version| version.to_string()).unwrap_or_default()),
+        ("version", version_text(compile)),
         ("served by", compile.substitute.map(|id| id.to_string()).unwrap_or_default()),
     ])?;
     let mut text = String::new();
@@ -309,6 +314,9 @@ fn heard(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, Trouble> {
     tell_problems(details.errors.iter().filter(is_new));
     let end = match (details.compile.state, details.compile.version) {
         (CompileState::Failed, _) => style::error("the compile failed"),
+        (_, Some(version)) if details.compile.unchanged => {
+            format!("{}: version {version} is still current", style::good("unchanged"))
+        }
         (_, Some(version)) => format!("{}: version {version}", style::good("compiled")),
         (_, None) => style::good("compiled"),
     };

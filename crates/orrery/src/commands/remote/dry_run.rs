@@ -1,5 +1,6 @@
 //! Dry runs on a server: begun, waited for, and shown as `orrery plan` shows what it finds here.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use orrery_api::client::query;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::read_list;
 use crate::commands::deploy::forecast::{Entry, Forecast, What};
+use crate::commands::deploy::placing::UnplacedAgent;
 use crate::commands::deploy::waiting;
 use crate::commands::trouble::Trouble;
 use crate::remote::RemoteEnvironment;
@@ -109,9 +111,22 @@ pub(in crate::commands) fn attribute(change: &AttributeChange) -> orrery_model::
 
 /// Shows it; how the command ends says whether something would change.
 pub(in crate::commands) fn show(found: &Found, json: bool) -> Result<Exit, Trouble> {
+    show_with(found, Vec::new(), json)
+}
+
+/// The same, where it was told before which resources have no machine.
+pub(in crate::commands) fn show_with(
+    found: &Found,
+    unavailable: Vec<UnplacedAgent>,
+    json: bool,
+) -> Result<Exit, Trouble> {
     let Found { run, changes, removed, took } = found;
-    let mut forecast = Forecast { removed: removed.clone(), ..Forecast::default() };
-    for change in changes {
+    let known: BTreeSet<String> = unavailable
+        .iter()
+        .flat_map(|agent| agent.resources.iter().map(ToString::to_string))
+        .collect();
+    let mut forecast = Forecast { removed: removed.clone(), unavailable, ..Forecast::default() };
+    for change in changes.iter().filter(|change| !known.contains(&change.resource)) {
         match foreseen(change) {
             Some(entry) => forecast.entries.push(entry),
             None => forecast.same += 1,

@@ -1,14 +1,14 @@
 //! `orrery environment`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orrery_api::client::{path, query};
 use orrery_api::{
-    Environment, EnvironmentUpdate, NewEnvironment, Operation, Project, ResourceCounts,
-    Transitioning,
+    Environment, EnvironmentUpdate, NewEnvironment, NewWebhookSecret, Operation, Project,
+    ResourceCounts, Transitioning, Webhook,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::table::{Table, moment, properties, yes};
 use super::{print_json, projects, read_list, settings, show_done, show_list, terminal};
@@ -17,7 +17,7 @@ use crate::cli_things::{
 };
 use crate::commands::trouble::{Trouble, finish};
 use crate::remote::contexts::Contexts;
-use crate::remote::{Remote, RemoteEnvironment, save_project};
+use crate::remote::{Remote, RemoteEnvironment, choose_for_project, forget_for_project};
 use crate::{Exit, output, projects as local, style};
 
 /// How often is looked whether something has ended.
@@ -36,12 +36,20 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
         EnvironmentAction::Create { name, project, properties, then_use } => {
             create(&ask, name, project, properties, then_use)
         }
-        EnvironmentAction::Update { named, name, project, properties } => {
+        EnvironmentAction::Update { named, name, project, model_project, properties } => {
             let of = ask.named(named)?;
             let EnvironmentProperties { description, repository, branch, icon } = properties;
             let project = project.map(|name| projects::find(&ask.open()?, &name)).transpose()?;
             let project = project.map(|project| project.id);
-            let update = EnvironmentUpdate { project, name, description, icon, repository, branch };
+            let update = EnvironmentUpdate {
+                project,
+                name,
+                description,
+                icon,
+                repository,
+                branch,
+                model_project,
+            };
             let now: Environment = of.client.patch(&of.path(&[]), &update)?;
             show_done(json, &now, &format!("changed environment {}", called(&now)))
         }
@@ -74,12 +82,74 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
             let now: Environment = of.client.act(&of.path(&["resume"]))?;
             show_done(json, &now, &format!("resumed environment {}", called(&now)))
         }
-        EnvironmentAction::Use { chosen } => choose(&ask, &chosen),
-        EnvironmentAction::Save { project } => save(&ask, project),
+        EnvironmentAction::Use { chosen, project } => choose(&ask, &chosen, project),
         EnvironmentAction::Setting { action } => {
             settings::run(&ask.in_environment()?, action, json)
         }
+        EnvironmentAction::Webhook { named, new_secret, remove } => {
+            webhook(&ask.named(named)?, new_secret, remove, json)
+        }
     }
+}
+
+fn webhook(
+    of: &RemoteEnvironment,
+    new_secret: bool,
+    remove: bool,
+    json: bool,
+) -> Result<Exit, Trouble> {
+    let at = of.path(&["webhook"]);
+    let address = |path: &str| format!("{}{path}", of.client.server().trim_end_matches('/'));
+    if remove {
+        of.client.delete::<Value>(&at)?;
+        return show_done(json, &json!({}), "removed the secret of the webhook");
+    }
+    if new_secret {
+        let made: NewWebhookSecret = of.client.act(&at)?;
+        if json {
+            return print_json(&made);
+        }
+        let secret = made.secret.expose().to_owned();
+        properties(&[("address", address(&made.path)), ("secret", secret)])?;
+        output::say(
+            "the secret is not shown again; enter both at the forge, content type application/json",
+        );
+        return Ok(Exit::Done);
+    }
+    let found: Webhook = of.client.get(&at)?;
+    if json {
+        return print_json(&found);
+    }
+    let secret = match &found.updated {
+        Some(at) => format!("created {}", moment(at)),
+        None => "none: every call is refused".to_owned(),
+    };
+    properties(&[("address", address(&found.path)), ("secret", secret)])?;
+    if !found.enabled {
+        output::say(&format!("{}: orrery environment webhook --new-secret", style::help("help")));
+    }
+    Ok(Exit::Done)
+}
+
+/// What is known of the branch that an environment follows, in a line.
+fn followed(environment: &Environment) -> String {
+    let Some(known) = &environment.followed else { return String::new() };
+    let short = |commit: &String| commit.chars().take(12).collect::<String>();
+    let mut parts = Vec::new();
+    if let Some(error) = &known.error {
+        parts.push(format!("cannot be read: {error}"));
+    }
+    if let Some(commit) = &known.commit {
+        parts.push(format!("commit {}", short(commit)));
+    }
+    if let Some(checked) = &known.checked {
+        parts.push(format!("checked {}", moment(checked)));
+    }
+    match &known.next_check {
+        Some(next) => parts.push(format!("next check {}", moment(next))),
+        None => parts.push("checked only when a webhook says so".to_owned()),
+    }
+    parts.join(", ")
 }
 
 fn called(environment: &Environment) -> String {
@@ -91,11 +161,10 @@ fn list(remote: &Remote, project: Option<&str>, json: bool) -> Result<Exit, Trou
     let id = project.map(|project| project.id.to_string());
     let at = query(&path(&["environments"]), &[("project", id.as_deref())]);
     let found = read_list(remote.client.list::<Environment>(&at), None)?;
-    let chosen = Contexts::read()?.current().and_then(|(_, context)| context.environment.clone());
     let headings = ["", "NAME", "STATE", "REPOSITORY", "BRANCH", "ID"];
     show_list(json, &found, Table::new("environment", &headings), |one| {
         let id = one.id.to_string();
-        let mark = if chosen.as_ref() == Some(&id) { "*" } else { "" };
+        let mark = if remote.has_chosen(one) { "*" } else { "" };
         let state = state(one).to_owned();
         let name = format!("{}/{}", one.project_name, one.name);
         vec![mark.to_owned(), name, state, one.repository.clone(), one.branch.clone(), id]
@@ -127,6 +196,8 @@ fn show(of: &RemoteEnvironment, json: bool) -> Result<Exit, Trouble> {
         ("protected", yes(it.protected).to_owned()),
         ("repository", it.repository.clone()),
         ("branch", it.branch.clone()),
+        ("followed", followed(it)),
+        ("bound to", it.model_project.clone()),
         ("made", moment(&it.created)),
         ("resources", if resources.is_empty() { "none".to_owned() } else { resources.join(", ") }),
     ])
@@ -162,7 +233,8 @@ fn create(
     let made: Environment = remote.client.post(&path(&["environments"]), &new)?;
     let exit = show_done(ask.json, &made, &format!("created environment {}", called(&made)))?;
     if then_use {
-        note(&remote, Some(&made))?;
+        let (_, text) = note(&remote, Some(&made), local::around_here().as_deref())?;
+        output::say(&text);
     }
     Ok(exit)
 }
@@ -176,43 +248,72 @@ fn only_project(remote: &Remote) -> Result<Project, Trouble> {
     }
 }
 
-/// Chooses an environment for the commands that follow.
-fn choose(ask: &AskEnvironment, name: &str) -> Result<Exit, Trouble> {
+/// Chooses an environment for the commands that follow in a directory.
+fn choose(ask: &AskEnvironment, name: &str, project: Option<PathBuf>) -> Result<Exit, Trouble> {
     let remote = ask.open()?;
     let environment = match name {
         "none" => None,
         name => Some(remote.find_environment(name)?),
     };
-    note(&remote, environment.as_ref())?;
+    let directory = match project {
+        Some(given) => {
+            Some(local::directory(Some(&given), local::MAIN_FILE).map_err(Trouble::Project)?)
+        }
+        None => local::around_here(),
+    };
+    let (file, text) = note(&remote, environment.as_ref(), directory.as_deref())?;
     match &environment {
         Some(environment) => {
-            let text = format!("commands are about the environment {}", called(environment));
-            show_done(ask.json, environment, &text)
+            let id = environment.id;
+            let known = json!({ "file": file, "id": id, "name": environment.name });
+            show_done(ask.json, &known, &text)
         }
-        None => show_done(ask.json, &json!({}), "no environment is chosen"),
+        None => show_done(ask.json, &json!({}), &text),
     }
 }
 
-/// Notes the choice in the context of the server.
-fn note(remote: &Remote, environment: Option<&Environment>) -> Result<(), Trouble> {
+/// Notes the choice in the project's directory; outside of projects, in the context of the server. Answers where, and what to say.
+fn note(
+    remote: &Remote,
+    environment: Option<&Environment>,
+    directory: Option<&Path>,
+) -> Result<(Option<PathBuf>, String), Trouble> {
+    let server = remote.client.server();
     let mut contexts = Contexts::read()?;
     let known = remote.context.as_ref().and_then(|name| contexts.contexts.get_mut(name));
+    // What a directory says counts only for servers that there is a context of.
     let Some(context) = known else {
-        let trouble = Trouble::said(format!("there is no context of {}", remote.client.server()));
-        return Err(trouble.help(format!("orrery login {}", remote.client.server())));
+        let trouble = Trouble::said(format!("there is no context of {server}"));
+        return Err(trouble.help(format!("orrery login {server}")));
     };
-    context.environment = environment.map(|environment| environment.id.to_string());
-    context.environment_name = environment.map(|one| format!("{}/{}", one.project_name, one.name));
-    Ok(contexts.write()?)
-}
-
-fn save(ask: &AskEnvironment, project: Option<PathBuf>) -> Result<Exit, Trouble> {
-    let of = ask.in_environment()?;
-    let directory = local::directory(project.as_deref(), local::MAIN_FILE);
-    let file = save_project(&directory.map_err(Trouble::Project)?, &of)?;
-    let name = style::harmless(&of.name());
-    let text = format!("{} says that the project belongs to {name}", file.display());
-    show_done(ask.json, &json!({ "file": file, "environment": of.id }), &text)
+    match (directory, environment) {
+        (Some(directory), Some(chosen)) => {
+            let file = choose_for_project(directory, server, chosen)?;
+            let project = style::harmless(&local::name_of(directory));
+            let (name, shown) = (called(chosen), file.display());
+            let text = format!("the project {project} is deployed to {name}: {shown} says so");
+            Ok((Some(file), text))
+        }
+        (Some(directory), None) => {
+            forget_for_project(directory)?;
+            let project = style::harmless(&local::name_of(directory));
+            Ok((None, format!("the project {project} is deployed on this machine")))
+        }
+        (None, chosen) => {
+            context.environment = chosen.map(|chosen| chosen.id.to_string());
+            context.environment_name =
+                chosen.map(|chosen| format!("{}/{}", chosen.project_name, chosen.name));
+            contexts.write()?;
+            let text = match chosen {
+                Some(chosen) => format!(
+                    "{} is the default outside of projects; `orrery environment use` in a project's directory chooses one for it",
+                    called(chosen)
+                ),
+                None => "there is no default environment".to_owned(),
+            };
+            Ok((None, text))
+        }
+    }
 }
 
 /// Waits for the end of something that was begun.

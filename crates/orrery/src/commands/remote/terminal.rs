@@ -6,6 +6,7 @@ use orrery_model::SecretText;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::commands::trouble::Trouble;
+use crate::style;
 
 /// A value on standard input that is longer is a mistake.
 const INPUT_MAX: u64 = 1 << 20;
@@ -46,7 +47,7 @@ pub(super) fn new_secret(what: &str) -> Result<SecretText, Trouble> {
 }
 
 /// Whether something that cannot be undone is wanted.
-pub(super) fn confirm(yes: bool, what: &str) -> Result<(), Trouble> {
+pub(in crate::commands) fn confirm(yes: bool, what: &str) -> Result<(), Trouble> {
     if yes {
         return Ok(());
     }
@@ -60,6 +61,25 @@ pub(super) fn confirm(yes: bool, what: &str) -> Result<(), Trouble> {
     match line.trim() {
         "yes" => Ok(()),
         _ => Err(Trouble::said("nothing was done")),
+    }
+}
+
+/// Whether something that cannot be undone is wanted, of something whose name is typed.
+pub(in crate::commands) fn confirm_name(yes: bool, what: &str, name: &str) -> Result<(), Trouble> {
+    if yes {
+        return Ok(());
+    }
+    let shown = style::harmless(name);
+    if !is_interactive() {
+        let trouble = Trouble::said(format!("{what} of {shown}: this cannot be undone"));
+        return Err(trouble.help("say --yes if it is meant"));
+    }
+    prompt(&format!("{what}: this cannot be undone. Type {shown} to go on"))?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(unreadable)?;
+    match line.trim() == name {
+        true => Ok(()),
+        false => Err(Trouble::said("nothing was done")),
     }
 }
 

@@ -1,6 +1,9 @@
 //! The compile service with real git repositories and the real program: from a commit to a version.
 
 mod asking;
+mod following;
+mod modules;
+mod polling;
 mod runs;
 mod sources;
 
@@ -27,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 type Test = fn(&mut World) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 20] = [
+    let tests: [(&str, Test); 30] = [
         ("a_commit_becomes_a_version", sources::a_commit_becomes_a_version),
         ("errors_are_structured_and_told", runs::errors_are_structured_and_told),
         ("a_check_stores_nothing", runs::a_check_stores_nothing),
@@ -54,6 +57,16 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("schedules_make_compiles", runs::schedules_make_compiles),
         ("a_schedule_that_is_switched_off_makes_none", runs::switched_off),
         ("credentials_are_used_and_never_told", sources::credentials_are_used_and_never_told),
+        ("a_schedule_fetches_first", following::a_schedule_fetches_first),
+        ("an_unchanged_result_stores_no_version", following::an_unchanged_result_stores_no_version),
+        ("the_users_configuration_of_ssh_counts", following::the_users_configuration_of_ssh_counts),
+        ("a_new_commit_is_compiled", polling::a_new_commit_is_compiled),
+        ("a_repository_that_is_gone_is_told_once", polling::a_repository_that_is_gone_is_told_once),
+        ("two_servers_compile_a_commit_once", polling::two_servers_compile_a_commit_once),
+        ("a_thousand_branches_are_followed", polling::a_thousand_branches_are_followed),
+        ("forges_are_told_about_commits", polling::forges_are_told_about_commits),
+        ("modules_are_cloned_from_repositories", modules::modules_are_cloned_from_repositories),
+        ("a_module_that_no_repository_has_is_told", modules::no_repository_has_it),
     ];
     let trial = |(name, test): (&'static str, Test)| {
         Trial::test(format!("compile_service/{name}"), move || {
@@ -141,7 +154,17 @@ impl World {
             repository,
             branch,
         };
-        Ok(records.add_environment(&new, Timestamp(1))?)
+        let made = records.add_environment(&new, Timestamp(1))?;
+        // What happens by itself is for tests that are about it.
+        self.poll_every(&made, 0.0)?;
+        Ok(made)
+    }
+
+    fn poll_every(&self, environment: &EnvironmentRecord, seconds: f64) -> Result<()> {
+        let (value, now) = (serde_json::json!(seconds), self.app.now());
+        let records = self.store().records();
+        let name = "repository_poll_interval";
+        Ok(records.change_setting(environment.key, name, Some(&value), now)?)
     }
 
     fn ask(&self, of: &EnvironmentRecord, request: &CompileRequest) -> Result<[u8; 16]> {

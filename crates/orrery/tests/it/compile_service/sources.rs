@@ -41,6 +41,7 @@ pub(super) fn a_commit_becomes_a_version(world: &mut World) -> Result<()> {
     ensure!(stages == [&expected[..], &[model_stage]].concat(), "{stages:?}");
     let settings = serde_json::json!(false);
     world.store().set_setting(environment.key, "auto_deploy", Some(&settings))?;
+    world.commit(&repository, &model("\"not yet\""))?;
     world.succeed(&environment, &update())?;
     let versions = world.store().versions(environment.key)?;
     ensure!(!versions.last().context("a version")?.released);

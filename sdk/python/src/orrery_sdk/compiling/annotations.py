@@ -28,6 +28,15 @@ _PLAIN: dict[object, str] = {
     None: "null",
     type(None): "null",
 }
+# Whether a value has a type. Elsewhere a float takes integers; a field of a dataclass does not.
+_CHECKED: dict[str, Callable[[object], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "int": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "float": lambda value: isinstance(value, float),
+    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "bool": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+}
 _LISTS = (list, collections.abc.Sequence)
 _DICTS = (dict, collections.abc.Mapping)
 _SPECIAL_WORDS = {"any", "expression"}
@@ -49,6 +58,31 @@ class Node:
     def has_reference(self) -> bool:
         """Whether it, or something in it, may be a reference."""
         return self.kind == "reference" or any(one.has_reference() for one in self.inner)
+
+    def misfit(self, value: object) -> str | None:
+        """What is wrong with a value of a dataclass's field; None if it has this type."""
+        if isinstance(value, Reference):
+            return None
+        if self.kind == "list" and isinstance(value, list):
+            return next(filter(None, map(self.inner[0].misfit, value)), None)
+        if self.kind == "dict" and isinstance(value, dict):
+            return next(filter(None, map(self.inner[0].misfit, value.values())), None)
+        if self.kind == "union":
+            if value is None and self.text.endswith("?"):
+                return None
+            wrong = [inner.misfit(value) for inner in self.inner]
+            if None in wrong:
+                return None
+            return wrong[0] if len(wrong) == 1 else self._expected(value)
+        fits = {
+            "list": isinstance(value, list),
+            "dict": isinstance(value, dict),
+            "text": self.text not in _CHECKED or _CHECKED[self.text](value),
+        }
+        return None if fits.get(self.kind, True) else self._expected(value)
+
+    def _expected(self, value: object) -> str:
+        return f"Invalid value '{value}', expected {self.text}"
 
 
 _ANY = Node("any", "any")

@@ -181,16 +181,20 @@ class Calls:
             cls = value.type.get_paired_dataclass()
             if cls is None:
                 return DynamicProxy.return_value(value, context=ProxyContext(path=path))
-            with_references = self._host.manifest.reference_fields(cls)
+            types = self._host.manifest.field_types(cls)
             fields: dict[str, object] = {}
             for field in dataclasses.fields(cls):  # type: ignore[arg-type]
                 read = value.read(field.name)
-                if field.name not in with_references and _holds_reference(read):
+                node = types.get(field.name)
+                if _holds_reference(read) and (node is None or not node.has_reference()):
                     attribute = value.type.get_attribute(field.name)
                     raise _unwanted_reference(
                         str(attribute.type).removesuffix("?") if attribute else field.name
                     )
                 fields[field.name] = _plain(read, field.name)
+                misfit = None if node is None else node.misfit(fields[field.name])
+                if misfit is not None:
+                    raise failures.ArgumentMismatch(path, value, misfit)
             value.made_of = cls(**fields)
         return value.made_of
 

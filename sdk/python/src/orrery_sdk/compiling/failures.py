@@ -6,16 +6,24 @@ import traceback
 from typing import Any
 
 from inmanta.ast import (
-    CompilerException,
     MultiUnsetException,
     OptionalValueException,
     PluginException,
+    RuntimeException,
     UnknownException,
     UnsetException,
-    stringify_exception,
 )
 from inmanta.execute.runtime import Instance, ResultVariable
 from orrery_sdk.values import Values, class_name
+
+
+class ArgumentMismatch(RuntimeException):
+    """An argument that does not have the type of its parameter, found only when it was converted."""
+
+    def __init__(self, argument: str, value: object, reason: str) -> None:
+        super().__init__(None, reason)
+        self.argument = argument
+        self.value = value
 
 
 def cells(error: BaseException) -> list[int]:
@@ -47,15 +55,26 @@ def answer(error: BaseException, values: Values) -> dict[str, Any]:
 def describe(error: BaseException) -> dict[str, Any]:
     """The members `kind`, `class`, `message` and `traceback`."""
     name = class_name(type(error))
+    if isinstance(error, ArgumentMismatch):
+        return {
+            "kind": "argument",
+            "class": name,
+            "message": error.get_message(),
+            "argument": error.argument,
+            "value": repr(error.value),
+            "traceback": "",
+        }
     if isinstance(error, PluginException):
         kind, message = "plugin", str(getattr(error, "message", error))
-    elif isinstance(error, CompilerException):
+    elif isinstance(error, RuntimeException):
         kind, message = "runtime", error.get_message()
         name = type(error).__name__
     else:
         kind = "other"
-        # What Python prints for it, without the class.
-        message = stringify_exception(error).removeprefix(name).removeprefix(": ")
+        # What Python prints for it, without the class; its notes stand below, indented.
+        first, *notes = traceback.format_exception_only(error)
+        message = (first + "".join(f"  {note}" for note in notes)).removesuffix("\n")
+        message = message.removeprefix(name).removeprefix(": ")
     return {"kind": kind, "class": name, "message": message, "traceback": _trace(error)}
 
 

@@ -64,7 +64,7 @@ def forget_moved(modules: Sequence[HostedModule]) -> None:
     """Unloads packages whose code lies somewhere else now, as it does from test to test."""
     for module in modules:
         loaded = sys.modules.get(module.package)
-        if loaded is None:
+        if loaded is None or not module.code:
             continue
         places = [os.path.realpath(place) for place in getattr(loaded, "__path__", ())]
         if os.path.realpath(module.code) not in places:

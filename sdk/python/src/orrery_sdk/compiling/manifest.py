@@ -61,7 +61,7 @@ class Manifest:
         self.managers: list[Manager] = []
         self.finalizers: list[Function] = []
         self.warnings: list[str] = []
-        self._reference_fields: dict[type[Any], frozenset[str]] = {}
+        self._field_types: dict[type[Any], dict[str, Node]] = {}
         self._modules = modules
         self._namespace = namespace
         self._entities: dict[str, set[str]] = {}
@@ -175,6 +175,7 @@ class Manifest:
         getters = [field for field in candidates if field not in flags and _has_getter(cls, field)]
         return {
             "entity": name,
+            "module": _module_of(cls),
             "agent": found.agent,
             "id": found.id,
             "fields": list(getattr(cls, "fields", ())),
@@ -188,33 +189,32 @@ class Manifest:
     def _dataclasses(self) -> list[dict[str, Any]]:
         entries = []
         for namespace in sorted(self._entities):
-            module = sys.modules.get("inmanta_plugins." + namespace.replace("::", "."))
-            if module is None:
-                continue
+            python = "inmanta_plugins." + namespace.replace("::", ".")
+            module = sys.modules.get(python)
             for name in sorted(self._entities[namespace]):
+                entity = f"{namespace}::{name}"
+                is_declared = entity in self._declared_dataclasses
+                if module is None:
+                    if is_declared:
+                        problem = {"kind": "no_module", "detail": python}
+                        entries.append({"entity": entity, "problem": problem})
+                    continue
                 cls = vars(module).get(name)
-                wanted = f"{namespace}::{name}" in self._declared_dataclasses
-                if isinstance(cls, type) and (wanted or dataclasses.is_dataclass(cls)):
-                    entries.append(self._dataclass(f"{namespace}::{name}", cls))
+                if cls is not None and (is_declared or dataclasses.is_dataclass(cls)):
+                    entries.append(self._dataclass(entity, cls))
         return entries
 
-    def _dataclass(self, entity: str, cls: type[Any]) -> dict[str, Any]:
-        file, line = _source(cls)
-        entry: dict[str, Any] = {
-            "entity": entity,
-            "fields": [],
-            "problem": None,
-            "file": file,
-            "line": line,
-        }
-        if not dataclasses.is_dataclass(cls):
-            return {**entry, "problem": "is not a dataclass"}
+    def _dataclass(self, entity: str, cls: Any) -> dict[str, Any]:
+        file, line = _source(cls) if isinstance(cls, type) else (None, 0)
+        entry: dict[str, Any] = {"entity": entity, "fields": [], "problem": None, "file": file, "line": line}
+        if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
+            return {**entry, "problem": {"kind": "not_dataclass"}}
         if not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
-            return {**entry, "problem": "is not frozen"}
+            return {**entry, "problem": {"kind": "not_frozen"}}
         try:
             hints = typing.get_type_hints(cls, include_extras=True)
         except Exception as error:
-            return {**entry, "problem": f"has annotations that mean nothing: {error}"}
+            return {**entry, "problem": {"kind": "bad_annotation", "detail": str(error)}}
         entry["fields"] = [
             [field.name, self._field_type(hints.get(field.name, field.type))]
             for field in dataclasses.fields(cls)
@@ -223,35 +223,25 @@ class Manifest:
         return entry
 
     def _field_type(self, annotation: object) -> str | None:
-        """The type of an attribute: that it may be a reference goes without saying."""
+        """The type that a field has in a model; None if it has none. A list without a type of its items has none."""
         try:
-            node = Annotations(self._is_entity, lambda _: None).read(annotation)
+            node = self.annotations.read(annotation)
         except CompilerException:
             return None
-        if node.kind == "union" and len(node.inner) == 2:
-            first, second = sorted(node.inner, key=lambda inner: inner.kind != "reference")
-            if first.kind == "reference" and first.inner[0].text == second.text:
-                return second.text
-        if node.kind == "dict" and node.inner[0].kind == "any":
-            return "dict"
-        if node.kind == "list" and node.inner[0].kind == "any":
-            return "list"
-        return node.text
+        return None if _has_bare_list(node) else node.text
 
-    def reference_fields(self, cls: type[Any]) -> frozenset[str]:
-        """The fields of a dataclass that may be references."""
-        if cls not in self._reference_fields:
+    def field_types(self, cls: type[Any]) -> dict[str, Node]:
+        """What the annotations of a dataclass mean; fields whose annotation means nothing take anything."""
+        if cls not in self._field_types:
             reader = Annotations(self._is_entity, lambda _: None)
-            allowed = set()
+            types: dict[str, Node] = {}
             for name, hint in typing.get_type_hints(cls, include_extras=True).items():
                 try:
-                    node = reader.read(hint)
+                    types[name] = reader.read(hint)
                 except CompilerException:
                     continue
-                if node.has_reference():
-                    allowed.add(name)
-            self._reference_fields[cls] = frozenset(allowed)
-        return self._reference_fields[cls]
+            self._field_types[cls] = types
+        return self._field_types[cls]
 
     def type_text(self, annotation: object, where: str) -> str | None:
         """How a model writes a Python type; None, and a line in the log, if it cannot."""
@@ -313,12 +303,22 @@ def _is_base_getter(cls: type[Resource], field: str) -> bool:
     return getattr(cls, f"get_{field}") is getattr(base, f"get_{field}")
 
 
+def _module_of(cls: type[Any]) -> str | None:
+    """The module whose code has a class; None for code outside of modules."""
+    namespace, _, rest = cls.__module__.partition(".")
+    return rest.partition(".")[0] if namespace == "inmanta_plugins" and rest else None
+
+
 def _handlers() -> list[str]:
     """The resource types that have a handler here."""
     handler = sys.modules.get("inmanta.agent.handler")
     if handler is None:
         return []
     return sorted(handler.Commander._providers)
+
+
+def _has_bare_list(node: Node) -> bool:
+    return (node.kind == "text" and node.text == "list") or any(_has_bare_list(inner) for inner in node.inner)
 
 
 def _source(item: Any) -> tuple[str | None, int]:

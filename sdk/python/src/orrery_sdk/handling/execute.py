@@ -18,6 +18,7 @@ from inmanta.agent.handler import (
     describe,
     report_exception,
 )
+from inmanta.agent.io import LazyIO, MachineUnavailable
 from inmanta.resources import Resource
 from orrery_sdk.handling.operation import Operation, OperationCancelled, OperationContext, current
 
@@ -96,7 +97,7 @@ def _run(operation: Operation, agent: HostedAgent, cache: AgentCache) -> None:
             facts = _use(operation, ctx, handler, resource) or {}
         finally:
             _close(ctx, handler)
-    except _Ended:
+    except (_Ended, MachineUnavailable):
         pass
     except OperationCancelled:
         _report_cancelled(operation, ctx)
@@ -135,10 +136,9 @@ def _resolve(ctx: OperationContext, resource: Resource) -> None:
 def _find_handler(
     ctx: OperationContext, agent: HostedAgent, resource: Resource, cache: AgentCache
 ) -> HandlerAPI[Any]:
-    from inmanta.agent.io import LazyIO
-
+    refuse = ctx._operation.check_machine
     try:
-        return Commander.get_provider(agent, resource, LazyIO(agent.uri, cache))
+        return Commander.get_provider(agent, resource, LazyIO(agent.uri, cache, refuse))
     except Exception as error:
         _end(ctx, _UNAVAILABLE, error, "Unable to find a handler")
         raise AssertionError("unreachable") from error
@@ -223,6 +223,12 @@ def _report(
     state: const.HandlerResourceState | None,
     facts: dict[str, Any],
 ) -> None:
+    if operation.asked_for_machine and operation.no_machine is not None:
+        # Whatever the handler made of the refusal: nothing was done where it should have been.
+        hint = {"hint": operation.no_machine.get("help", "")}
+        operation.log(logging.ERROR, operation.no_machine.get("reason", ""), hint, time.time())
+        operation.report(_UNAVAILABLE.value, const.Change.nochange.value, {}, [])
+        return
     if state is None:
         state = None if ctx is None else ctx.resource_state
     if state is None:

@@ -16,13 +16,14 @@ import time
 from typing import Any
 
 from inmanta import references
+from inmanta.agent import io as agent_io
 from inmanta.agent.handler import Commander
 from inmanta.config import Config
 from orrery_sdk import loop, server
 from orrery_sdk.handling import operation as operations
 from orrery_sdk.handling.operation import Operation, current
 from orrery_sdk.handling.redact import clean_output
-from orrery_sdk.handling.worker import Worker
+from orrery_sdk.handling.worker import NewerVersion, Worker
 from orrery_sdk.session import Session
 from orrery_sdk.wire import EXIT_NO_MEMORY, Closed, Message, Wire, WireError, die
 
@@ -60,12 +61,14 @@ class HandlerHost:
         references._on_resolving = _hold_lines
         operations.out_of_memory = self._out_of_memory
         loop.checkpoint = _checkpoint
+        agent_io.check_machine = _check_machine
         problems = self._session.load()
         self._wire.send(
             {
                 "k": "loaded",
                 "problems": problems,
                 "handlers": sorted(Commander.get_handlers()),
+                "versions": True,
                 "references": sorted(name for name, _cls in references.reference.get_references()),
                 "mutators": sorted(name for name, _cls in references.mutator.get_mutators()),
             }
@@ -86,6 +89,13 @@ class HandlerHost:
                 operation = self._operations.get(message.get("c", -1))
             if operation is not None:
                 operation.cancel("cancel")
+        elif kind == "version":
+            version = message.get("version")
+            if not isinstance(version, int):
+                raise WireError("a `version` has to have a number `version`")
+            with self._guard:
+                for worker in self._workers.values():
+                    worker.inbox.put(NewerVersion(version))
         elif kind == "retire":
             with self._guard:
                 worker = self._workers.get(message.get("agent", ""))
@@ -244,6 +254,13 @@ def _checkpoint() -> None:
     operation = current.get()
     if operation is not None:
         operation.checkpoint()
+
+
+def _check_machine() -> None:
+    """Refuses this machine to the operation of this thread if it is not its agent's."""
+    operation = current.get()
+    if operation is not None:
+        operation.check_machine()
 
 
 class _Pending:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from inmanta import const, data
 from inmanta.agent.handler import HandlerContext
+from inmanta.agent.io import MachineUnavailable
 from orrery_sdk.handling.plain import clip, plain
 from orrery_sdk.handling.redact import Redactor
 from orrery_sdk.wire import LINE_MAX, Message
@@ -75,6 +76,9 @@ class Operation:
         self.kind: str = message.get("op", "deploy")
         self.agent: str = message.get("agent", "")
         self.uri: str = message.get("uri") or "local:"
+        # Why there is no machine for handlers to work on, and what helps; None if there is one.
+        self.no_machine: dict[str, str] | None = message.get("no_machine")
+        self.asked_for_machine = False
         self.resource: dict[str, Any] = message["resource"]
         self.requires: dict[str, str] = message.get("requires") or {}
         self.changed: list[str] = message.get("changed") or []
@@ -113,6 +117,12 @@ class Operation:
         """Raises if the operation is to end."""
         if self.cancelled is not None:
             raise OperationCancelled(self.cancelled)
+
+    def check_machine(self) -> None:
+        """Raises if the handler must not work on this machine, which is not its agent's."""
+        if self.no_machine is not None:
+            self.asked_for_machine = True
+            raise MachineUnavailable(self.no_machine.get("reason", ""))
 
     def log(self, level: int, text: str, values: dict[str, Any], moment: float) -> None:
         """Logs one line, sooner or later. Too many DEBUG lines are only counted."""

@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from inmanta.agent.cache import AgentCache
 from orrery_sdk.handling.execute import HostedAgent, run_operation
@@ -16,6 +17,13 @@ from orrery_sdk.wire import Closed
 
 # Longer pauses are not slept in one go: there may be too many workers in the meantime.
 _NAP_MAX_S = 5.0
+
+
+@dataclass(frozen=True)
+class NewerVersion:
+    """Says that a version is deployed from now on: what is bound to older ones is closed."""
+
+    number: int
 
 
 class Worker:
@@ -42,7 +50,7 @@ class Worker:
         self._predecessor = predecessor
         self._agent = HostedAgent(name, "local:", environment)
         self._cache = AgentCache(self._agent)
-        self.inbox: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[Operation | NewerVersion | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._run, name=f"agent-{name}", daemon=True)
 
     def _run(self) -> None:
@@ -72,6 +80,10 @@ class Worker:
                 # Retired. If something was put behind that, it is still done.
                 if self._may_leave(self):
                     return
+                continue
+            if isinstance(operation, NewerVersion):
+                version = operation.number
+                self._quietly(lambda: self._cache.close_versions_before(version))
                 continue
             self._agent.uri = operation.uri
             try:

@@ -6,6 +6,7 @@ handlers which do not use it cost nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,9 +17,18 @@ if TYPE_CHECKING:
 # A connection that has not been used for this long is closed.
 _IDLE_S = 60.0
 
+# Set by the host: raises if the agent of the running operation is not this machine.
+check_machine: Callable[[], None] | None = None
+
+
+class MachineUnavailable(BaseException):
+    """The agent has no machine here. Not an Exception, so that handlers do not take it for one of theirs."""
+
 
 def get_io(cache: AgentCache | None, uri: str, version: int = 0) -> IOBase:
     """The object for an address; kept in the cache, if there is one, until it has not been used for a while."""
+    if check_machine is not None and parse_address(uri) is None:
+        check_machine()
     if cache is None:
         return _open(uri)
     return cache.get_or_make(
@@ -71,15 +81,23 @@ def _open(uri: str) -> IOBase:
 
 
 class LazyIO:
-    """Stands for the object of an address until somebody uses it."""
+    """Stands for the object of an address until it is used for the first time.
 
-    def __init__(self, uri: str, cache: AgentCache | None) -> None:
+    :param refuse: called before each use; raises if there is no machine to be used.
+    """
+
+    def __init__(
+        self, uri: str, cache: AgentCache | None, refuse: Callable[[], None] | None = None
+    ) -> None:
         self._uri = uri
         self._cache = cache
+        self._refuse = refuse
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if self._refuse is not None:
+            self._refuse()
         return getattr(get_io(self._cache, self._uri), name)
 
     def close(self) -> None:

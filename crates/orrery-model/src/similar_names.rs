@@ -1,7 +1,7 @@
 //! Finds the name that may have been meant.
 
 /// The closest of some names, if one is close.
-pub(crate) fn closest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+pub fn closest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     // Any name of one letter is close to any other: that says nothing.
     let limit = (name.chars().count() + 1) / 3;
     known

@@ -1,0 +1,245 @@
+//! Errors of templates for people: the template, its line, and what was meant.
+
+use std::rc::Rc;
+
+use orrery_model::similar_names;
+use orrery_syntax::Explanation;
+
+use super::super::{Context, Failure, FileFailure, FilePlace, files};
+use super::SyntaxError;
+use super::filters::FILTERS;
+use super::tests::TESTS;
+use super::value::Undefined;
+use crate::value::{DictId, InstanceId};
+
+/// The text of a template and the file that it is in.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) path: String,
+    pub(super) text: String,
+}
+
+/// All tags that begin a statement.
+const TAGS: [&str; 14] = [
+    "for",
+    "if",
+    "block",
+    "extends",
+    "print",
+    "macro",
+    "include",
+    "from",
+    "import",
+    "set",
+    "with",
+    "autoescape",
+    "call",
+    "filter",
+];
+
+/// A name in a template that means nothing.
+pub(super) struct Missing {
+    pub(super) name: Rc<str>,
+    /// The instance that has no such attribute; `None` for a variable.
+    pub(super) of: Option<InstanceId>,
+}
+
+impl Missing {
+    /// The name, and what it may have meant; `given` are the named arguments of the call.
+    fn explain(&self, ctx: &dyn Context, given: Option<DictId>) -> Explanation {
+        let name = &*self.name;
+        let closest = |names: &[String]| {
+            let near = similar_names::closest(name, names.iter().map(String::as_str));
+            near.map(|near| format!("did you mean `{near}`?"))
+        };
+        if let Some(instance) = self.of {
+            let entity = ctx.entity_name(instance);
+            let entity = entity.strip_prefix("__config__::").unwrap_or(&entity);
+            let names = ctx.attribute_names(instance);
+            let help = closest(&names)
+                .unwrap_or_else(|| format!("its attributes are {}", names.join(", ")));
+            return Explanation::new(format!("`{entity}` has no attribute `{name}`")).help(help);
+        }
+        let names = match given {
+            Some(given) => {
+                let heap = ctx.heap();
+                heap.entries(given).keys().map(|&key| heap.text(key).to_owned()).collect()
+            }
+            None => ctx.variable_names(),
+        };
+        let mut explanation = Explanation::new(format!("`{name}` is not defined in this template"));
+        explanation.help = closest(&names).or_else(|| {
+            let help = "with named arguments, a template sees those and nothing else";
+            given.map(|_| help.to_owned())
+        });
+        explanation
+    }
+}
+
+/// A syntax error, with its place.
+pub(super) fn syntax(error: SyntaxError, source: &Source) -> Failure {
+    let message = error.message.clone();
+    let quoted = |text: &str| {
+        let start = text.find('\'')? + 1;
+        let length = text[start..].find('\'')?;
+        Some(text[start..start + length].to_owned())
+    };
+    let word = quoted(&message).unwrap_or_default();
+    let mut explanation = Explanation::new(format!("template syntax: {message}"));
+    let mut line = error.line.unwrap_or(1);
+    let mut label = String::new();
+    let mut underlined = word.clone();
+    let mut related = None;
+    if let Some((opened, tag)) = &error.open
+        && message.starts_with("Unexpected end of template")
+    {
+        explanation = Explanation::new(format!(
+            "`{{% {tag} %}}` is not closed: the template ends without `{{% end{tag} %}}`"
+        ));
+        (line, underlined) = (*opened, tag.clone());
+        label = "opened here".to_owned();
+    } else if message.starts_with("Encountered unknown tag") {
+        explanation = Explanation::new(format!("a template has no tag `{word}`"));
+        if let Some((opened, tag)) = &error.open {
+            if message.contains("nesting mistake") || word.starts_with("end") {
+                explanation = Explanation::new(format!(
+                    "`{{% {word} %}}` where `{{% end{tag} %}}` is expected"
+                ));
+            }
+            related = Some((*opened, tag.clone(), "opened here".to_owned()));
+        } else if word.starts_with("end") {
+            explanation = Explanation::new(format!("`{{% {word} %}}` closes nothing"));
+        }
+        if let Some(near) = similar_names::closest(&word, TAGS.into_iter())
+            .or_else(|| TAGS.into_iter().find(|tag| word.starts_with(tag)))
+        {
+            explanation = explanation.help(format!("did you mean `{near}`?"));
+        }
+    } else if message.starts_with("No filter named") {
+        explanation = Explanation::new(format!("a template has no filter `{word}`"));
+        explanation.help = similar_names::closest(&word, FILTERS.iter().copied())
+            .map(|near| format!("did you mean `{near}`?"));
+        if explanation.help.is_none() {
+            explanation.help = Some(
+                "plugins are filters by their full name with dots: `{{ name | std.upper }}`"
+                    .to_owned(),
+            );
+        }
+    } else if message.starts_with("No test named") {
+        explanation = Explanation::new(format!("a template has no test `{word}`"));
+        explanation.help = similar_names::closest(&word, TESTS.iter().copied())
+            .map(|near| format!("did you mean `{near}`?"));
+    } else if let Some(rest) = message.strip_prefix("expected token ") {
+        let headline = rest.replacen("', got '", "`, found `", 1).replace('\'', "`");
+        explanation = Explanation::new(format!("expected {headline}"));
+        underlined = String::new();
+    }
+    let place = FilePlace {
+        path: source.path.clone(),
+        text: source.text.clone(),
+        line,
+        word: underlined,
+        label,
+        related,
+    };
+    let failure = Failure::python(error.kind, error.message);
+    placed("template-error", failure, explanation, Some(place))
+}
+
+fn placed(
+    id: &'static str,
+    failure: Failure,
+    explanation: Explanation,
+    place: Option<FilePlace>,
+) -> Failure {
+    Failure::InFile(Box::new(FileFailure { failure, id, explanation, place }))
+}
+
+/// A failure while a template is rendered, with its place; those that are none stay as they are.
+pub(super) fn rendering(
+    ctx: &dyn Context,
+    failure: Failure,
+    place: Option<(Rc<Source>, usize)>,
+    undefined: Option<Rc<Undefined>>,
+    given: Option<DictId>,
+) -> Failure {
+    let message = match &failure {
+        Failure::Unset(_)
+        | Failure::Unknown(_)
+        | Failure::Optional { .. }
+        | Failure::NotHere(_)
+        | Failure::InFile(_) => return failure,
+        Failure::Python(error) if error.kind == super::NOT_FOUND => {
+            return not_found(ctx, failure, place);
+        }
+        Failure::Python(error) => {
+            let kind = error.kind.rsplit('.').next().unwrap_or(error.kind);
+            match kind {
+                "UndefinedError" | "TemplateRuntimeError" => error.message.clone(),
+                kind => format!("{} ({kind})", error.message),
+            }
+        }
+        Failure::Plugin(text) | Failure::Runtime(text) => text.clone(),
+        Failure::Argument { reason, .. } => reason.clone(),
+        Failure::Exception { class, message, .. } => format!("{message} ({class})"),
+    };
+    let missing = undefined.and_then(|undefined| undefined.missing.clone());
+    let mut word = String::new();
+    let (id, explanation) = match missing {
+        Some(missing) => {
+            word = missing.name.to_string();
+            ("undefined-in-template", missing.explain(ctx, given))
+        }
+        None => {
+            ("template-error", Explanation::new(format!("cannot render the template: {message}")))
+        }
+    };
+    let place = place.map(|(source, line)| line_of(&source, line, word));
+    placed(id, failure, explanation, place)
+}
+
+fn line_of(source: &Source, line: usize, word: String) -> FilePlace {
+    FilePlace {
+        path: source.path.clone(),
+        text: source.text.clone(),
+        line,
+        word,
+        label: String::new(),
+        related: None,
+    }
+}
+
+/// A template that does not exist: where it was looked for, and what is there.
+fn not_found(ctx: &dyn Context, failure: Failure, place: Option<(Rc<Source>, usize)>) -> Failure {
+    let path = match &failure {
+        Failure::Python(error) => error.message.clone(),
+        _ => String::new(),
+    };
+    let mut explanation = Explanation::new(format!("template `{path}` not found"));
+    match files::resolve(ctx, &path, "templates") {
+        Ok(file) => {
+            explanation = explanation.note(format!("looked for {}", ctx.show_path(&file)));
+            let (directory, name) = file.rsplit_once('/').unwrap_or((".", &file));
+            let names = ctx.list_dir(directory).unwrap_or_default();
+            if let Some(near) = similar_names::closest(name, names.iter().map(String::as_str)) {
+                let meant = path.strip_suffix(name).unwrap_or_default();
+                explanation = explanation.help(format!("did you mean `{meant}{near}`?"));
+            }
+        }
+        Err(_) => {
+            let module = path.split('/').next().unwrap_or_default();
+            explanation = explanation.note(format!("there is no module `{module}` in this model"));
+        }
+    }
+    if explanation.help.is_none() {
+        explanation = explanation.help(
+            "`/name` is templates/name of the project, `./name` that of the calling module, and \
+             `module/name` that of another module",
+        );
+    }
+    let place = place.map(|(source, line)| {
+        let word = path.clone();
+        line_of(&source, line, word)
+    });
+    placed("template-not-found", failure, explanation, place)
+}

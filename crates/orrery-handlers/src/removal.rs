@@ -1,0 +1,54 @@
+//! Which resources the handlers at hand can remove.
+
+use std::collections::BTreeSet;
+
+use orrery_model::{Handles, Remnant, ResourceId, purged};
+
+use crate::registry::Registry;
+
+/// The handlers of this program, and those of other code by their entities.
+#[derive(Debug)]
+pub struct Abilities {
+    native: Registry,
+    hosted: BTreeSet<String>,
+}
+
+impl Abilities {
+    pub fn new(hosted: impl IntoIterator<Item = String>) -> Self {
+        Abilities { native: Registry::native(), hosted: hosted.into_iter().collect() }
+    }
+}
+
+impl Handles for Abilities {
+    fn handles(&self, entity: &str) -> bool {
+        self.native.handler(entity).is_some() || self.hosted.contains(entity)
+    }
+
+    fn removes(&self, entity: &str) -> bool {
+        entity != crate::exec::ENTITY
+    }
+}
+
+/// Resources that nothing manages any more, as far as people have to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unmanaged {
+    pub ids: Vec<ResourceId>,
+    /// How many of them a removal can purge.
+    pub removable: usize,
+}
+
+impl Unmanaged {
+    /// What cannot be purged is told of once, when it ceases to be managed: nothing could ever be done about it.
+    pub fn new(remnants: &[Remnant]) -> Self {
+        let mut unmanaged = Unmanaged::default();
+        for Remnant { resource, was_managed, .. } in remnants {
+            let can_go = purged(&resource.attributes).is_some()
+                && resource.id.entity() != crate::exec::ENTITY;
+            unmanaged.removable += usize::from(can_go);
+            if can_go || *was_managed {
+                unmanaged.ids.push(resource.id.clone());
+            }
+        }
+        unmanaged
+    }
+}

@@ -1,0 +1,69 @@
+//! Resources that failed as often as they may, and are not tried again by themselves: people are told.
+
+use orrery_model::{ResourceId, ResourceState, Timestamp};
+use orrery_store::{EnvironmentKey, NewNotification, NotificationFilter, Store, StoreError};
+
+const TITLE: &str = "Resources were parked";
+const SEVERITY: &str = "warning";
+/// Names that a notification lists.
+const NAMES_MAX: usize = 20;
+/// Notifications that are searched for the last one about parked resources.
+const SEARCHED: usize = 200;
+
+/// Tells of resources that were parked, each with the number of its failed attempts.
+pub(super) fn announce(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    parked: &[(ResourceId, u32)],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if parked.is_empty() {
+        return Ok(());
+    }
+    let listed = parked.iter().take(NAMES_MAX);
+    let mut lines: Vec<String> = listed
+        .map(|(id, attempts)| {
+            let times =
+                if *attempts == 1 { "once".to_owned() } else { format!("{attempts} times") };
+            format!("{id} failed {times}")
+        })
+        .collect();
+    if parked.len() > NAMES_MAX {
+        lines.push(format!("and {} more", parked.len() - NAMES_MAX));
+    }
+    let message = format!(
+        "{}\n\nThey are not tried again by themselves. A deploy, a repair or a new desired state starts them again.",
+        lines.join("\n")
+    );
+    let new = NewNotification {
+        uuid: uuid::Uuid::new_v4().into_bytes(),
+        title: TITLE,
+        message: &message,
+        severity: SEVERITY,
+        uri: "",
+        compile: None,
+    };
+    store.records().add_notification(environment, &new, now)
+}
+
+/// Makes up for what was parked by a process that did not come to telling it.
+pub(super) fn announce_missed<'a>(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    states: impl Iterator<Item = (&'a ResourceId, &'a ResourceState)>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let parked: Vec<_> = states.filter(|(_, state)| state.parked).collect();
+    if parked.is_empty() {
+        return Ok(());
+    }
+    let filter = NotificationFilter { severity: Some(SEVERITY), ..NotificationFilter::default() };
+    let told = store.records().notifications(environment, &filter, None, SEARCHED)?;
+    let told_at = told.iter().find(|one| one.title == TITLE).map(|one| one.created);
+    let missed: Vec<(ResourceId, u32)> = parked
+        .into_iter()
+        .filter(|(_, state)| state.last_run_at > told_at)
+        .map(|(id, state)| (id.clone(), state.attempts))
+        .collect();
+    announce(store, environment, &missed, now)
+}

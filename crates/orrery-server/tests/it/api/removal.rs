@@ -1,0 +1,155 @@
+//! The project that an environment belongs to, and versions that remove.
+
+use orrery_model::{HandlerRun, OutcomeStatus, ResourceState, Timestamp, VersionNumber};
+use orrery_store::{StateRecord, keys_of};
+use serde_json::{Value, json};
+
+use super::{World, on_both, refused};
+
+on_both!(
+    an_environment_takes_one_project,
+    what_is_not_wanted_is_told_and_pruned,
+    a_protected_environment_is_not_emptied,
+);
+
+fn upload(project: Option<&str>, more: &Value) -> Value {
+    let mut upload = json!({"resources": [file("/a", &[])]});
+    if let Some(project) = project {
+        upload["project"] = json!(project);
+    }
+    if let (Some(upload), Some(more)) = (upload.as_object_mut(), more.as_object()) {
+        upload.extend(more.clone());
+    }
+    upload
+}
+
+fn id(path: &str) -> String {
+    format!("std::File[localhost,path={path}]")
+}
+
+fn file(path: &str, requires: &[&str]) -> Value {
+    let requires: Vec<String> = requires.iter().map(|path| id(path)).collect();
+    let attributes = json!({"content": path, "purged": false});
+    json!({"id": id(path), "attributes": attributes, "requires": requires})
+}
+
+fn an_environment_takes_one_project(world: World) {
+    let post = |project, more: Value| world.post("/versions", &upload(project, &more));
+    let bound = || world.get("").good()["model_project"].clone();
+    assert_eq!(bound(), "");
+    post(Some("notes"), json!({"binding": "check"})).good();
+    assert_eq!(bound(), "", "who only looks binds nothing");
+    post(Some("notes"), json!({})).good();
+    assert_eq!(bound(), "notes");
+    let count = || world.get("/versions").good()["items"].as_array().unwrap().len();
+    let before = count();
+    for more in [json!({}), json!({"binding": "check"}), json!({"only_if_changed": true})] {
+        let answer = post(Some("fleet"), more);
+        refused(&answer, 409, "other-project");
+        let told = answer.body["detail"].as_str().unwrap();
+        for word in ["\"notes\"", "\"fleet\"", "--rebind"] {
+            assert!(told.contains(word), "{told}");
+        }
+    }
+    refused(&post(Some(""), json!({})), 422, "invalid");
+    refused(&post(None, json!({"binding": "rebind"})), 422, "invalid");
+    assert_eq!(count(), before, "nothing is stored");
+    // Clients that know nothing of projects are not kept out, and change nothing about it.
+    post(None, json!({})).good();
+    let taken = post(Some("fleet"), json!({"binding": "rebind"})).good();
+    assert_eq!(taken["rebound_from"], "notes");
+    assert_eq!(bound(), "fleet");
+    let audit = world.admin().get("/api/v1/audit").good().to_string();
+    assert!(audit.contains("taken over from the project"), "{audit}");
+    refused(&post(Some("notes"), json!({})), 409, "other-project");
+    // Whoever goes back to what another project wanted goes back to that project.
+    let first = u32::try_from(before).unwrap();
+    world.act(&format!("/versions/{first}/roll-back")).good();
+    assert_eq!(bound(), "notes");
+    let patch = |project: &str| {
+        let path = world.at("");
+        world.admin().patch(&path, &json!({"model_project": project})).good()
+    };
+    assert_eq!(patch("diary")["model_project"], "diary");
+    refused(&post(Some("notes"), json!({})), 409, "other-project");
+    patch("");
+    post(Some("notes"), json!({})).good();
+    post(None, json!({"binding": "unbind"})).good();
+    assert_eq!(bound(), "");
+}
+
+/// Takes a version in as an engine does, and has everything in it deployed.
+fn deploy(world: &World, version: &Value) {
+    let number = VersionNumber(u32::try_from(version["number"].as_u64().unwrap()).unwrap());
+    let (store, key) = (world.store(), world.key());
+    let lease = world.lease();
+    let mut states = Vec::new();
+    let loaded = orrery_store::load_version(store, key, number).unwrap();
+    let keys = keys_of(store, key, loaded.resources.iter().map(|one| &one.id)).unwrap();
+    for resource in &loaded.resources {
+        let state = ResourceState {
+            last_run: HandlerRun::Successful,
+            last_run_compliant: Some(true),
+            last_outcome: Some(OutcomeStatus::Deployed),
+            last_run_at: Some(Timestamp(7)),
+            last_deployed: Some(resource.hash),
+            last_success: Some(Timestamp(7)),
+            ..ResourceState::new(resource.hash, false)
+        };
+        states.push((keys[&resource.id], state));
+    }
+    let records: Vec<StateRecord<'_>> =
+        states.iter().map(|(key, state)| StateRecord { resource: *key, state }).collect();
+    store.process_version(&lease, number, &records).unwrap();
+    store.release_lease(&lease).unwrap();
+}
+
+fn what_is_not_wanted_is_told_and_pruned(world: World) {
+    let all = json!([
+        file("/a", &[]), file("/d", &[]), file("/d/x", &["/d"]),
+        {"id": "exec::Run[localhost,command=make]", "attributes": {"command": "make", "purged": false}},
+    ]);
+    deploy(&world, &world.post("/versions", &json!({"resources": all})).good());
+    let fewer = json!({"resources": [file("/a", &[])]});
+    let stored = world.post("/versions", &fewer).good();
+    assert_eq!(
+        (&stored["unmanaged"]["total"], &stored["unmanaged"]["removable"]),
+        (&json!(3), &json!(2))
+    );
+    assert_eq!(stored["unmanaged"]["ids"].as_array().unwrap().len(), 3);
+    deploy(&world, &stored);
+
+    let partial = json!({"resources": [], "scope": "partial", "prune": true});
+    refused(&world.post("/versions", &partial), 400, "prune-in-partial");
+    let mut prune = fewer.clone();
+    prune["prune"] = json!(true);
+    prune["release"] = json!(false);
+    let candidate = world.post("/versions", &prune).good();
+    assert_eq!(candidate["removal"]["removed"], json!([id("/d/x"), id("/d")]), "dependents first");
+    assert_eq!(candidate["removal"]["kept"][0]["reason"], "its type cannot be purged");
+    assert_eq!(candidate["total"], 3);
+    let number = candidate["number"].as_u64().unwrap();
+    let found = world.get(&format!("/versions/{number}/resources")).good();
+    let directory = found["items"].as_array().unwrap().iter().find(|one| one["id"] == id("/d"));
+    let directory = directory.unwrap();
+    assert_eq!(directory["attributes"]["purged"], true);
+    assert_eq!(directory["attributes"]["content"], "/d", "what else is known of it stays");
+    assert_eq!(directory["requires"], json!([id("/d/x")]));
+    world.act(&format!("/versions/{number}/release")).good();
+    deploy(&world, &candidate);
+    let after = world.post("/versions", &fewer).good();
+    assert_eq!(after["total"], 1);
+    assert_eq!(after["unmanaged"]["removable"], 0, "nothing is left that could be removed");
+    let again = world.post("/versions", &prune).good();
+    assert_eq!(again["removal"]["removed"], json!([]));
+}
+
+fn a_protected_environment_is_not_emptied(world: World) {
+    deploy(&world, &world.post("/versions", &upload(None, &json!({}))).good());
+    world.put("/settings/protected_environment", &json!({"value": true})).good();
+    let destroy = json!({"resources": [], "prune": true, "release": false});
+    refused(&world.post("/versions", &destroy), 403, "protected");
+    world.put("/settings/protected_environment", &json!({"value": false})).good();
+    let stored = world.post("/versions", &destroy).good();
+    assert_eq!(stored["removal"]["removed"], json!([id("/a")]));
+}

@@ -1,0 +1,127 @@
+//! States of commits on their way to the forge that hosts a repository: the newest state of each commit, until it is delivered.
+
+use orrery_model::Timestamp;
+
+use crate::records::Records;
+use crate::sql::{Row, RowExt as _, SqlExt as _};
+use crate::{EnvironmentKey, Result, values};
+
+/// A state of a commit that is still to be reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitStatusRecord {
+    pub environment: EnvironmentKey,
+    pub commit: String,
+    /// `pending`, `success` or `failure`.
+    pub state: String,
+    pub description: String,
+    /// The compile that it is about.
+    pub compile: [u8; 16],
+    /// When the state was noted; a newer one takes its place.
+    pub changed: Timestamp,
+    pub due: Timestamp,
+    /// Attempts to report it that failed.
+    pub failures: u32,
+}
+
+/// A state of a commit to be reported.
+#[derive(Clone, Copy, Debug)]
+pub struct NewCommitStatus<'a> {
+    pub commit: &'a str,
+    pub state: &'a str,
+    pub description: &'a str,
+    pub compile: &'a [u8; 16],
+}
+
+const COLUMNS: &str = "SELECT environment, commit_hash, state, description, compile, changed, due, \
+     failures FROM commit_status";
+
+fn from_row(row: &dyn Row) -> Result<CommitStatusRecord> {
+    Ok(CommitStatusRecord {
+        environment: EnvironmentKey(row.int(0)?),
+        commit: row.string(1)?,
+        state: row.string(2)?,
+        description: row.string(3)?,
+        compile: row.id(4)?,
+        changed: row.time(5)?,
+        due: row.time(6)?,
+        failures: u32::try_from(row.int(7)?).unwrap_or(u32::MAX),
+    })
+}
+
+impl Records<'_> {
+    /// Notes a state of a commit, in the place of an older one that is not reported yet.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn put_commit_status(
+        &self,
+        environment: EnvironmentKey,
+        new: &NewCommitStatus<'_>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let insert = "INSERT INTO commit_status \
+             (environment, commit_hash, state, description, compile, changed, due) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6) ON CONFLICT (environment, commit_hash) DO UPDATE \
+             SET state = excluded.state, description = excluded.description, \
+             compile = excluded.compile, changed = excluded.changed, due = excluded.due, failures = 0";
+        let NewCommitStatus { commit, state, description, compile } = *new;
+        let values = values![environment.0, commit, state, description, compile, now];
+        self.change(|sql| sql.run(insert, values).map(drop))
+    }
+
+    /// States that are due, the longest first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn due_commit_statuses(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<CommitStatusRecord>> {
+        let select = format!("{COLUMNS} WHERE due <= ?1 ORDER BY due LIMIT ?2");
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.look(|sql| sql.all(&select, values![now, limit], from_row))
+    }
+
+    /// States of an environment that are not reported yet.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn commit_statuses(&self, environment: EnvironmentKey) -> Result<Vec<CommitStatusRecord>> {
+        let select = format!("{COLUMNS} WHERE environment = ?1 ORDER BY changed, commit_hash");
+        self.look(|sql| sql.all(&select, values![environment.0], from_row))
+    }
+
+    /// Takes the right to report a state until `due`. False if another process was faster.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn claim_commit_status(&self, known: &CommitStatusRecord, due: Timestamp) -> Result<bool> {
+        let update = "UPDATE commit_status SET due = ?5 WHERE environment = ?1 AND commit_hash = ?2 \
+             AND changed = ?3 AND due = ?4";
+        let values = values![known.environment.0, &known.commit, known.changed, known.due, due];
+        self.change(|sql| Ok(sql.run(update, values)? > 0))
+    }
+
+    /// Forgets a state that was reported, or cannot be, unless a newer one took its place.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn forget_commit_status(&self, known: &CommitStatusRecord) -> Result<()> {
+        let delete = "DELETE FROM commit_status WHERE environment = ?1 AND commit_hash = ?2 \
+             AND changed = ?3";
+        let values = values![known.environment.0, &known.commit, known.changed];
+        self.change(|sql| sql.run(delete, values).map(drop))
+    }
+
+    /// Notes that a state could not be reported; it is tried again when it is due.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn postpone_commit_status(&self, known: &CommitStatusRecord, due: Timestamp) -> Result<()> {
+        let update = "UPDATE commit_status SET failures = failures + 1, due = ?4 \
+             WHERE environment = ?1 AND commit_hash = ?2 AND changed = ?3";
+        let values = values![known.environment.0, &known.commit, known.changed, due];
+        self.change(|sql| sql.run(update, values).map(drop))
+    }
+}

@@ -1,0 +1,233 @@
+//! Remnants: resources that were deployed, may still exist, and that a version can remove.
+
+use orrery_model::{
+    AttributeHash, Attributes, OutcomeStatus, Remnant, Resource, ResourceId, purged,
+};
+use rustc_hash::FxHashMap;
+
+use crate::codes::{Code as _, flags_from_code, hash_from, optional_hash_from, unpack_keys};
+use crate::load::parse_id;
+use crate::records::Records;
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
+use crate::{EnvironmentKey, ResourceKey, Result, values};
+
+/// Which resources are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemnantScope {
+    /// Those that the newest version does not have: nothing manages them any more.
+    Unmanaged,
+    /// All.
+    All,
+}
+
+/// Columns of a revision with those of its resource and state.
+const COLUMNS: &str = "resource.id, resource.name, \
+     CASE WHEN resource.head IS NULL THEN 0 ELSE 1 END, \
+     state.last_outcome, state.last_deployed, \
+     CASE WHEN state.last_success IS NULL THEN 0 ELSE 1 END, \
+     revision.since, revision.hash, revision.flags, revision.resource_set, revision.attributes, \
+     revision.requires, CASE WHEN state.intent IS NULL THEN 0 ELSE 1 END";
+
+/// One intent that a resource had.
+struct Intent {
+    since: i64,
+    flags: i64,
+    set: i64,
+    attributes: Attributes,
+    requires: Vec<ResourceKey>,
+}
+
+/// A resource, while its revisions are read.
+struct Found {
+    id: ResourceId,
+    is_managed: bool,
+    was_managed: bool,
+    /// A handler has run for it, and may have made it.
+    is_touched: bool,
+    /// Its last run removed it, and ended well.
+    is_gone: bool,
+    /// The last intent to have it, with nothing unknown in it.
+    to_have: Option<Intent>,
+    /// The last intent to remove it.
+    to_remove: Option<Intent>,
+    /// The last intent that has something unknown in it.
+    undefined: Option<Intent>,
+}
+
+fn has_touched(outcome: Option<OutcomeStatus>, has_succeeded: bool) -> bool {
+    has_succeeded
+        || matches!(
+            outcome,
+            Some(OutcomeStatus::Deployed | OutcomeStatus::Failed | OutcomeStatus::NonCompliant)
+        )
+}
+
+/// Replaces an intent by a later one.
+fn take_later(kept: &mut Option<Intent>, intent: Intent) {
+    if kept.as_ref().is_none_or(|kept| kept.since < intent.since) {
+        *kept = Some(intent);
+    }
+}
+
+impl Found {
+    fn new(row: &dyn Row) -> Result<Self> {
+        let outcome = row.integer(3)?.map(OutcomeStatus::from_code).transpose()?;
+        Ok(Found {
+            id: parse_id(row.str(1)?)?,
+            is_managed: row.flag(2)?,
+            was_managed: row.flag(12)?,
+            is_touched: has_touched(outcome, row.flag(5)?),
+            is_gone: false,
+            to_have: None,
+            to_remove: None,
+            undefined: None,
+        })
+    }
+
+    fn add(&mut self, row: &dyn Row) -> Result<()> {
+        let hash = hash_from(row.blob(7)?)?;
+        let last_deployed: Option<AttributeHash> = optional_hash_from(row.blob(4)?)?;
+        let deployed = Some(OutcomeStatus::Deployed.code());
+        let is_last_run = last_deployed == Some(hash) && row.integer(3)? == deployed;
+        let mut requires = Vec::new();
+        unpack_keys(row.blob(11)?, &mut requires)?;
+        let intent = Intent {
+            since: row.int(6)?,
+            flags: row.int(8)?,
+            set: row.int(9)?,
+            attributes: Attributes::from_canonical(row.str(10)?),
+            requires,
+        };
+        if flags_from_code(intent.flags).undefined {
+            take_later(&mut self.undefined, intent);
+        } else if purged(&intent.attributes) == Some(true) {
+            self.is_gone |= is_last_run;
+            take_later(&mut self.to_remove, intent);
+        } else {
+            take_later(&mut self.to_have, intent);
+        }
+        Ok(())
+    }
+
+    /// The intent to begin from, and whether it is one to remove; `None` if there is nothing to be removed.
+    fn into_intent(self) -> Option<(Intent, bool)> {
+        if self.is_gone {
+            return None;
+        }
+        // What comes back to be removed is new to its engine: what is known of its earlier runs is gone by then.
+        let is_removal_due = self.to_remove.is_some() && self.to_have.is_some();
+        if !self.is_touched && !is_removal_due {
+            return None;
+        }
+        match (self.to_have, self.to_remove, self.undefined) {
+            (Some(intent), _, _) => Some((intent, false)),
+            (None, Some(intent), _) => Some((intent, true)),
+            (None, None, intent) => intent.map(|intent| (intent, false)),
+        }
+    }
+}
+
+/// Names by number, each looked up once.
+#[derive(Default)]
+struct Names {
+    resources: FxHashMap<i64, Option<ResourceId>>,
+    sets: FxHashMap<i64, Option<String>>,
+}
+
+impl Names {
+    fn resource(&mut self, sql: &mut dyn Sql, key: ResourceKey) -> Result<Option<ResourceId>> {
+        if let Some(known) = self.resources.get(&key.0) {
+            return Ok(known.clone());
+        }
+        let select = "SELECT name FROM resource WHERE id = ?1";
+        let name = sql.first(select, values![key.0], |row| row.string(0))?;
+        let id = name.map(|name| parse_id(&name)).transpose()?;
+        self.resources.insert(key.0, id.clone());
+        Ok(id)
+    }
+
+    fn set(&mut self, sql: &mut dyn Sql, set: i64) -> Result<Option<String>> {
+        if set == 0 {
+            return Ok(None);
+        }
+        if let Some(known) = self.sets.get(&set) {
+            return Ok(known.clone());
+        }
+        let select = "SELECT name FROM resource_set WHERE id = ?1";
+        let name = sql.first(select, values![set], |row| row.string(0))?;
+        self.sets.insert(set, name.clone());
+        Ok(name)
+    }
+}
+
+fn read(
+    sql: &mut dyn Sql,
+    environment: EnvironmentKey,
+    scope: RemnantScope,
+) -> Result<FxHashMap<i64, Found>> {
+    let past = format!(
+        "SELECT {COLUMNS} FROM resource JOIN state ON state.resource = resource.id \
+         JOIN ended ON ended.resource = resource.id \
+         JOIN revision ON revision.id = ended.revision WHERE resource.environment = ?1"
+    );
+    let statements = match scope {
+        RemnantScope::Unmanaged => vec![format!("{past} AND resource.head IS NULL")],
+        RemnantScope::All => {
+            let current = format!(
+                "SELECT {COLUMNS} FROM resource JOIN state ON state.resource = resource.id \
+                 JOIN revision ON revision.id = resource.head WHERE resource.environment = ?1"
+            );
+            vec![current, past]
+        }
+    };
+    let mut found: FxHashMap<i64, Found> = FxHashMap::default();
+    for statement in statements {
+        sql.visit(&statement, values![environment.0], &mut |row| match found.entry(row.int(0)?) {
+            std::collections::hash_map::Entry::Occupied(mut known) => known.get_mut().add(row),
+            std::collections::hash_map::Entry::Vacant(free) => {
+                free.insert(Found::new(row)?).add(row)
+            }
+        })?;
+    }
+    Ok(found)
+}
+
+impl Records<'_> {
+    /// Resources that were deployed and are not known to be gone, in the order of their ids. Those that no handler ever ran for
+    /// are left out, and so are those whose versions are all forgotten.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn remnants(
+        &self,
+        environment: EnvironmentKey,
+        scope: RemnantScope,
+    ) -> Result<Vec<Remnant>> {
+        self.look(|sql| {
+            let found = read(sql, environment, scope)?;
+            let mut names = Names::default();
+            for (key, one) in &found {
+                names.resources.insert(*key, Some(one.id.clone()));
+            }
+            let mut all: Vec<Found> = found.into_values().collect();
+            all.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+            let mut remnants = Vec::new();
+            for one in all {
+                let id = one.id.clone();
+                let (is_managed, was_managed) = (one.is_managed, one.was_managed);
+                let Some((intent, is_removal)) = one.into_intent() else { continue };
+                let mut requires = Vec::with_capacity(intent.requires.len());
+                for key in &intent.requires {
+                    requires.extend(names.resource(sql, *key)?);
+                }
+                let resource = Resource {
+                    flags: flags_from_code(intent.flags),
+                    set: names.set(sql, intent.set)?.map(Into::into),
+                    ..Resource::new(id, intent.attributes, requires)
+                };
+                remnants.push(Remnant { resource, is_removal, is_managed, was_managed });
+            }
+            Ok(remnants)
+        })
+    }
+}

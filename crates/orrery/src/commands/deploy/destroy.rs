@@ -1,0 +1,205 @@
+//! `orrery destroy`: removes everything that was deployed.
+
+use std::path::{Path, PathBuf};
+
+use orrery_api::{RemovalPlan, UploadBinding, VersionSummary, VersionUpload};
+use orrery_executor::recovery_with;
+use orrery_handlers::Abilities;
+use orrery_model::plan_removal;
+use orrery_store::{ProjectBinding, Store as _, StoreError, local_agents};
+
+use crate::cli_deploy::{Destroy, Selection, Takeover};
+use crate::commands::export::{info, refuse_other_project, store};
+use crate::commands::remote::terminal;
+use crate::commands::trouble::{Trouble, finish};
+use crate::remote::RemoteEnvironment;
+use crate::{Exit, output, projects, style};
+
+use super::pass::Pass;
+use super::placing::Unplaced;
+use super::removal::{self, Afterwards, Candidate};
+use super::unmanaged::Unmanaged;
+use super::{Handlers, Opened, Place, failed, on_server, open};
+
+const MESSAGE: &str = "orrery destroy";
+
+pub(in crate::commands) fn run(options: &Destroy) -> Exit {
+    match on_server::chosen(&options.place, &options.state, options.project.as_deref()) {
+        Ok(Some(of)) => {
+            finish(options.run.refuse_on_server().and_then(|()| destroy_on_server(&of, options)))
+        }
+        Ok(None) => destroy_here(options).unwrap_or_else(|error| match error {
+            Stopped::Failed(error) => failed(&*error),
+            Stopped::Refused(trouble) => finish(Err(trouble)),
+        }),
+        Err(trouble) => finish(Err(trouble)),
+    }
+}
+
+/// Why nothing was destroyed.
+enum Stopped {
+    Failed(Box<dyn std::error::Error>),
+    Refused(Trouble),
+}
+
+impl From<StoreError> for Stopped {
+    fn from(error: StoreError) -> Self {
+        Stopped::Failed(Box::new(error))
+    }
+}
+
+/// Shows what goes, and has its name typed.
+fn confirm(plan: &RemovalPlan, name: &str, yes: bool) -> Result<(), Trouble> {
+    removal::show(plan);
+    let count = style::count(plan.removed.len(), "resource");
+    terminal::confirm_name(yes, &format!("remove {count}"), name)
+}
+
+fn tell_destroyed(json: bool, name: &str, plan: &RemovalPlan) {
+    if json {
+        // Whoever removed something was told already.
+        if plan.removed.is_empty() {
+            let _ = output::print(|out| writeln!(out, "{}", serde_json::json!({"removal": plan})));
+        }
+        return;
+    }
+    let name = style::harmless(name);
+    let what = match (plan.removed.len(), plan.kept.len()) {
+        (0, 0) => format!("nothing of {name} was deployed"),
+        (_, 0) => format!("nothing of {name} is left"),
+        (_, kept) => {
+            format!("{name} is empty; {} could not be purged", style::count(kept, "resource"))
+        }
+    };
+    output::say(&format!("{}: {what}", style::good("destroyed")));
+}
+
+fn destroy_here(options: &Destroy) -> Result<Exit, Stopped> {
+    let here = || projects::around_here().unwrap_or_else(|| PathBuf::from("."));
+    let project = options.project.clone().unwrap_or_else(here);
+    let file = options.state.file(&project);
+    if !file.exists() {
+        return Err(StoreError::Missing { path: file }.into());
+    }
+    let opened = open(&options.state, &project, "destroy")?;
+    if projects::described_name(&project).is_some() {
+        super::check_project(&opened, &project, Takeover::default())?;
+    }
+    let bound = opened.store.records().environment_of(opened.environment)?.model_project;
+    let name = if bound.is_empty() { projects::name_of(&project) } else { bound };
+    let Destroy { run, state, json, .. } = options;
+    let place = Place { project: &project, state, run, opened: Some(&opened) };
+    let hosted = place.kept_handlers().map_err(|error| Stopped::Failed(Box::new(error)))?;
+    let removal = plan_removal(Vec::new(), &removal::known(&opened)?, &Abilities::new(hosted));
+    let plan = removal::plan_of(&removal);
+    let exit = if plan.removed.is_empty() {
+        if !plan.kept.is_empty() {
+            removal::show(&plan);
+        }
+        opened.store.release_lease(&opened.lease)?;
+        Exit::Done
+    } else {
+        confirm(&plan, &name, options.yes).map_err(Stopped::Refused)?;
+        remove_here(&opened, removal.resources, &place, *json)?
+    };
+    let left = removal::left_here(&opened, &plan)?;
+    if left > 0 {
+        removal::tell_left(left, "destroy");
+        return Ok(exit);
+    }
+    let after = Afterwards {
+        resources: Vec::new(),
+        unknowns: &[],
+        code: None,
+        local_agents: &[],
+        message: MESSAGE,
+        project: ProjectBinding::Unbind,
+    };
+    after.keep(&opened, "destroy")?;
+    tell_destroyed(*json, &name, &plan);
+    Ok(exit)
+}
+
+/// Stores the version that removes, and runs it.
+fn remove_here(
+    opened: &Opened,
+    resources: Vec<orrery_model::Resource>,
+    place: &Place<'_>,
+    json: bool,
+) -> Result<Exit, Stopped> {
+    let handlers = Handlers::kept(place);
+    let handlers = handlers.map_err(|error| Stopped::Failed(Box::new(error)))?;
+    let states = removal::states(opened)?;
+    // The machines are those of what is removed.
+    let newest = opened.store.versions(opened.environment)?.pop();
+    let local_agents = newest.map(|newest| local_agents(&newest.info)).unwrap_or_default();
+    let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
+    let code = handlers.code.as_deref();
+    let (desired, _) = opened.put(resources, &[], code, &local_agents, MESSAGE, None)?;
+    let start = recovery_with(&*opened.store, opened.environment, desired, states)?;
+    let (selection, unmanaged) = (Selection::default(), Unmanaged::default());
+    let pass = Pass {
+        selection: &selection,
+        run: place.run,
+        json,
+        problems: 0,
+        pending: false,
+        unplaced,
+        unmanaged: &unmanaged,
+    };
+    Ok(pass.go(opened, start, &handlers))
+}
+
+/// The project around here, if it says what it is called.
+fn own_name(project: Option<&Path>) -> Option<String> {
+    let around = projects::around_here();
+    projects::described_name(project.or(around.as_deref())?)
+}
+
+fn destroy_on_server(of: &RemoteEnvironment, options: &Destroy) -> Result<Exit, Trouble> {
+    on_server::refuse_if_halted(of)?;
+    let project = own_name(options.project.as_deref());
+    if let Some(name) = &project {
+        refuse_other_project(of, name, Takeover::default())?;
+    }
+    let binding = if project.is_some() { UploadBinding::Check } else { UploadBinding::Bind };
+    let nothing = VersionUpload { info: info(MESSAGE), project, binding, ..Default::default() };
+    let upload = VersionUpload { prune: true, release: Some(false), ..nothing.clone() };
+    let candidate = Candidate::store(of, &upload)?;
+    let name = of.name();
+    let plan = candidate.plan.clone();
+    let mut exit = Exit::Done;
+    if plan.removed.is_empty() {
+        candidate.discard()?;
+        if !plan.kept.is_empty() {
+            removal::show(&plan);
+        }
+        if !has_resources(of)? && plan.kept.is_empty() {
+            tell_destroyed(options.json, &name, &plan);
+            return Ok(Exit::Done);
+        }
+    } else {
+        let answer = confirm(&plan, &name, options.yes);
+        let done = candidate.confirmed(answer)?.carry_out(options.json)?;
+        if done.left > 0 {
+            removal::tell_left(done.left, "destroy");
+            return Ok(done.exit);
+        }
+        exit = done.exit;
+    }
+    let after = VersionUpload {
+        release: Some(true),
+        only_if_changed: true,
+        binding: UploadBinding::Unbind,
+        ..nothing
+    };
+    store(of, &after)?;
+    tell_destroyed(options.json, &name, &plan);
+    Ok(exit)
+}
+
+/// Whether the newest version has something in it.
+fn has_resources(of: &RemoteEnvironment) -> Result<bool, Trouble> {
+    let newest = of.client.list::<VersionSummary>(&of.path(&["versions"])).next().transpose()?;
+    Ok(newest.is_some_and(|newest| newest.total > 0))
+}

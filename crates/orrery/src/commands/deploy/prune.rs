@@ -1,0 +1,192 @@
+//! `orrery deploy --prune`: makes the model real, and removes what it does not have any more.
+
+use orrery_api::VersionUpload;
+use orrery_executor::recovery_with;
+use orrery_handlers::Abilities;
+use orrery_host::code::CodeSet;
+use orrery_model::{Removal, plan_removal};
+use orrery_store::StoreError;
+
+use crate::cli_deploy::{Selection, Wanted};
+use crate::commands::export::{ExportError, info};
+use crate::commands::remote::terminal;
+use crate::commands::trouble::Trouble;
+use crate::remote::RemoteEnvironment;
+use crate::{Exit, output, projects, style};
+
+use super::pass::Pass;
+use super::placing::Unplaced;
+use super::removal::{self, Afterwards, Candidate};
+use super::unmanaged::Unmanaged;
+use super::{Handlers, Opened, Place, Prepared, failed, finish, on_server, open, prepare_and_open};
+
+/// Says what is removed, and asks whether that is meant.
+fn confirm(plan: &orrery_api::RemovalPlan, place: &str, yes: bool) -> Result<(), Trouble> {
+    removal::show(plan);
+    let count = style::count(plan.removed.len(), "resource");
+    terminal::confirm(yes, &format!("remove {count} of {}", style::harmless(place)))
+}
+
+/// What of the deployed resources the model does not have any more, and how it goes.
+pub(super) fn plan_here(
+    known: Vec<orrery_model::Remnant>,
+    resources: &[orrery_model::Resource],
+    code: Option<&CodeSet>,
+    selection: &Selection,
+) -> Removal {
+    let mut known = known;
+    let is_wanted =
+        |id: &orrery_model::ResourceId| resources.binary_search_by(|one| one.id.cmp(id)).is_ok();
+    known.retain(|one| is_wanted(&one.resource.id) || selection.covers(&one.resource));
+    let hosted = code.map(|code| code.handlers.clone()).unwrap_or_default();
+    plan_removal(resources.to_vec(), &known, &Abilities::new(hosted))
+}
+
+/// Deploys here and prunes.
+pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
+    let Wanted { project, state, selection, run, limits, json, .. } = wanted;
+    let (prepared, opened) = match prepare_and_open(project, limits, *json, state, "deploy") {
+        Ok(found) => found,
+        Err(exit) => return exit,
+    };
+    let Prepared { project, mut resources, unknowns, problems, code, local_agents } = prepared;
+    resources.sort_by(|a, b| a.id.cmp(&b.id));
+    let opened = opened.unwrap_or_else(|| {
+        let opened = open(state, &project, "deploy")?;
+        let states = removal::states(&opened)?;
+        Ok((opened, states))
+    });
+    let planned = opened.and_then(|(opened, states)| {
+        let known = removal::known(&opened)?;
+        Ok((opened, states, known))
+    });
+    let (opened, states, known) = match planned {
+        Ok(found) => found,
+        Err(error) => return failed(&error),
+    };
+    if let Err(error) = super::check_project(&opened, &project, wanted.takeover) {
+        return failed(&error);
+    }
+    let removal = plan_here(known, &resources, code.as_ref(), selection);
+    let plan = removal::plan_of(&removal);
+    let name = projects::name_of(&project);
+    if plan.removed.is_empty() {
+        if let Err(trouble) = selection.refuse_if_none_of(&resources) {
+            return finish(Err(trouble));
+        }
+    } else if let Err(refusal) = confirm(&plan, &name, yes) {
+        return finish(Err(refusal));
+    }
+    let place = Place { project: &project, state, run, opened: Some(&opened) };
+    let handlers = match Handlers::of(code, &place) {
+        Ok(handlers) => handlers,
+        Err(error) => return failed(&error),
+    };
+    let binding = wanted.takeover.binding(&name);
+    let hash = handlers.code.as_deref();
+    let unplaced = Unplaced::here(&removal.resources, &local_agents, &handlers.registry);
+    let unplaced = unplaced.of_selected(selection);
+    let resources_of_removal = removal.resources;
+    let started = || -> Result<_, StoreError> {
+        let (desired, created) = opened.put(
+            resources_of_removal,
+            &unknowns,
+            hash,
+            &local_agents,
+            message,
+            Some(binding),
+        )?;
+        let unmanaged = Unmanaged::of_local(&opened)?;
+        let start = recovery_with(&*opened.store, opened.environment, desired, states)?;
+        Ok((start, created, unmanaged))
+    };
+    let (start, created, unmanaged) = match started() {
+        Ok(found) => found,
+        Err(error) => return failed(&error),
+    };
+    if created && !json {
+        let count = style::count(start.desired.resources.len(), "resource");
+        let removed = plan.removed.len();
+        output::say(&format!(
+            "version {}: {count}, {} of them to be removed",
+            start.desired.version,
+            style::grouped(removed)
+        ));
+    }
+    let (json, unmanaged) = (*json, &unmanaged);
+    let pass = Pass { selection, run, json, problems, pending: false, unplaced, unmanaged };
+    let exit = pass.go(&opened, start, &handlers);
+    let after = Afterwards {
+        resources,
+        unknowns: &unknowns,
+        code: hash,
+        local_agents: &local_agents,
+        message,
+        project: binding,
+    };
+    let exit = match conclude(&opened, &plan, after) {
+        Ok(0) => exit,
+        Ok(left) => {
+            removal::tell_left(left, "deploy --prune");
+            exit
+        }
+        Err(error) => failed(&error),
+    };
+    if !json {
+        unmanaged.tell();
+    }
+    place.tidy_up(handlers.code.as_deref());
+    exit
+}
+
+/// Takes what is gone out of the newest version, if all of it is; answers how much is left.
+fn conclude(
+    opened: &Opened,
+    plan: &orrery_api::RemovalPlan,
+    after: Afterwards<'_>,
+) -> Result<usize, StoreError> {
+    let left = removal::left_here(opened, plan)?;
+    if left == 0 && !plan.removed.is_empty() {
+        after.keep(opened, "deploy")?;
+    }
+    Ok(left)
+}
+
+/// Deploys on a server and prunes.
+pub(super) fn on_a_server(
+    of: &RemoteEnvironment,
+    wanted: &Wanted,
+    message: &str,
+    yes: bool,
+) -> Result<Exit, ExportError> {
+    on_server::refuse_if_halted(of)?;
+    on_server::refuse_selection(&wanted.selection)?;
+    let binding = wanted.takeover.upload_binding();
+    let new = VersionUpload { info: info(message), binding, ..VersionUpload::default() };
+    let (model, coded) = on_server::how_to_push(wanted).make(of, new)?;
+    let candidate = Candidate::store(
+        of,
+        &VersionUpload {
+            prune: true,
+            release: Some(false),
+            ..on_server::unbound(&model, wanted.takeover)
+        },
+    )?;
+    if candidate.plan.removed.is_empty() {
+        candidate.discard()?;
+        return on_server::deploy_upload(of, wanted, (model, coded));
+    }
+    let answer = confirm(&candidate.plan, &of.place(), yes);
+    let candidate = candidate.confirmed(answer)?;
+    let done = candidate.carry_out(wanted.json)?;
+    if done.left > 0 {
+        removal::tell_left(done.left, "deploy --prune");
+        return Ok(done.exit);
+    }
+    let after = VersionUpload { release: Some(true), only_if_changed: true, ..model };
+    let stored = crate::commands::export::store(of, &after)?;
+    if !wanted.json {
+        Unmanaged::of_server(stored.unmanaged).tell();
+    }
+    Ok(done.exit)
+}

@@ -1,0 +1,412 @@
+//! Right machine or none: resources that act on a machine are applied only where their agent is known to be, with the real binary,
+//! alone and on a server. What is looked at is the machine itself.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use libtest_mimic::Trial;
+use serde_json::Value;
+
+use crate::playground::{Playground, Ran};
+use crate::server_commands::World;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name: &str, run: fn() -> Result<()>| {
+        Trial::test(format!("machines: {name}"), move || {
+            Ok(run().map_err(|error| format!("{error:#}"))?)
+        })
+    };
+    vec![
+        trial("another host's files are not written here", other_host),
+        trial("a misspelt name is recognized", misspelt_name),
+        trial("this host's own name is this machine", own_name),
+        trial("a declared agent is this machine, and repair remembers it", declared_local),
+        trial("an address over ssh is not this machine", address_of_the_model),
+        trial("queues need no machine", queues),
+        trial("many resources of an agent are told in one line", told_by_agent),
+        trial("a handler in Python gets no other machine's io", python_io),
+        trial("resources for one path of a machine collide", collisions),
+        trial("a server applies nothing for an unknown agent", on_a_server),
+        trial("a server knows addresses of the model", address_on_a_server),
+        trial("a project's declaration reaches the server", declared_on_a_server),
+        trial("a setting declares agents of a server", setting_of_a_server),
+    ]
+}
+
+const OTHER_HOST: &str = r#"
+web2 = std::Host(name="web2", os=std::linux)
+Text(host=host, path="{{ root }}/here", content="x")
+there = Text(host=web2, path="{{ root }}/there", content="x")
+Text(host=host, path="{{ root }}/after", content="x", requires=there)
+"#;
+
+/// The place of a text, which has to be there.
+fn at(text: &str, part: &str) -> Result<usize> {
+    text.find(part).with_context(|| format!("{part:?} is not in:\n{text}"))
+}
+
+/// What was said before anything ran: about this agent, once.
+fn told_before(ran: &Ran, agent: &str, words: &[&str]) -> Result<()> {
+    let told = format!("unavailable: agent {agent} with ");
+    ensure!(ran.said.matches(&told).count() == 1, "{}", ran.said);
+    if let Some(first) = ran.said.find("created ") {
+        ensure!(at(&ran.said, &told)? < first, "{}", ran.said);
+    }
+    ran.says(words)
+}
+
+fn other_host() -> Result<()> {
+    let project = Playground::new(OTHER_HOST)?;
+    let plan = project.expect(2, &["plan"])?;
+    told_before(
+        &plan,
+        "web2",
+        &[
+            "with 1 resource: web2 is not known to be this machine",
+            "help: deploy on that machine itself",
+            "`orrery agent invite web2`",
+            "`orrery.local_agents` in project.yml",
+            "1 unavailable",
+        ],
+    )?;
+    let report = project.json(2, &["plan"])?;
+    ensure!(report["counts"]["unavailable"] == 1, "{report}");
+    ensure!(report["unavailable_agents"][0]["agent"] == "web2", "{report}");
+    let ran = project.expect(2, &["deploy"])?;
+    told_before(&ran, "web2", &["1 created, 1 unavailable, 1 skipped"])?;
+    ensure!(!ran.said.contains("unavailable std::File"), "told once only: {}", ran.said);
+    ensure!(project.managed("here").exists());
+    ensure!(!project.managed("there").exists(), "web2's file is on this machine");
+    ensure!(!project.managed("after").exists(), "what requires it is skipped");
+    let status = project.expect(2, &["status"])?;
+    status.shows(&["web2 (unavailable)", "web2 is not known to be this machine"])?;
+    let status = project.json(2, &["status"])?;
+    let agents = status["agents"].as_array().context("agents")?;
+    let placement = |name: &str| {
+        let found = agents.iter().find(|agent| agent["name"] == name);
+        found.map(|agent| agent["placement"].clone()).unwrap_or_default()
+    };
+    ensure!(placement("localhost") == "local" && placement("web2") == "unknown", "{status}");
+    project.expect(2, &["repair"])?.says(&["agent web2 with 1 resource"])?;
+    ensure!(!project.managed("there").exists());
+    Ok(())
+}
+
+fn misspelt_name() -> Result<()> {
+    let project = Playground::new(
+        "wrong = std::Host(name=\"localhots\", os=std::linux)\n\
+         Text(host=wrong, path=\"{{ root }}/there\", content=\"x\")\n",
+    )?;
+    let ran = project.expect(2, &["deploy"])?;
+    told_before(&ran, "localhots", &["did you mean localhost?"])?;
+    ensure!(!project.managed("there").exists());
+    Ok(())
+}
+
+fn own_name() -> Result<()> {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let short = name.split('.').next().unwrap_or_default();
+    let mut model = String::new();
+    for (at, name) in [name.as_str(), short].into_iter().enumerate() {
+        model.push_str(&format!(
+            "h{at} = std::Host(name=\"{name}\", os=std::linux)\n\
+             Text(host=h{at}, path=\"{{{{ root }}}}/f{at}\", content=\"x\")\n"
+        ));
+    }
+    let project = Playground::new(&model)?;
+    project.expect(0, &["deploy"])?;
+    ensure!(project.managed("f0").exists() && project.managed("f1").exists());
+    Ok(())
+}
+
+fn declared_local() -> Result<()> {
+    let project = Playground::new(OTHER_HOST)?;
+    project.expect(2, &["deploy"])?;
+    project.declare_local(&["web?"])?;
+    // The same resources, but a new version: where they are applied is another.
+    project.expect(0, &["deploy"])?.says(&["version 2: 3 resources", "2 created"])?;
+    ensure!(project.managed("there").exists() && project.managed("after").exists());
+    project.expect(0, &["status"])?;
+    std::fs::remove_file(project.managed("there"))?;
+    project.expect(0, &["repair"])?.says(&["1 created"])?;
+    // By the model itself.
+    let project = Playground::new(&format!(
+        "std::AgentConfig(agentname=\"web2\", uri=\"local:\")\n{OTHER_HOST}"
+    ))?;
+    project.expect(0, &["deploy"])?;
+    ensure!(project.managed("there").exists());
+    Ok(())
+}
+
+const ADDRESSES: &str = r#"import ip
+std::AgentConfig(agentname="web1", uri="ssh://root@192.0.2.1:22")
+web1 = std::Host(name="web1", os=std::linux)
+Text(host=web1, path="{{ root }}/web1", content="x")
+db1 = ip::Host(name="db1", os=std::linux, ip="192.0.2.2", remote_agent=true)
+Text(host=db1, path="{{ root }}/db1", content="x")
+"#;
+
+fn address_of_the_model() -> Result<()> {
+    let project = Playground::new(ADDRESSES)?;
+    // A pattern does not make another machine's address this machine.
+    project.declare_local(&["*"])?;
+    project.expect(2, &["plan"])?.says(&["2 unavailable"])?;
+    let ran = project.expect(2, &["deploy"])?;
+    told_before(&ran, "web1", &["ssh://root@192.0.2.1:22, and", "not applied over SSH yet"])?;
+    told_before(&ran, "db1", &["ssh://root@192.0.2.2:22, and", "2 unavailable"])?;
+    ensure!(!project.managed("web1").exists() && !project.managed("db1").exists());
+    Ok(())
+}
+
+fn queues() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let server = std::thread::spawn(move || -> Result<String> {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        let mut asked = [0; 4096];
+        let count = stream.read(&mut asked)?;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")?;
+        Ok(String::from_utf8_lossy(&asked[..count]).into_owned())
+    });
+    let project = Playground::new(&format!(
+        "import http\n\
+         std::testing::NullResource(agentname=\"any-queue\", name=\"null\")\n\
+         http::Request(agent=\"cloud-api\", name=\"ask\", url=\"http://{address}/asked\")\n"
+    ))?;
+    project.expect(0, &["deploy"])?;
+    let asked = server.join().map_err(|_| anyhow::anyhow!("the peer panicked"))??;
+    ensure!(asked.starts_with("GET /asked "), "{asked}");
+    project.expect(0, &["status"])?;
+    Ok(())
+}
+
+fn told_by_agent() -> Result<()> {
+    let project = Playground::new(
+        "web2 = std::Host(name=\"web2\", os=std::linux)\n\
+         for at in std::sequence(500):\n    \
+         Text(host=web2, path=\"{{ root }}/{{ at }}\", content=\"x\")\nend\n",
+    )?;
+    let ran = project.expect(2, &["deploy"])?;
+    told_before(&ran, "web2", &["with 500 resources", "500 unavailable"])?;
+    ensure!(ran.said.lines().count() < 8, "{}", ran.said);
+    ensure!(std::fs::read_dir(project.managed(""))?.next().is_none());
+    Ok(())
+}
+
+const TOUCHING: [(&str, &str); 3] = [
+    ("module.yml", "name: touching\nversion: 1.0\nlicense: ASL\n"),
+    (
+        "model/_init.cf",
+        "entity Thing extends std::PurgeableResource:\n    string name\n    string agent\n    string path\n    \
+         string way\nend\nindex Thing(agent, name)\nimplement Thing using std::none\n",
+    ),
+    (
+        "plugins/__init__.py",
+        r#"from inmanta.agent.handler import CRUDHandler, ResourcePurged, provider
+from inmanta.agent.io import get_io
+from inmanta.resources import PurgeableResource, resource
+
+
+@resource("touching::Thing", agent="agent", id_attribute="name")
+class Thing(PurgeableResource):
+    fields = ("name", "path", "way")
+
+
+@provider("touching::Thing", name="thing")
+class ThingHandler(CRUDHandler):
+    def read_resource(self, ctx, resource):
+        if resource.way == "none":
+            return
+        if resource.way == "stubborn":
+            try:
+                self._io.put(resource.path, b"x")
+            except BaseException:
+                return
+        if not self.io(resource).file_exists(resource.path):
+            raise ResourcePurged()
+
+    def io(self, resource):
+        return get_io(None, self._agent.uri) if resource.way == "by hand" else self._io
+
+    def create_resource(self, ctx, resource):
+        self.io(resource).put(resource.path, b"x")
+        ctx.set_created()
+
+    def update_resource(self, ctx, changes, resource):
+        pass
+
+    def delete_resource(self, ctx, resource):
+        self.io(resource).remove(resource.path)
+"#,
+    ),
+];
+
+fn python_io() -> Result<()> {
+    let mut model = "import touching\n".to_owned();
+    for agent in ["localhost", "web2"] {
+        for way in ["io", "by hand", "stubborn", "none"] {
+            model.push_str(&format!(
+                "touching::Thing(name=\"{way}\", agent=\"{agent}\", way=\"{way}\", path=\"{{{{ root }}}}/{agent}-{way}\")\n"
+            ));
+        }
+    }
+    let project = Playground::new(&model)?;
+    for (name, text) in TOUCHING {
+        project.write(&format!("libs/touching/{name}"), text)?;
+    }
+    let report = project.json(2, &["deploy"])?;
+    let of = |agent: &str, way: &str| -> Result<Value> {
+        let id = format!("touching::Thing[{agent},name={way}]");
+        let all = report["resources"].as_array().context("resources")?;
+        let found = all.iter().find(|one| one["id"] == id.as_str());
+        // What is unchanged is not told.
+        Ok(found.map_or(Value::from("deployed"), |one| one["status"].clone()))
+    };
+    for way in ["io", "by hand", "stubborn"] {
+        ensure!(of("localhost", way)? == "deployed", "{way}: {report}");
+        ensure!(of("web2", way)? == "unavailable", "{way}: {report}");
+        ensure!(project.managed(&format!("localhost-{way}")).exists(), "{way}");
+        ensure!(!project.managed(&format!("web2-{way}")).exists(), "{way}: on the wrong machine");
+    }
+    ensure!(of("web2", "none")? == "deployed", "what uses no io is not refused: {report}");
+    ensure!(report.to_string().contains("web2 is not known to be this machine"), "{report}");
+    let plan = project.expect(2, &["plan"])?;
+    plan.shows(&["web2 is not known to be this machine"])?;
+    project.declare_local(&["web2"])?;
+    project.expect(0, &["deploy"])?;
+    ensure!(project.managed("web2-io").exists());
+    Ok(())
+}
+
+fn collisions() -> Result<()> {
+    let project = Playground::new(
+        "one = std::Host(name=\"web1\", os=std::linux)\ntwo = std::Host(name=\"web2\", os=std::linux)\n\
+         Text(host=one, path=\"{{ root }}/same\", content=\"1\")\n\
+         Text(host=two, path=\"{{ root }}/same\", content=\"2\")\n\
+         Text(host=host, path=\"{{ root }}/mixed\", content=\"3\")\n\
+         Folder(host=host, path=\"{{ root }}/mixed/\")\n\
+         Text(host=host, path=\"{{ root }}/other\", content=\"4\")\n",
+    )?;
+    // Two machines, as far as anybody can see.
+    let ran = project.expect(2, &["plan"])?;
+    ran.says(&["error[path-collision]: several resources manage ", "/mixed on one machine"])?;
+    ensure!(!ran.said.contains("/same on one machine"), "{}", ran.said);
+    project.declare_local(&["web*"])?;
+    let ran = project.expect(2, &["deploy"])?;
+    ran.says(&[
+        "/same on one machine",
+        "web2 is this machine: orrery.local_agents in project.yml names it",
+        "help: let one resource manage the path",
+        "2 left out",
+    ])?;
+    ensure!(project.managed("other").exists());
+    ensure!(!project.managed("same").exists() && !project.managed("mixed").exists());
+    Ok(())
+}
+
+/// A server with a project for it, whose model is this.
+fn served(model: &str) -> Result<World> {
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    world.done("mkdir -p model managed")?;
+    let root = world.directory.path().canonicalize()?.join("managed");
+    let user = world.done("id -un")?.trim().to_owned();
+    let group = world.done("id -gn")?.trim().to_owned();
+    let text = format!("std::File(mode=644, owner=\"{user}\", group=\"{group}\", ");
+    let model = model.replace("Text(", &text).replace("{{ root }}", &root.display().to_string());
+    let directory = world.directory.path().join("model");
+    std::fs::write(directory.join("project.yml"), "name: shop\n")?;
+    std::fs::write(directory.join("main.cf"), model)?;
+    Ok(world)
+}
+
+/// Runs a command in the project; it has to end with this code and say these words.
+fn expect(world: &World, code: i32, line: &str, words: &[&str]) -> Result<String> {
+    let (text, ended) = world.run(&format!("cd model && {line}"))?;
+    ensure!(ended == code, "{line}: {ended}\n{text}");
+    for word in words {
+        at(&text, word)?;
+    }
+    Ok(text)
+}
+
+const SERVED: &str = r#"
+host = std::Host(name="localhost", os=std::linux)
+web2 = std::Host(name="web2", os=std::linux)
+Text(host=host, path="{{ root }}/here", content="x")
+Text(host=web2, path="{{ root }}/there", content="x")
+"#;
+
+fn exists(world: &World, name: &str) -> bool {
+    world.directory.path().join("managed").join(name).exists()
+}
+
+fn on_a_server() -> Result<()> {
+    let world = served(SERVED)?;
+    let reason = "unavailable: agent web2 with 1 resource: web2 is not known to be this machine";
+    expect(&world, 2, "orrery plan", &[reason, "`orrery agent invite web2`", "1 unavailable"])?;
+    let text = expect(&world, 2, "orrery deploy", &[reason, "setting local_agents"])?;
+    ensure!(at(&text, reason)? < at(&text, "version 2 of")?, "before anything is sent: {text}");
+    ensure!(!text.contains("unavailable std::File"), "told once only: {text}");
+    ensure!(exists(&world, "here"));
+    ensure!(!exists(&world, "there"), "web2's file is on the server");
+    let list = ["web2", "unavailable", "unknown", "localhost", "this machine", "help: enrol"];
+    expect(&world, 0, "orrery agent list", &list)?;
+    expect(&world, 2, "orrery status", &["web2 (unavailable)"])?;
+    let json = expect(&world, 0, "orrery agent list --json 2> /dev/null", &[])?;
+    let json: Value = serde_json::from_str(&json)?;
+    let kinds: Vec<&Value> = json["items"]
+        .as_array()
+        .context("agents")?
+        .iter()
+        .map(|agent| &agent["placement"]["kind"])
+        .collect();
+    ensure!(kinds == ["local", "unknown"], "{json}");
+    Ok(())
+}
+
+fn address_on_a_server() -> Result<()> {
+    let model = ADDRESSES.to_owned()
+        + "here = std::Host(name=\"localhost\", os=std::linux)\n\
+         Text(host=here, path=\"{{ root }}/here\", content=\"x\")\n";
+    let world = served(&model)?;
+    let words = ["agent web1 with 1 resource", "agent db1 with 1 resource", "over SSH yet"];
+    expect(&world, 2, "orrery plan", &words)?;
+    expect(&world, 2, "orrery deploy", &words)?;
+    ensure!(exists(&world, "here"));
+    ensure!(!exists(&world, "web1") && !exists(&world, "db1"), "they are on the server");
+    expect(&world, 0, "orrery agent list", &["db1", "ssh (not yet)"])?;
+    // The address goes away with a newer version, and another declaration counts.
+    world.done("cd model && sed -i 's#ssh://root@192.0.2.1:22#local:#' main.cf")?;
+    expect(&world, 2, "orrery deploy", &["agent db1 with 1 resource"])?;
+    ensure!(exists(&world, "web1") && !exists(&world, "db1"));
+    Ok(())
+}
+
+fn declared_on_a_server() -> Result<()> {
+    let world = served(SERVED)?;
+    expect(&world, 2, "orrery deploy", &[])?;
+    world.done("cd model && echo 'orrery: {local_agents: [\"web?\"]}' >> project.yml")?;
+    expect(&world, 0, "orrery deploy", &["1 created"])?;
+    ensure!(exists(&world, "there"));
+    expect(&world, 0, "orrery status", &[])?;
+    Ok(())
+}
+
+fn setting_of_a_server() -> Result<()> {
+    let world = served(SERVED)?;
+    expect(&world, 2, "orrery deploy", &[])?;
+    ensure!(!exists(&world, "there"));
+    expect(&world, 0, "orrery environment setting set local_agents web2", &[r#"["web2"]"#])?;
+    // What became reachable is applied without being asked for.
+    crate::server_kills::until("it is applied", || Ok(exists(&world, "there")))?;
+    expect(&world, 0, "orrery deploy", &[])?;
+    world.done("rm managed/there")?;
+    expect(&world, 0, "orrery environment setting reset local_agents", &[])?;
+    expect(&world, 2, "orrery deploy", &["agent web2 with 1 resource"])?;
+    ensure!(!exists(&world, "there"));
+    Ok(())
+}

@@ -1,0 +1,383 @@
+//! The right project: environments belong to one, a choice counts in its directory, and what is no longer managed is told and can be
+//! removed.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::playground::{Playground, until};
+use crate::server_commands::{World, fails, prints};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    type Check = fn() -> Result<()>;
+    let checks: [(&str, Check); 12] = [
+        ("what is no longer managed is told", unmanaged_is_told),
+        ("pruning needs consent", pruning_needs_consent),
+        ("pruning removes in order and once", pruning_removes),
+        ("what cannot be purged is told and stays", unpurgeable_stays),
+        ("a plan shows what would be pruned", plan_shows_pruning),
+        ("destroying removes everything", destroying_removes_everything),
+        ("a destroy that is killed goes on", killed_destroy),
+        ("a state belongs to one project", state_belongs_to_one_project),
+        ("an environment belongs to one project, sqlite", || environment_belongs(false)),
+        ("an environment belongs to one project, postgres", || environment_belongs(true)),
+        ("a server prunes and destroys, sqlite", || server_prunes(false)),
+        ("a server prunes and destroys, postgres", || server_prunes(true)),
+    ];
+    let trial = |(name, check): (&str, Check)| {
+        Trial::test(format!("right_project: {name}"), move || {
+            Ok(check().map_err(|error| format!("{error:#}"))?)
+        })
+    };
+    checks.into_iter().map(trial).collect()
+}
+
+fn file(name: &str) -> String {
+    format!("Text(host=host, path=\"{{{{ root }}}}/{name}\", content=\"{name}\")\n")
+}
+
+/// A directory with two files in it, one of which needs the other.
+const DIRECTORY: &str = r#"
+directory = Folder(host=host, path="{{ root }}/d")
+first = Text(host=host, path="{{ root }}/d/first", content="1", requires=directory)
+second = Text(host=host, path="{{ root }}/d/second", content="2", requires=[directory, first])
+"#;
+
+fn unmanaged_is_told() -> Result<()> {
+    let project = Playground::new(&(file("a") + &file("b")))?;
+    let first = project.expect(0, &["deploy"])?;
+    ensure!(!first.said.contains("no longer managed"), "{}", first.said);
+    project.write_model(&file("a"))?;
+    let told = ["1 resource is no longer managed", "/b]", "`orrery deploy --prune` removes it"];
+    project.expect(0, &["deploy"])?.says(&told)?;
+    // Also the next time, for whoever did not look.
+    project.expect(0, &["deploy"])?.says(&told)?;
+    let report = project.json(0, &["deploy"])?;
+    ensure!(report["unmanaged"]["total"] == 1, "{report}");
+    ensure!(report["unmanaged"]["ids"][0].as_str().is_some_and(|id| id.ends_with("/b]")));
+    ensure!(project.read("b")? == "b", "it is left as it is");
+    // Whoever wants it again manages it again.
+    project.write_model(&(file("a") + &file("b")))?;
+    let again = project.expect(0, &["deploy"])?;
+    ensure!(!again.said.contains("no longer managed"), "{}", again.said);
+    Ok(())
+}
+
+fn pruning_needs_consent() -> Result<()> {
+    let project = Playground::new(&(file("a") + DIRECTORY))?;
+    project.expect(0, &["deploy"])?;
+    project.write_model(&file("a"))?;
+    let versions = project.json(0, &["versions"])?;
+    let refused = project.expect(1, &["deploy", "--prune"])?;
+    refused.says(&["- std::File[", "/d/first]", "plan: 3 to remove", "--yes"])?;
+    ensure!(project.read("d/first")? == "1", "nothing was removed");
+    ensure!(project.json(0, &["versions"])? == versions, "a version was stored");
+    project.expect(1, &["deploy", "--yes"])?.says(&["--prune"])
+}
+
+fn pruning_removes() -> Result<()> {
+    let project = Playground::new(&(file("a") + DIRECTORY))?;
+    project.expect(0, &["deploy"])?;
+    // The message of a deploy comes too late for those who meant to prune with it.
+    project.write_model(&file("a"))?;
+    project.expect(0, &["deploy"])?.says(&["3 resources are no longer managed"])?;
+    project.expect(0, &["deploy", "--prune", "--yes"])?.says(&["3 removed"])?;
+    // A directory goes only when nothing is in it.
+    ensure!(!project.managed("d").exists(), "the directory is there");
+    ensure!(project.read("a")? == "a");
+    let after = project.expect(0, &["deploy"])?;
+    ensure!(!after.said.contains("no longer managed"), "{}", after.said);
+    let resources = project.json(0, &["resources"])?;
+    let count = resources["resources"].as_array().map_or(0, Vec::len);
+    ensure!(count == 1, "{resources}");
+    // What others make there is theirs.
+    fs::create_dir(project.managed("d"))?;
+    fs::write(project.managed("d/first"), "mine")?;
+    project.expect(0, &["deploy"])?;
+    project.expect(0, &["deploy", "--prune", "--yes"])?.says(&["nothing to change"])?;
+    ensure!(project.read("d/first")? == "mine");
+
+    // In one step with a change, and with a file in the place of the directory.
+    let moved = Playground::new(DIRECTORY)?;
+    moved.expect(0, &["deploy"])?;
+    moved.write_model(&file("d"))?;
+    moved.expect(0, &["deploy", "--prune", "--yes"])?.says(&["1 created", "3 removed"])?;
+    ensure!(moved.read("d")? == "d");
+    Ok(())
+}
+
+fn unpurgeable_stays() -> Result<()> {
+    let command =
+        "exec::Run(host=host, command=\"touch {{ root }}/made\", creates=\"{{ root }}/made\")\n";
+    let project = Playground::new(&(file("a") + &file("b") + command))?;
+    project.expect(0, &["deploy"])?;
+    project.write_model(&file("a"))?;
+    project.expect(0, &["deploy"])?.says(&["2 resources are no longer managed", "exec::Run["])?;
+    let pruned = project.expect(0, &["deploy", "--prune", "--yes"])?;
+    pruned.says(&["exec::Run[", "(stays: its type cannot be purged)", "1 removed"])?;
+    ensure!(!project.managed("b").exists() && project.managed("made").exists());
+    // Nothing can be done about it, and it was told.
+    let after = project.expect(0, &["deploy"])?;
+    ensure!(!after.said.contains("no longer managed"), "{}", after.said);
+    Ok(())
+}
+
+fn plan_shows_pruning() -> Result<()> {
+    let project = Playground::new(&(file("a") + DIRECTORY))?;
+    project.expect(0, &["deploy"])?;
+    project.write_model(&file("a"))?;
+    let plan = project.expect(2, &["plan", "--prune"])?;
+    plan.shows(&["- std::Directory[", "- std::File["])?;
+    plan.says(&["3 to remove"])?;
+    let report = project.json(2, &["deploy", "--dry-run", "--prune"])?;
+    ensure!(report["counts"]["remove"] == 3, "{report}");
+    ensure!(project.read("d/first")? == "1", "a plan changes nothing");
+    project.expect(0, &["plan"])?.shows(&["/d/first] (no longer wanted"])
+}
+
+fn destroying_removes_everything() -> Result<()> {
+    let project = Playground::new(&(file("a") + DIRECTORY))?;
+    project.expect(1, &["destroy"])?.says(&["nothing was deployed here yet"])?;
+    project.expect(0, &["deploy"])?;
+    // What the model has forgotten goes as well.
+    project.write_model(DIRECTORY)?;
+    project.expect(0, &["deploy"])?;
+    project.expect(1, &["destroy"])?.says(&["plan: 4 to remove", "of test", "--yes"])?;
+    ensure!(project.read("a")? == "a" && project.read("d/first")? == "1");
+    let destroyed = project.expect(0, &["destroy", "--yes"])?;
+    destroyed.says(&["4 removed", "destroyed: nothing of test is left"])?;
+    ensure!(fs::read_dir(project.managed(""))?.next().is_none(), "something is left");
+    project.expect(0, &["destroy", "--yes"])?.says(&["nothing of test was deployed"])?;
+    project.expect(0, &["repair"])?;
+    project.expect(0, &["deploy"])?.says(&["3 created"])?;
+    let report = project.json(0, &["destroy", "--yes"])?;
+    ensure!(report["tally"]["removed"] == 3, "{report}");
+    // What is in the way is not removed, and told.
+    project.expect(0, &["deploy"])?;
+    fs::write(project.managed("d/foreign"), "")?;
+    let left = project.expect(2, &["destroy", "--yes"])?;
+    left.says(&["2 removed", "1 resource is not removed yet", "`orrery destroy` tries again"])?;
+    fs::remove_file(project.managed("d/foreign"))?;
+    project.expect(0, &["destroy", "--yes"])?.says(&["1 removed", "nothing of test is left"])?;
+    ensure!(!project.managed("d").exists());
+    Ok(())
+}
+
+fn killed_destroy() -> Result<()> {
+    const DIRECTORIES: usize = 20;
+    const FILES: usize = 100;
+    let model = format!(
+        r#"
+for at in std::sequence({DIRECTORIES}):
+    directory = Folder(host=host, path="{{{{ root }}}}/{{{{ at }}}}")
+    for file in std::sequence({FILES}):
+        Text(host=host, path="{{{{ root }}}}/{{{{ at }}}}/{{{{ file }}}}", content="", requires=directory)
+    end
+end
+"#
+    );
+    let project = Playground::in_memory(&model)?;
+    project.expect(0, &["deploy"])?;
+    let count = || {
+        let mut count = 0;
+        for at in 0..DIRECTORIES {
+            count += fs::read_dir(project.managed(&at.to_string())).map_or(0, Iterator::count);
+        }
+        count
+    };
+    let all = DIRECTORIES * FILES;
+    ensure!(count() == all);
+    let mut hits = 0;
+    for _ in 0..3 {
+        let before = count();
+        let mut running = project.start(&["destroy", "--yes"])?;
+        until("something is removed", Duration::from_secs(60), || {
+            Ok(count() < before || running.has_ended()?)
+        })?;
+        running.signal(Signal::KILL).ok();
+        running.wait()?;
+        hits += usize::from(count() > 0);
+    }
+    ensure!(hits > 0, "no kill came in time");
+    project.expect(0, &["destroy", "--yes"])?.says(&["nothing of test is left"])?;
+    ensure!(fs::read_dir(project.managed(""))?.next().is_none(), "something is left");
+    let resources = project.json(0, &["resources"])?;
+    ensure!(resources["resources"].as_array().is_some_and(Vec::is_empty), "{resources}");
+    Ok(())
+}
+
+fn state_belongs_to_one_project() -> Result<()> {
+    let project = Playground::new(&file("a"))?;
+    project.expect(0, &["deploy"])?;
+    project.write("project.yml", "name: fleet\nmodulepath: libs\n")?;
+    project.write_model(&file("b"))?;
+    for command in [&["deploy"][..], &["deploy", "--prune", "--yes"], &["plan"], &["destroy"]] {
+        let told = project.expect(1, command)?;
+        told.says(&["belongs to the project \"test\"", "\"fleet\"", "--rebind"])?;
+    }
+    ensure!(project.read("a")? == "a" && !project.managed("b").exists());
+    project.expect(2, &["plan", "--rebind"])?;
+    project.expect(0, &["deploy", "--rebind"])?.says(&["1 resource is no longer managed"])?;
+    project.expect(0, &["deploy"])?;
+    project.write("project.yml", "name: test\nmodulepath: libs\n")?;
+    project.expect(1, &["deploy"])?.says(&["belongs to the project \"fleet\""])?;
+    // An empty state belongs to nobody.
+    project.write("project.yml", "name: fleet\nmodulepath: libs\n")?;
+    project.expect(0, &["destroy", "--yes"])?.says(&["2 removed"])?;
+    project.write("project.yml", "name: test\nmodulepath: libs\n")?;
+    project.expect(0, &["deploy"])?;
+    Ok(())
+}
+
+/// Writes a project that manages files of a directory beside it, all called after it.
+fn write_project(world: &World, name: &str, model: &str) -> Result<()> {
+    let root = world.directory.path().canonicalize()?;
+    let directory = root.join(name);
+    fs::create_dir_all(&directory)?;
+    fs::create_dir_all(root.join("managed"))?;
+    fs::write(directory.join("project.yml"), format!("name: {name}\nmodulepath: libs\n"))?;
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    let owner = format!("owner=\"{}\", group=\"{}\"", uid.as_raw(), gid.as_raw());
+    let model = model
+        .replace("Folder(", &format!("std::Directory({owner}, mode=755, "))
+        .replace("Text(", &format!("std::File({owner}, mode=644, "));
+    let root = root.join("managed");
+    let prelude = format!(
+        "host = std::Host(name=\"localhost\", os=std::linux)\nroot = \"{}\"\n",
+        root.display()
+    );
+    Ok(fs::write(directory.join("main.cf"), prelude + &model)?)
+}
+
+fn json(world: &World, line: &str) -> Result<Value> {
+    let text = world.done(&format!("{line} --json 2>/dev/null"))?;
+    serde_json::from_str(&text).with_context(|| format!("{line}: {text}"))
+}
+
+fn environment_belongs(postgres: bool) -> Result<()> {
+    let mut world = World::new(postgres)?;
+    world.start(true, "")?;
+    let url = world.url()?.to_owned();
+    world.done(&format!("orrery login {url} --name admin && orrery project create p"))?;
+    write_project(&world, "notes", &(file("a") + &file("b")))?;
+    write_project(&world, "fleet", &(file("c") + &file("d")))?;
+    prints(
+        &world,
+        "cd notes && orrery environment create wrongdir --project p --use",
+        &["the project notes is deployed to p/wrongdir", ".orrery.toml"],
+    )?;
+    prints(&world, "cd notes && orrery deploy", &["of p/wrongdir on", "2 created"])?;
+    let shown = world.done("cd notes && orrery environment show")?;
+    ensure!(shown.contains("bound to") && shown.contains("notes"), "{shown}");
+    // Elsewhere, nothing is chosen.
+    fails(&world, "orrery status", &["no project.yml"])
+        .or_else(|_| fails(&world, "orrery environment show", &["no environment is chosen"]))?;
+    fails(&world, "cd fleet && orrery export", &["no environment is chosen", "environment use"])?;
+    prints(
+        &world,
+        "cd fleet && orrery plan || test $? = 2",
+        &["so this is about the local project"],
+    )?;
+
+    let before = json(&world, "cd notes && orrery version list")?;
+    for command in ["deploy", "export", "plan", "deploy --prune --yes", "destroy --yes"] {
+        let line = format!("cd fleet && orrery {command} -e p/wrongdir");
+        fails(&world, &line, &["p/wrongdir", "belongs to the project notes", "fleet", "--rebind"])?;
+    }
+    ensure!(json(&world, "cd notes && orrery version list")? == before, "something was stored");
+    prints(&world, "cd notes && orrery status", &["2 resources"])?;
+    // Who means it says so, and that is written down.
+    prints(
+        &world,
+        "cd fleet && orrery deploy -e p/wrongdir --rebind",
+        &["taken over from the project notes", "2 created", "2 resources are no longer managed"],
+    )?;
+    prints(&world, "orrery audit list", &["taken over from the project \"notes\""])?;
+    fails(&world, "cd notes && orrery deploy", &["belongs to the project fleet"])?;
+    // What went wrong can be taken back, with the project.
+    let first = before["items"][0]["number"].as_u64().context("a version")?;
+    world.done(&format!("cd notes && orrery version roll-back {first}"))?;
+    prints(&world, "cd notes && orrery deploy", &["2 resources"])?;
+    // A project that is called otherwise now.
+    write_project(&world, "diary", &(file("a") + &file("b")))?;
+    world.done("orrery environment update p/wrongdir --model-project diary")?;
+    prints(&world, "cd diary && orrery deploy -e p/wrongdir", &["2 resources"])?;
+    // Contexts name a default for what is no project, and say so.
+    world.done("orrery environment use p/wrongdir")?;
+    prints(
+        &world,
+        "orrery environment show",
+        &["this is no project: the environment is p/wrongdir"],
+    )?;
+    fails(&world, "cd fleet && orrery export", &["no environment is chosen"])?;
+    world.done("cd diary && orrery environment use p/wrongdir")?;
+    let shown = world.done("cd diary && orrery environment show")?;
+    ensure!(!shown.contains("this is no project"), "{shown}");
+    prints(&world, "cd diary && orrery environment use none", &["on this machine"])?;
+    ensure!(!world.directory.path().join("diary/.orrery.toml").exists());
+    Ok(())
+}
+
+fn server_prunes(postgres: bool) -> Result<()> {
+    let mut world = World::new(postgres)?;
+    world.start(true, "")?;
+    let url = world.url()?.to_owned();
+    world.done(&format!("orrery login {url} --name admin && orrery project create p"))?;
+    write_project(&world, "notes", &(file("a") + DIRECTORY))?;
+    world.done("cd notes && orrery environment create live --project p --use")?;
+    let managed = world.directory.path().join("managed");
+    world.done("cd notes && orrery deploy")?;
+    ensure!(managed.join("d/second").exists());
+    write_project(&world, "notes", &file("a"))?;
+    let told = ["3 resources are no longer managed", "/d/first]", "--prune` removes them"];
+    prints(&world, "cd notes && orrery export", &told)?;
+    prints(&world, "cd notes && orrery deploy", &told)?;
+    let report = json(&world, "cd notes && orrery deploy")?;
+    ensure!(report["unmanaged"]["total"] == 3, "{report}");
+
+    let count = |world: &World| -> Result<usize> {
+        let all = json(world, "cd notes && orrery version list")?;
+        Ok(all["items"].as_array().map_or(0, Vec::len))
+    };
+    let before = count(&world)?;
+    let (plan, code) = world.run("cd notes && orrery plan --prune")?;
+    ensure!(code == 2 && plan.contains("3 to remove"), "{code}: {plan}");
+    let refused = "cd notes && orrery deploy --prune < /dev/null";
+    fails(&world, refused, &["/d/first]", "plan: 3 to remove", "--yes"])?;
+    ensure!(count(&world)? == before, "a version is left");
+    ensure!(managed.join("d/second").exists());
+    prints(&world, "cd notes && orrery deploy --prune --yes", &["3 removed"])?;
+    ensure!(!managed.join("d").exists() && managed.join("a").exists());
+    let after = world.done("cd notes && orrery deploy")?;
+    ensure!(!after.contains("no longer managed"), "{after}");
+    fs::create_dir(managed.join("d"))?;
+    world.done("cd notes && orrery repair")?;
+    ensure!(managed.join("d").exists(), "what others make there is theirs");
+    fs::remove_dir(managed.join("d"))?;
+
+    write_project(&world, "notes", &(file("a") + DIRECTORY))?;
+    world.done("cd notes && orrery deploy")?;
+    let protect = |value: &str| {
+        world.done(&format!(
+            "cd notes && orrery environment setting set protected_environment {value}"
+        ))
+    };
+    protect("true")?;
+    fails(&world, "cd notes && orrery destroy --yes", &["protected_environment"])?;
+    protect("false")?;
+    let refused = "cd notes && orrery destroy < /dev/null";
+    fails(&world, refused, &["plan: 4 to remove", "of p/live", "--yes"])?;
+    ensure!(managed.join("d/second").exists());
+    let told = ["4 removed", "destroyed: nothing of p/live is left"];
+    prints(&world, "cd notes && orrery destroy --yes", &told)?;
+    ensure!(fs::read_dir(&managed)?.next().is_none(), "something is left");
+    prints(&world, "cd notes && orrery destroy --yes", &["nothing of p/live was deployed"])?;
+    // An empty environment belongs to nobody.
+    write_project(&world, "fleet", &file("c"))?;
+    prints(&world, "cd fleet && orrery deploy -e p/live", &["1 created"])?;
+    Ok(())
+}
