@@ -1,6 +1,6 @@
 # The entry points. `make run` sets up, builds and shows Orrery at work; `make test` sets up and runs
-# every check there is (CI runs exactly that). Both work from a fresh clone on a machine with Rust,
-# Python and Node; .ci/setup installs the rest.
+# every check there is (CI runs exactly that). Both work from a fresh clone on a machine with Rust and
+# Python (tests use Node, too); .ci/setup installs the rest.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -27,7 +27,7 @@ setup: ## install what is missing on this machine
 	@.ci/setup
 
 run: build ## build, then deploy the example into a scratch directory
-	USER="$$(id -un)" GROUP="$$(id -gn)" $(ORRERY) deploy --project $(EXAMPLE)
+	$(ORRERY) deploy --project $(EXAMPLE)
 
 build: setup ## the binary
 	cargo build --release -p orrery

@@ -12,6 +12,7 @@ mod define_entities;
 mod define_missing;
 mod define_plugins;
 pub mod diagnostic;
+pub mod documentation;
 pub mod error;
 pub mod eval;
 pub mod export;

@@ -12,6 +12,7 @@ use crate::builtin;
 use crate::error::{CompileError, Result};
 use crate::files::Files;
 use crate::modules::Search;
+use crate::modules::wanted::how_to_get;
 pub use crate::modules::{Module, Origin, shown};
 use crate::project::{Options, Project};
 use crate::similar_names;
@@ -182,12 +183,7 @@ impl<'f> Loader<'f> {
         if let Some(near) = similar_names::closest(name, known) {
             return explanation.help(format!("did you mean `import {near}`?"));
         }
-        let directory = self.project.module_path.first().map(|base| self.search.show(base));
-        let directory = directory.unwrap_or_else(|| "libs".to_owned());
-        explanation.help(format!(
-            "put a module of your own into {directory}/{name}, or add it with `orrery modules add \
-             PATH`; if it is a published one, `orrery modules add {name}` installs it"
-        ))
+        explanation.help(how_to_get(self.search.files, &self.options.project_dir, name))
     }
 
     fn parse(

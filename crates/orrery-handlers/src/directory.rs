@@ -39,7 +39,7 @@ pub(crate) struct Directory {
 
 impl Directory {
     fn wanted(&self) -> Wanted<'_> {
-        Wanted { mode: self.mode, owner: self.owner.as_deref(), group: self.group.as_deref() }
+        Wanted::new(self.mode, self.owner.as_deref(), self.group.as_deref())
     }
 }
 

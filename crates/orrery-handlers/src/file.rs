@@ -71,7 +71,7 @@ impl Content<'_> {
 
 impl File {
     fn wanted(&self) -> Wanted<'_> {
-        Wanted { mode: self.mode, owner: self.owner.as_deref(), group: self.group.as_deref() }
+        Wanted::new(self.mode, self.owner.as_deref(), self.group.as_deref())
     }
 
     fn content(&self) -> Result<Content<'_>, HandlerError> {

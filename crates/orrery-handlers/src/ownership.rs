@@ -67,7 +67,17 @@ pub(crate) struct Wanted<'d> {
     pub(crate) group: Option<&'d str>,
 }
 
-impl Wanted<'_> {
+impl<'d> Wanted<'d> {
+    /// Desired ownership of a resource; a null or empty owner or group leaves that part as it is.
+    pub(crate) fn new(
+        mode: Option<Permissions>,
+        owner: Option<&'d str>,
+        group: Option<&'d str>,
+    ) -> Self {
+        let named = |name: &&str| !name.is_empty();
+        Wanted { mode, owner: owner.filter(named), group: group.filter(named) }
+    }
+
     /// In numbers.
     pub(crate) fn resolve(self, context: &Context<'_>) -> Result<Ownership, TargetError> {
         Ok(Ownership {

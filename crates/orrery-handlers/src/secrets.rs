@@ -53,6 +53,8 @@ pub enum SecretError {
         "the name of a secret of the server comes from {what}, which only the machine of the remote agent knows; write the name into the model"
     )]
     Elsewhere { what: String },
+    #[error("secret {0:?} not found; set it with `orrery secret set {0}`")]
+    NotFound(String),
     #[error("the secret {name}: {reason}")]
     Stored { name: String, reason: String },
 }

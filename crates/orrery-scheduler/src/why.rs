@@ -318,7 +318,9 @@ impl fmt::Display for Because {
             Because::NextTimer { at, kind } | Because::NextCron { at, kind } => {
                 write!(f, "will be {} at {at}", verb(kind))
             }
-            Because::Settled => f.write_str("it is as wanted; it is verified on request only"),
+            Because::Settled => {
+                f.write_str("it is as wanted; it is not checked automatically: run `orrery repair`")
+            }
             Because::NothingPlanned => {
                 f.write_str("it is not as wanted; a deploy or a repair tries it")
             }

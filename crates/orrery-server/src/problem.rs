@@ -17,7 +17,7 @@ pub enum ServerError {
     /// Fields of the request and what is wrong with them.
     #[error("the request is not valid")]
     Invalid(Vec<FieldProblem>),
-    #[error("who you are is not known: {0}")]
+    #[error("authentication failed: {0}")]
     Unauthenticated(&'static str),
     #[error("this needs the right to {0}")]
     Forbidden(String),

@@ -24,11 +24,11 @@ Exit codes:
 
 const START: &str = "\
 Start here:
-  orrery new my-project       write a small project to play with
+  orrery new my-project       create a small project to play with
   cd my-project
-  orrery compile              see what follows from the model
-  orrery plan                 see what deploying it would change
-  orrery deploy               make it real
+  orrery plan                 show what deploying it would change
+  orrery deploy               deploy it
+  orrery docs std::File       show what can be said about a file
 
 With a server:
   orrery login URL            log in; then deploy, status, why and log work there, too";
@@ -72,6 +72,7 @@ pub(crate) enum Command {
     Deploy(Deploy),
     Repair(Repair),
     Watch(Watch),
+    Docs(Docs),
     Destroy(Destroy),
     Parse(Parse),
     Fmt(Fmt),
@@ -107,15 +108,16 @@ pub(crate) enum Command {
     Completion(Completion),
 }
 
-/// Write a new project
+/// Create a new project
 ///
-/// The directory is made if it is not there; it must be empty.
+/// The project has a small model that deploys files below /tmp. The directory is created if it does not
+/// exist; it must be empty.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  orrery new my-project && cd my-project && orrery compile")]
+  orrery new my-project && cd my-project && orrery plan")]
 pub(crate) struct New {
-    /// Where the project is to be
+    /// Directory of the new project
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) directory: PathBuf,
 }
@@ -130,6 +132,7 @@ Examples:
   orrery compile                            the project around the working directory
   orrery compile --project examples/fabric  another one
   orrery compile --main test.cf             start from another file of the project
+  orrery compile --resources                list what a deploy would manage
   orrery compile --json | jq .model.variables
   orrery compile request --follow           let a server compile
 
@@ -140,7 +143,7 @@ pub(crate) struct Compile {
     pub(crate) on_server: Option<CompileAction>,
     #[command(flatten)]
     pub(crate) project: ProjectOptions,
-    /// Make resources of the instances too; the JSON report has them
+    /// List the resources that the model describes; the JSON report has them with their attributes
     #[arg(long)]
     pub(crate) resources: bool,
     /// Run an exporter that a module offers, after everything else; can be given several times
@@ -179,6 +182,30 @@ pub(crate) struct ReportOptions {
     /// Write the JSON report to a file as well
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) report: Option<PathBuf>,
+}
+
+/// Show what can be said about a type, with an example
+///
+/// Attributes with their types and defaults, relations and an example, from the declarations of the modules:
+/// those inside Orrery, and those that the project around the working directory imports.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery docs                  all resources and modules
+  orrery docs std              a module
+  orrery docs std::File        a type
+  orrery docs std::File --json
+
+Exit codes: 0 done, 1 there is no such name.")]
+pub(crate) struct Docs {
+    /// A type or a module [default: all]
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) project: ProjectOptions,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// Check the syntax of a file

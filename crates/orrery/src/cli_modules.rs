@@ -74,16 +74,21 @@ pub(crate) struct InstallModules {
 
 /// Require modules, and install them
 ///
-/// The requirement is written to requirements.txt when the installation has succeeded.
+/// A module is a name of a published one, a directory, or the address of a git repository. The requirement is
+/// written to requirements.txt when the installation has succeeded. A directory is used from where it lies:
+/// changes to it count at once.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  orrery modules add fs
+  orrery modules add fs                                    a published module
   orrery modules add 'fs>=1.2' exec
+  orrery modules add ../mods/shop                          a directory
+  orrery modules add git+https://git.example.org/shop.git  a repository; @v1.2 behind it names a tag
+  orrery modules add git@git.example.org:team/shop.git
 
 Exit codes: 0 done, 1 error.")]
 pub(crate) struct AddModules {
-    /// Names of modules, with versions if they matter: fs, fs~=1.2
+    /// Names of modules, with versions if they matter (fs, fs~=1.2), directories, and git addresses
     #[arg(required = true, value_name = "MODULE")]
     pub(crate) modules: Vec<String>,
     #[command(flatten)]
@@ -132,9 +137,9 @@ pub(crate) struct InstallOptions {
 Example:
   orrery module new my_module && cd my_module && orrery modules install && .venv/bin/pytest")]
 pub(crate) struct NewModule {
-    /// The module's name: lower-case letters, digits and _
+    /// The module's name: lowercase letters, digits and _
     pub(crate) name: String,
-    /// Where the module is to be [default: a directory of its name]
+    /// Directory of the new module [default: one of its name]
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) directory: Option<PathBuf>,
 }

@@ -11,9 +11,8 @@ const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Work on a project",
         &[
-            "new", "compile", "plan", "deploy", "repair", "watch", "destroy", "fmt", "parse",
-            "explain",
-            "modules", "sdk",
+            "new", "compile", "plan", "deploy", "repair", "watch", "destroy", "docs", "fmt",
+            "parse", "explain", "modules", "sdk",
         ],
     ),
     ("Look at a deployment", &["status", "resources", "why", "log", "versions", "diff", "facts"]),
@@ -42,7 +41,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 
 /// The command line with its commands in groups.
 pub(crate) fn grouped(command: Command) -> Command {
-    let mut command = command;
+    let mut command = explained(without_values(command), "");
     // Only then does it know the command `help`.
     command.build();
     let command = without_servers(command);
@@ -62,6 +61,40 @@ pub(crate) fn grouped(command: Command) -> Command {
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{{before-help}}{HEADING}Options:{HEADING:#}\n{{options}}{{after-help}}"
     );
     command.before_help(text.trim_end().to_owned()).help_template(template)
+}
+
+/// Help names variables of the environment, and not what they are set to.
+fn without_values(command: Command) -> Command {
+    let command = command.mut_args(|arg| arg.hide_env_values(true));
+    command.mut_subcommands(without_values)
+}
+
+/// Explains arguments that say no more than their name: names and numbers of what a group of commands is about.
+fn explained(command: Command, noun: &str) -> Command {
+    let noun_within = match command.get_name() {
+        "param" => "parameter".to_owned(),
+        name => name.to_owned(),
+    };
+    let is_group = command.has_subcommands();
+    let noun = noun.to_owned();
+    let command = command.mut_args(|arg| {
+        let text = match arg.get_id().as_str() {
+            _ if arg.get_help().is_some() => return arg,
+            "name" => format!("Name of the {noun}"),
+            "names" => format!("Names of the {noun}s"),
+            "value" => format!("Value of the {noun}"),
+            "version" => "Number of the version".to_owned(),
+            "from" => "Number of the older version".to_owned(),
+            "to" => "Number of the newer version".to_owned(),
+            "resource" => "Id of the resource".to_owned(),
+            "id" => format!("Id of the {noun}"),
+            "ids" => format!("Ids of the {noun}s"),
+            "role" => "Role that the account has".to_owned(),
+            _ => return arg,
+        };
+        arg.help(text)
+    });
+    command.mut_subcommands(|one| explained(one, if is_group { &noun_within } else { &noun }))
 }
 
 /// Hides what says which server is meant where none is: on the machine of a remote agent.
@@ -127,6 +160,29 @@ mod tests {
                 assert_eq!(error.kind(), ErrorKind::DisplayHelp, "{line:?}: {error}");
             }
         }
+    }
+
+    fn without_help(command: &Command, path: &str, found: &mut Vec<String>) {
+        let path = format!("{path} {}", command.get_name());
+        for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            if arg.get_help().is_none() {
+                found.push(format!("{path} {}", arg.get_id()));
+            }
+        }
+        for one in command.get_subcommands().filter(|one| one.get_name() != "help") {
+            without_help(one, &path, found);
+        }
+    }
+
+    #[test]
+    fn every_argument_is_explained_and_shows_no_value_of_a_variable() {
+        let mut command = grouped(crate::cli::Cli::command());
+        let mut found = Vec::new();
+        without_help(&command, "", &mut found);
+        assert!(found.is_empty(), "without a text: {found:#?}");
+        let server = command.find_subcommand_mut("server").unwrap();
+        let help = server.render_long_help().to_string();
+        assert!(help.contains("[env: ORRERY_LISTEN]"), "{help}");
     }
 
     #[test]

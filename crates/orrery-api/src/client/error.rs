@@ -12,7 +12,7 @@ pub enum ClientError {
     #[error("the certificates in {} cannot be used: {reason}", file.display())]
     Certificates { file: PathBuf, reason: String },
     #[error("{server} does not answer: {reason}")]
-    Unreachable { server: String, reason: String, untrusted: bool },
+    Unreachable { server: String, reason: String, remedy: Remedy },
     #[error("{problem}")]
     Refused { server: String, problem: Box<Problem>, known: bool },
     #[error("{server} answered with the status {status}, and not as an Orrery server does")]
@@ -23,20 +23,49 @@ pub enum ClientError {
     Unwritable { source: serde_json::Error },
 }
 
+/// What may get a connection that failed through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// A running server at that address.
+    Start,
+    /// A certificate to trust.
+    Trust,
+    /// The other scheme of `http` and `https`.
+    OtherScheme,
+}
+
+/// The same address with the other scheme of `http` and `https`.
+fn with_other_scheme(server: &str) -> String {
+    match server.strip_prefix("https://") {
+        Some(rest) => format!("http://{rest}"),
+        None => server.replacen("http://", "https://", 1),
+    }
+}
+
 impl ClientError {
     pub(super) fn unreachable(server: &str, error: &ureq::Error) -> Self {
-        let untrusted = super::is_about_trust(error);
+        let tls = super::tls_error(error);
+        let remedy = match (tls, error) {
+            (Some(rustls::Error::InvalidMessage(_)), _) => Remedy::OtherScheme,
+            (Some(_), _) => Remedy::Trust,
+            (None, ureq::Error::Protocol(_)) if server.starts_with("http://") => {
+                Remedy::OtherScheme
+            }
+            _ => Remedy::Start,
+        };
         let reason = match error {
+            ureq::Error::Io(_) if remedy == Remedy::OtherScheme => {
+                "it does not speak TLS".to_owned()
+            }
             ureq::Error::Io(error) => error.to_string(),
             ureq::Error::HostNotFound => "there is no such host".to_owned(),
             ureq::Error::Timeout(_) => "it took too long".to_owned(),
-            // It does not speak HTTP, or not without encryption.
-            ureq::Error::Protocol(_) if server.starts_with("http://") => {
-                "what it says is no HTTP; does it want https://?".to_owned()
+            ureq::Error::Protocol(_) if remedy == Remedy::OtherScheme => {
+                "it does not speak HTTP without TLS".to_owned()
             }
             other => other.to_string(),
         };
-        ClientError::Unreachable { server: server.to_owned(), reason, untrusted }
+        ClientError::Unreachable { server: server.to_owned(), reason, remedy }
     }
 
     pub(super) fn refused(server: &str, problem: Problem, known: bool) -> Self {
@@ -68,8 +97,11 @@ impl ClientError {
     pub fn help(&self) -> Option<String> {
         Some(match self {
             ClientError::BadAddress { .. } => "it looks like https://orrery.example.com:8888".to_owned(),
-            ClientError::Unreachable { untrusted: true, .. } => {
+            ClientError::Unreachable { remedy: Remedy::Trust, .. } => {
                 "name a file with the certificate to trust: --ca FILE".to_owned()
+            }
+            ClientError::Unreachable { remedy: Remedy::OtherScheme, server, .. } => {
+                format!("use {}", with_other_scheme(server))
             }
             ClientError::Unreachable { .. } => {
                 "is the server running, and is this its address? `orrery context list` shows the ones you use".to_owned()

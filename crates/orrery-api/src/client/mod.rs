@@ -313,13 +313,13 @@ fn is_worth_repeating(error: &ureq::Error, repeating: &Repeating) -> bool {
         _ => false,
     };
     let cut_off = matches!(error, ureq::Error::Io(_) | ureq::Error::Protocol(_));
-    never_sent || cut_off && !matches!(repeating, Repeating::Never) && !is_about_trust(error)
+    never_sent || cut_off && !matches!(repeating, Repeating::Never) && tls_error(error).is_none()
 }
 
-/// Whether the server's certificate is the trouble: that stays so.
-fn is_about_trust(error: &ureq::Error) -> bool {
-    let ureq::Error::Io(error) = error else { return false };
-    error.get_ref().is_some_and(|inner| inner.downcast_ref::<rustls::Error>().is_some())
+/// The error of TLS behind one of a request, such as an untrusted certificate; trying again does not help.
+fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
+    let ureq::Error::Io(error) = error else { return None };
+    error.get_ref()?.downcast_ref()
 }
 
 /// The certificates of a file, and its text.

@@ -61,6 +61,21 @@ pub fn split_requirement(text: &str) -> std::result::Result<(&str, &str), String
     Ok(text.split_at(end))
 }
 
+/// Ways to get a module that was not found. A name alone must not make anybody install what a stranger published under it.
+pub fn how_to_get(files: &dyn crate::files::Files, project: &Path, name: &str) -> String {
+    for place in ["..", "."] {
+        let directory = project.join(place).join(name);
+        if ["setup.cfg", "pyproject.toml"].iter().any(|one| files.is_file(&directory.join(one))) {
+            return format!(
+                "there is one in {place}/{name}: `orrery modules add {place}/{name}` uses it"
+            );
+        }
+    }
+    format!(
+        "create it with `orrery module new {name}`, or if it is published, install it with `orrery modules add {name}`"
+    )
+}
+
 /// Reads what a project asks for.
 ///
 /// # Errors

@@ -54,6 +54,16 @@ fn only_what_differs_is_changed() {
 }
 
 #[test]
+fn an_empty_owner_or_group_is_left_as_it_is() {
+    let target = with(Content::File("new\n".into()), 0o644);
+    let wanted = r#"{"content":"new\n","owner":"","group":"","mode":644}"#;
+    let outcome = run(&target, ID, wanted, Mode::Deploy);
+    assert_eq!(outcome.change.kind, ChangeKind::NoChange, "{:?}", outcome.log);
+    let directory = run(&target, "std::Directory[a,path=/srv/d]", wanted, Mode::Deploy);
+    assert_eq!(directory.change.kind, ChangeKind::Created, "{:?}", directory.log);
+}
+
+#[test]
 fn a_link_in_its_place_is_replaced_and_what_it_leads_to_is_left_alone() {
     let target = with(Content::Symlink("/etc/passwd".into()), 0o777);
     let before = text(&target, "/etc/passwd");

@@ -79,7 +79,7 @@ pub(crate) async fn authenticate(
     let cookie = cookie_name(app.settings().auth.secure_cookies);
     let Shown { secret, cookie } = shown(&parts.headers, cookie)?;
     if secret.len() > SHOWN_MAX {
-        return Err(unknown("the token is not valid"));
+        return Err(unknown("invalid token"));
     }
     if cookie && needs_proof_of_origin(&parts.method, &parts.headers) {
         let need = format!("change things with a cookie from this site only: send {OWN_SCRIPT}");
@@ -99,7 +99,7 @@ pub(crate) async fn authenticate(
     if secret.split('.').count() == 3 {
         return by_issuer(app, secret).await;
     }
-    Err(unknown("the token is not valid"))
+    Err(unknown("invalid token"))
 }
 
 /// Remembers who shows a credential, and answers from that if the request only reads.
@@ -133,7 +133,7 @@ async fn by_session(app: &App, (hash, cookie): Credential) -> Result<Known, Serv
 
 async fn by_token(app: &App, (hash, _): Credential) -> Result<Known, ServerError> {
     let found = app.with_store(move |store| store.records().token_with_hash(&hash)).await?;
-    let Some((token, identity)) = found else { return Err(unknown("the token is not valid")) };
+    let Some((token, identity)) = found else { return Err(unknown("invalid token")) };
     let now = app.now();
     if !token.is_valid(now) {
         return Err(unknown("the token has expired or was revoked"));

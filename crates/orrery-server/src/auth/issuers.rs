@@ -185,7 +185,7 @@ fn refused(issuer: &str, reason: &str) -> ServerError {
         let issuer: String = issuer.chars().take(NAMED_MAX).collect();
         tracing::info!(issuer, reason, "a token of an issuer is refused");
     }
-    ServerError::Unauthenticated("the token is not valid")
+    ServerError::Unauthenticated("invalid token")
 }
 
 fn may_log() -> bool {

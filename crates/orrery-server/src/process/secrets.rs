@@ -2,10 +2,10 @@
 
 use orrery_handlers::{LocalSecrets, Reference, SecretError, Secrets};
 use orrery_model::SecretText;
-use orrery_store::EnvironmentKey;
+use orrery_store::{EnvironmentKey, StoreError};
 
 use crate::app::App;
-use crate::vault::Vault;
+use crate::vault::{Vault, VaultError};
 
 /// Opens secrets for one environment.
 #[derive(Debug)]
@@ -23,9 +23,9 @@ impl EnvironmentSecrets {
 impl Secrets for EnvironmentSecrets {
     fn resolve(&self, reference: &Reference) -> Result<SecretText, SecretError> {
         let Reference::Stored(name) = reference else { return LocalSecrets.resolve(reference) };
-        self.vault.open(self.environment, name).map_err(|error| {
-            let reason = error.to_string();
-            SecretError::Stored { name: name.clone(), reason }
+        self.vault.open(self.environment, name).map_err(|error| match error {
+            VaultError::Store(StoreError::NotFound { .. }) => SecretError::NotFound(name.clone()),
+            error => SecretError::Stored { name: name.clone(), reason: error.to_string() },
         })
     }
 }

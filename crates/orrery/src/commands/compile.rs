@@ -10,6 +10,7 @@ use orrery_compiler::export::Exported;
 use orrery_compiler::project::Limits;
 use orrery_handlers::Registry;
 use orrery_host::compiling::Origin;
+use orrery_model::Resource;
 
 use crate::cli::{Compile, ProjectOptions};
 use crate::cli_deploy::LimitOptions;
@@ -57,6 +58,9 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
             exit = Exit::Error;
         }
         if let Some(exported) = &exported {
+            if options.resources && !print_resources(exported) {
+                exit = Exit::Error;
+            }
             tell_resources(&project, &compiled, exported);
         }
         tell(&project, &compiled, started, verbose);
@@ -103,6 +107,38 @@ pub(super) fn compile_from(
     Work::compile(&project_options, origin)
 }
 
+/// Prints the id of each resource, sorted, and where the model defines it.
+fn print_resources(exported: &Exported) -> bool {
+    let mut resources: Vec<&Resource> = exported.resources.iter().collect();
+    resources.sort_by(|one, other| one.id.cmp(&other.id));
+    output::print(|out| {
+        for resource in resources {
+            let id = style::harmless(resource.id.as_str());
+            match &resource.source {
+                Some(source) => writeln!(out, "{id}  ({})", style::harmless(&source.to_string()))?,
+                None => writeln!(out, "{id}")?,
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Says why nothing will happen, where a model describes no resources.
+pub(crate) fn tell_if_no_resources(exported: usize, problems: usize) {
+    if exported > 0 || problems > 0 {
+        return;
+    }
+    output::say(&format!(
+        "{}: the model describes no resources, so there is nothing to deploy",
+        style::warning("note")
+    ));
+    output::say(&format!(
+        "{}: add one to the model: `std::File(host=std::Host(name=\"localhost\", os=std::linux), \
+         path=\"/tmp/hello.txt\", content=\"Hello!\\n\")`; `orrery docs` lists the types",
+        style::help("help")
+    ));
+}
+
 /// What became of the resources.
 pub(crate) fn tell_resources(project: &Path, compiled: &Compiled, exported: &Exported) {
     let path = |name: &str| projects::path_from_here(project, name);
@@ -113,12 +149,14 @@ pub(crate) fn tell_resources(project: &Path, compiled: &Compiled, exported: &Exp
     }
     let problems: Vec<Diagnostic> = exported.problems.iter().map(Diagnostic::from).collect();
     report::show_errors(&shown, &problems);
-    let exported = style::count(exported.resources.len(), "resource");
+    let count = exported.resources.len();
+    let exported = style::count(count, "resource");
     let left_out = match problems.len() {
         0 => String::new(),
         count => format!(", {} left out", style::count(count, "problem")),
     };
     output::say(&format!("{} {exported}{left_out}", style::good("exported")));
+    tell_if_no_resources(count, problems.len());
 }
 
 /// Warnings, errors and the closing line.

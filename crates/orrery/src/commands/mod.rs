@@ -5,6 +5,7 @@ pub(crate) mod compile;
 mod compile_job;
 mod completion;
 mod deploy;
+mod docs;
 mod explain;
 mod export;
 mod fmt;
@@ -33,6 +34,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Deploy(options) => deploy::deploy(options),
         Command::Repair(options) => deploy::repair(&options),
         Command::Watch(options) => deploy::watch(&options),
+        Command::Docs(options) => docs::run(&options),
         Command::Destroy(options) => deploy::destroy(&options),
         Command::Parse(options) => parse::run(&options),
         Command::Fmt(options) => fmt::run(&options),

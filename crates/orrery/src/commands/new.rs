@@ -15,7 +15,7 @@ macro_rules! template {
 
 /// Path and text of every file.
 const TEMPLATE: &[(&str, &str)] =
-    template!["project.yml", "main.cf", "libs/README.md", "README.md"];
+    template!["project.yml", "main.cf", "libs/README.md", "README.md", "gitignore"];
 
 const TEMPLATE_NAME: &str = "my-project";
 
@@ -26,7 +26,7 @@ pub(crate) fn run(options: &New) -> Exit {
         output::say(&format!("{}: {}", style::error("error"), style::harmless(&problem)));
         return Exit::Error;
     }
-    let files: Vec<&str> = TEMPLATE.iter().map(|(path, _)| *path).collect();
+    let files: Vec<&str> = TEMPLATE.iter().map(|(path, _)| target_path(path)).collect();
     let enter = if directory == Path::new(".") {
         String::new()
     } else {
@@ -34,7 +34,7 @@ pub(crate) fn run(options: &New) -> Exit {
     };
     let written = format!("{} {shown} with {}", style::good("created"), files.join(", "));
     let printed = output::print_styled(&format!(
-        "{written}\n\nNext:\n{enter}    orrery compile      see what follows from main.cf\n"
+        "{written}\n\nNext:\n{enter}    orrery plan       show what main.cf would create\n    orrery deploy     create it\n"
     ));
     if printed { Exit::Done } else { Exit::Error }
 }
@@ -58,9 +58,11 @@ fn write_project(directory: &Path) -> Result<(), String> {
     }
     let name = project_name(directory);
     for (path, text) in TEMPLATE {
-        let target = directory.join(path);
+        let target = directory.join(target_path(path));
         let text = match *path {
             "project.yml" => text.replacen(TEMPLATE_NAME, &name, 1),
+            // A name that YAML has to quote is none for a path.
+            "main.cf" if !name.starts_with('"') => text.replace(TEMPLATE_NAME, &name),
             _ => (*text).to_owned(),
         };
         let parent = target.parent().unwrap_or(directory);
@@ -69,6 +71,11 @@ fn write_project(directory: &Path) -> Result<(), String> {
             .map_err(|error| format!("could not write {}: {error}", target.display()))?;
     }
     Ok(())
+}
+
+/// Path of a file of the template in a project. Git would heed an ignore file among the sources.
+fn target_path(path: &'static str) -> &'static str {
+    if path == "gitignore" { ".gitignore" } else { path }
 }
 
 /// The directory's name in the form of a YAML value.

@@ -90,6 +90,16 @@ pub(crate) fn with_requirement(text: &str, requirement: &str) -> String {
     lines.join("\n") + "\n"
 }
 
+/// A text of requirements with a line that names no package: in the place of the same one, or at the end.
+pub(crate) fn with_line(text: &str, line: &str, is_same: &dyn Fn(&str) -> bool) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
+    match lines.iter().position(|one| is_same(one)) {
+        Some(at) => lines[at] = line,
+        None => lines.push(line),
+    }
+    lines.join("\n") + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,8 +16,9 @@ const SOON: Duration = Duration::from_secs(30);
 type Check = fn() -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 16] = [
+    let checks: [(&str, Check); 17] = [
         ("the first steps", first_steps),
+        ("examples work for any user and group", examples_work_for_anybody),
         ("a plan tells what drifted and where it comes from", plan_tells_drift),
         ("a dry run is a plan", dry_run_is_plan),
         ("repair mends without a model", repair_mends),
@@ -69,6 +70,19 @@ fn first_steps() -> Result<()> {
     Ok(())
 }
 
+/// As in a container: `USER` is empty, and no group is named like the user.
+fn examples_work_for_anybody() -> Result<()> {
+    for name in ["hello", "many-files", "reload"] {
+        let mut example = Playground::example(name)?;
+        for variable in ["USER", "GROUP", "LOGNAME"] {
+            example.set(variable, "");
+        }
+        example.expect(0, &["deploy"])?.says(&["deployed: "])?;
+        example.expect(0, &["plan"]).with_context(|| name.to_owned())?;
+    }
+    Ok(())
+}
+
 fn plan_tells_drift() -> Result<()> {
     let hello = Playground::example("hello")?;
     hello.expect(0, &["deploy"])?;
@@ -76,7 +90,7 @@ fn plan_tells_drift() -> Result<()> {
     let plan = hello.expect(2, &["plan"])?;
     let path = hello.managed("about.html").canonicalize()?;
     let wanted = format!(
-        "~ std::File[localhost,path={}] (drift, main.cf:50:5; risk: low)\n    content:\n        \
+        "~ std::File[localhost,path={}] (drift, main.cf:46:5; risk: low)\n    content:\n        \
          <h1>About</h1>\n      - <p>Tampered.</p>\n      + <p>Nothing here yet.</p>\n",
         path.display()
     );

@@ -24,6 +24,7 @@ mod documents;
 mod environments;
 mod exports;
 mod failures;
+mod guide;
 mod hosts;
 mod inspection;
 mod machines;
@@ -90,6 +91,7 @@ fn main() -> Result<ExitCode> {
     }));
     trials.extend(documents::trials(compile_project)?);
     trials.extend(sessions::trials()?);
+    trials.extend(guide::trials()?);
     trials.extend(messages::trials()?);
     trials.extend(bad_input::trials());
     trials.extend(inspection::trials());

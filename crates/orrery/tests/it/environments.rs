@@ -15,7 +15,11 @@ use crate::BINARY;
 type Test = fn(&World) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 6] = [
+    let tests: [(&str, Test); 7] = [
+        (
+            "modules_are_added_from_directories_and_repositories",
+            modules_are_added_from_directories_and_repositories,
+        ),
         ("a_project_gets_what_it_asks_for", a_project_gets_what_it_asks_for),
         ("nothing_changes_when_something_is_wrong", nothing_changes_when_something_is_wrong),
         ("an_older_generation_gets_an_older_stand_in", an_older_generation_gets_an_older_stand_in),
@@ -73,6 +77,44 @@ struct World {
     scratch: tempfile::TempDir,
 }
 
+/// Writes an index of packages into a directory: some modules, and what all of them take for granted.
+pub(crate) fn write_packages(directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory)?;
+    let wheels = [
+        ("inmanta-core", "99.0.0", "", "inmanta"),
+        ("inmanta-module-toy", "1.0.0", "inmanta-core>=15.0", "inmanta_plugins.toy"),
+        ("inmanta-module-toy", "1.1.0", "inmanta-core>=15.0", "inmanta_plugins.toy"),
+        ("inmanta-module-old", "1.0.0", "inmanta-core<14,>=8.7.0.dev", "inmanta_plugins.old"),
+        ("inmanta-module-fs", "1.2.0", "inmanta-core>=15.0", "inmanta_plugins.fs"),
+        ("inmanta-module-messy", "1.0.0", "inmanta-module-toy", "inmanta_plugins.messy irt"),
+    ];
+    for (name, version, requires, packages) in wheels {
+        write_wheel(directory, name, version, requires, packages)?;
+    }
+    for name in BROUGHT_ALONG {
+        write_wheel(directory, name, "1.0", "", &name.to_lowercase().replace('-', "_"))?;
+    }
+    Ok(())
+}
+
+fn write_wheel(
+    directory: &Path,
+    name: &str,
+    version: &str,
+    requires: &str,
+    packages: &str,
+) -> Result<()> {
+    let status = Command::new("python3")
+        .args(["-I", "-c", WRITE_WHEEL])
+        .arg(directory)
+        .args([name, version, requires])
+        .args(packages.split(' '))
+        .status()
+        .context("these tests need a python3")?;
+    ensure!(status.success(), "could not write a wheel");
+    Ok(())
+}
+
 impl World {
     fn new() -> Result<Self> {
         let world = World { scratch: tempfile::tempdir()? };
@@ -83,19 +125,7 @@ impl World {
         fs::write(world.path("sdk/orrery_sdk/__init__.py"), "")?;
         fs::write(world.path("project/project.yml"), "name: p\nmodulepath: libs\n")?;
         fs::write(world.path("project/main.cf"), "")?;
-        let wheels = [
-            ("inmanta-core", "99.0.0", "", "inmanta"),
-            ("inmanta-module-toy", "1.0.0", "inmanta-core>=15.0", "inmanta_plugins.toy"),
-            ("inmanta-module-toy", "1.1.0", "inmanta-core>=15.0", "inmanta_plugins.toy"),
-            ("inmanta-module-old", "1.0.0", "inmanta-core<14,>=8.7.0.dev", "inmanta_plugins.old"),
-            ("inmanta-module-messy", "1.0.0", "inmanta-module-toy", "inmanta_plugins.messy irt"),
-        ];
-        for (name, version, requires, packages) in wheels {
-            world.write_wheel(name, version, requires, packages)?;
-        }
-        for name in BROUGHT_ALONG {
-            world.write_wheel(name, "1.0", "", &name.to_lowercase().replace('-', "_"))?;
-        }
+        write_packages(&world.path("wheels"))?;
         Ok(world)
     }
 
@@ -104,15 +134,7 @@ impl World {
     }
 
     fn write_wheel(&self, name: &str, version: &str, requires: &str, packages: &str) -> Result<()> {
-        let status = Command::new("python3")
-            .args(["-I", "-c", WRITE_WHEEL])
-            .arg(self.path("wheels"))
-            .args([name, version, requires])
-            .args(packages.split(' '))
-            .status()
-            .context("these tests need a python3")?;
-        ensure!(status.success(), "could not write a wheel");
-        Ok(())
+        write_wheel(&self.path("wheels"), name, version, requires, packages)
     }
 
     fn project(&self, file: &str, text: &str) -> Result<()> {
@@ -328,7 +350,8 @@ fn a_real_core_is_refused(world: &World) -> Result<()> {
     Ok(())
 }
 
-fn a_new_module_is_installed_as_it_is_written(world: &World) -> Result<()> {
+/// `orrery module new shop`, with a package that can be built without a download.
+fn write_new_module(world: &World) -> Result<()> {
     let new = Command::new(BINARY)
         .args(["module", "new", "shop"])
         .current_dir(world.scratch.path())
@@ -361,6 +384,45 @@ build_wheel = build_editable
         world.path("shop/pyproject.toml"),
         "[build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n",
     )?;
+    Ok(())
+}
+
+/// From a directory, which stays where it is, and from a repository; the file of requirements is one like any other.
+fn modules_are_added_from_directories_and_repositories(world: &World) -> Result<()> {
+    write_new_module(world)?;
+    let added = world.run("project", &["modules", "add", "../shop"])?.done()?;
+    assert_eq!(added.change("inmanta-module-shop"), Some("0.1.0"));
+    let path = world.path("project/requirements.txt");
+    assert_eq!(fs::read_to_string(&path)?, "-e ../shop\n");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path)?.permissions());
+    assert_eq!(mode & 0o777, 0o644);
+    // The same again, from another directory, changes nothing.
+    fs::create_dir_all(world.path("project/deep"))?;
+    world.run("project/deep", &["modules", "add", "../../shop"])?.done()?;
+    assert_eq!(fs::read_to_string(&path)?, "-e ../shop\n");
+
+    let shop = world.path("shop");
+    let script = "git init --quiet -b main && git add --all && git -c user.name=a -c user.email=a@example.org commit --quiet -m Shop";
+    let status = Command::new("sh").args(["-c", script]).current_dir(&shop).status()?;
+    ensure!(status.success(), "git");
+    let address = format!("git+file://{}", shop.display());
+    fs::write(&path, "")?;
+    world.run("project", &["modules", "add", &address])?.done()?;
+    assert_eq!(fs::read_to_string(&path)?, format!("{address}\n"));
+
+    // Where there is a module beside the project, its name alone installs nothing from elsewhere.
+    world.project("main.cf", "import shop\n")?;
+    let output = Command::new(BINARY)
+        .args(["compile", "--python-env", "/nowhere"])
+        .current_dir(world.path("project"))
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(said.contains("`orrery modules add ../shop` uses it"), "{said}");
+    Ok(())
+}
+
+fn a_new_module_is_installed_as_it_is_written(world: &World) -> Result<()> {
+    write_new_module(world)?;
     world.write_wheel("pytest", "9.0.0", "", "pytest")?;
     let done = world.run("shop/tests", &["modules", "install"])?.done()?;
     assert_eq!(done.change("inmanta-module-shop"), Some("0.1.0"));

@@ -78,11 +78,8 @@ impl Playground {
     /// With one of the examples, whose managed directory is made by the deploy.
     pub(crate) fn example(name: &str) -> Result<Self> {
         let example = xtask::repository_root().join("examples").join(name);
-        let mut playground = Playground::at(tempfile::tempdir()?, |_| example)?;
+        let playground = Playground::at(tempfile::tempdir()?, |_| example)?;
         fs::remove_dir(playground.managed(""))?;
-        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
-        playground.set("USER", &uid.as_raw().to_string());
-        playground.set("GROUP", &gid.as_raw().to_string());
         Ok(playground)
     }
 

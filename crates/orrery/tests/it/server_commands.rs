@@ -1,25 +1,16 @@
-//! The command line against a real server: the walk-through of `docs/guide/server.md`, command by command with what it prints, on both
-//! databases; and what goes wrong.
+//! The command line against a real server: what goes well, and what goes wrong. `guide` runs the walk-through of `docs/guide/server.md`.
 
-use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
 use orrery_testing::{Database, Postgres};
-use regex::Regex;
-use similar::TextDiff;
 
 use crate::{BINARY, slow_way};
 
 const PASSWORD: &str = "correct horse battery staple 1";
-const PAGE: &str = "docs/guide/server.md";
-/// What the page says instead of what differs from run to run.
-const ADDRESS: &str = "http://127.0.0.1:8888";
-const TICKET: &str = "TOKEN";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name: &str, run: fn() -> Result<()>| {
@@ -28,8 +19,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
     };
     vec![
-        trial("walk_through_sqlite", || walk_through(false)),
-        trial("walk_through_postgres", || walk_through(true)),
         trial("one_deploy_runs_each_handler_once_sqlite", || deploys_once(false)),
         trial("one_deploy_runs_each_handler_once_postgres", || deploys_once(true)),
         trial("one_release_runs_each_handler_once_sqlite", || releases_once(false)),
@@ -73,10 +62,25 @@ impl Drop for Server {
 pub(crate) struct World {
     pub(crate) directory: tempfile::TempDir,
     database: Option<Database>,
-    here: PathBuf,
+    /// The working directory of commands.
+    pub(crate) here: PathBuf,
+    /// Further variables of the environment.
+    pub(crate) variables: Vec<(String, String)>,
     server: Option<Server>,
     /// The environment that commands are about in every directory.
     environment: Option<&'static str>,
+    /// Remote agents, which die with this value.
+    agents: Vec<Agent>,
+}
+
+struct Agent(Child);
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // One that is dead already cannot be killed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 impl World {
@@ -85,11 +89,12 @@ impl World {
         let here = directory.path().canonicalize()?;
         let database = postgres.then(|| Postgres::shared().database());
         std::os::unix::fs::symlink(BINARY, here.join("orrery"))?;
-        Ok(World { directory, database, here, server: None, environment: None })
+        let (variables, agents) = (Vec::new(), Vec::new());
+        Ok(World { directory, database, here, variables, server: None, environment: None, agents })
     }
 
-    /// Starts the server with these options; one that runs is stopped first, and its address kept.
-    pub(crate) fn start(&mut self, with_account: bool, options: &str) -> Result<()> {
+    /// Starts the server with these options, and answers what it prints; one that runs is stopped first, and its address kept.
+    pub(crate) fn start(&mut self, with_account: bool, options: &str) -> Result<String> {
         let data = self.directory.path().join("server");
         let mut command = Command::new(BINARY);
         let before = self.server.take().map(Server::stop).transpose()?;
@@ -108,11 +113,12 @@ impl World {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let mut errors = BufReader::new(child.stderr.take().context("no standard error")?);
-        let mut ticket = None;
+        let (mut ticket, mut printed) = (None, String::new());
         if !with_account && is_first {
             let mut line = String::new();
             while ticket.is_none() && errors.read_line(&mut line)? > 0 {
                 ticket = line.split_once("/setup#").map(|(_, ticket)| ticket.trim().to_owned());
+                printed.push_str(&line);
                 line.clear();
             }
         }
@@ -121,8 +127,24 @@ impl World {
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("no output")?).read_line(&mut line)?;
         let url = line.split_whitespace().last().context("the server did not start")?.to_owned();
+        printed.push_str(&line);
         self.server = Some(Server { child, url, ticket });
-        Ok(())
+        Ok(printed)
+    }
+
+    /// Starts what serves as a remote agent, and answers what it prints first.
+    pub(crate) fn start_agent(&mut self, line: &str) -> Result<String> {
+        let mut command = self.shell(&format!("exec {line} --log warn"))?;
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut printed = String::new();
+        BufReader::new(child.stdout.take().context("no output")?).read_line(&mut printed)?;
+        self.agents.push(Agent(child));
+        Ok(printed)
+    }
+
+    /// Of the link that a new server printed.
+    pub(crate) fn ticket(&self) -> Option<&str> {
+        self.server.as_ref()?.ticket.as_deref()
     }
 
     /// Logs in, and chooses the new environment shop/live for every directory.
@@ -144,11 +166,11 @@ impl World {
         self.server.as_ref().context("no server was started yet")
     }
 
-    /// Runs a line of the shell; answers what it wrote, and how it ended.
-    pub(crate) fn run(&self, line: &str) -> Result<(String, i32)> {
+    /// A line of the shell, with the binary in its search path and a home of its own.
+    fn shell(&self, line: &str) -> Result<Command> {
         let path = format!("{}:{}", self.directory.path().display(), std::env::var("PATH")?);
         let mut command = Command::new("sh");
-        command.arg("-c").arg(format!("exec 2>&1; {line}")).current_dir(&self.here);
+        command.arg("-c").arg(line).current_dir(&self.here);
         command.env("HOME", self.directory.path()).env("PATH", path).env("USER", "ada");
         for who in ["AUTHOR", "COMMITTER"] {
             command.env(format!("GIT_{who}_NAME"), "Ada");
@@ -160,9 +182,19 @@ impl World {
         for name in ["ORRERY_ENVIRONMENT", "ORRERY_CONTEXTS", "ORRERY_CA", "ORRERY_DATA"] {
             command.env_remove(name);
         }
+        for name in ["VIRTUAL_ENV", "CLICOLOR_FORCE", "RUST_LOG"] {
+            command.env_remove(name);
+        }
         if let Some(name) = self.environment {
             command.env("ORRERY_ENVIRONMENT", name);
         }
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        Ok(command)
+    }
+
+    /// Runs a line of the shell; answers what it wrote, and how it ended.
+    pub(crate) fn run(&self, line: &str) -> Result<(String, i32)> {
+        let mut command = self.shell(&format!("exec 2>&1; {line}"))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         // Not every command reads it.
@@ -177,138 +209,6 @@ impl World {
         ensure!(code == 0, "{line}: {code}\n{text}");
         Ok(text)
     }
-}
-
-static SECRET: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new("orr_[A-Za-z0-9_-]+").expect("a valid pattern"));
-
-/// A text without what differs from run to run. What is aligned with it loses its blanks.
-fn same(text: &str) -> String {
-    static CHANGING: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
-        let regex = |pattern: &str| Regex::new(pattern).expect("a valid pattern");
-        [
-            (regex(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"), "TIME"),
-            (regex(r"\d\d:\d\d:\d\d\.\d{3}"), "CLOCK"),
-            (regex(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "ID"),
-            (regex(r"\b[0-9a-f]{7,40}\b"), "COMMIT"),
-            (regex(r"[0-9.]+ (ms|s)\b"), "SPAN"),
-            (regex(r" +"), " "),
-        ]
-    });
-    let text = text.replace("127.0.0.1:8888", "ADDRESS");
-    CHANGING.iter().fold(text, |text, (regex, word)| regex.replace_all(&text, *word).into_owned())
-}
-
-/// Commands of a page with what they print.
-fn commands(page: &str) -> Vec<(String, String)> {
-    let mut found: Vec<(String, String)> = Vec::new();
-    let mut within = false;
-    for line in page.lines() {
-        let Some(line) = line.strip_prefix("    ").or((line.is_empty() && within).then_some(""))
-        else {
-            within = false;
-            continue;
-        };
-        if let Some(command) = line.strip_prefix("$ ") {
-            found.push((command.to_owned(), String::new()));
-            within = true;
-        } else if within && let Some((_, output)) = found.last_mut() {
-            let _ = writeln!(output, "{line}");
-        }
-    }
-    found
-}
-
-fn walk_through(postgres: bool) -> Result<()> {
-    let path = xtask::repository_root().join(PAGE);
-    let page = std::fs::read_to_string(&path)?;
-    let mut world = World::new(postgres)?;
-    let steps = commands(&page);
-    ensure!(steps.len() > 15, "the page has only {} commands", steps.len());
-    let mut happened = Vec::new();
-    for (command, output) in &steps {
-        let text = match command.strip_prefix("cd ") {
-            Some(directory) => {
-                world.here = world.here.join(directory);
-                write_model(&world, &page)?;
-                String::new()
-            }
-            None if command.starts_with("orrery server") => {
-                world.start(false, &command["orrery server".len()..])?;
-                output.clone()
-            }
-            None => world.step(command)?,
-        };
-        happened.push(text.trim_end().to_owned());
-    }
-    if std::env::var_os("ORRERY_BLESS").is_some() && !postgres {
-        return Ok(std::fs::write(&path, rewritten(&page, &happened))?);
-    }
-    let (mut expected, mut actual) = (String::new(), String::new());
-    for ((command, output), text) in steps.iter().zip(&happened) {
-        let _ = writeln!(expected, "$ {command}\n{}", same(output.trim_end()));
-        let _ = writeln!(actual, "$ {command}\n{}", same(text));
-    }
-    if expected != actual {
-        let diff = TextDiff::from_lines(&expected, &actual);
-        bail!("(- the page, + what happens)\n{}", diff.unified_diff().context_radius(3));
-    }
-    Ok(())
-}
-
-impl World {
-    /// Runs a command of the page; answers what it prints as the page has it.
-    fn step(&self, command: &str) -> Result<String> {
-        let server = self.server()?;
-        let ticket = server.ticket.as_deref().unwrap_or("no ticket");
-        let home = self.directory.path().canonicalize()?;
-        let line = command.replace(ADDRESS, &server.url).replace(TICKET, ticket);
-        let line = line.replace("/tmp/", &format!("{}/", home.display()));
-        let (text, code) = self.run(&line)?;
-        ensure!(code == 0 || code == 2, "{command}: {code}\n{text}");
-        let text = text.replace(server.url.trim_start_matches("http://"), "127.0.0.1:8888");
-        let text = text.replace(&*home.to_string_lossy(), "/tmp");
-        Ok(SECRET.replace_all(&text, "orr_EXAMPLE").into_owned())
-    }
-}
-
-/// Writes the page's model, with files that a test may make.
-fn write_model(world: &World, page: &str) -> Result<()> {
-    let (_, model) = page.split_once("```inmanta\n").context("the page has a model")?;
-    let (model, _) = model.split_once("```").context("the model has an end")?;
-    let id = |kind: &str| -> Result<String> {
-        let said = Command::new("id").arg(kind).output()?;
-        Ok(String::from_utf8(said.stdout)?.trim().to_owned())
-    };
-    let home = world.directory.path().canonicalize()?;
-    let model = model
-        .replace("/tmp/", &format!("{}/", home.display()))
-        .replace("owner=\"root\"", &format!("owner=\"{}\"", id("-un")?))
-        .replace("group=\"root\"", &format!("group=\"{}\"", id("-gn")?));
-    Ok(std::fs::write(world.here.join("main.cf"), model)?)
-}
-
-/// The page with what its commands print now.
-fn rewritten(page: &str, happened: &[String]) -> String {
-    let mut outputs = happened.iter();
-    let (mut text, mut within) = (String::new(), false);
-    for line in page.lines() {
-        let is_output = within && line.starts_with("    ") && !line.starts_with("    $ ");
-        if is_output {
-            continue;
-        }
-        within = line.starts_with("    $ ") || within && line.is_empty();
-        let _ = writeln!(text, "{line}");
-        if line.starts_with("    $ ") {
-            for line in outputs.next().iter().flat_map(|output| output.lines()) {
-                let line = format!("    {line}");
-                let _ = writeln!(text, "{}", line.trim_end());
-            }
-        }
-    }
-    // A line between two parts of an output was one of the page, too.
-    static EMPTY: LazyLock<Regex> = LazyLock::new(|| Regex::new("\n{3,}").expect("a pattern"));
-    EMPTY.replace_all(&text, "\n\n").into_owned()
 }
 
 /// As a local deploy: everything is verified, and each handler runs once, whether the version changed it or not.
@@ -413,6 +313,10 @@ fn mistakes() -> Result<()> {
     world.start(true, "")?;
     let url = world.server()?.url.clone();
     fails(&world, &format!("echo wrong | orrery login {url} --name admin"), &["wrong"])?;
+    let https = url.replace("http://", "https://");
+    let (told, code) = world.run(&format!("orrery login {https} --name admin"))?;
+    let remedy = format!("help: use {url}\n");
+    ensure!(code == 1 && told.contains("does not speak TLS") && told.contains(&remedy), "{told}");
     let (text, code) = world.run(&format!("orrery login {url} --name admin --as work"))?;
     ensure!(code == 0, "{text}");
     let mode = std::os::unix::fs::PermissionsExt::mode(
@@ -535,9 +439,15 @@ fn plans_are_the_same() -> Result<()> {
     let mut world = World::new(false)?;
     world.settle("")?;
     world.done("orrery new model")?;
-    let page = std::fs::read_to_string(xtask::repository_root().join(PAGE))?;
     world.here = world.here.join("model");
-    write_model(&world, &page)?;
+    let notes = world.directory.path().canonicalize()?.join("orrery-notes");
+    let model = format!(
+        "host = std::Host(name=\"localhost\", os=std::linux)\n\
+         notes = std::Directory(host=host, path=\"{0}\")\n\
+         std::File(host=host, path=\"{0}/today.txt\", content=\"Water the plants.\\n\", requires=notes)\n",
+        notes.display()
+    );
+    std::fs::write(world.here.join("main.cf"), model)?;
     let plan = |place: &str| -> Result<serde_json::Value> {
         let (text, code) = world.run(&format!("orrery plan --json {place} 2> /dev/null"))?;
         ensure!(code == 2 || code == 0, "{code}: {text}");

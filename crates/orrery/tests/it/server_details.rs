@@ -417,5 +417,6 @@ fn refusals() -> Result<()> {
     ensure!(code == 1 && text.contains("you are not logged in on"), "{text}");
     ensure!(!text.contains("Bearer"), "{text}");
     world.start(false, "--tls self-signed")?;
-    fails(&world, &format!("orrery project list --server {url}"), &["https://"])
+    let remedy = format!("help: use {}", url.replace("http://", "https://"));
+    fails(&world, &format!("orrery project list --server {url}"), &[&remedy])
 }

@@ -362,7 +362,7 @@ fn refused_tokens() -> Result<()> {
     let told = std::fs::read_to_string(errors.path())?;
     for ((reason, _), answer) in cases.iter().zip(answers?) {
         ensure!(answer.starts_with("HTTP/1.1 401"), "{reason}: {answer}");
-        ensure!(answer.contains("the token is not valid") && !answer.contains(reason), "{answer}");
+        ensure!(answer.contains("invalid token") && !answer.contains(reason), "{answer}");
         ensure!(told.contains(reason), "{reason:?} is not in {told}");
     }
     Ok(())

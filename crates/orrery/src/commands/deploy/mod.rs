@@ -124,6 +124,9 @@ pub(super) fn prepare(
         })
         .sum();
     let problems = problems.len() + without_handler;
+    if !quiet {
+        super::compile::tell_if_no_resources(resources.len(), problems);
+    }
     std::mem::forget(compiled);
     drop(host);
     let unknown = |one: orrery_compiler::export::Unknown| Unknown {

@@ -105,7 +105,7 @@ impl List {
     fn tell(&self) {
         if let Some(next) = &self.next {
             let next = style::harmless(next);
-            output::say(&format!("there are more behind the last one: --after '{next}'"));
+            output::say(&format!("more results: --after '{next}'"));
         }
         let resources = style::count(self.shown, "resource");
         if self.shown == 0 {

@@ -1,18 +1,21 @@
 //! `orrery modules install`, `add` and `update`: the project's Python environment, filled by pip.
 
 use std::io::IsTerminal;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use orrery_compiler::modules::wanted::{package_of, split_requirement};
+use orrery_compiler::files::Disk;
+use orrery_compiler::modules::wanted::{how_to_get, package_of};
 use serde_json::{Value, json};
 
 use super::list::refuse;
 use super::repositories::{self, Allowed, NotFound};
+use super::sources::Wanted;
 use super::target::{REQUIREMENTS, Target, absolute};
 use crate::cli_modules::{AddModules, InstallModules, InstallOptions, UpdateModules};
-use crate::environment::{self, Error, Event, Outcome, Upgrade, normal_name, requirements};
+use crate::environment::{self, Error, Event, Outcome, Upgrade, normal_name};
 use crate::{Exit, output, style};
 
 pub(super) fn install(options: &InstallModules, verbose: bool) -> Exit {
@@ -148,22 +151,12 @@ fn add_to(target: &mut Target, modules: &[String], display: &Display) -> Result<
             "this is a module: what it needs stands under `install_requires` in its setup.cfg";
         return Err(Error::Requirement { text: text.into() });
     }
-    let mut wanted = Vec::new();
-    for module in modules {
-        let (name, rest) = split_requirement(module).map_err(|text| Error::Requirement { text })?;
-        wanted.push((package_of(name), rest.trim().to_owned()));
-    }
+    let read = modules.iter().map(|module| Wanted::read(module, &target.directory));
+    let wanted: Vec<Wanted> = read.collect::<Result<_, _>>()?;
     let path = target.directory.join(REQUIREMENTS);
     let before = read_if_there(&path)?;
-    let with = |text: &str, chosen: &dyn Fn(&str) -> Option<String>| {
-        wanted.iter().fold(text.to_owned(), |text, (package, rest)| {
-            if rest.is_empty() && requirements::has_requirement(&before, package) {
-                return text;
-            }
-            let rest =
-                if rest.is_empty() { chosen(package).unwrap_or_default() } else { rest.clone() };
-            requirements::with_requirement(&text, &format!("{package}{rest}"))
-        })
+    let with = |text: &str, version: &dyn Fn(&str) -> Option<String>| {
+        wanted.iter().fold(text.to_owned(), |text, one| one.added_to(&text, &before, version))
     };
     // pip reads the requirements as they would be, from a file beside the real one.
     let failed = || Error::system(format!("write {}", path.display()));
@@ -185,6 +178,10 @@ fn add_to(target: &mut Target, modules: &[String], display: &Display) -> Result<
         found.and_then(|package| compatible_with(&package.version))
     };
     std::fs::write(draft.path(), with(&before, &compatible)).map_err(failed())?;
+    // A file of the project like any other, and not one that only its author may read.
+    let mode = std::fs::metadata(&path).map_or(0o644, |metadata| metadata.permissions().mode());
+    let mode = std::fs::Permissions::from_mode(mode & 0o777);
+    std::fs::set_permissions(draft.path(), mode).map_err(failed())?;
     draft.persist(&path).map_err(|error| failed()(error.error))?;
     // The next installation asks for what is written now, and finds it done.
     target.request.files = std::iter::once(path.clone())
@@ -313,15 +310,13 @@ impl Display {
             format!("{} {count} in {place} ({python}) in {time}", style::good("changed"))
         });
         for name in target.missing() {
-            let name = style::harmless(&name);
+            let help = how_to_get(&Disk, &target.directory, &name);
             output::say(&format!(
-                "{}: module {name} is imported, but is nowhere",
-                style::warning("warning")
+                "{}: the imported module {} was not found",
+                style::warning("warning"),
+                style::harmless(&name)
             ));
-            output::say(&format!(
-                "{}: `orrery modules add {name}` installs it",
-                style::help("help")
-            ));
+            output::say(&format!("{}: {}", style::help("help"), style::harmless(&help)));
         }
     }
 }

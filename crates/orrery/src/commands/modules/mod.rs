@@ -4,6 +4,7 @@ mod install;
 mod list;
 mod new;
 mod repositories;
+mod sources;
 mod target;
 
 pub(crate) use install::install_for;

@@ -45,7 +45,7 @@ fn run(options: UserGroup) -> Result<Exit, Trouble> {
             };
             let new = NewUser { name, password, issuer, admin };
             let made: User = remote.client.post_once(&path(&["users"]), &new)?;
-            let text = format!("the account {} was made", style::harmless(&made.name));
+            let text = format!("created account {}", style::harmless(&made.name));
             show_done(json, &made, &text)
         }
         UserAction::Update { name, disable, enable, admin, no_admin } => {
@@ -58,7 +58,7 @@ fn run(options: UserGroup) -> Result<Exit, Trouble> {
                 remote.client.patch(&path(&["users", &user.id.to_string()]), &update)?;
             let state = if now.disabled { "disabled" } else { "active" };
             let rights = if now.admin { ", and may do everything everywhere" } else { "" };
-            let text = format!("the account {} is {state}{rights}", style::harmless(&now.name));
+            let text = format!("account {} is {state}{rights}", style::harmless(&now.name));
             show_done(json, &now, &text)
         }
         UserAction::Delete { name, confirmation } => {
@@ -66,7 +66,7 @@ fn run(options: UserGroup) -> Result<Exit, Trouble> {
             let name = style::harmless(&user.name);
             terminal::confirm(confirmation.yes, &format!("delete the account {name}"))?;
             remote.client.delete::<Value>(&path(&["users", &user.id.to_string()]))?;
-            show_done(json, &json!({}), &format!("the account {name} was deleted"))
+            show_done(json, &json!({}), &format!("deleted account {name}"))
         }
         UserAction::Password { name } => password(&remote, name.as_deref(), json),
         UserAction::Role { action } => role(&remote, action, json),
@@ -163,7 +163,7 @@ fn set(
 ) -> Result<Exit, Trouble> {
     remote.client.put::<Value>(&path(&["users", &id.to_string(), "password"]), change)?;
     let name = style::harmless(name);
-    show_done(json, &json!({}), &format!("{name} has another password"))
+    show_done(json, &json!({}), &format!("changed the password of {name}"))
 }
 
 /// The path of the roles in a place.

@@ -76,16 +76,16 @@ fn act(
 ) -> Result<Exit, Trouble> {
     let word = match action {
         "pause" => "paused",
-        "unpause" => "goes on",
+        "unpause" => "resumed",
         "keep-paused-on-resume" => "stays paused when the environment resumes",
-        _ => "goes on when the environment resumes",
+        _ => "resumes with the environment",
     };
     if names.all {
         of.client.act::<Value>(&of.path(&["all-agents", action]))?;
         if json {
             return print_json(&json!({}));
         }
-        output::say(&format!("every agent: {word}"));
+        output::say(&format!("all agents: {word}"));
         return Ok(Exit::Done);
     }
     let mut now = Vec::new();

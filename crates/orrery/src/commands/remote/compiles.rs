@@ -55,7 +55,7 @@ fn run(action: CompileAction) -> Result<Exit, Trouble> {
         CompileAction::Cancel { id, ask } => {
             let of = ask.in_environment()?;
             let now: Compile = of.client.act(&of.path(&["compiles", &id.to_string(), "cancel"]))?;
-            show_done(ask.json, &now, &format!("the compile {id} is taken back"))
+            show_done(ask.json, &now, &format!("cancelled compile {id}"))
         }
     }
 }
@@ -92,7 +92,7 @@ fn request(options: CompileRequest) -> Result<Exit, Trouble> {
         );
     }
     if !ask.json {
-        output::say(&format!("the compile {} was asked for", asked.id));
+        output::say(&format!("requested compile {}", asked.id));
         return self::follow(&of, asked.id);
     }
     let details = wait(&of, asked.id, &mut |_| {})?;
@@ -112,7 +112,7 @@ fn compile_and_deploy(
         let details = if json {
             wait(of, asked.id, &mut |_| {})?
         } else {
-            output::say(&format!("the compile {} was asked for", asked.id));
+            output::say(&format!("requested compile {}", asked.id));
             heard(of, asked.id)?
         };
         let Some(version) = details.compile.version else {

@@ -51,7 +51,7 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
                 model_project,
             };
             let now: Environment = of.client.patch(&of.path(&[]), &update)?;
-            show_done(json, &now, &format!("the environment {} was changed", called(&now)))
+            show_done(json, &now, &format!("changed environment {}", called(&now)))
         }
         EnvironmentAction::Delete { named, confirmation } => {
             let of = ask.named(named)?;
@@ -60,7 +60,7 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
             terminal::confirm(confirmation.yes, &what)?;
             let begun: Operation = of.client.delete(&of.path(&[]))?;
             wait_until_gone(&of)?;
-            show_done(json, &begun, &format!("the environment {name} was deleted"))
+            show_done(json, &begun, &format!("deleted environment {name}"))
         }
         EnvironmentAction::Clear { named, confirmation } => {
             let of = ask.named(named)?;
@@ -69,18 +69,18 @@ fn run(options: EnvironmentGroup) -> Result<Exit, Trouble> {
             terminal::confirm(confirmation.yes, &what)?;
             let begun: Operation = of.client.act(&of.path(&["clear"]))?;
             let ended = wait(&of, begun)?;
-            show_done(json, &ended, &format!("the environment {name} was cleared"))
+            show_done(json, &ended, &format!("cleared environment {name}"))
         }
         EnvironmentAction::Halt(named) => {
             let of = ask.named(named)?;
             let now: Environment = of.client.act(&of.path(&["halt"]))?;
-            let text = format!("the environment {} is {}", called(&now), style::warning("halted"));
+            let text = format!("environment {} is {}", called(&now), style::warning("halted"));
             show_done(json, &now, &text)
         }
         EnvironmentAction::Resume(named) => {
             let of = ask.named(named)?;
             let now: Environment = of.client.act(&of.path(&["resume"]))?;
-            show_done(json, &now, &format!("the environment {} goes on", called(&now)))
+            show_done(json, &now, &format!("resumed environment {}", called(&now)))
         }
         EnvironmentAction::Use { chosen, project } => choose(&ask, &chosen, project),
         EnvironmentAction::Setting { action } => {
@@ -231,7 +231,7 @@ fn create(
         branch: branch.unwrap_or_default(),
     };
     let made: Environment = remote.client.post(&path(&["environments"]), &new)?;
-    let exit = show_done(ask.json, &made, &format!("the environment {} was made", called(&made)))?;
+    let exit = show_done(ask.json, &made, &format!("created environment {}", called(&made)))?;
     if then_use {
         let (_, text) = note(&remote, Some(&made), local::around_here().as_deref())?;
         output::say(&text);

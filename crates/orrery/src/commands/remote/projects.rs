@@ -47,7 +47,7 @@ fn run(options: ProjectGroup) -> Result<Exit, Trouble> {
         ProjectAction::Create { name, description } => {
             let new = NewProject { id: None, name, description };
             let made: Project = remote.client.post(&path(&["projects"]), &new)?;
-            let text = format!("the project {} was made", style::harmless(&made.name));
+            let text = format!("created project {}", style::harmless(&made.name));
             show_done(json, &made, &text)
         }
         ProjectAction::Rename { project, name, description } => {
@@ -55,14 +55,14 @@ fn run(options: ProjectGroup) -> Result<Exit, Trouble> {
             let update = ProjectUpdate { name: Some(name), description };
             let now: Project = remote.client.patch(&at(&project), &update)?;
             let (before, after) = (style::harmless(&project.name), style::harmless(&now.name));
-            show_done(json, &now, &format!("the project {before} is called {after}"))
+            show_done(json, &now, &format!("renamed project {before} to {after}"))
         }
         ProjectAction::Delete { project, confirmation } => {
             let project = find(&remote, &project)?;
             let name = style::harmless(&project.name);
             terminal::confirm(confirmation.yes, &format!("delete the project {name}"))?;
             remote.client.delete::<Value>(&at(&project))?;
-            show_done(json, &json!({}), &format!("the project {name} was deleted"))
+            show_done(json, &json!({}), &format!("deleted project {name}"))
         }
     }
 }

@@ -24,13 +24,14 @@ pub(super) fn invite(
     if json {
         return print_json(&made);
     }
-    let gateway = style::harmless(&made.gateway);
+    let (gateway, token) = (style::harmless(&made.gateway), made.token.expose());
+    let until = moment_or(Some(&made.expires), "-");
     output::say(&format!(
-        "on the machine, before {}: orrery agent join {gateway} TOKEN, and then: orrery agent run",
-        style::harmless(&made.expires)
+        "on the machine, before {}, run this command; its token is shown only once:",
+        style::harmless(&until)
     ));
-    output::say("this is the only time that the token is shown:");
-    let written = output::print(|out| writeln!(out, "{}", made.token.expose()));
+    let line = format!("orrery agent join {gateway} {token} && orrery agent run");
+    let written = output::print(|out| writeln!(out, "{line}"));
     Ok(if written { Exit::Done } else { Exit::Error })
 }
 
@@ -61,12 +62,10 @@ pub(super) fn revoke(
     of.client.delete::<Value>(&query(&at, &[("release", release)]))?;
     let names = style::harmless(&found.names.join(", "));
     let text = if revoke.release {
-        format!("the remote agent {} is refused from now on; the server serves {names}", found.id)
+        format!("revoked remote agent {}; the server itself serves {names} from now on", found.id)
     } else {
-        format!(
-            "the remote agent {} is refused from now on; {names} wait for another one",
-            found.id
-        )
+        let are = if found.names.len() == 1 { "is" } else { "are" };
+        format!("revoked remote agent {}; {names} {are} waiting for a replacement", found.id)
     };
     show_done(json, &json!({}), &text)
 }

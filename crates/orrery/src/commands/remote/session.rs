@@ -83,7 +83,7 @@ fn log_in(options: Login) -> Result<Exit, Trouble> {
     let server = style::harmless(client.server());
     let name = style::harmless(&name);
     let done = style::good("logged in");
-    output::say(&format!("{done}: {who} on {server}; the context is called {name}"));
+    output::say(&format!("{done}: {who} on {server} (context {name})"));
     Ok(Exit::Done)
 }
 
@@ -108,7 +108,7 @@ fn open_session(
     if let Some(token) = setup {
         let account = Setup { token, name: name.clone(), password: password.clone() };
         let made: User = client.post_once(&path(&["setup"]), &account)?;
-        output::say(&format!("the account {} was made", style::harmless(&made.name)));
+        output::say(&format!("created account {}", style::harmless(&made.name)));
     }
     let login = orrery_api::Login { name, password, cookie: false };
     client.post_once(&path(&["login"]), &login).map_err(|error| match error.status() {

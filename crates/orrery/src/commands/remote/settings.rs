@@ -55,7 +55,7 @@ fn show(setting: &Setting, json: bool) -> Result<Exit, Trouble> {
     properties(&[
         ("name", setting.name.clone()),
         ("value", setting.value.to_string()),
-        ("usually", setting.default.to_string()),
+        ("default", setting.default.to_string()),
         ("type", setting.r#type.clone()),
         ("meaning", setting.doc.clone()),
         ("protected", setting.protected_by.clone().unwrap_or_default()),

@@ -52,7 +52,7 @@ fn run(options: TokenGroup) -> Result<Exit, Trouble> {
             if ask.json {
                 return print_json(&made);
             }
-            output::say("this is the only time that the token is shown:");
+            output::say("the token is shown only once:");
             let written = output::print(|out| writeln!(out, "{}", made.secret.expose()));
             Ok(if written { Exit::Done } else { Exit::Error })
         }
@@ -61,7 +61,7 @@ fn run(options: TokenGroup) -> Result<Exit, Trouble> {
             let name = style::harmless(&found.name);
             terminal::confirm(confirmation.yes, &format!("revoke the token {name}"))?;
             remote.client.delete::<Value>(&path(&["tokens", &found.id.to_string()]))?;
-            let text = format!("the token {name} is useless now");
+            let text = format!("token {name} revoked");
             show_done(ask.json, &json!({}), &text)
         }
     }

@@ -46,9 +46,9 @@ fn show_value(found: &Parameter, json: bool) -> Result<Exit, Trouble> {
 fn show_set(set: &ParameterSet, json: bool) -> Result<Exit, Trouble> {
     let name = style::harmless(&set.parameter.name);
     let mut text =
-        if set.changed { format!("{name} is set") } else { format!("{name} was so before") };
+        if set.changed { format!("{name} is set") } else { format!("{name} is unchanged") };
     if let Some(compile) = set.compile {
-        text += &format!("; the compile {compile} was asked for");
+        text += &format!("; requested compile {compile}");
     }
     show_done(json, set, &text)
 }
@@ -77,7 +77,7 @@ fn run_param(options: ParamGroup) -> Result<Exit, Trouble> {
             let shown = style::harmless(&name);
             terminal::confirm(confirmation.yes, &format!("delete the parameter {shown}"))?;
             of.client.delete::<Value>(&at(&name))?;
-            show_done(ask.json, &json!({}), &format!("the parameter {shown} was deleted"))
+            show_done(ask.json, &json!({}), &format!("deleted parameter {shown}"))
         }
     }
 }
@@ -112,7 +112,7 @@ fn run_fact(options: FactGroup) -> Result<Exit, Trouble> {
             let what = format!("forget the fact {shown} of {}", style::harmless(&resource));
             terminal::confirm(confirmation.yes, &what)?;
             of.client.delete::<Value>(&at(&resource, &name))?;
-            show_done(ask.json, &json!({}), &format!("the fact {shown} was forgotten"))
+            show_done(ask.json, &json!({}), &format!("deleted fact {shown}"))
         }
     }
 }
@@ -136,13 +136,13 @@ fn run_secret(options: SecretGroup) -> Result<Exit, Trouble> {
         SecretAction::Set { name } => {
             let value = terminal::new_secret("secret")?;
             let now: Value = client.put(&at(&name), &SecretValue { value })?;
-            show_done(ask.json, &now, &format!("the secret {} is set", style::harmless(&name)))
+            show_done(ask.json, &now, &format!("secret {} is set", style::harmless(&name)))
         }
         SecretAction::Delete { name, confirmation } => {
             let shown = style::harmless(&name);
             terminal::confirm(confirmation.yes, &format!("delete the secret {shown}"))?;
             client.delete::<Value>(&at(&name))?;
-            show_done(ask.json, &json!({}), &format!("the secret {shown} was deleted"))
+            show_done(ask.json, &json!({}), &format!("deleted secret {shown}"))
         }
     }
 }

@@ -32,7 +32,7 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
         VersionAction::Show { version } => show(&of.client.get(&at(version, &[]))?, json),
         VersionAction::Release { version, follow } => {
             let at = at(version, &["release"]);
-            let text = format!("version {version} is released");
+            let text = format!("released version {version}");
             if !follow {
                 return show_done(json, &of.client.act::<VersionSummary>(&at)?, &text);
             }
@@ -48,7 +48,7 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
             let at = at(version, &["roll-back"]);
             let text = |made: &VersionStored| {
                 let number = made.version.number;
-                format!("version {number} wants what version {version} wanted, and is released")
+                format!("rolled back to version {version}: released version {number}")
             };
             if !follow {
                 let made: VersionStored = of.client.act(&at)?;
@@ -66,7 +66,7 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
         VersionAction::Delete { version, confirmation } => {
             terminal::confirm(confirmation.yes, &format!("delete version {version}"))?;
             of.client.delete::<Value>(&at(version, &[]))?;
-            show_done(json, &json!({}), &format!("version {version} was deleted"))
+            show_done(json, &json!({}), &format!("deleted version {version}"))
         }
         VersionAction::DryRun { version } => {
             let interrupt = Interrupt::listen().map_err(|error| Trouble::of(&error))?;
@@ -118,7 +118,6 @@ fn show(version: &VersionSummary, json: bool) -> Result<Exit, Trouble> {
     if json {
         return print_json(version);
     }
-    let actions: Vec<&str> = version.actions.keys().map(String::as_str).collect();
     properties(&[
         ("version", version.number.to_string()),
         ("state", version.status.clone()),
@@ -131,6 +130,5 @@ fn show(version: &VersionSummary, json: bool) -> Result<Exit, Trouble> {
         ("added", version.added.to_string()),
         ("changed", version.changed.to_string()),
         ("removed", version.removed.to_string()),
-        ("possible", actions.join(", ")),
     ])
 }

@@ -172,10 +172,10 @@ pub(super) async fn prepare_accounts(
     })?;
     match start {
         FirstStart::HasAccounts => {}
-        FirstStart::AdminMade => tracing::info!("the account `admin` was made"),
+        FirstStart::AdminMade => tracing::info!("created account admin"),
         // Not in the log: the link is as good as a password for an hour.
         FirstStart::Ticket(ticket) => {
-            let text = "there is no account yet; make the first one within an hour, with this link that works once:";
+            let text = "there is no account yet; create the first one within an hour, with this link that works once:";
             tell(format, text, ("link", &format!("{url}/setup#{}", ticket.expose())));
         }
     }
