@@ -15,7 +15,7 @@ use similar::TextDiff;
 
 use crate::{BINARY, slow_way};
 
-const PASSWORD: &str = "correct horse battery staple 1";
+pub(crate) const PASSWORD: &str = "correct horse battery staple 1";
 const PAGE: &str = "docs/guide/server.md";
 /// What the page says instead of what differs from run to run.
 const ADDRESS: &str = "http://127.0.0.1:8888";
@@ -75,6 +75,8 @@ pub(crate) struct World {
     database: Option<Database>,
     here: PathBuf,
     server: Option<Server>,
+    /// How long a server that is started again stays away.
+    pause_before_start: std::time::Duration,
 }
 
 impl World {
@@ -83,7 +85,8 @@ impl World {
         let here = directory.path().canonicalize()?;
         let database = postgres.then(|| Postgres::shared().database());
         std::os::unix::fs::symlink(BINARY, here.join("orrery"))?;
-        Ok(World { directory, database, here, server: None })
+        let pause_before_start = std::time::Duration::ZERO;
+        Ok(World { directory, database, here, server: None, pause_before_start })
     }
 
     /// Starts the server with these options; one that runs is stopped first, and its address kept.
@@ -91,6 +94,7 @@ impl World {
         let data = self.directory.path().join("server");
         let mut command = Command::new(BINARY);
         let before = self.server.take().map(Server::stop).transpose()?;
+        std::thread::sleep(std::mem::take(&mut self.pause_before_start));
         let (listen, is_first) = match &before {
             Some(url) => (url.trim_start_matches("http://"), false),
             None => ("127.0.0.1:0", true),
@@ -121,6 +125,18 @@ impl World {
         let url = line.split_whitespace().last().context("the server did not start")?.to_owned();
         self.server = Some(Server { child, url, ticket });
         Ok(())
+    }
+
+    /// Ends the server.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        self.server.take().map(Server::stop).transpose()?;
+        Ok(())
+    }
+
+    /// Ends the server, and starts it again at the same address after a while.
+    pub(crate) fn pause(&mut self, length: std::time::Duration) -> Result<()> {
+        self.pause_before_start = length;
+        self.start(false, "")
     }
 
     /// Logs in, and chooses the new environment shop/live.

@@ -1,14 +1,19 @@
 //! Commands that run handlers: deploy, plan, repair, watch. What they have in common is here: from a project
 //! to its resources, and from those to a running engine.
 
-pub(super) mod changes;
+pub(super) mod bar;
 pub(super) mod forecast;
 mod hosted;
+pub(super) mod new_attributes;
 pub(super) mod on_server;
 mod pass;
 mod plan;
+pub(super) mod plan_order;
 mod progress;
+pub(super) mod reconnecting;
 mod repair;
+mod results;
+mod server_report;
 pub(super) mod waiting;
 mod watch;
 
@@ -60,7 +65,7 @@ pub(super) struct Prepared {
     pub(super) project: PathBuf,
     pub(super) resources: Vec<Resource>,
     pub(super) unknowns: Vec<Unknown>,
-    /// How many resources could not be exported, or have no handler.
+    /// How many resources are left out: they could not be exported, or have no handler.
     pub(super) problems: usize,
     /// The code of modules that has handlers, if there is any.
     pub(super) code: Option<CodeSet>,
@@ -94,8 +99,9 @@ pub(super) fn prepare(
         output::say(&format!("{}: the model does not compile", style::error("error")));
         return Err(Exit::Error);
     };
-    let Exported { resources, unknowns, problems, notes, .. } =
-        exported.map_err(|error| failed(&error))?;
+    let exported = exported.map_err(|error| failed(&error))?;
+    let left_out = exported.left_out();
+    let Exported { resources, unknowns, problems, notes, .. } = exported;
     for note in &notes {
         output::say(&format!(
             "{}: {}",
@@ -113,7 +119,7 @@ pub(super) fn prepare(
             _ => 0,
         })
         .sum();
-    let problems = problems.len() + without_handler;
+    let problems = left_out + without_handler;
     std::mem::forget(compiled);
     drop(host);
     let unknown = |one: orrery_compiler::export::Unknown| Unknown {

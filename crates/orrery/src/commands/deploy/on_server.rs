@@ -20,6 +20,7 @@ use crate::signals::Interrupt;
 use crate::state::StateOptions;
 use crate::{Exit, output, style};
 
+use super::forecast::Form;
 use super::waiting::{Run, number};
 
 /// The environment on a server that is meant, if one is.
@@ -43,7 +44,7 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> Result<
     refuse_if_halted(of)?;
     if !wanted.selection.is_all() {
         let trouble = Trouble::said("a server deploys all of a version");
-        let help = "leave out --agent and --filter; `orrery repair` takes them on a server, too, also with --pending for what is not as wanted";
+        let help = "leave out --agent and --filter; `orrery repair` takes them on a server, too, also with --pending for what is not deployed";
         return Err(trouble.help(help).into());
     }
     let new = VersionUpload {
@@ -113,14 +114,19 @@ fn how_to_push(wanted: &Wanted) -> Push<'_> {
     }
 }
 
-pub(super) fn plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Exit {
-    match try_plan(of, wanted, keep) {
+pub(super) fn plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool, form: Form) -> Exit {
+    match try_plan(of, wanted, keep, form) {
         Ok(exit) => exit,
         Err(error) => error.tell(wanted.json),
     }
 }
 
-fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit, ExportError> {
+fn try_plan(
+    of: &RemoteEnvironment,
+    wanted: &Wanted,
+    keep: bool,
+    form: Form,
+) -> Result<Exit, ExportError> {
     let new = VersionUpload {
         info: info("orrery plan"),
         release: Some(false),
@@ -131,6 +137,7 @@ fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit,
     let interrupt = Interrupt::listen().map_err(|error| Trouble::of(&error))?;
     let version = store(of, &upload)?.version.number;
     let found = dry_run::follow(of, version, wanted.json, &interrupt);
+    let resources = upload.resources.into_iter().map(dry_run::Desired::from).collect();
     // Whatever came of it: nobody asked for a version.
     let removed = match keep {
         true => Ok(()),
@@ -145,7 +152,7 @@ fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit,
     if found.changes.is_empty() {
         selection.refuse_to_select_nothing()?;
     }
-    let exit = dry_run::show(&found, wanted.json)?;
+    let exit = dry_run::show(&found, resources, form)?;
     if keep && !wanted.json {
         output::say(&format!("it is kept: orrery version release {version}"));
     }

@@ -18,7 +18,7 @@ use crate::remote::WhereChoice;
 use crate::signals::Interrupt;
 use crate::{Exit, output, style};
 
-use super::progress::Display;
+use super::progress::{Display, Failures};
 use super::{Handlers, Place, Prepared, failed, finish, open, prepare, setup};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -123,7 +123,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
 
 /// Keeps the engine going until somebody asks for the end, and running handlers have ended.
 fn stay(engine: &Engine, mut files: Option<Files>, interrupt: &Interrupt) {
-    let mut display = Display::new(false);
+    let mut display = Display::new(false, Failures::AtOnce);
     let mut stopping = false;
     loop {
         let looked = Instant::now();
