@@ -5,17 +5,15 @@ use std::collections::BTreeMap;
 use orrery_api::client::query;
 use orrery_api::{
     Operation, ResourceAction, ResourceCounts, ResourceDetails, ResourceDifference,
-    ResourceHistoryEntry, ResourceLogLine, ResourceSummary, Setting, SourcePlace, Transitioning,
-    Unknown, VersionSummary,
+    ResourceHistoryEntry, ResourceLogLine, ResourceSummary, Setting, Transitioning, Unknown,
+    VersionSummary,
 };
 use orrery_model::{
-    AttributeChange, Change, ChangeKind, LogLevel, LogLine, OutcomeStatus, ResourceId, Source,
-    Status, Timestamp, VersionNumber,
+    AttributeChange, Change, ChangeKind, LogLevel, LogLine, ResourceId, Status, Timestamp,
+    VersionNumber,
 };
 use orrery_scheduler::Because;
-use orrery_store::{
-    Action, ActionKey, ActionKind, Parameter, ParameterSource, ResourceFilter, VersionInfo,
-};
+use orrery_store::{Action, ActionKey, Parameter, ResourceFilter, VersionInfo};
 use serde_json::{Map, Value, json};
 
 use super::from_api::{
@@ -23,8 +21,7 @@ use super::from_api::{
     version, word,
 };
 use super::source::{
-    AgentSeen, AtWork, ChangeOf, Changed, Counts, Deployment, Next, Outlook, Seen, Step, Visit,
-    rank,
+    AgentSeen, AtWork, Changed, Counts, Deployment, Next, Outlook, Seen, Step, Visit, rank,
 };
 use super::{Trouble, local, status, text, unknown};
 use crate::commands::deploy::waiting;
