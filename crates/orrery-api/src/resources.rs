@@ -107,6 +107,12 @@ pub struct ResourceCounts {
     pub by_status: BTreeMap<String, u64>,
     /// When they were counted; in large environments that is a while ago.
     pub counted_at: String,
+    /// Resources that are parked: they failed too often, and are not tried again until they are asked for.
+    #[serde(default)]
+    pub parked: u64,
+    /// The oldest last run of all resources that have run: since then each of those was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_since: Option<String>,
 }
 
 /// What was wanted of a resource from one version on.

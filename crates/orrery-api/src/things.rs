@@ -168,7 +168,8 @@ pub struct DryRunChange {
     pub status: String,
     /// Attributes that differ. For `failed`, the attribute `handler` has the reason.
     pub changes: Vec<AttributeChange>,
-    /// Why it would be changed: `new`, `changed in the model`, `drift`, `failed before` or `dependency`.
+    /// Why it would be changed: `new`, `changed in the model`, `drift`, `failed before`, `dependency`, and for commands
+    /// `runs at every deploy` or `its condition holds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     /// How much can go wrong: `low`, `medium` or `high`.

@@ -45,6 +45,17 @@ pub struct Waiting {
     pub paused: Vec<String>,
 }
 
+/// Progress of a request that has not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestProgress {
+    /// Resources that it runs.
+    pub total: usize,
+    /// Of those, how many have had their run.
+    pub done: usize,
+    /// Some of the resources whose handlers run now, the longest running first.
+    pub running: Vec<ResourceId>,
+}
+
 /// What ends the wait for a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
@@ -144,6 +155,11 @@ impl Engine {
                 .extract_if(.., |_, asked| asked.kept_at.is_some_and(|at| at <= kept));
             ended.map(|(ticket, asked)| (ticket, asked.answer)).collect()
         })
+    }
+
+    /// How far a request is.
+    pub fn request_progress(&self, ticket: Ticket) -> RequestProgress {
+        self.with_core(|core| core.request_progress(ticket))
     }
 
     /// What keeps a request from ending, as far as people can do something about it.
@@ -316,6 +332,17 @@ impl Core {
             // Whoever asked waits for it to be kept.
             self.pressing = true;
         }
+    }
+
+    fn request_progress(&self, ticket: Ticket) -> RequestProgress {
+        let Some(asked) = self.requests.asked.get(&ticket) else {
+            return RequestProgress::default();
+        };
+        let Answer { matched, as_wanted, blocked, followed, .. } = &asked.answer;
+        let total = (matched + followed).saturating_sub(as_wanted + blocked);
+        let done = total.saturating_sub(asked.left.len());
+        let running = self.longest_running().into_iter().map(|one| one.id.clone()).collect();
+        RequestProgress { total, done, running }
     }
 
     fn waiting(&self, ticket: Ticket) -> Waiting {

@@ -387,16 +387,22 @@ impl Core {
         }
     }
 
-    pub(crate) fn look(&mut self) -> Progress {
-        let now = self.now();
-        let counts = self.scheduler.counts();
+    /// Some of the runs that are under way, the longest running first.
+    pub(crate) fn longest_running(&self) -> Vec<&Underway> {
         let mut running: Vec<&Underway> = self.underway.values().collect();
         running.sort_unstable_by(|one, other| {
             one.started.cmp(&other.started).then_with(|| one.id.cmp(&other.id))
         });
-        let slowest = running
+        running.truncate(SLOWEST);
+        running
+    }
+
+    pub(crate) fn look(&mut self) -> Progress {
+        let now = self.now();
+        let counts = self.scheduler.counts();
+        let slowest = self
+            .longest_running()
             .into_iter()
-            .take(SLOWEST)
             .map(|underway| Running {
                 id: underway.id.clone(),
                 for_so_long: now.since(underway.started),

@@ -37,7 +37,7 @@ mod targets;
 mod task;
 mod writer;
 
-pub use asked::{Answer, Ticket, Waiting};
+pub use asked::{Answer, RequestProgress, Ticket, Waiting};
 pub use engine::{Engine, EngineError, Keeper, Listener, Notice, Setup};
 pub use hosting::{
     Consequences, Hosted, Hosting, HostingError, NoConsequences, StoredContents, StoredFiles,
@@ -48,7 +48,7 @@ pub use live::Update;
 pub use load::{Desired, KnownStates, Start, recovery, recovery_with};
 pub use plan::{Planned, plan};
 pub use progress::{Finished, Progress, Running, Tally};
-pub use reasons::{Cause, Risk};
+pub use reasons::{Cause, Risk, runs_always};
 pub use remote::{Order, Remote, RemoteError};
 pub use room::Workers;
 pub use targets::{

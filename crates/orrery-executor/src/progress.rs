@@ -65,6 +65,8 @@ pub struct Finished {
     pub message: Option<String>,
     /// What could be done about it.
     pub hint: Option<String>,
+    /// Of a skipped resource: the requirements that are not deployed.
+    pub blocked_by: Vec<String>,
     pub took: Duration,
     pub reason: Reason,
 }

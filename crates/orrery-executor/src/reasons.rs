@@ -3,6 +3,17 @@
 use std::fmt;
 
 use orrery_model::{Change, ChangeKind, Resource, ResourceState};
+use serde_json::{Map, Value};
+
+/// Conditions of a command. One that has none of them runs at every deploy.
+const GUARDS: [&str; 5] = ["creates", "once", "onlyif", "reload_only", "unless"];
+
+/// Whether a command runs at every deploy, since nothing says when it is done.
+pub fn runs_always(entity: &str, attributes: &Map<String, Value>) -> bool {
+    let is_empty =
+        |value: &Value| matches!(value, Value::Null | Value::Bool(false)) || *value == "";
+    entity == "exec::Run" && GUARDS.iter().all(|name| attributes.get(*name).is_none_or(is_empty))
+}
 
 /// Why something would be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,20 +28,32 @@ pub enum Cause {
     Failed,
     /// Something that it requires changes.
     Dependency,
+    /// A command that has no condition.
+    EveryDeploy,
+    /// A command whose conditions hold.
+    Condition,
 }
 
 impl Cause {
     /// Why a resource of which this is known would be changed like this.
     pub fn of(resource: &Resource, state: Option<&ResourceState>, change: &Change) -> Self {
-        let reloads = |name: &str| name == "reload";
-        let only_reload =
-            !change.attributes.is_empty() && change.attributes.iter().all(|one| reloads(&one.name));
+        let only = |name: &str| {
+            !change.attributes.is_empty() && change.attributes.iter().all(|one| one.name == name)
+        };
+        let (only_reload, only_run) = (only("reload"), only("executed"));
         match state.and_then(|state| state.last_deployed) {
             _ if only_reload => Cause::Dependency,
             None => Cause::New,
             Some(deployed) if deployed != resource.hash => Cause::Model,
             Some(_) if state.is_some_and(|state| state.last_run_compliant == Some(false)) => {
                 Cause::Failed
+            }
+            Some(_) if only_run => {
+                let attributes = resource.attributes.read().unwrap_or_default();
+                match runs_always(resource.id.entity(), &attributes) {
+                    true => Cause::EveryDeploy,
+                    false => Cause::Condition,
+                }
             }
             Some(_) => Cause::Drift,
         }
@@ -43,6 +66,8 @@ impl Cause {
             Cause::Drift => "drift",
             Cause::Failed => "failed before",
             Cause::Dependency => "dependency",
+            Cause::EveryDeploy => "runs at every deploy",
+            Cause::Condition => "its condition holds",
         }
     }
 }
@@ -82,5 +107,24 @@ impl Risk {
 impl fmt::Display for Risk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_command_without_a_condition_is_recognised() {
+        let run = |attributes: Value| {
+            runs_always("exec::Run", attributes.as_object().expect("an object"))
+        };
+        assert!(run(json!({"creates": "", "unless": "", "once": false, "reload_only": false})));
+        for guard in [json!({"creates": "/x"}), json!({"once": true}), json!({"onlyif": "true"})] {
+            assert!(!run(guard));
+        }
+        assert!(!runs_always("std::File", &Map::new()));
     }
 }

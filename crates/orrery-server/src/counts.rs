@@ -119,7 +119,13 @@ mod tests {
         // As if counting had taken long.
         let slot = Arc::clone(&app.counts().slots.lock().unwrap()[&environment]);
         let wanted = app.store().records().wanted(environment).unwrap();
-        let counts = vec![StatusCount { agent: "a".into(), status: Status::Available, count: 7 }];
+        let counts = vec![StatusCount {
+            agent: "a".into(),
+            status: Status::Available,
+            count: 7,
+            parked: 0,
+            oldest_run: None,
+        }];
         let until = Instant::now() + Duration::from_secs(3600);
         *slot.lock().await = Some(Arc::new(Counted { at: app.now(), counts, wanted, until }));
         assert_eq!(available().await, 7, "counted a short while ago");

@@ -2,8 +2,8 @@
 //! the keys, the records and the rows.
 
 use orrery_model::{
-    AttributeHash, Change, Fact, LogLine, OutcomeStatus, Resource, ResourceFlags, ResourceId,
-    ResourceState, SetName, Source, Status, Timestamp, VersionNumber,
+    AttributeHash, Change, Fact, LogLevel, LogLine, OutcomeStatus, Resource, ResourceFlags,
+    ResourceId, ResourceState, SetName, Source, Status, Timestamp, VersionNumber,
 };
 
 use crate::Holder;
@@ -257,6 +257,28 @@ pub struct Action {
     pub outcome: Option<OutcomeStatus>,
     pub change: Change,
     pub log: Vec<LogLine>,
+}
+
+impl Action {
+    /// The line that says why the run did not end well: its last complaint, or its last line.
+    pub fn complaint(&self) -> Option<&LogLine> {
+        let complaint = self.log.iter().rfind(|line| line.level >= LogLevel::Warning);
+        complaint
+            .or_else(|| self.log.last().filter(|_| self.outcome != Some(OutcomeStatus::Deployed)))
+    }
+
+    /// What a line suggests to do, if one does.
+    pub fn hint(&self) -> Option<&str> {
+        self.log.iter().rev().find_map(|line| line.values.get("hint")?.as_str())
+    }
+
+    /// The requirements that a skipped resource waits for.
+    pub fn blocked_by(&self) -> Vec<&str> {
+        let is_skipped = self.outcome == Some(OutcomeStatus::SkippedForDependency);
+        let line = self.complaint().filter(|_| is_skipped);
+        let resources = line.and_then(|line| line.values.get("resources")?.as_array());
+        resources.into_iter().flatten().filter_map(serde_json::Value::as_str).collect()
+    }
 }
 
 /// Which resources to list. Everything that is given must hold.

@@ -140,7 +140,7 @@ impl Takeover {
 /// Make the model real
 ///
 /// Compiles the project, keeps its resources as a version, and brings every resource into its desired state: those
-/// that changed in the model, and those that changed in the world. What is as wanted is left alone.
+/// that changed in the model, and those that changed in the world. What matches the model is left alone.
 ///
 /// With an environment on a server, the version is pushed there and released, and the server does the rest; the command waits for
 /// it.
@@ -156,8 +156,8 @@ Examples:
 
 Ctrl-C ends running handlers, or waits for those that do not heed it; once more leaves them. What was done is
 recorded, and the next deploy goes on from there.
-Exit codes: 0 all is as wanted, 1 error or stopped with Ctrl-C, 2 some resources failed, were skipped or left out,
-130 left with a second Ctrl-C.")]
+Exit codes: 0 everything matches the model, 1 error or stopped with Ctrl-C, 2 some resources failed, were skipped or
+left out, 130 left with a second Ctrl-C.")]
 pub(crate) struct Deploy {
     #[command(flatten)]
     pub(crate) wanted: Wanted,
@@ -214,6 +214,7 @@ Examples:
   orrery plan
   orrery plan --agent web1
   orrery plan --prune                with what `orrery deploy --prune` would remove
+  orrery plan --all | less           nothing is folded
   orrery plan --json | jq '.resources[].id'
 
 Exit codes: 0 nothing would change, 1 error or stopped with Ctrl-C, 2 changes are pending or something could not
@@ -224,9 +225,12 @@ pub(crate) struct Plan {
     /// On a server: keep the version, so that it can be released
     #[arg(long)]
     pub(crate) keep: bool,
+    /// List every resource and every line: without it, long lists and long texts are folded
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
-/// Verify what was deployed, and mend it
+/// Verify what was deployed, and repair it
 ///
 /// The newest version is taken as it is kept: nothing is compiled.
 #[derive(Debug, Args)]
@@ -234,10 +238,10 @@ pub(crate) struct Plan {
 Examples:
   orrery repair
   orrery repair --filter std::File
-  orrery repair --pending            try again what is not as wanted, and leave the rest alone
+  orrery repair --pending            try again what is not deployed, and leave the rest alone
 
-Exit codes: 0 all is as wanted, 1 error or stopped with Ctrl-C, 2 some resources failed or were skipped, 130 left
-with a second Ctrl-C.")]
+Exit codes: 0 everything matches the model, 1 error or stopped with Ctrl-C, 2 some resources failed or were skipped,
+130 left with a second Ctrl-C.")]
 pub(crate) struct Repair {
     /// The project's directory [default: the nearest with a project.yml, from here upwards]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -246,7 +250,7 @@ pub(crate) struct Repair {
     pub(crate) state: StateOptions,
     #[command(flatten)]
     pub(crate) selection: Selection,
-    /// Only what is not as wanted: what is deployed is not looked at
+    /// Only what is not deployed: the rest is not looked at
     #[arg(long, help_heading = SELECTION)]
     pub(crate) pending: bool,
     #[command(flatten)]
@@ -284,7 +288,7 @@ pub(crate) struct Watch {
     pub(crate) local: bool,
     #[command(flatten)]
     pub(crate) takeover: Takeover,
-    /// When what is not as wanted is tried again
+    /// When what is not deployed is tried again
     #[arg(long, value_name = "INTERVAL", default_value = "600")]
     pub(crate) deploy_interval: String,
     /// When everything is verified again

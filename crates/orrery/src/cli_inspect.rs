@@ -28,15 +28,15 @@ pub(crate) struct LookOptions {
 
 /// Show how the deployment is
 ///
-/// The version, how many resources are in which state, what failed and why, and whether something is
-/// being deployed now.
+/// The version, how many resources are in which state, what failed and why, when everything was last verified, and
+/// whether something is being deployed now.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   orrery status
   orrery status --json | jq .statuses
 
-Exit codes: 0 everything is deployed, 2 something is not, 1 error.")]
+Exit codes: 0 everything is deployed, 1 error, 2 something is not, or an agent is unavailable, or a resource is parked.")]
 pub(crate) struct ShowStatus {
     #[command(flatten)]
     pub(crate) look: LookOptions,
@@ -82,7 +82,7 @@ pub(crate) struct Resources {
 /// Show what was done to a resource
 ///
 /// The latest first: what was changed, and what its handler had to say. A look at a resource that
-/// found everything as wanted leaves no entry.
+/// found nothing to change leaves no entry.
 #[derive(Debug, Args)]
 #[command(after_help = format!("\
 Examples:

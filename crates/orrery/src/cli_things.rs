@@ -300,7 +300,12 @@ pub(crate) enum VersionAction {
         confirmation: Confirmation,
     },
     /// Find out what a version would change, without changing anything
-    DryRun { version: u32 },
+    DryRun {
+        version: u32,
+        /// List every resource and every line: without it, long lists and long texts are folded
+        #[arg(long)]
+        all: bool,
+    },
 }
 
 /// Manage the agents of an environment on a server

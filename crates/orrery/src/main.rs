@@ -22,6 +22,7 @@ mod guard;
 mod help;
 mod known;
 mod making;
+mod natural;
 mod output;
 mod pages;
 mod projects;

@@ -8,6 +8,7 @@ const WARNING: Style = AnsiColor::Yellow.on_default().effects(Effects::BOLD);
 const HELP: Style = AnsiColor::BrightCyan.on_default().effects(Effects::BOLD);
 const HEADING: Style = Style::new().effects(Effects::BOLD);
 const ADDED: Style = AnsiColor::Green.on_default();
+const CHANGED: Style = AnsiColor::Yellow.on_default();
 const REMOVED: Style = AnsiColor::Red.on_default();
 
 fn styled(style: Style, text: &str) -> String {
@@ -36,6 +37,10 @@ pub(crate) fn heading(text: &str) -> String {
 
 pub(crate) fn added(text: &str) -> String {
     styled(ADDED, text)
+}
+
+pub(crate) fn changed(text: &str) -> String {
+    styled(CHANGED, text)
 }
 
 pub(crate) fn removed(text: &str) -> String {
@@ -84,6 +89,19 @@ pub(crate) fn duration(time: std::time::Duration) -> String {
     format!("{} ms", time.as_millis())
 }
 
+/// `12 s`, `5 min`, `3 h`, `2 days`: as exact as somebody wants to know it who looks back.
+pub(crate) fn ago(time: std::time::Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..=119 => format!("{seconds} s ago"),
+        120..=7_199 => format!("{} min ago", seconds / 60),
+        7_200..=172_799 => format!("{} h ago", seconds / 3_600),
+        _ => {
+            format!("{} days ago", grouped(usize::try_from(seconds / 86_400).unwrap_or(usize::MAX)))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +112,15 @@ mod tests {
         assert_eq!(count(1, "instance"), "1 instance");
         assert_eq!(count(1_234_567, "instance"), "1,234,567 instances");
         assert_eq!(count(999, "file"), "999 files");
+    }
+
+    #[test]
+    fn times_ago_are_short() {
+        let ago = |seconds| ago(std::time::Duration::from_secs(seconds));
+        assert_eq!([ago(0), ago(119)], ["0 s ago", "119 s ago"]);
+        assert_eq!([ago(120), ago(7_199)], ["2 min ago", "119 min ago"]);
+        assert_eq!([ago(7_200), ago(172_799)], ["2 h ago", "47 h ago"]);
+        assert_eq!([ago(172_800), ago(1_000 * 86_400)], ["2 days ago", "1,000 days ago"]);
     }
 
     #[test]

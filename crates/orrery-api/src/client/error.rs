@@ -93,6 +93,21 @@ impl ClientError {
         self.status() == Some(404)
     }
 
+    /// Whether the server may well answer a while later: it restarts, or something between here and there does.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            ClientError::Unreachable { remedy, .. } => {
+                !matches!(remedy, Remedy::Trust | Remedy::OtherScheme)
+            }
+            ClientError::Refused { problem, .. } => matches!(problem.status, 429 | 502..=504),
+            ClientError::NotOurs { status, .. } => matches!(status, 502..=504),
+            ClientError::BadAddress { .. }
+            | ClientError::Certificates { .. }
+            | ClientError::Unexpected { .. }
+            | ClientError::Unwritable { .. } => false,
+        }
+    }
+
     /// What somebody at a command line can do about it.
     pub fn help(&self) -> Option<String> {
         Some(match self {

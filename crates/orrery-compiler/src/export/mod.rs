@@ -22,6 +22,7 @@ mod sets;
 use std::sync::Arc;
 
 use orrery_model::{Inventory, Resource, ResourceId, ResourceType};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::report::Model;
 use crate::source::Sources;
@@ -30,8 +31,10 @@ pub use code::{Answer, Code, CodeError, Computed, Frozen, Item, Required, Resour
 pub use note::Note;
 pub use problem::{AgentNotFound, Edge, Problem, Site, Subject, Unserializable};
 
+use crate::value::{InstanceId, Value};
 use assemble::Assembly;
 use code::Answers;
+use edges::Edges;
 
 /// What an export came to.
 #[derive(Debug, Default)]
@@ -46,6 +49,21 @@ pub struct Exported {
     pub notes: Vec<Note>,
     /// How many instances the model knows without managing them.
     pub unmanaged: usize,
+}
+
+impl Exported {
+    /// Number of resources that problems keep out. One that several problems name counts once.
+    pub fn left_out(&self) -> usize {
+        let mut named = FxHashSet::default();
+        let mut unnamed = 0;
+        for subject in self.problems.iter().flat_map(Problem::resources) {
+            match &subject.id {
+                Some(id) => drop(named.insert(id)),
+                None => unnamed += 1,
+            }
+        }
+        named.len() + unnamed
+    }
 }
 
 /// An attribute of a resource whose value is not known yet.
@@ -98,4 +116,29 @@ pub fn export_with<'d>(
         assembly.add_requirements(code, &view)?;
     }
     Ok(assembly.complete())
+}
+
+/// Whether instances require each other in a circle, whatever becomes of them in an export. Much cheaper than that: only
+/// if there is one, an export has to tell whether resources are on it.
+pub fn has_requirement_circle(model: &Model) -> bool {
+    let graph = &model.graph;
+    let Some(requires) = graph.requires else { return false };
+    let mut slots: FxHashMap<_, Option<u32>> = FxHashMap::default();
+    let mut edges = Edges::with_capacity(graph.instances.len());
+    for (number, of) in graph.instances.iter().enumerate() {
+        let slot = *slots.entry(of.entity).or_insert_with(|| {
+            let slots = &model.program.entity(of.entity).slots;
+            slots.iter().position(|&slot| slot == requires).map(|slot| slot as u32)
+        });
+        let value = slot.and_then(|slot| graph.slot_value(InstanceId(number as u32), slot));
+        if let Some(Value::List(list)) = value {
+            for &member in graph.heap.items(list) {
+                if let Value::Instance(member) = member {
+                    edges.push(member.0);
+                }
+            }
+        }
+        edges.end_node();
+    }
+    !edges.circles().is_empty()
 }

@@ -111,8 +111,13 @@ impl Core {
         let complaint = complaint
             .or_else(|| outcome.log.last().filter(|_| outcome.status != OutcomeStatus::Deployed));
         let hint = complaint.and_then(|line| line.values.get("hint")?.as_str());
+        let bad = complaint
+            .filter(|_| outcome.status == OutcomeStatus::SkippedForDependency)
+            .and_then(|line| line.values.get("resources")?.as_array());
+        let bad = bad.into_iter().flatten().filter_map(|id| id.as_str().map(str::to_owned));
         self.finished.push(Finished {
             id: job.resource.id.clone(),
+            blocked_by: bad.collect(),
             status: outcome.status,
             change: outcome.change.clone(),
             message: complaint.map(|line| line.message.clone()),
@@ -131,6 +136,7 @@ impl Core {
                 "the handler did not end in time, not even after it was cancelled".into(),
             ),
             hint: None,
+            blocked_by: Vec::new(),
             took: now.since(underway.started),
             reason: orrery_scheduler::Reason::Interrupted,
         });

@@ -208,6 +208,16 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
     ("POST", "/api/v1/environments/{environment}/repair", Access::Environment(Right::Operate)),
     ("GET", "/api/v1/environments/{environment}/operations", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/operations/{id}", Access::Environment(Right::View)),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/operations/{id}/report",
+        Access::Environment(Right::View),
+    ),
+    (
+        "GET",
+        "/api/v1/environments/{environment}/operations/{id}/results",
+        Access::Environment(Right::View),
+    ),
     ("GET", "/api/v1/environments/{environment}/agents", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/agents/{name}", Access::Environment(Right::View)),
     // A question: it changes nothing.

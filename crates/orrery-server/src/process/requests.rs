@@ -1,6 +1,6 @@
 //! What people ask of an environment, as the engine understands it.
 
-use orrery_executor::Answer;
+use orrery_executor::{Answer, RequestProgress};
 use orrery_model::{ResourceId, Status};
 use orrery_scheduler::{Event, Filter};
 use orrery_store::{EnvironmentKey, RequestRecord, ResourceQuery, Store, StoreError};
@@ -90,6 +90,9 @@ pub(super) fn outcome(answer: &Answer) -> Value {
         "matched": matched,
         "deployed": runs.deployed,
         "changed": runs.changed(),
+        "created": runs.created,
+        "updated": runs.updated,
+        "purged": runs.purged,
         "failed": runs.failed,
         "skipped": runs.skipped,
         "unavailable": runs.unavailable,
@@ -103,9 +106,15 @@ pub(super) fn outcome(answer: &Answer) -> Value {
     })
 }
 
-/// What people are told while a request waits for agents that take no work.
-pub(super) fn progress(paused: &[String]) -> Value {
-    json!({"paused_agents": paused})
+/// What people are told while a request is under way: agents that it waits for, and how far it is.
+pub(super) fn progress(paused: &[String], progress: Option<&RequestProgress>) -> Value {
+    let mut noted = json!({"paused_agents": paused});
+    if let Some(RequestProgress { total, done, running }) = progress {
+        noted["total"] = (*total).into();
+        noted["done"] = (*done).into();
+        noted["running"] = running.iter().map(ResourceId::as_str).collect();
+    }
+    noted
 }
 
 /// What people were told last.

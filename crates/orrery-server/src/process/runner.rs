@@ -26,7 +26,7 @@ use super::held::HeldLease;
 use super::life::clearing;
 use super::parked;
 use super::supervisor::micros;
-use super::work::Work;
+use super::work::{PROGRESS_EVERY, Work};
 use super::{Message, ProcessOptions};
 use intent::Intent;
 pub(super) use intent::read_desired;
@@ -222,7 +222,11 @@ impl Runner {
         let Some(work) = &mut self.work else { return Ok(Next::Nothing) };
         let (store, now) = (self.app.store(), self.app.now());
         work.unknown_facts.ask_again(&**store, self.key, &work.engine, now)?;
-        let due = [work.engine.wake_at(), work.unknown_facts.again_at()];
+        let progress_at = match work.requests.is_empty() {
+            true => None,
+            false => Some(Timestamp(now.0.saturating_add(micros(PROGRESS_EVERY)))),
+        };
+        let due = [work.engine.wake_at(), work.unknown_facts.again_at(), progress_at];
         Ok(due.into_iter().flatten().min().map_or(Next::Nothing, Next::At))
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use orrery_executor::{Engine, Ticket};
+use orrery_executor::{Engine, RequestProgress, Ticket};
 use orrery_model::Inventory;
 use orrery_scheduler::{Event, Filter, Settings};
 use orrery_store::{EnvironmentKey, Lease, RequestRecord, ServedName};
@@ -14,6 +15,9 @@ use super::facts::UnknownFacts;
 use super::handlers::Handlers;
 use super::places::{AgentPlaces, Moves};
 use super::runner::{DRY_RUN, RunnerError};
+
+/// How often it is noted how far a request is: what ends sooner costs no write.
+pub(super) const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// An environment that this process works for.
 pub(super) struct Work {
@@ -34,6 +38,9 @@ pub(super) struct Open {
     ticket: Ticket,
     /// Agents that people were told it waits for.
     said: Vec<String>,
+    /// The progress that was noted last, and when it was looked for.
+    progress: Option<RequestProgress>,
+    looked: Instant,
 }
 
 impl Work {
@@ -101,10 +108,15 @@ impl Work {
         for open in &mut self.requests {
             let nobody = self.paused.is_empty();
             let paused = if nobody { Vec::new() } else { self.engine.waiting(open.ticket).paused };
-            if paused != open.said {
-                let progress = super::requests::progress(&paused);
-                app.store().records().note_progress(&open.request, &progress, app.now())?;
-                open.said = paused;
+            let mut progress = open.progress.clone();
+            if open.looked.elapsed() >= PROGRESS_EVERY {
+                open.looked = Instant::now();
+                progress = Some(self.engine.request_progress(open.ticket));
+            }
+            if paused != open.said || progress != open.progress {
+                let noted = super::requests::progress(&paused, progress.as_ref());
+                app.store().records().note_progress(&open.request, &noted, app.now())?;
+                (open.said, open.progress) = (paused, progress);
                 app.nudge();
             }
         }
@@ -154,6 +166,6 @@ pub(super) fn opened(
 ) -> impl Iterator<Item = Open> {
     requests.into_iter().zip(tickets).map(|(request, ticket)| {
         let said = super::requests::said(request.outcome.as_ref());
-        Open { request, ticket, said }
+        Open { request, ticket, said, progress: None, looked: Instant::now() }
     })
 }

@@ -12,6 +12,7 @@ mod files;
 mod health;
 pub(crate) mod metrics;
 mod notifications;
+mod operation_results;
 pub(crate) mod operations;
 pub(crate) mod pages;
 pub(crate) mod parameters;
@@ -171,6 +172,8 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(operations::repair))
         .routes(routes!(operations::list))
         .routes(routes!(operations::get))
+        .routes(routes!(operation_results::report))
+        .routes(routes!(operation_results::results))
         .routes(routes!(agents::list))
         .routes(routes!(agents::get))
         .routes(routes!(agents::act))

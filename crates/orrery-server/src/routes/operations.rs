@@ -3,7 +3,9 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use orrery_api::{Actions, DeployRequest, Operation, Page, ResourceSelection, Transitioning};
+use orrery_api::{
+    Actions, DeployRequest, Operation, OperationProgress, Page, ResourceSelection, Transitioning,
+};
 use orrery_model::ResourceId;
 use orrery_store::{EnvironmentRecord, RequestKey, RequestRecord};
 use serde::Deserialize;
@@ -42,6 +44,10 @@ pub(super) fn shown(environment: &EnvironmentRecord, record: RequestRecord) -> O
         }
         (None, None) => (Transitioning::Yes, "waiting for the engine".to_owned()),
     };
+    let progress = match (&record.finished, &record.outcome) {
+        (None, Some(noted)) => serde_json::from_value::<OperationProgress>(noted.clone()).ok(),
+        _ => None,
+    };
     Operation {
         id: Uuid::from_bytes(record.uuid),
         kind: record.kind,
@@ -50,6 +56,7 @@ pub(super) fn shown(environment: &EnvironmentRecord, record: RequestRecord) -> O
         taken: record.taken.map(time),
         finished: record.finished.map(time),
         outcome: record.outcome,
+        progress,
         transitioning,
         transitioning_message: message,
         // It ends by itself; what it is about has actions.
@@ -85,7 +92,7 @@ fn summary(outcome: &Value) -> String {
         ("unavailable", "unavailable"),
         ("non_compliant", "not compliant"),
         ("cancelled", "cancelled"),
-        ("as_wanted", "as wanted"),
+        ("as_wanted", "unchanged"),
         ("blocked", "blocked"),
         ("withdrawn", "withdrawn"),
     ];

@@ -200,14 +200,18 @@ pub(super) async fn counts(
 ) -> Result<Json<ResourceCounts>, ServerError> {
     let counted = app.counts().get(&app, environment.key).await?;
     let mut by_status: BTreeMap<String, u64> = BTreeMap::new();
-    let mut total = 0;
+    let (mut total, mut parked) = (0, 0);
     for count in &counted.counts {
         *by_status.entry(count.status.as_str().to_owned()).or_default() += count.count;
         if count.status != Status::Orphaned {
             total += count.count;
+            parked += count.parked;
         }
     }
-    Ok(Json(ResourceCounts { total, by_status, counted_at: time(counted.at) }))
+    let wanted = counted.counts.iter().filter(|count| count.status != Status::Orphaned);
+    let verified_since = wanted.filter_map(|count| count.oldest_run).min().map(time);
+    let counted_at = time(counted.at);
+    Ok(Json(ResourceCounts { total, by_status, counted_at, parked, verified_since }))
 }
 
 fn related(found: Vec<(String, Status)>) -> Vec<RelatedResource> {
@@ -389,21 +393,21 @@ pub(super) async fn actions(
         })
         .await?;
     let (found, next) = page(found, limit, |action| action.key.0);
-    let items = found
-        .into_iter()
-        .map(|action| ResourceAction {
-            id: action.key.0,
-            action: action_name(action.kind).to_owned(),
-            version: action.version.0,
-            started: time(action.started),
-            finished: action.finished.map(time),
-            outcome: action.outcome.map(|outcome| outcome.as_str().to_owned()),
-            change: action.change.kind.as_str().to_owned(),
-            changes: action.change.attributes.into_iter().map(attribute_change).collect(),
-            log_lines: action.log.len(),
-        })
-        .collect();
-    Ok(Json(Page { items, next }))
+    Ok(Json(Page { items: found.into_iter().map(shown_action).collect(), next }))
+}
+
+pub(super) fn shown_action(action: Action) -> ResourceAction {
+    ResourceAction {
+        id: action.key.0,
+        action: action_name(action.kind).to_owned(),
+        version: action.version.0,
+        started: time(action.started),
+        finished: action.finished.map(time),
+        outcome: action.outcome.map(|outcome| outcome.as_str().to_owned()),
+        change: action.change.kind.as_str().to_owned(),
+        changes: action.change.attributes.into_iter().map(attribute_change).collect(),
+        log_lines: action.log.len(),
+    }
 }
 
 pub(super) fn attribute_change(change: orrery_model::AttributeChange) -> AttributeChange {

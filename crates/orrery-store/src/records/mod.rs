@@ -44,6 +44,7 @@ use crate::Result;
 use crate::sql::{Database, Sql};
 
 pub use accounts::{AccountRecord, Identity, NewAccount, RoleRecord, RoleScope, SessionRecord};
+pub use actions::{ChangeCounts, EventfulRuns};
 pub use agents::AgentRecord;
 pub use audit::{AuditEntry, AuditFilter, AuditRecord, AuditVerdict};
 pub use changes::{ChangeNote, ChangeSeq, NewNote};

@@ -4,7 +4,10 @@ use orrery_model::Timestamp;
 
 use crate::records::{Records, note};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
-use crate::{EnvironmentKey, Result, StoreError, values};
+use crate::{ActionKey, EnvironmentKey, Result, StoreError, values};
+
+/// Where the payload of a request keeps the newest action of the time when it was added.
+const LATEST_ACTION: &str = "latest_action";
 
 /// A request within one store; a later one is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +27,8 @@ pub struct RequestRecord {
     pub finished: Option<Timestamp>,
     /// What it came to; before that, how far it is, if there is something to say.
     pub outcome: Option<serde_json::Value>,
+    /// The newest action when it was asked for: whatever it brings about has a greater key.
+    pub latest_action: Option<ActionKey>,
 }
 
 /// Something to be asked for.
@@ -39,16 +44,19 @@ const COLUMNS: &str = "SELECT id, uuid, environment, kind, payload, created, tak
 
 fn from_row(row: &dyn Row) -> Result<RequestRecord> {
     let outcome = row.json(8)?;
+    let mut payload = row.json(4)?;
+    let latest_action = payload.as_object_mut().and_then(|payload| payload.remove(LATEST_ACTION));
     Ok(RequestRecord {
         key: RequestKey(row.int(0)?),
         uuid: row.id(1)?,
         environment: EnvironmentKey(row.int(2)?),
         kind: row.string(3)?,
-        payload: row.json(4)?,
+        payload,
         created: row.time(5)?,
         taken: row.maybe_time(6)?,
         finished: row.maybe_time(7)?,
         outcome: (!outcome.is_null()).then_some(outcome),
+        latest_action: latest_action.and_then(|key| key.as_i64()).map(ActionKey),
     })
 }
 
@@ -61,6 +69,12 @@ pub(crate) fn insert_request(
     payload: &serde_json::Value,
     now: Timestamp,
 ) -> Result<RequestRecord> {
+    let mut payload = payload.clone();
+    if let Some(payload) = payload.as_object_mut() {
+        let latest = "SELECT coalesce(max(id), 0) FROM action";
+        let latest = sql.first(latest, &[], |row| row.int(0))?.unwrap_or(0);
+        payload.insert(LATEST_ACTION.to_owned(), latest.into());
+    }
     let payload = payload.to_string();
     let id = sql.new_number("request")?;
     let insert = "INSERT INTO request (id, uuid, environment, kind, payload, created) \

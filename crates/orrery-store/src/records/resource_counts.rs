@@ -1,6 +1,6 @@
 //! Counts of resources. The database groups them by all that a status depends on; which status that is, the model says.
 
-use orrery_model::{AttributeHash, Blocked, OutcomeStatus, ResourceState, Status};
+use orrery_model::{AttributeHash, Blocked, OutcomeStatus, ResourceState, Status, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::codes::Code as _;
@@ -15,6 +15,18 @@ pub struct StatusCount {
     pub agent: String,
     pub status: Status,
     pub count: u64,
+    /// Of those, how many are parked: given up until somebody asks for them.
+    pub parked: u64,
+    /// The oldest of their last runs: since then each was looked at.
+    pub oldest_run: Option<Timestamp>,
+}
+
+/// What a group adds to its agent and status.
+#[derive(Default)]
+struct Sum {
+    count: u64,
+    parked: u64,
+    oldest_run: Option<Timestamp>,
 }
 
 /// One group: all that matters for the status, as columns 1 to 7. Those that no engine has seen are what their version says, and so
@@ -34,7 +46,8 @@ fn statement(position: &str) -> String {
          state.last_run_compliant, state.last_outcome, \
          CASE WHEN state.last_deployed = \
          CASE WHEN release.is_ahead = 1 THEN revision.hash ELSE state.intent END \
-         THEN 1 ELSE 0 END, count(*) \
+         THEN 1 ELSE 0 END, count(*), CAST(sum(coalesce(state.parked, 0)) AS BIGINT), \
+         min(state.last_run_at) \
          FROM (SELECT {ahead} AS is_ahead) AS release CROSS JOIN resource \
          LEFT JOIN state ON state.resource = resource.id \
          LEFT JOIN running ON running.resource = resource.id \
@@ -67,22 +80,35 @@ impl Records<'_> {
     /// # Errors
     /// Those of the database.
     pub fn count_resources(&self, environment: EnvironmentKey) -> Result<Vec<StatusCount>> {
-        let mut counts: FxHashMap<(String, Status), u64> = FxHashMap::default();
+        let mut counts: FxHashMap<(String, Status), Sum> = FxHashMap::default();
         self.look(|sql| {
             let statement = statement(sql.position());
             let groups = sql.all(&statement, values![environment.0], |row| {
-                let count = u64::try_from(row.int(8)?).unwrap_or(0);
-                Ok((row.string(0)?, state_of(row)?.status(), count))
+                let number =
+                    |column| -> Result<u64> { Ok(u64::try_from(row.int(column)?).unwrap_or(0)) };
+                let sum =
+                    Sum { count: number(8)?, parked: number(9)?, oldest_run: row.maybe_time(10)? };
+                Ok((row.string(0)?, state_of(row)?.status(), sum))
             })?;
             counts.clear();
-            for (agent, status, count) in groups {
-                *counts.entry((agent, status)).or_default() += count;
+            for (agent, status, group) in groups {
+                let sum = counts.entry((agent, status)).or_default();
+                sum.count += group.count;
+                sum.parked += group.parked;
+                let runs = [sum.oldest_run, group.oldest_run];
+                sum.oldest_run = runs.into_iter().flatten().min();
             }
             Ok(())
         })?;
         let mut found: Vec<StatusCount> = counts
             .into_iter()
-            .map(|((agent, status), count)| StatusCount { agent, status, count })
+            .map(|((agent, status), Sum { count, parked, oldest_run })| StatusCount {
+                agent,
+                status,
+                count,
+                parked,
+                oldest_run,
+            })
             .collect();
         found.sort_unstable_by(|a, b| (&a.agent, a.status).cmp(&(&b.agent, b.status)));
         Ok(found)

@@ -6,7 +6,7 @@ use std::time::Instant;
 use orrery_compiler::Compiled;
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::error::CompileError;
-use orrery_compiler::export::Exported;
+use orrery_compiler::export::{Exported, Problem, has_requirement_circle};
 use orrery_compiler::project::Limits;
 use orrery_handlers::Registry;
 use orrery_host::compiling::Origin;
@@ -32,7 +32,10 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     let started = Instant::now();
     let mut work = compile(&options.project, &options.limits, None);
     let with_resources = options.resources || !options.exporter.is_empty();
-    let exported = with_resources.then(|| work.export(&Registry::native())).flatten();
+    // An order that cannot be kept is an error of the model, also where nothing is exported.
+    let is_circular = work.compiled.model.as_ref().is_some_and(has_requirement_circle);
+    let exports = with_resources || is_circular;
+    let exported = exports.then(|| work.export(&Registry::native())).flatten();
     let exported = exported.transpose().and_then(|exported| {
         work.run_exporters(&options.exporter)?;
         Ok(exported)
@@ -46,9 +49,14 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
             None
         }
     };
-    let mut exit = if compiled.outcome.is_err() {
+    let has_cycles = exported.as_ref().is_some_and(|exported| {
+        exported.problems.iter().any(|problem| matches!(problem, Problem::Cycle { .. }))
+    });
+    let mut exit = if compiled.outcome.is_err() || has_cycles {
         Exit::Error
-    } else if exported.as_ref().is_some_and(|exported| !exported.problems.is_empty()) {
+    } else if with_resources
+        && exported.as_ref().is_some_and(|exported| !exported.problems.is_empty())
+    {
         Exit::Pending
     } else {
         Exit::Done
@@ -57,14 +65,22 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
         if !output::print(|out| out.write_all(compiled.output.as_bytes())) {
             exit = Exit::Error;
         }
-        if let Some(exported) = &exported {
+        if let Some(exported) = exported.as_ref().filter(|_| with_resources) {
             if options.resources && !print_resources(exported) {
                 exit = Exit::Error;
             }
             tell_resources(&project, &compiled, exported);
         }
-        tell(&project, &compiled, started, verbose);
+        match exported.as_ref().filter(|_| has_cycles && !with_resources) {
+            Some(exported) => tell_cycles(&project, &compiled, exported, started),
+            None => tell(&project, &compiled, started, verbose),
+        }
     }
+    if has_cycles && !with_resources {
+        let text = "resources require each other: they cannot be deployed";
+        compiled.outcome = Err(CompileError::new("CompilerException", text.to_owned()));
+    }
+    let exported = exported.filter(|_| with_resources || has_cycles);
     let written = |out: &mut dyn std::io::Write| {
         orrery_compiler::report::write_with(&compiled, exported.as_ref(), out)
     };
@@ -139,6 +155,18 @@ pub(crate) fn tell_if_no_resources(exported: usize, problems: usize) {
     ));
 }
 
+/// Resources that require each other, and how many cannot be deployed because of that.
+fn tell_cycles(project: &Path, compiled: &Compiled, exported: &Exported, started: Instant) {
+    let path = |name: &str| projects::path_from_here(project, name);
+    let shown = Shown { sources: &compiled.sources, path: &path, width: output::width() };
+    let cycles = exported.problems.iter().filter(|one| matches!(one, Problem::Cycle { .. }));
+    let cycles: Vec<Diagnostic> = cycles.map(Diagnostic::from).collect();
+    report::show_errors(&shown, &cycles);
+    let count = style::count(exported.left_out(), "resource");
+    let time = style::duration(started.elapsed());
+    output::say(&format!("{} after {time}: {count} cannot be deployed", style::error("failed")));
+}
+
 /// What became of the resources.
 pub(crate) fn tell_resources(project: &Path, compiled: &Compiled, exported: &Exported) {
     let path = |name: &str| projects::path_from_here(project, name);
@@ -150,12 +178,12 @@ pub(crate) fn tell_resources(project: &Path, compiled: &Compiled, exported: &Exp
     let problems: Vec<Diagnostic> = exported.problems.iter().map(Diagnostic::from).collect();
     report::show_errors(&shown, &problems);
     let count = exported.resources.len();
-    let exported = style::count(count, "resource");
-    let left_out = match problems.len() {
+    let shown_count = style::count(count, "resource");
+    let left_out = match exported.left_out() {
         0 => String::new(),
-        count => format!(", {} left out", style::count(count, "problem")),
+        left_out => format!(", {} left out", style::grouped(left_out)),
     };
-    output::say(&format!("{} {exported}{left_out}", style::good("exported")));
+    output::say(&format!("{} {shown_count}{left_out}", style::good("exported")));
     tell_if_no_resources(count, problems.len());
 }
 

@@ -56,7 +56,7 @@ fn first_steps() -> Result<()> {
     ensure!(hello.read("index.html")?.starts_with("<h1>Hello</h1>"));
     ensure!(fs::read_link(hello.managed("home.html"))?.as_os_str() == "index.html");
     let again = hello.expect(0, &["deploy"])?;
-    again.says(&["nothing to change: 4 resources as wanted"])?;
+    again.says(&["nothing to change: 4 resources unchanged"])?;
     ensure!(!again.said.contains("version"), "a version was made: {}", again.said);
     hello.expect(0, &["plan"])?.says(&["nothing to change"])?;
 
@@ -64,7 +64,7 @@ fn first_steps() -> Result<()> {
     let about = fs::metadata(hello.managed("about.html"))?.modified()?;
     let mended = hello.expect(0, &["deploy"])?;
     mended.says(&["updated std::File[localhost,path=", "index.html] (content)"])?;
-    mended.says(&["deployed: 1 updated, 3 as wanted"])?;
+    mended.says(&["deployed: 1 updated, 3 unchanged"])?;
     ensure!(hello.read("index.html")?.starts_with("<h1>Hello</h1>"));
     ensure!(fs::metadata(hello.managed("about.html"))?.modified()? == about);
     Ok(())
@@ -90,12 +90,12 @@ fn plan_tells_drift() -> Result<()> {
     let plan = hello.expect(2, &["plan"])?;
     let path = hello.managed("about.html").canonicalize()?;
     let wanted = format!(
-        "~ std::File[localhost,path={}] (drift, main.cf:46:5; risk: low)\n    content:\n        \
-         <h1>About</h1>\n      - <p>Tampered.</p>\n      + <p>Nothing here yet.</p>\n",
+        "~ std::File[localhost,path={}] (drift, main.cf:46:5; risk: low)\n    content:\n      @@ -1,2 +1,2 @@\n       \
+         <h1>About</h1>\n      -<p>Tampered.</p>\n      +<p>Nothing here yet.</p>\n\n",
         path.display()
     );
     ensure!(plan.out == wanted, "{}\nand not\n{wanted}", plan.out);
-    plan.says(&["plan: 1 to update, 3 as wanted; risk: low"])?;
+    plan.says(&["plan: 1 to update, 3 unchanged; risk: low"])?;
     ensure!(hello.read("about.html")?.contains("Tampered"), "a plan changes nothing");
     let report = hello.json(2, &["plan"])?;
     ensure!(ids(&report).len() == 1 && report["counts"]["update"] == 1, "{report}");
@@ -112,7 +112,7 @@ fn plan_tells_drift() -> Result<()> {
     project.expect(0, &["deploy"])?;
     project.write_model(&(file("a", "2") + &file("c", "1")))?;
     let plan = project.expect(2, &["plan"])?;
-    for words in ["/a] (changed in the model, ", "/c] (new, ", "/b] (no longer wanted"] {
+    for words in ["/a] (changed in the model, ", "/c] (new, ", "/b] (no longer in the model"] {
         ensure!(plan.out.contains(words), "{words:?} is not in {}", plan.out);
     }
     plan.says(&["1 to create, 1 to update"])?;
@@ -143,13 +143,13 @@ end
     project.expect(0, &["deploy"])?;
     // Nothing of the model is looked at.
     project.write_model("this is no model")?;
-    project.expect(0, &["repair"])?.says(&["nothing to change: 2 resources as wanted"])?;
+    project.expect(0, &["repair"])?.says(&["nothing to change: 2 resources unchanged"])?;
     fs::remove_file(project.managed("a"))?;
     fs::write(project.managed("b"), "altered\n")?;
     let ran = project.expect(0, &["repair", "--filter", "/a]"])?;
     ran.says(&["deployed: 1 created in"])?;
     ensure!(project.read("b")? == "altered\n");
-    project.expect(0, &["repair"])?.says(&["1 updated, 1 as wanted"])?;
+    project.expect(0, &["repair"])?.says(&["1 updated, 1 unchanged"])?;
     ensure!(project.read("a")? == "wanted\n" && project.read("b")? == "wanted\n");
     Ok(())
 }
@@ -192,7 +192,7 @@ fn selection_touches_nothing_else() -> Result<()> {
     project.expect(0, &["deploy", "--agent", "one"])?.says(&["deployed: 3 created in"])?;
     ensure!(project.managed("one/a").exists() && !project.managed("two").exists());
     let ran = project.expect(0, &["deploy", "--agent", "one"])?;
-    ran.says(&["nothing to change: 3 resources as wanted"])?;
+    ran.says(&["nothing to change: 3 resources unchanged"])?;
     let plan = project.json(2, &["plan", "--agent", "two"])?;
     ensure!(ids(&plan).len() == 3, "{plan}");
     ensure!(ids(&plan).iter().all(|id| id.contains("[two,")), "{plan}");
@@ -200,7 +200,7 @@ fn selection_touches_nothing_else() -> Result<()> {
     project.expect(0, &["deploy", "--filter", "std::Directory[two*"])?.says(&["1 created"])?;
     project.expect(0, &["deploy", "--filter", "/two/a]"])?.says(&["1 created"])?;
     ensure!(project.managed("two/a").exists() && !project.managed("two/b").exists());
-    project.expect(0, &["deploy"])?.says(&["deployed: 1 created, 5 as wanted"])?;
+    project.expect(0, &["deploy"])?.says(&["deployed: 1 created, 5 unchanged"])?;
     project.expect(1, &["deploy", "--filter", "no such thing"])?.says(&["no resource of the model"])
 }
 
@@ -216,7 +216,7 @@ fn reload_once() -> Result<()> {
     daemon.set("PORT", "9090");
     let plan = daemon.expect(2, &["plan"])?;
     ensure!(plan.out.contains("(dependency, ") && plan.out.contains("reload"), "{}", plan.out);
-    daemon.expect(0, &["deploy"])?.says(&["deployed: 2 updated, 2 as wanted"])?;
+    daemon.expect(0, &["deploy"])?.says(&["deployed: 2 updated, 2 unchanged"])?;
     let log = format!("{log}reloaded with port = 9090\n");
     ensure!(daemon.read("daemon.log")? == log, "{}", daemon.read("daemon.log")?);
     daemon.expect(0, &["plan"])?;
@@ -264,7 +264,7 @@ exec::Run(host=host, command="sh -c 'echo reloaded >> log'", cwd=root, reload_on
     ensure!(why.contains("its handler was cut off; the next deploy verifies it"), "{why}");
     let plan = project.json(2, &["plan"])?;
     ensure!(ids(&plan).iter().any(|id| id.contains("reloaded")), "{plan}");
-    project.expect(0, &["deploy"])?.says(&["deployed: 1 updated, 2 as wanted"])?;
+    project.expect(0, &["deploy"])?.says(&["deployed: 1 updated, 2 unchanged"])?;
     ensure!(project.read("log")? == "reloaded\n".repeat(2), "{}", project.read("log")?);
     let log = project.expect(0, &["log", "cp wanted"])?.out;
     ensure!(log.contains("cut off, the engine ended before it did"), "{log}");
@@ -298,7 +298,7 @@ exec::Run(host=host, command="touch {{ root }}/deaf", reload_only=true, requires
     project.set("TEXT", "2");
     let plan = project.json(2, &["plan"])?;
     ensure!(ids(&plan).len() == 2, "{plan}");
-    project.expect(0, &["deploy"])?.says(&["deployed: 2 updated, 1 as wanted"])?;
+    project.expect(0, &["deploy"])?.says(&["deployed: 2 updated, 1 unchanged"])?;
     ensure!(project.managed("told").exists() && !project.managed("deaf").exists());
     Ok(())
 }
@@ -331,7 +331,7 @@ fn interrupt() -> Result<()> {
     let text = status.to_string();
     ensure!(text.contains("/quick]\"") && text.contains("\"deployed\""), "{text}");
     project.set("DELAY", "0");
-    project.expect(0, &["deploy"])?.says(&["1 created, 1 updated, 1 as wanted"])?;
+    project.expect(0, &["deploy"])?.says(&["1 created, 1 updated, 1 unchanged"])?;
     ensure!(project.managed("last").exists());
     Ok(())
 }
@@ -453,5 +453,5 @@ fn watch_ends() -> Result<()> {
     stopped(watch, Signal::TERM)?;
     ensure!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
     project.set("DELAY", "0");
-    project.expect(0, &["deploy"])?.says(&["1 created, 1 updated, 1 as wanted"])
+    project.expect(0, &["deploy"])?.says(&["1 created, 1 updated, 1 unchanged"])
 }

@@ -56,7 +56,7 @@ a.requires = c
 d = Text(host=host, path="{{ root }}/d", content="x", requires=c)
 "#;
     let project =
-        deploy(model, &["error[requirement-cycle]", "deployed in part: 1 created, 2 left out"])?;
+        deploy(model, &["error[requirement-cycle]", "deployed in part: 1 created, 4 left out"])?;
     let ran = project.expect(2, &["deploy"])?;
     let id = |name: &str| {
         let path = project.managed(name);
@@ -67,10 +67,15 @@ d = Text(host=host, path="{{ root }}/d", content="x", requires=c)
     }
     // Every edge stands under the line that makes it.
     ran.says(&["./main.cf:8:", "6 | b = ", "7 | c = ", "8 | a.requires = c"])?;
-    ran.says(&["error[requirement-left-out]", "deployed in part: 2 left out, 1 as wanted"])?;
+    ran.says(&["error[requirement-left-out]", "deployed in part: 4 left out, 1 unchanged"])?;
     let report = project.json(2, &["deploy"])?;
-    ensure!(report["tally"]["left_out"] == 2 && report["tally"]["deployed"] == 1, "{report}");
-    project.expect(2, &["plan"])?.says(&["2 left out, 1 as wanted"])
+    ensure!(report["tally"]["left_out"] == 4 && report["tally"]["deployed"] == 1, "{report}");
+    project.expect(2, &["plan"])?.says(&["4 left out, 1 unchanged"])?;
+    // Nothing is exported here, but no deploy could ever keep this order.
+    let compiled = project.expect(1, &["compile"])?;
+    compiled.says(&["error[requirement-cycle]", "4 resources cannot be deployed"])?;
+    let exported = project.expect(1, &["compile", "--resources"])?;
+    exported.says(&["error[requirement-cycle]", "exported 1 resource, 4 left out"])
 }
 
 fn duplicate() -> Result<()> {
@@ -197,7 +202,7 @@ std::testing::ScriptedResource(agentname="localhost", name="crash", outcome="pan
     let plan = project.expect(2, &["plan"])?;
     ensure!(plan.out.contains("/a] (failed before, main.cf:5:1"), "{}", plan.out);
     // The next deploy tries again.
-    project.expect(2, &["deploy"])?.says(&["deployed in part: 3 failed, 1 as wanted"])
+    project.expect(2, &["deploy"])?.says(&["deployed in part: 3 failed, 1 unchanged"])
 }
 
 /// A version may have been made by a program that knows more.

@@ -10,6 +10,7 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 
 use crate::BINARY;
+use crate::sessions::without_ages;
 use crate::stores::{self, Scene};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -38,7 +39,7 @@ fn page_is_true() -> Result<()> {
         std::fs::read_to_string(&path).with_context(|| path.display().to_string())
     };
     let sessions = read("crates/orrery/tests/it/sessions/looking.session")?;
-    let page = read("docs/guide/looking.md")?;
+    let page = without_ages(&read("docs/guide/looking.md")?);
     let mut examples: Vec<String> = Vec::new();
     for line in page.lines() {
         if let Some(command) = line.strip_prefix("    $ ") {

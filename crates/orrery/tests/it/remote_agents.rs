@@ -291,6 +291,9 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
         let seen = ask(&server, scene.id(), &["status"], &[0, 2])?;
         Ok(seen["agents"][0]["down"] == true)
     })?;
+    // All that was deployed is deployed, but nobody keeps it so.
+    let seen = ask(&server, scene.id(), &["status"], &[2])?;
+    ensure!(seen["done"] == false && seen["problem_count"] == 0, "{seen}");
     scene.put(&server, &[file(&motd, "fifth\n")])?;
     scene.until_all(&server, "unavailable", 1)?;
     ensure!(scene.read("motd") == "fourth\n");

@@ -10,7 +10,7 @@ use orrery_testing::{Database, Postgres};
 
 use crate::{BINARY, slow_way};
 
-const PASSWORD: &str = "correct horse battery staple 1";
+pub(crate) const PASSWORD: &str = "correct horse battery staple 1";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name: &str, run: fn() -> Result<()>| {
@@ -71,6 +71,8 @@ pub(crate) struct World {
     environment: Option<&'static str>,
     /// Remote agents, which die with this value.
     agents: Vec<Agent>,
+    /// How long a server that is started again stays away.
+    pause_before_start: std::time::Duration,
 }
 
 struct Agent(Child);
@@ -90,7 +92,17 @@ impl World {
         let database = postgres.then(|| Postgres::shared().database());
         std::os::unix::fs::symlink(BINARY, here.join("orrery"))?;
         let (variables, agents) = (Vec::new(), Vec::new());
-        Ok(World { directory, database, here, variables, server: None, environment: None, agents })
+        let pause_before_start = std::time::Duration::ZERO;
+        Ok(World {
+            directory,
+            database,
+            here,
+            variables,
+            server: None,
+            environment: None,
+            agents,
+            pause_before_start,
+        })
     }
 
     /// Starts the server with these options, and answers what it prints; one that runs is stopped first, and its address kept.
@@ -98,6 +110,7 @@ impl World {
         let data = self.directory.path().join("server");
         let mut command = Command::new(BINARY);
         let before = self.server.take().map(Server::stop).transpose()?;
+        std::thread::sleep(std::mem::take(&mut self.pause_before_start));
         let (listen, is_first) = match &before {
             Some(url) => (url.trim_start_matches("http://"), false),
             None => ("127.0.0.1:0", true),
@@ -145,6 +158,18 @@ impl World {
     /// Of the link that a new server printed.
     pub(crate) fn ticket(&self) -> Option<&str> {
         self.server.as_ref()?.ticket.as_deref()
+    }
+
+    /// Ends the server.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        self.server.take().map(Server::stop).transpose()?;
+        Ok(())
+    }
+
+    /// Ends the server, and starts it again at the same address after a while.
+    pub(crate) fn pause(&mut self, length: std::time::Duration) -> Result<()> {
+        self.pause_before_start = length;
+        self.start(false, "").map(drop)
     }
 
     /// Logs in, and chooses the new environment shop/live for every directory.

@@ -33,7 +33,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 impl World {
-    fn json(&self, line: &str) -> Result<Value> {
+    pub(crate) fn json(&self, line: &str) -> Result<Value> {
         let text = self.done(&format!("{line} --json 2> /dev/null"))?;
         serde_json::from_str(&text).with_context(|| format!("{line}: {text}"))
     }
@@ -112,9 +112,9 @@ fn nobody_takes_it_up() -> Result<()> {
     world.write_project(&["another", "two"])?;
     let note = "no server with the role process";
     let (_, said) = world.interrupted("orrery deploy --project model", note)?;
-    ensure!(said.contains("the server goes on without you"), "{said}");
+    ensure!(said.contains("the server continues by itself"), "{said}");
     ensure!(said.contains("stopped: 2 stopped in"), "{said}");
-    ensure!(!said.contains("as wanted") && !said.contains("updated"), "{said}");
+    ensure!(!said.contains("unchanged") && !said.contains("updated"), "{said}");
     let (_, said) = world.interrupted("orrery version roll-back 1 --follow", note)?;
     ensure!(said.contains("stopped: 2 stopped in"), "{said}");
     let (out, _) = world.interrupted("orrery repair --json", note)?;
@@ -139,7 +139,7 @@ fn paused_agent() -> Result<()> {
     let note = "waits for paused agents: localhost";
     let (_, said) = world.interrupted("orrery deploy --project model", note)?;
     ensure!(said.contains("stopped: 2 stopped in"), "{said}");
-    for word in ["updated", "as wanted", "std::File"] {
+    for word in ["updated", "unchanged", "std::File"] {
         ensure!(!said.contains(word), "{word}: {said}");
     }
     let (text, _) = world.run("orrery status")?;
@@ -150,7 +150,7 @@ fn paused_agent() -> Result<()> {
     ensure!(report["tally"]["stopped"] == 2, "{report}");
     // What a roll-back does not change needs no turn.
     let (_, said) = world.interrupted("orrery version roll-back 1 --follow", note)?;
-    ensure!(said.contains("stopped: 1 stopped, 1 as wanted in"), "{said}");
+    ensure!(said.contains("stopped: 1 stopped, 1 unchanged in"), "{said}");
     ensure!(!said.contains("updated") && !said.contains("std::File"), "{said}");
     // Nothing was held up but the wait.
     world.done("orrery agent unpause localhost")?;

@@ -3,14 +3,26 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use orrery_executor::Risk;
-use orrery_model::{AttributeChange, ChangeKind};
-use serde_json::{Value, json};
+use orrery_executor::{Risk, runs_always};
+use orrery_model::{AttributeChange, ChangeKind, ResourceId};
+use rustc_hash::FxHashMap;
+use serde_json::{Map, Value, json};
 
+use crate::commands::inspect::changes::write_change;
 use crate::{Exit, output, style};
 
-use super::changes;
+use super::new_attributes::{self, RUNS_ALWAYS};
 use super::placing::UnplacedAgent;
+use super::plan_order::by_name;
+
+/// Lines of one resource; `--all` shows the rest.
+const LINES_MAX: usize = 40;
+/// A plan with more changes than this is folded: of each type, agent and kind of change so many are listed.
+const UNFOLDED_MAX: usize = 50;
+const CREATED_MAX: usize = 3;
+const UPDATED_MAX: usize = 20;
+/// Smaller rests are not worth a fold.
+const REST_LEAST: usize = 10;
 
 /// What would become of a resource that does not stay as it is.
 pub(in crate::commands) struct Entry {
@@ -18,6 +30,8 @@ pub(in crate::commands) struct Entry {
     /// Where the model defines it.
     pub(in crate::commands) source: Option<String>,
     pub(in crate::commands) what: What,
+    /// All that the model wants of it, as far as that is known.
+    pub(in crate::commands) desired: Map<String, Value>,
 }
 
 pub(in crate::commands) enum What {
@@ -55,18 +69,35 @@ struct Counts {
     risk: Option<Risk>,
 }
 
+/// How a plan is shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::commands) struct Form {
+    pub(in crate::commands) json: bool,
+    /// Nothing is folded.
+    pub(in crate::commands) all: bool,
+}
+
 impl Forecast {
+    /// Puts entries into an order: the places of resources by id. What has none comes last.
+    pub(in crate::commands) fn sort(&mut self, places: &FxHashMap<String, usize>) {
+        let place = |entry: &Entry| places.get(&entry.id).copied().unwrap_or(usize::MAX);
+        self.entries.sort_by(|one, other| {
+            place(one).cmp(&place(other)).then_with(|| by_name(&one.id, &other.id))
+        });
+        self.removed.sort_by(|one, other| by_name(one, other));
+    }
+
     /// Shows it; how the command ends says whether something would change. `more` is added to the form for programs.
-    pub(in crate::commands) fn show(&self, json: bool, took: Duration, more: Value) -> Exit {
+    pub(in crate::commands) fn show(&self, form: Form, took: Duration, more: Value) -> Exit {
         let counts = self.counts();
-        let told = if json {
+        let told = if form.json {
             let mut report = self.report(&counts);
             if let (Value::Object(report), Value::Object(more)) = (&mut report, more) {
                 report.extend(more);
             }
             output::print(|out| writeln!(out, "{report}"))
         } else {
-            let written = output::print_styled(&self.text());
+            let written = output::print_styled(&self.text(form.all));
             output::say(&self.summary(&counts, took));
             written
         };
@@ -104,21 +135,75 @@ impl Forecast {
         counts
     }
 
-    fn text(&self) -> String {
+    fn text(&self, all: bool) -> String {
         let mut text = String::new();
-        self.entries.iter().for_each(|entry| entry.show(&mut text));
-        for id in &self.removed {
-            let (sign, id) = (style::warning("·"), style::harmless(id));
-            let _ = writeln!(text, "{sign} {id} (no longer wanted: left as it is)");
+        let mut folded: Vec<(Group<'_>, usize)> = Vec::new();
+        let mut seen: FxHashMap<Group<'_>, usize> = FxHashMap::default();
+        let sizes = self.group_sizes();
+        let mut had_details = false;
+        for entry in &self.entries {
+            if let Some(group) = entry.group().filter(|_| !all) {
+                let number = seen.entry(group.clone()).or_default();
+                *number += 1;
+                let size = sizes.get(&group).copied().unwrap_or(0);
+                let most = group.listed_of(size, self.entries.len());
+                if *number > most {
+                    if *number == most + 1 {
+                        folded.push((group, size - most));
+                    }
+                    continue;
+                }
+            }
+            let shown = entry.text(all);
+            // A resource with lines of its own stands apart from those around it.
+            let has_details = shown.trim_end_matches('\n').contains('\n');
+            if !text.is_empty() && (has_details || had_details) {
+                text.push('\n');
+            }
+            had_details = has_details;
+            text.push_str(&shown);
+        }
+        if !folded.is_empty() {
+            text.push('\n');
+        }
+        for (Group { is_new, entity, agent }, count) in &folded {
+            let (kind, word) = match is_new {
+                true => (ChangeKind::Created, "to create"),
+                false => (ChangeKind::Updated, "to update"),
+            };
+            let (sign, count) = (sign_of(kind), style::grouped(*count));
+            let (entity, agent) = (style::harmless(entity), style::harmless(agent));
+            let _ = writeln!(text, "{sign} … {count} more {entity} on {agent} {word}");
+        }
+        if !folded.is_empty() {
+            let _ = writeln!(text, "  --all lists them");
+        }
+        for (at, id) in self.removed.iter().enumerate() {
+            if at == 0 && !text.is_empty() {
+                text.push('\n');
+            }
+            let (sign, id) = (style::changed("·"), style::harmless(id));
+            let _ = writeln!(text, "{sign} {id} (no longer in the model: left as it is)");
+        }
+        if !text.is_empty() {
+            text.push('\n');
         }
         text
+    }
+
+    fn group_sizes(&self) -> FxHashMap<Group<'_>, usize> {
+        let mut sizes: FxHashMap<Group<'_>, usize> = FxHashMap::default();
+        for group in self.entries.iter().filter_map(Entry::group) {
+            *sizes.entry(group).or_default() += 1;
+        }
+        sizes
     }
 
     fn summary(&self, counts: &Counts, took: Duration) -> String {
         let time = style::duration(took);
         if self.is_empty() {
             let count = style::count(self.same, "resource");
-            return format!("{}: {count} as wanted, in {time}", style::good("nothing to change"));
+            return format!("{}: {count} unchanged, in {time}", style::good("nothing to change"));
         }
         let parts = [
             (counts.create, "to create"),
@@ -127,12 +212,12 @@ impl Forecast {
             (self.unavailable(), "unavailable"),
             (counts.unclear, "unclear"),
             (self.left_out, "left out"),
-            (self.same, "as wanted"),
+            (self.same, "unchanged"),
         ];
         let told: Vec<String> = parts
             .into_iter()
             .filter(|(count, _)| *count > 0)
-            .map(|(count, word)| format!("{count} {word}"))
+            .map(|(count, word)| format!("{} {word}", style::grouped(count)))
             .collect();
         let risk = counts.risk.map(|risk| format!("; risk: {risk}")).unwrap_or_default();
         format!("{}: {}{risk}, in {time}", style::heading("plan"), told.join(", "))
@@ -157,17 +242,49 @@ impl Forecast {
     }
 }
 
+/// Changes that differ in nothing but the name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Group<'a> {
+    /// To be created, else to be updated.
+    is_new: bool,
+    entity: &'a str,
+    agent: &'a str,
+}
+
+impl Group<'_> {
+    /// How many of so many are listed, in a plan of this length.
+    fn listed_of(&self, size: usize, length: usize) -> usize {
+        let most = if self.is_new { CREATED_MAX } else { UPDATED_MAX };
+        if length <= UNFOLDED_MAX || size < most + REST_LEAST { size } else { most }
+    }
+}
+
+fn sign_of(kind: ChangeKind) -> String {
+    match kind {
+        ChangeKind::Created => style::added("+"),
+        ChangeKind::Purged => style::removed("-"),
+        ChangeKind::Updated | ChangeKind::NoChange => style::changed("~"),
+    }
+}
+
 impl Entry {
-    fn show(&self, text: &mut String) {
-        let id = style::harmless(&self.id);
+    /// The changes that it is folded with; what is removed is always listed.
+    fn group(&self) -> Option<Group<'_>> {
+        let What::Change { kind, .. } = &self.what else { return None };
+        if *kind == ChangeKind::Purged {
+            return None;
+        }
+        let (entity, rest) = self.id.split_once('[')?;
+        let (agent, _) = rest.split_once(',')?;
+        Some(Group { is_new: *kind == ChangeKind::Created, entity, agent })
+    }
+
+    fn text(&self, all: bool) -> String {
+        let mut text = String::new();
+        let id = style::heading(&style::harmless(&self.id));
         let source = self.source.as_deref().map(style::harmless);
         match &self.what {
             What::Change { kind, attributes, cause, risk } => {
-                let sign = match kind {
-                    ChangeKind::Created => style::added("+"),
-                    ChangeKind::Purged => style::removed("-"),
-                    ChangeKind::Updated | ChangeKind::NoChange => style::warning("~"),
-                };
                 let why: Vec<String> =
                     cause.as_deref().map(style::harmless).into_iter().chain(source).collect();
                 let risk = risk.map(|risk| format!("risk: {risk}"));
@@ -180,10 +297,8 @@ impl Entry {
                     told if told.is_empty() => told,
                     told => format!(" ({told})"),
                 };
-                let _ = writeln!(text, "{sign} {id}{told}");
-                for line in attributes.iter().flat_map(changes::lines) {
-                    let _ = writeln!(text, "    {line}");
-                }
+                let _ = writeln!(text, "{} {id}{told}", sign_of(*kind));
+                self.write_details(&mut text, (*kind, cause.as_deref()), attributes, all);
             }
             What::Unclear(reason) => {
                 let place = source.map(|source| format!(", {source}")).unwrap_or_default();
@@ -192,10 +307,52 @@ impl Entry {
                 let _ = writeln!(text, "{sign} {id} (cannot tell{place})\n    {reason}");
             }
         }
+        text
+    }
+
+    fn write_details(
+        &self,
+        text: &mut String,
+        (kind, cause): (ChangeKind, Option<&str>),
+        attributes: &[AttributeChange],
+        all: bool,
+    ) {
+        let mut lines: Vec<String> = Vec::new();
+        let id: Option<ResourceId> = self.id.parse().ok();
+        let entity = self.id.split('[').next().unwrap_or_default();
+        if kind == ChangeKind::Created && !self.desired.is_empty() {
+            let identity = id.as_ref().map_or("", |id| id.attribute());
+            lines.extend(new_attributes::lines(&self.desired, identity, all));
+        } else {
+            for change in attributes {
+                // That it exists and should not is what a removal is.
+                if change.name == "purged" && kind == ChangeKind::Purged {
+                    continue;
+                }
+                if change.name == "executed" && runs_always(entity, &self.desired) {
+                    // The cause may have said the first half.
+                    let said = cause.map(|cause| format!("{cause}: ")).unwrap_or_default();
+                    lines.push(RUNS_ALWAYS.strip_prefix(&said).unwrap_or(RUNS_ALWAYS).to_owned());
+                    continue;
+                }
+                let mut shown = String::new();
+                write_change(change, &mut shown, 0);
+                lines.extend(shown.lines().map(str::to_owned));
+            }
+        }
+        let count = lines.len();
+        let most = if all || count <= LINES_MAX + 1 { count } else { LINES_MAX };
+        for line in &lines[..most] {
+            let _ = writeln!(text, "    {line}");
+        }
+        if count > most {
+            let more = style::count(count - most, "more line");
+            let _ = writeln!(text, "    … {more}; --all shows them");
+        }
     }
 
     fn as_json(&self) -> Value {
-        match &self.what {
+        let mut form = match &self.what {
             What::Change { kind, attributes, cause, risk } => json!({
                 "id": self.id,
                 "change": kind,
@@ -207,6 +364,10 @@ impl Entry {
             What::Unclear(reason) => json!({
                 "id": self.id, "change": null, "unclear": reason, "source": self.source,
             }),
+        };
+        if matches!(self.what, What::Change { kind: ChangeKind::Created, .. }) {
+            form["desired"] = Value::Object(self.desired.clone());
         }
+        form
     }
 }

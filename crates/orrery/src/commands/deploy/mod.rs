@@ -1,18 +1,23 @@
 //! Commands that run handlers: deploy, plan, repair, watch. What they have in common is here: from a project
 //! to its resources, and from those to a running engine.
 
-pub(super) mod changes;
+pub(super) mod bar;
 mod destroy;
 pub(super) mod forecast;
 mod hosted;
+pub(super) mod new_attributes;
 pub(super) mod on_server;
 mod pass;
 pub(super) mod placing;
 mod plan;
+pub(super) mod plan_order;
 mod progress;
 mod prune;
+pub(super) mod reconnecting;
 mod removal;
 mod repair;
+mod results;
+mod server_report;
 pub(super) mod unmanaged;
 pub(super) mod waiting;
 mod watch;
@@ -67,7 +72,7 @@ pub(super) struct Prepared {
     pub(super) project: PathBuf,
     pub(super) resources: Vec<Resource>,
     pub(super) unknowns: Vec<Unknown>,
-    /// How many resources could not be exported, or have no handler.
+    /// How many resources are left out: they could not be exported, or have no handler.
     pub(super) problems: usize,
     /// The code of modules that has handlers, if there is any.
     pub(super) code: Option<CodeSet>,
@@ -104,8 +109,9 @@ pub(super) fn prepare(
         output::say(&format!("{}: the model does not compile", style::error("error")));
         return Err(Exit::Error);
     };
-    let Exported { resources, unknowns, problems, notes, .. } =
-        exported.map_err(|error| failed(&error))?;
+    let exported = exported.map_err(|error| failed(&error))?;
+    let left_out = exported.left_out();
+    let Exported { resources, unknowns, problems, notes, .. } = exported;
     for note in &notes {
         output::say(&format!(
             "{}: {}",
@@ -123,7 +129,7 @@ pub(super) fn prepare(
             _ => 0,
         })
         .sum();
-    let problems = problems.len() + without_handler;
+    let problems = left_out + without_handler;
     if !quiet {
         super::compile::tell_if_no_resources(resources.len(), problems);
     }

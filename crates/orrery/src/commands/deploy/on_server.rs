@@ -21,6 +21,7 @@ use crate::signals::Interrupt;
 use crate::state::StateOptions;
 use crate::{Exit, output, style};
 
+use super::forecast::Form;
 use super::placing::Unplaced;
 use super::prune;
 use super::unmanaged::Unmanaged;
@@ -59,7 +60,7 @@ fn try_deploy(of: &RemoteEnvironment, wanted: &Wanted, message: &str) -> Result<
 pub(super) fn refuse_selection(selection: &Selection) -> Result<(), Trouble> {
     if !selection.is_all() {
         let trouble = Trouble::said("a server deploys all of a version");
-        let help = "leave out --agent and --filter; `orrery repair` takes them on a server, too, also with --pending for what is not as wanted";
+        let help = "leave out --agent and --filter; `orrery repair` takes them on a server, too, also with --pending for what is not deployed";
         return Err(trouble.help(help));
     }
     Ok(())
@@ -156,14 +157,19 @@ pub(super) fn how_to_push(wanted: &Wanted) -> Push<'_> {
     }
 }
 
-pub(super) fn plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Exit {
-    match try_plan(of, wanted, keep) {
+pub(super) fn plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool, form: Form) -> Exit {
+    match try_plan(of, wanted, keep, form) {
         Ok(exit) => exit,
         Err(error) => error.tell(wanted.json),
     }
 }
 
-fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit, ExportError> {
+fn try_plan(
+    of: &RemoteEnvironment,
+    wanted: &Wanted,
+    keep: bool,
+    form: Form,
+) -> Result<Exit, ExportError> {
     let new = VersionUpload {
         info: info("orrery plan"),
         release: Some(false),
@@ -180,6 +186,7 @@ fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit,
     let interrupt = Interrupt::listen().map_err(|error| Trouble::of(&error))?;
     let version = store(of, &upload)?.version.number;
     let found = dry_run::follow(of, version, wanted.json, &interrupt);
+    let resources = upload.resources.into_iter().map(dry_run::Desired::from).collect();
     // Whatever came of it: nobody asked for a version.
     let removed = match keep {
         true => Ok(()),
@@ -194,7 +201,7 @@ fn try_plan(of: &RemoteEnvironment, wanted: &Wanted, keep: bool) -> Result<Exit,
     if found.changes.is_empty() {
         selection.refuse_to_select_nothing()?;
     }
-    let exit = dry_run::show_with(&found, unplaced.groups(), wanted.json)?;
+    let exit = dry_run::show_with(&found, resources, unplaced.groups(), form)?;
     if keep && !wanted.json {
         output::say(&format!("it is kept: orrery version release {version}"));
     }

@@ -12,7 +12,7 @@ use crate::signals::Interrupt;
 use crate::{Exit, output, projects, style};
 
 use super::placing::Unplaced;
-use super::progress::{Display, follow};
+use super::progress::{Display, Failures, follow};
 use super::unmanaged::Unmanaged;
 use super::{
     Handlers, Opened, Place, Prepared, failed, finish, on_server, open, prepare_and_open, prune,
@@ -23,7 +23,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
     let Deploy { wanted, dry_run, message, yes } = options;
     let message = message.as_deref().unwrap_or("orrery deploy");
     if dry_run {
-        return super::plan(&Plan { wanted, keep: false });
+        return super::plan(&Plan { wanted, keep: false, all: false });
     }
     match on_server::chosen(&wanted.place, &wanted.state, wanted.project.project.as_deref()) {
         Ok(Some(of)) => {
@@ -95,7 +95,7 @@ pub(super) struct Pass<'a> {
     pub(super) selection: &'a Selection,
     pub(super) run: &'a RunOptions,
     pub(super) json: bool,
-    /// Resources that could not be exported.
+    /// Resources that are left out.
     pub(super) problems: usize,
     /// What is deployed is not looked at.
     pub(super) pending: bool,
@@ -106,7 +106,7 @@ pub(super) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Verifies and mends the selected resources, or those of them that are not as wanted; waits, and tells.
+    /// Verifies and repairs the selected resources, or those of them that are not deployed; waits, and reports.
     pub(super) fn go(&self, opened: &Opened, start: Start, handlers: &Handlers) -> Exit {
         let interrupt = match Interrupt::listen() {
             Ok(interrupt) => interrupt,
@@ -115,7 +115,7 @@ impl Pass<'_> {
         if !self.json {
             self.unplaced.tell();
         }
-        let mut display = Display::new(self.json).without(self.unplaced.ids());
+        let mut display = Display::new(self.json, Failures::AtTheEnd).without(self.unplaced.ids());
         let version = start.desired.version;
         let selected = self.selection.selected(&start.desired.resources);
         let others = self.selection.others(&start.desired.resources);
@@ -218,7 +218,7 @@ impl End {
             (tally.failed, "failed"),
             (tally.unavailable, "unavailable"),
             (tally.skipped, "skipped"),
-            (tally.non_compliant, "not as wanted"),
+            (tally.non_compliant, "non-compliant"),
             (tally.cancelled, "stopped"),
             (unknown as u64, "not known yet"),
             (problems as u64, "left out"),
@@ -226,15 +226,15 @@ impl End {
         let mut told: Vec<String> = parts
             .into_iter()
             .filter(|(count, _)| *count > 0)
-            .map(|(count, word)| format!("{count} {word}"))
+            .map(|(count, word)| format!("{} {word}", style::grouped(number(count))))
             .collect();
         let unchanged = tally.deployed.saturating_sub(tally.changed());
         if told.is_empty() && !interrupted {
             let count = style::count(number(tally.deployed), "resource");
-            return format!("{}: {count} as wanted, in {time}", style::good("nothing to change"));
+            return format!("{}: {count} unchanged, in {time}", style::good("nothing to change"));
         }
         if unchanged > 0 || told.is_empty() {
-            told.push(format!("{unchanged} as wanted"));
+            told.push(format!("{} unchanged", style::grouped(number(unchanged))));
         }
         let good = tally.failed + tally.unavailable + tally.skipped + tally.non_compliant == 0;
         let word = match (interrupted, good && problems + unknown == 0) {
@@ -255,6 +255,7 @@ fn report(version: u32, end: &End, finished: &[Finished]) -> serde_json::Value {
             "attributes": one.change.attributes,
             "message": one.message.as_ref().filter(|_| one.status != OutcomeStatus::Deployed),
             "hint": one.hint,
+            "blocked_by": one.blocked_by,
             "seconds": one.took.as_secs_f64(),
             "reason": one.reason.to_string(),
         })

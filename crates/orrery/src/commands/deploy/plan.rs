@@ -2,7 +2,8 @@
 
 use orrery_executor::{Cause, Desired, Planned, Risk, plan};
 use orrery_model::{
-    ChangeKind, LogLevel, Outcome, OutcomeStatus, Remnant, Resource, ResourceState, VersionNumber,
+    ChangeKind, LogLevel, Outcome, OutcomeStatus, Remnant, Resource, ResourceId, ResourceState,
+    VersionNumber,
 };
 use orrery_scheduler::DryRunAnswer;
 use orrery_store::{RemnantScope, Store, StoreError};
@@ -12,20 +13,22 @@ use crate::Exit;
 use crate::cli_deploy::{Plan, Wanted};
 use crate::signals::Interrupt;
 
-use super::forecast::{Entry, Forecast, What};
+use super::forecast::{Entry, Forecast, Form, What};
 use super::placing::Unplaced;
+use super::plan_order::{Required, by_dependency};
 use super::progress::Display;
 use super::{
     Handlers, Place, Prepared, compare_projects, failed, finish, on_server, prepare, prune, setup,
 };
 
 pub(in crate::commands) fn run(options: &Plan) -> Exit {
-    let keep = options.keep;
+    let (keep, all) = (options.keep, options.all);
     let options = &options.wanted;
+    let form = Form { json: options.json, all };
     match on_server::chosen(&options.place, &options.state, options.project.project.as_deref()) {
         Ok(Some(of)) => {
             return match options.run.refuse_on_server() {
-                Ok(()) => on_server::plan(&of, options, keep),
+                Ok(()) => on_server::plan(&of, options, keep, form),
                 Err(trouble) => finish(Err(trouble)),
             };
         }
@@ -63,7 +66,7 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         resources.iter().map(|resource| known.get(resource.id.as_str()).cloned()).collect();
     let desired =
         Desired { version: VersionNumber(0), resources: resources.clone(), keys: Vec::new() };
-    let mut display = Display::new(true);
+    let mut display = Display::only_bar(options.json);
     let mut watch = |progress: &orrery_executor::Progress| {
         display.show(progress);
         !interrupt.is_asked()
@@ -94,7 +97,13 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
             }
         }
     }
-    let exit = forecast.show(options.json, display.elapsed(), serde_json::Value::Null);
+    display.close();
+    let required = resources.iter().map(|resource| Required {
+        id: resource.id.as_str(),
+        requires: resource.requires.iter().map(ResourceId::as_str).collect(),
+    });
+    forecast.sort(&by_dependency(required.collect()));
+    let exit = forecast.show(form, display.elapsed(), serde_json::Value::Null);
     if interrupt.is_asked() { Exit::Error } else { exit }
 }
 
@@ -166,5 +175,7 @@ fn foreseen(resource: &Resource, state: Option<&ResourceState>, answer: &Planned
         Planned::Unanswered => What::Unclear("it was not asked".to_owned()),
     };
     let source = resource.source.as_ref().map(ToString::to_string);
-    Some(Entry { id: resource.id.to_string(), source, what })
+    // The compiler has written what is read here.
+    let desired = resource.attributes.read().unwrap_or_default();
+    Some(Entry { id: resource.id.to_string(), source, what, desired })
 }

@@ -19,7 +19,7 @@ use crate::signals::Interrupt;
 use crate::{Exit, output, projects, style};
 
 use super::placing::Unplaced;
-use super::progress::Display;
+use super::progress::{Display, Failures};
 use super::unmanaged::Unmanaged;
 use super::{Handlers, Place, Prepared, failed, finish, open, prepare, setup};
 
@@ -136,7 +136,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
 
 /// Keeps the engine going until somebody asks for the end, and running handlers have ended.
 fn stay(engine: &Engine, mut files: Option<Files>, interrupt: &Interrupt) {
-    let mut display = Display::new(false);
+    let mut display = Display::new(false, Failures::AtOnce);
     let mut stopping = false;
     loop {
         let looked = Instant::now();

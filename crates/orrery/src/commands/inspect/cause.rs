@@ -1,11 +1,14 @@
-//! Why a resource was last run, as far as what was kept tells: a new intent, drift, or another attempt.
+//! Why a resource was last run, as far as what was kept tells, in the words of plans.
 
+use orrery_executor::Cause as Planned;
+use orrery_executor::runs_always;
 use orrery_model::{ChangeKind, OutcomeStatus, VersionNumber};
 use orrery_store::{Action, ActionKind};
 use serde_json::{Value, json};
 
 use super::source::{Deployment, Seen};
 use super::{Trouble, text};
+use crate::commands::deploy::new_attributes::RUNS_ALWAYS;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cause {
@@ -15,8 +18,14 @@ pub(crate) enum Cause {
     Intent { from: VersionNumber, to: VersionNumber, attributes: Vec<String> },
     /// The run before had not ended well.
     Again { outcome: Option<OutcomeStatus> },
-    /// It had ended well before, and was no longer as wanted.
+    /// It had ended well before, and had changed since.
     Drift { attributes: Vec<String> },
+    /// Something that it requires had changed.
+    Dependency { changed: Vec<String> },
+    /// A command that has no condition.
+    EveryDeploy,
+    /// A command whose conditions held.
+    Condition,
     /// It was looked at, and there was something to tell.
     Verified,
 }
@@ -33,7 +42,11 @@ impl Cause {
         let Some(before) = deploys.next() else {
             // Older entries may have been forgotten.
             let known = resource.last_success.is_some_and(|success| success < last.started);
-            return Ok(Some(if known { Cause::without_intent(last, None) } else { Cause::First }));
+            let cause = match known {
+                true => Cause::without_intent(look, resource, last, None)?,
+                false => Cause::First,
+            };
+            return Ok(Some(cause));
         };
         if before.version != last.version
             && let Some(attributes) =
@@ -41,20 +54,39 @@ impl Cause {
         {
             return Ok(Some(Cause::Intent { from: before.version, to: last.version, attributes }));
         }
-        Ok(Some(Cause::without_intent(last, Some(before))))
+        Ok(Some(Cause::without_intent(look, resource, last, Some(before))?))
     }
 
-    fn without_intent(last: &Action, before: Option<&Action>) -> Self {
+    fn without_intent(
+        look: &dyn Deployment,
+        resource: &Seen,
+        last: &Action,
+        before: Option<&Action>,
+    ) -> Result<Self, Trouble> {
+        let changes = &last.change.attributes;
+        let only = |name: &str| !changes.is_empty() && changes.iter().all(|one| one.name == name);
+        if only("reload") {
+            let causes = changes.iter().filter_map(|change| change.desired.as_array()).flatten();
+            let changed = causes.filter_map(|id| id.as_str().map(str::to_owned)).collect();
+            return Ok(Cause::Dependency { changed });
+        }
         if let Some(before) = before
             && before.outcome != Some(OutcomeStatus::Deployed)
         {
-            return Cause::Again { outcome: before.outcome };
+            return Ok(Cause::Again { outcome: before.outcome });
         }
         if last.change.kind == ChangeKind::NoChange {
-            return Cause::Verified;
+            return Ok(Cause::Verified);
         }
-        let attributes = last.change.attributes.iter().map(|change| change.name.clone());
-        Cause::Drift { attributes: attributes.collect() }
+        if only("executed") {
+            let attributes = look.attributes(&resource.id)?.unwrap_or_default();
+            return Ok(match runs_always(resource.id.entity(), &attributes) {
+                true => Cause::EveryDeploy,
+                false => Cause::Condition,
+            });
+        }
+        let attributes = changes.iter().map(|change| change.name.clone());
+        Ok(Cause::Drift { attributes: attributes.collect() })
     }
 
     pub(crate) fn as_text(&self) -> String {
@@ -62,21 +94,26 @@ impl Cause {
             let names: Vec<&str> = attributes.iter().map(String::as_str).collect();
             if names.is_empty() { String::new() } else { format!(": {}", text::some_of(&names)) }
         };
+        let word = Planned::as_str;
         match self {
-            Cause::First => "it was new".to_owned(),
+            Cause::First => format!("{}: it was not deployed before", word(Planned::New)),
             Cause::Intent { to, attributes, .. } => {
-                format!("version {to} changed it{}", of(attributes))
+                format!("{} in version {to}{}", word(Planned::Model), of(attributes))
             }
-            Cause::Again { outcome: Some(outcome) } => {
-                format!("it was tried again, the run before was {}", outcome.as_str())
+            Cause::Again { outcome } => {
+                let outcome = outcome.map_or("cut off", |outcome| outcome.as_str());
+                format!("{}: the run before was {outcome}", word(Planned::Failed))
             }
-            Cause::Again { outcome: None } => {
-                "it was tried again, the run before was cut off".to_owned()
+            Cause::Drift { attributes } => format!("{}{}", word(Planned::Drift), of(attributes)),
+            Cause::Dependency { changed } if changed.is_empty() => {
+                format!("{}: something that it requires changed", word(Planned::Dependency))
             }
-            Cause::Drift { attributes } => {
-                format!("it was no longer as wanted{}", of(attributes))
+            Cause::Dependency { changed } => {
+                format!("{}{} changed", word(Planned::Dependency), of(changed))
             }
-            Cause::Verified => "it was verified".to_owned(),
+            Cause::EveryDeploy => RUNS_ALWAYS.to_owned(),
+            Cause::Condition => word(Planned::Condition).to_owned(),
+            Cause::Verified => "verified: nothing had to change".to_owned(),
         }
     }
 
@@ -91,6 +128,9 @@ impl Cause {
                 json!({ "kind": "again", "outcome": outcome })
             }
             Cause::Drift { attributes } => json!({ "kind": "drift", "attributes": attributes }),
+            Cause::Dependency { changed } => json!({ "kind": "dependency", "changed": changed }),
+            Cause::EveryDeploy => json!({ "kind": "every_deploy" }),
+            Cause::Condition => json!({ "kind": "condition" }),
             Cause::Verified => json!({ "kind": "verified" }),
         };
         form["text"] = self.as_text().into();

@@ -1,10 +1,11 @@
-//! Attributes that differ, as text: short values in a line, texts of several lines as a unified diff.
+//! Attributes that differ, as text: short values in a line, texts of several lines as a unified diff. Plans, logs and
+//! comparisons of versions all show them like this.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use orrery_model::Resource;
+use orrery_model::{AttributeChange, Resource};
 use serde_json::{Map, Value};
 use similar::{ChangeTag, TextDiff};
 
@@ -96,6 +97,43 @@ fn attributes(side: Option<&Resource>) -> Map<String, Value> {
     side.and_then(|side| side.attributes.read().ok()).unwrap_or_default()
 }
 
+impl From<&AttributeChange> for Difference {
+    fn from(change: &AttributeChange) -> Self {
+        let AttributeChange { name, current, desired } = change;
+        // A value that is not there is null there.
+        let before = Some(current.clone()).filter(|value| !value.is_null() || desired.is_null());
+        Difference { name: name.clone(), before, after: Some(desired.clone()) }
+    }
+}
+
+/// What a change means that is no attribute of the model, but a handler's word for what it does.
+fn in_words(change: &AttributeChange) -> Option<String> {
+    let desired = &change.desired;
+    match &*change.name {
+        "reload" => {
+            let causes: Vec<&str> = desired.as_array()?.iter().filter_map(Value::as_str).collect();
+            match &causes[..] {
+                [] => Some("reload".to_owned()),
+                causes => Some(format!("reload, because of {}", text::some_of(causes))),
+            }
+        }
+        "executed" if *desired == true => Some("run the command".to_owned()),
+        "purged" if *desired == true => Some("it exists, and should not".to_owned()),
+        "purged" if *desired == false => Some("it does not exist".to_owned()),
+        _ => None,
+    }
+}
+
+/// Writes what a run changed, or would change.
+pub(crate) fn write_change(change: &AttributeChange, out: &mut String, indent: usize) {
+    match in_words(change) {
+        Some(words) => {
+            let _ = writeln!(out, "{:indent$}{}", "", style::harmless(&words));
+        }
+        None => Difference::from(change).write(out, indent),
+    }
+}
+
 impl Difference {
     pub(crate) fn write(&self, out: &mut String, indent: usize) {
         let name = style::harmless(&self.name);
@@ -119,7 +157,7 @@ impl Difference {
                 format!("{name}:\n{pad}  {before}\n{pad}  {after}")
             }
             (Some(before), Some(after)) => {
-                format!("{name}: {} -> {}", style::removed(&before), style::added(&after))
+                format!("{name}: {} → {}", style::removed(&before), style::added(&after))
             }
         };
         let _ = writeln!(out, "{pad}{line}");
@@ -181,7 +219,7 @@ mod tests {
 
     #[test]
     fn short_values_stand_in_one_line() {
-        assert_eq!(shown(Some(json!(1)), Some(json!("x"))), "  content: 1 -> \"x\"\n");
+        assert_eq!(shown(Some(json!(1)), Some(json!("x"))), "  content: 1 → \"x\"\n");
         assert_eq!(shown(None, Some(json!(null))), "  + content: null\n");
         assert_eq!(shown(Some(json!([1])), None), "  - content: [1]\n");
         let long = "a".repeat(70);
@@ -199,6 +237,23 @@ mod tests {
         // What differs is only the end.
         let text = shown(Some(json!("a\n")), Some(json!("a")));
         assert!(text.contains("-a\n"), "{text}");
+    }
+
+    #[test]
+    fn words_of_handlers_are_told_in_words() {
+        let words = |name: &str, current: Value, desired: Value| {
+            let change = AttributeChange { name: name.to_owned(), current, desired };
+            let mut out = String::new();
+            write_change(&change, &mut out, 0);
+            plain(&out)
+        };
+        let causes = json!(["a::B[c,d=e]"]);
+        assert_eq!(words("reload", json!(null), causes), "reload, because of a::B[c,d=e]\n");
+        assert_eq!(words("executed", json!(false), json!(true)), "run the command\n");
+        assert_eq!(words("purged", json!(true), json!(false)), "it does not exist\n");
+        assert_eq!(words("purged", json!(false), json!(true)), "it exists, and should not\n");
+        assert_eq!(words("owner", json!(null), json!("ada")), "+ owner: \"ada\"\n");
+        assert_eq!(words("mode", json!(420), json!(384)), "mode: 420 → 384\n");
     }
 
     #[test]

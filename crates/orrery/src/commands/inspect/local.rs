@@ -13,11 +13,12 @@ use orrery_store::{
     Action, Agent, EnvironmentKey, Holder, Parameter, ResourceFilter, SqliteStore, Store,
     StoreError, VersionInfo, current_writer, load_version, local_agents,
 };
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::changes::Differences;
 use super::source::{
-    AgentSeen, AtWork, ChangeOf, Changed, Deployment, Next, Outlook, Seen, Step, Visit, rank,
+    AgentSeen, AtWork, ChangeOf, Changed, Counts, Deployment, Next, Outlook, Seen, Step, Visit,
+    rank,
 };
 use super::{Trouble, find, json, status, text, unknown};
 use crate::cli_inspect::LookOptions;
@@ -165,8 +166,17 @@ impl Deployment for Local {
         Ok(self.store.processed_version(self.environment)?)
     }
 
-    fn counts(&self) -> Result<BTreeMap<Status, u64>, Trouble> {
-        Ok(self.store.count_statuses(self.environment)?)
+    fn counts(&self) -> Result<Counts, Trouble> {
+        let mut counts = Counts::default();
+        for group in self.store.records().count_resources(self.environment)? {
+            *counts.by_status.entry(group.status).or_default() += group.count;
+            if group.status != Status::Orphaned {
+                counts.parked += group.parked;
+                let runs = [counts.verified_since, group.oldest_run];
+                counts.verified_since = runs.into_iter().flatten().min();
+            }
+        }
+        Ok(counts)
     }
 
     fn agents(&self) -> Result<Vec<AgentSeen>, Trouble> {
@@ -298,6 +308,16 @@ impl Deployment for Local {
         }
     }
 
+    fn attributes(&self, id: &ResourceId) -> Result<Option<Map<String, Value>>, Trouble> {
+        let versions = self.store.versions(self.environment)?;
+        let Some(version) = versions.iter().rfind(|version| version.released) else {
+            return Ok(None);
+        };
+        let resources = load_version(&self.store, self.environment, version.number)?.resources;
+        let found = resources.iter().find(|resource| resource.id == *id);
+        Ok(found.and_then(|resource| resource.attributes.read().ok()))
+    }
+
     fn outlook(&self, resource: &Seen, version: &VersionInfo) -> Result<Outlook, Trouble> {
         let scheduler = self.scheduler(version)?;
         let mut outlook = Outlook::default();
@@ -371,8 +391,13 @@ pub(super) fn next(because: &Because) -> Option<Next> {
             ("waiting_for_recovery", format!("it is tried as soon as {names} is deployed"))
         }
         Because::Parked { .. } => ("parked", because.to_string()),
-        Because::Settled => ("settled", because.to_string()),
-        Because::NothingPlanned => ("nothing_planned", because.to_string()),
+        Because::Settled => {
+            ("settled", "nothing: it matches the model; `orrery repair` verifies it".to_owned())
+        }
+        Because::NothingPlanned => (
+            "nothing_planned",
+            "it is not tried by itself; `orrery deploy` or `orrery repair` tries it".to_owned(),
+        ),
         Because::Running { .. } | Because::Outdated => ("running", because.to_string()),
         Because::GroupFull { .. } => ("group_full", because.to_string()),
         Because::NextTimer { .. } | Because::NextCron { .. } => ("timer", because.to_string()),

@@ -6,7 +6,7 @@ use orrery_model::{ChangeKind, LogLevel, LogLine};
 use orrery_store::Action;
 use serde_json::{Value, json};
 
-use super::changes::Difference;
+use super::changes::write_change;
 use super::{Look, Trouble, find, json, print_json, text};
 use crate::cli_inspect::Log;
 use crate::{Exit, output, style};
@@ -62,10 +62,7 @@ fn write_action(out: &mut String, action: &Action, verbose: bool) {
         }
     }
     for change in &action.change.attributes {
-        let (before, after) = (change.current.clone(), change.desired.clone());
-        let difference =
-            Difference { name: change.name.clone(), before: Some(before), after: Some(after) };
-        difference.write(out, 2);
+        write_change(change, out, 2);
     }
     let hidden = if verbose { None } else { Some(LogLevel::Debug) };
     for line in action.log.iter().filter(|line| Some(line.level) != hidden) {

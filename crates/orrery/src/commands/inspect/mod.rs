@@ -6,10 +6,11 @@
 //! `docs/guide/looking.md`: keys are added there, never renamed.
 
 mod cause;
-mod changes;
+pub(in crate::commands) mod changes;
 mod diff;
 mod facts;
 pub(super) mod find;
+mod from_api;
 mod json;
 mod local;
 mod log;

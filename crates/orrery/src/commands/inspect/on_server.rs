@@ -5,26 +5,30 @@ use std::collections::BTreeMap;
 use orrery_api::client::query;
 use orrery_api::{
     Operation, ResourceAction, ResourceCounts, ResourceDetails, ResourceDifference,
-    ResourceHistoryEntry, ResourceLogLine, ResourceSummary, SourcePlace, Transitioning, Unknown,
+    ResourceHistoryEntry, ResourceLogLine, ResourceSummary, Setting, Transitioning, Unknown,
     VersionSummary,
 };
 use orrery_model::{
-    AttributeChange, Change, ChangeKind, LogLevel, LogLine, OutcomeStatus, ResourceId, Source,
-    Status, Timestamp, VersionNumber,
+    AttributeChange, Change, ChangeKind, LogLevel, LogLine, ResourceId, Status, Timestamp,
+    VersionNumber,
 };
 use orrery_scheduler::Because;
-use orrery_store::{
-    Action, ActionKey, ActionKind, Parameter, ParameterSource, ResourceFilter, VersionInfo,
-};
-use serde_json::json;
+use orrery_store::{Action, ActionKey, Parameter, ResourceFilter, VersionInfo};
+use serde_json::{Map, Value, json};
 
-use super::changes::{Difference, Differences};
+use super::from_api::{
+    CHANGES, KINDS, LEVELS, changed, maybe_time, outcome, parameter, seen, seen_in, state, time,
+    version, word,
+};
 use super::source::{
-    AgentSeen, AtWork, ChangeOf, Changed, Deployment, Next, Outlook, Seen, Step, Visit, rank,
+    AgentSeen, AtWork, Changed, Counts, Deployment, Next, Outlook, Seen, Step, Visit, rank,
 };
 use super::{Trouble, local, status, text, unknown};
 use crate::commands::deploy::waiting;
 use crate::remote::RemoteEnvironment;
+
+/// How often all resources are verified, as the server calls it.
+const REPAIR_INTERVAL: &str = "autostart_agent_repair_interval";
 
 pub(crate) struct OnServer {
     of: RemoteEnvironment,
@@ -119,6 +123,29 @@ impl OnServer {
         Ok(unknown::told(&details.attributes, &missing, version))
     }
 
+    /// When an interval that began with the last run of a resource is over; `None` if it is switched off.
+    fn interval(&self, setting: &str, seen: &Seen) -> Result<Option<String>, Trouble> {
+        let setting: Setting = self.of.client.get(&self.of.path(&["settings", setting]))?;
+        let interval = match &setting.value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        Ok(match (interval.as_str(), interval.parse::<u64>()) {
+            ("" | "0" | "null", _) => None,
+            (cron, Err(_)) => Some(format!("at {cron} (UTC)")),
+            (_, Ok(seconds)) => {
+                let due = seen.last_run_at.map(|at| {
+                    let micros = i64::try_from(seconds.saturating_mul(1_000_000));
+                    Timestamp(at.0.saturating_add(micros.unwrap_or(i64::MAX)))
+                });
+                Some(match due {
+                    Some(at) => format!("by {} ({})", text::moment(at), text::until(at)),
+                    None => format!("within {seconds} s"),
+                })
+            }
+        })
+    }
+
     /// What comes next for a resource that nothing holds back.
     fn next(
         &self,
@@ -143,9 +170,13 @@ impl OnServer {
                 }
                 None => Next::new("undefined", self.unknown_in(details, version)?),
             },
-            Status::Deployed => {
-                Next::new("settled", "it is as wanted; it is verified from time to time")
-            }
+            Status::Deployed => match self.interval(REPAIR_INTERVAL, seen)? {
+                None => said(&Because::Settled),
+                Some(when) => Next::new(
+                    "settled",
+                    format!("it matches the model; it is verified again {when}"),
+                ),
+            },
             _ if details.state.parked => said(&Because::Parked { attempts: seen.attempts }),
             Status::Skipped if !path.is_empty() => {
                 let names: Vec<&str> = path.iter().take(1).map(|step| step.id.as_str()).collect();
@@ -161,137 +192,6 @@ impl OnServer {
             },
         })
     }
-}
-
-const LEVELS: [LogLevel; 5] =
-    [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Error, LogLevel::Critical];
-const OUTCOMES: [OutcomeStatus; 6] = [
-    OutcomeStatus::Deployed,
-    OutcomeStatus::Failed,
-    OutcomeStatus::Skipped,
-    OutcomeStatus::SkippedForDependency,
-    OutcomeStatus::Unavailable,
-    OutcomeStatus::NonCompliant,
-];
-const CHANGES: [ChangeKind; 4] =
-    [ChangeKind::NoChange, ChangeKind::Created, ChangeKind::Updated, ChangeKind::Purged];
-const KINDS: [ActionKind; 4] =
-    [ActionKind::Deploy, ActionKind::DryRun, ActionKind::GetFacts, ActionKind::Other];
-
-/// What a word of the API stands for.
-fn word<T: Copy>(
-    what: &str,
-    word: &str,
-    all: &[T],
-    name: impl Fn(T) -> &'static str,
-) -> Result<T, Trouble> {
-    all.iter()
-        .copied()
-        .find(|one| name(*one) == word)
-        .ok_or_else(|| newer(&format!("the {what} {word}")))
-}
-
-/// What a newer server says, and this program does not know.
-fn newer(what: &str) -> Trouble {
-    let trouble =
-        Trouble::said(format!("the server tells of {what}, which this program does not know"));
-    trouble.help("the server may be newer than this program")
-}
-
-fn state(name: &str) -> Result<Status, Trouble> {
-    word("status", name, &Status::ALL, Status::as_str)
-}
-
-fn time(text: &str) -> Result<Timestamp, Trouble> {
-    text.parse().map_err(|_| newer(&format!("the time {text}")))
-}
-
-fn maybe_time(text: Option<&String>) -> Result<Option<Timestamp>, Trouble> {
-    text.map(|text| time(text)).transpose()
-}
-
-fn outcome(name: Option<&String>) -> Result<Option<OutcomeStatus>, Trouble> {
-    name.map(|name| word("outcome", name, &OUTCOMES, OutcomeStatus::as_str)).transpose()
-}
-
-fn place(place: &SourcePlace) -> Source {
-    Source { file: place.file.as_str().into(), line: place.line, column: place.column }
-}
-
-fn id_of(text: &str) -> Result<ResourceId, Trouble> {
-    text.parse().map_err(|_| newer(&format!("the resource {text}")))
-}
-
-fn seen(summary: &ResourceSummary) -> Result<Seen, Trouble> {
-    Ok(Seen {
-        id: id_of(&summary.id)?,
-        status: state(&summary.status)?,
-        last_run_at: maybe_time(summary.last_run_at.as_ref())?,
-        last_outcome: outcome(summary.last_outcome.as_ref())?,
-        last_success: None,
-        attempts: summary.attempts,
-        parked: summary.parked,
-        source: summary.source.as_ref().map(place),
-    })
-}
-
-fn seen_in(details: &ResourceDetails) -> Result<Seen, Trouble> {
-    let axes = &details.state;
-    Ok(Seen { last_success: maybe_time(axes.last_success.as_ref())?, ..seen(&details.summary)? })
-}
-
-fn version(summary: VersionSummary) -> Result<VersionInfo, Trouble> {
-    Ok(VersionInfo {
-        number: VersionNumber(summary.number),
-        made_at: time(&summary.created)?,
-        released: summary.released,
-        released_at: maybe_time(summary.released_at.as_ref())?,
-        info: summary.info,
-        total: summary.total,
-        added: summary.added,
-        changed: summary.changed,
-        removed: summary.removed,
-    })
-}
-
-fn parameter(one: orrery_api::Parameter) -> Result<Parameter, Trouble> {
-    Ok(Parameter {
-        metadata: serde_json::Map::new(),
-        resource: one.resource.as_deref().map(id_of).transpose()?,
-        source: match one.source.as_str() {
-            "fact" => ParameterSource::Fact,
-            "plugin" => ParameterSource::Plugin,
-            "report" => ParameterSource::Report,
-            _ => ParameterSource::User,
-        },
-        updated: time(&one.updated)?,
-        name: one.name,
-        value: one.value,
-        expires: one.expires,
-    })
-}
-
-fn changed(found: ResourceDifference) -> Result<Changed, Trouble> {
-    let change = match found.status.as_str() {
-        "added" => ChangeOf::Added,
-        "deleted" => ChangeOf::Removed,
-        _ => ChangeOf::Changed,
-    };
-    let attributes = found.changes.into_iter().map(|one| Difference {
-        name: one.name,
-        before: Some(one.current).filter(|_| change != ChangeOf::Added),
-        after: Some(one.desired).filter(|_| change != ChangeOf::Removed),
-    });
-    Ok(Changed {
-        id: id_of(&found.id)?,
-        change,
-        differences: Differences {
-            attributes: attributes.collect(),
-            requires_added: found.requires_added,
-            requires_removed: found.requires_removed,
-        },
-        source: found.source.as_ref().map(place),
-    })
 }
 
 impl Deployment for OnServer {
@@ -316,9 +216,14 @@ impl Deployment for OnServer {
         Ok(first.map(|version| VersionNumber(version.number)))
     }
 
-    fn counts(&self) -> Result<BTreeMap<Status, u64>, Trouble> {
+    fn counts(&self) -> Result<Counts, Trouble> {
         let counts: ResourceCounts = self.of.client.get(&self.of.path(&["resource-counts"]))?;
-        counts.by_status.iter().map(|(name, count)| Ok((state(name)?, *count))).collect()
+        let by_status = counts.by_status.iter().map(|(name, count)| Ok((state(name)?, *count)));
+        Ok(Counts {
+            by_status: by_status.collect::<Result<_, Trouble>>()?,
+            parked: counts.parked,
+            verified_since: maybe_time(counts.verified_since.as_ref())?,
+        })
     }
 
     fn agents(&self) -> Result<Vec<AgentSeen>, Trouble> {
@@ -326,9 +231,16 @@ impl Deployment for OnServer {
         // Those of the server's own machine are down while no engine is needed; that is nothing to tell of.
         let agent = |one: orrery_api::Agent| {
             let lacks_machine = one.status == "unavailable";
+            let is_unreachable = one.transitioning == Transitioning::Error;
+            let is_away = one.status == "down" && one.remote_agent.is_some();
+            let message = Some(one.transitioning_message).filter(|text| !text.is_empty());
+            let reason = match lacks_machine {
+                true => Some(one.placement.reason),
+                false => message.filter(|_| is_unreachable),
+            };
             AgentSeen {
-                down: lacks_machine || one.status == "down" && one.remote_agent.is_some(),
-                reason: lacks_machine.then_some(one.placement.reason),
+                down: lacks_machine || is_away || is_unreachable,
+                reason,
                 name: one.name,
                 paused: one.paused,
                 placement: one.placement.kind,
@@ -365,7 +277,7 @@ impl Deployment for OnServer {
             }
         }
         let at_work = || AtWork { text: "the server is at work".to_owned(), json: json!({}) };
-        let deploying = self.counts()?.get(&Status::Deploying).copied().unwrap_or(0);
+        let deploying = self.counts()?.by_status.get(&Status::Deploying).copied().unwrap_or(0);
         Ok((deploying > 0).then(at_work))
     }
 
@@ -495,6 +407,11 @@ impl Deployment for OnServer {
         names.dedup();
         let differ = |name: &&String| before.attributes.get(*name) != after.attributes.get(*name);
         Ok(Some(names.into_iter().filter(differ).cloned().collect()))
+    }
+
+    fn attributes(&self, id: &ResourceId) -> Result<Option<Map<String, Value>>, Trouble> {
+        let details = self.details(id.as_str())?;
+        Ok(details.and_then(|details| details.attributes.read().ok()))
     }
 
     fn outlook(&self, resource: &Seen, version: &VersionInfo) -> Result<Outlook, Trouble> {

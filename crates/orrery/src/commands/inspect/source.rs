@@ -6,7 +6,7 @@ use std::fmt;
 
 use orrery_model::{OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
 use orrery_store::{Action, Parameter, ResourceFilter, ResourceSummary, VersionInfo};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Trouble;
 use super::changes::Differences;
@@ -39,6 +39,16 @@ impl From<ResourceSummary> for Seen {
             source,
         }
     }
+}
+
+/// Counts of resources.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) by_status: BTreeMap<Status, u64>,
+    /// Resources that are not tried again by themselves.
+    pub(crate) parked: u64,
+    /// The oldest last run of all resources that have run.
+    pub(crate) verified_since: Option<Timestamp>,
 }
 
 /// An agent as it is seen.
@@ -156,7 +166,7 @@ pub(crate) trait Deployment {
     /// The version that the engine works on.
     fn processed(&self) -> Result<Option<VersionNumber>, Trouble>;
 
-    fn counts(&self) -> Result<BTreeMap<Status, u64>, Trouble>;
+    fn counts(&self) -> Result<Counts, Trouble>;
 
     fn agents(&self) -> Result<Vec<AgentSeen>, Trouble>;
 
@@ -200,6 +210,9 @@ pub(crate) trait Deployment {
         from: VersionNumber,
         to: VersionNumber,
     ) -> Result<Option<Vec<String>>, Trouble>;
+
+    /// What the released version wants of a resource; `None` if it wants nothing.
+    fn attributes(&self, id: &ResourceId) -> Result<Option<Map<String, Value>>, Trouble>;
 
     fn outlook(&self, resource: &Seen, version: &VersionInfo) -> Result<Outlook, Trouble>;
 }

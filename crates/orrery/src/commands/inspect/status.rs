@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use orrery_model::{Status, VersionNumber};
+use orrery_model::{Status, Timestamp, VersionNumber};
 use orrery_store::{ActionKind, ResourceFilter, VersionInfo};
 use serde_json::{Value, json};
 
-use super::source::{AgentSeen, AtWork, Deployment, Seen};
+use super::source::{AgentSeen, AtWork, Counts, Deployment, Seen};
 use super::{Look, Trouble, json, print_json, text};
 use crate::cli_inspect::ShowStatus;
 use crate::{Exit, output, style};
@@ -33,6 +33,8 @@ struct Overview {
     version: VersionInfo,
     processed: Option<VersionNumber>,
     counts: BTreeMap<Status, u64>,
+    parked: u64,
+    verified_since: Option<Timestamp>,
     place: Option<String>,
     agents: Vec<AgentSeen>,
     writer: Option<AtWork>,
@@ -57,7 +59,7 @@ impl Overview {
     fn read(look: &Look) -> Result<Self, Trouble> {
         let version = look.released()?.ok_or_else(|| look.nothing_deployed())?;
         let processed = look.processed()?;
-        let counts = look.counts()?;
+        let Counts { by_status: counts, parked, verified_since } = look.counts()?;
         let agents = look.agents()?;
         let writer = look.at_work()?;
         let count = |status: &Status| counts.get(status).copied().unwrap_or(0);
@@ -76,11 +78,28 @@ impl Overview {
             })?;
         }
         let place = look.environment();
-        Ok(Overview { version, processed, counts, place, agents, writer, problems, problem_count })
+        Ok(Overview {
+            version,
+            processed,
+            counts,
+            parked,
+            verified_since,
+            place,
+            agents,
+            writer,
+            problems,
+            problem_count,
+        })
     }
 
-    /// Everything that is wanted is there.
+    /// Whether everything is deployed, and kept so: whatever cannot be reached or is not tried any more is not.
     fn is_done(&self) -> bool {
+        let is_kept = self.parked == 0 && self.agents.iter().all(|agent| !agent.down);
+        self.is_deployed() && is_kept
+    }
+
+    /// Whether every resource that is wanted is deployed.
+    fn is_deployed(&self) -> bool {
         let others = self.counts.iter().filter(|(status, count)| {
             **count > 0 && !matches!(status, Status::Deployed | Status::Orphaned)
         });
@@ -103,7 +122,8 @@ impl Overview {
         let made = text::moment(*made_at);
         let about = style::harmless(&text::about(info));
         let comma = if about.is_empty() { "" } else { ", " };
-        let _ = write!(out, "version  {number} of {made}{comma}{about}");
+        let ago = text::since(*made_at);
+        let _ = write!(out, "version  {number} of {made} ({ago}){comma}{about}");
         if let Some(commit) = text::commit(info) {
             let short: String = commit.chars().take(12).collect();
             let _ = write!(out, ", commit {}", style::harmless(&short));
@@ -124,6 +144,10 @@ impl Overview {
         };
         let _ = writeln!(out, "\nnow      {now}");
         let _ = writeln!(out, "agents   {}", self.agents());
+        if let Some(since) = self.verified_since {
+            let oldest = if self.total() > 1 { " (oldest)" } else { "" };
+            let _ = writeln!(out, "verified {}{oldest}", text::since(since));
+        }
         if !self.counts.is_empty() {
             out.push('\n');
             self.write_counts(&mut out);
@@ -137,6 +161,11 @@ impl Overview {
             if let Some(message) = message {
                 let message = style::harmless(message).replace('\n', "\n    ");
                 let _ = writeln!(out, "    {message}");
+            }
+            if resource.parked {
+                let attempts = style::count(resource.attempts as usize, "attempt");
+                let parked = style::warning(&format!("parked after {attempts}"));
+                let _ = writeln!(out, "    {parked}: `orrery repair --pending` tries it again");
             }
         }
         self.write_rest(&mut out);
@@ -202,11 +231,25 @@ impl Overview {
         let total = usize::try_from(self.total()).unwrap_or(usize::MAX);
         let resources = style::count(total, "resource");
         if self.is_done() {
-            return format!("{}: {resources}", style::good("all is deployed"));
+            return format!("{}: {resources}", style::good("all deployed"));
         }
+        let down = self.agents.iter().filter(|agent| agent.down).count();
+        let down = match down {
+            0 => String::new(),
+            count => style::warning(&format!("{} unavailable", style::count(count, "agent"))),
+        };
+        let parked = match self.parked {
+            0 => String::new(),
+            count => {
+                let count = style::grouped(usize::try_from(count).unwrap_or(usize::MAX));
+                style::warning(&format!("{count} parked"))
+            }
+        };
         let mut wanted = self.counts.clone();
         wanted.remove(&Status::Orphaned);
-        match &*text::tally(&wanted) {
+        let parts = [text::tally(&wanted), parked, down];
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        match &*parts.join(", ") {
             "" => resources,
             tally => format!("{resources}: {tally}"),
         }
@@ -243,6 +286,8 @@ impl Overview {
             "statuses": statuses,
             "problems": problems.collect::<Vec<_>>(),
             "problem_count": self.problem_count,
+            "parked": self.parked,
+            "verified_since": json::time(self.verified_since),
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use orrery_model::{LogLevel, OutcomeStatus, Status, Timestamp};
+use orrery_model::{OutcomeStatus, Status, Timestamp};
 use orrery_store::{Action, ActionKind};
 use serde_json::Value;
 
@@ -23,6 +23,20 @@ pub(crate) fn moment(at: Timestamp) -> String {
     let text = at.to_string();
     let seconds = text.split_once('.').map_or(&*text, |(seconds, _)| seconds);
     seconds.replacen('T', " ", 1) + "Z"
+}
+
+/// `3 min ago`
+pub(crate) fn since(at: Timestamp) -> String {
+    style::ago(crate::state::now().since(at))
+}
+
+/// `in 3 min`, or `now` if it has passed.
+pub(crate) fn until(at: Timestamp) -> String {
+    let now = crate::state::now();
+    if at <= now {
+        return "now".to_owned();
+    }
+    format!("in {}", style::ago(at.since(now)).trim_end_matches(" ago"))
 }
 
 /// `09:30:00.123`
@@ -115,25 +129,12 @@ pub(crate) fn complaint(action: &Action) -> Option<String> {
     if action.outcome.is_none() {
         return Some("it was cut off: the engine ended before it did".to_owned());
     }
-    let line = action.log.iter().rfind(|line| line.level >= LogLevel::Warning);
-    let line = line.or_else(|| {
-        action.log.last().filter(|_| action.outcome != Some(OutcomeStatus::Deployed))
-    })?;
-    let mut message = line.message.clone();
-    if action.outcome == Some(OutcomeStatus::SkippedForDependency)
-        && let Some(Value::Array(resources)) = line.values.get("resources")
-    {
-        let names: Vec<&str> = resources.iter().filter_map(Value::as_str).collect();
-        if !names.is_empty() {
-            message += &format!(": {}", some_of(&names));
-        }
+    let mut message = action.complaint()?.message.clone();
+    let names = action.blocked_by();
+    if !names.is_empty() {
+        message += &format!(": {}", some_of(&names));
     }
     Some(message)
-}
-
-/// What a line suggests, if it does.
-pub(crate) fn hint(action: &Action) -> Option<&str> {
-    action.log.iter().rev().find_map(|line| line.values.get("hint")?.as_str())
 }
 
 /// The first few of some names.
@@ -189,7 +190,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use orrery_model::{Change, LogLine, VersionNumber};
+    use orrery_model::{Change, LogLevel, LogLine, VersionNumber};
     use orrery_store::{Holder, LeaseRequest, SqliteStore, Store};
     use serde_json::json;
 
@@ -301,7 +302,7 @@ mod tests {
         ];
         let failed = action(OutcomeStatus::Failed, &log);
         assert_eq!(complaint(&failed).as_deref(), Some("no space"));
-        assert_eq!(hint(&failed), Some("make some"));
+        assert_eq!(failed.hint(), Some("make some"));
         let skipped = action(OutcomeStatus::Skipped, &log[2..]);
         assert_eq!(complaint(&skipped).as_deref(), Some("gave up"));
         assert_eq!(complaint(&action(OutcomeStatus::Deployed, &log[2..])), None);

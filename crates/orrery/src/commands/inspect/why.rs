@@ -101,12 +101,13 @@ impl Explanation {
         if let Some(cause) = &self.cause {
             line("because", &style::harmless(&cause.as_text()));
         }
-        if let Some(hint) = self.last.as_ref().filter(|_| self.has_failed()).and_then(text::hint) {
+        if let Some(hint) = self.last.as_ref().filter(|_| self.has_failed()).and_then(Action::hint)
+        {
             line("hint", &style::harmless(hint));
         }
         let finished = self.last.as_ref().and_then(|action| action.finished);
         if let Some(at) = self.resource.last_run_at.filter(|at| later(*at, finished)) {
-            line("verified", &text::moment(at));
+            line("verified", &format!("{} ({})", text::moment(at), text::since(at)));
         }
         if let Some(pending) = &self.pending {
             line("pending", &style::harmless(pending));
@@ -181,8 +182,8 @@ fn later(at: Timestamp, than: Option<Timestamp>) -> bool {
 
 /// The last run in a line; with its complaint, unless that is told otherwise.
 fn last_run(action: &Action, complain: bool) -> String {
-    let started = text::moment(action.started);
-    let mut line = format!("{started}, deploy of version {}: ", action.version);
+    let (started, ago) = (text::moment(action.started), text::since(action.started));
+    let mut line = format!("{started} ({ago}), deploy of version {}: ", action.version);
     match action.outcome {
         Some(outcome) => line += &text::coloured_outcome(outcome),
         None => line += &style::warning("cut off"),

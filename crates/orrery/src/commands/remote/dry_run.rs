@@ -5,23 +5,29 @@ use std::time::{Duration, Instant};
 
 use orrery_api::client::query;
 use orrery_api::{
-    AttributeChange, DryRun, DryRunChange, Operation, ResourceDifference, SourcePlace,
-    Transitioning, VersionSummary,
+    AttributeChange, DryRun, DryRunChange, Operation, ResourceDifference, ResourceUpload,
+    SourcePlace, Transitioning, VersionResource, VersionSummary,
 };
 use orrery_executor::Risk;
 use orrery_model::ChangeKind;
-use serde_json::{Value, json};
+use rustc_hash::FxHashMap;
+use serde_json::{Map, Value, json};
 
 use super::read_list;
-use crate::commands::deploy::forecast::{Entry, Forecast, What};
+use crate::commands::deploy::bar::{Bar, State};
+use crate::commands::deploy::forecast::{Entry, Forecast, Form, What};
 use crate::commands::deploy::placing::UnplacedAgent;
+use crate::commands::deploy::plan_order::{Required, by_dependency};
+use crate::commands::deploy::reconnecting::{Reconnecting, Unanswered};
 use crate::commands::deploy::waiting;
 use crate::commands::trouble::Trouble;
 use crate::remote::RemoteEnvironment;
 use crate::signals::Interrupt;
-use crate::{Exit, output, style};
+use crate::{Exit, style};
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often it is told why a dry run does not go on.
+const REASON_EVERY: Duration = Duration::from_secs(2);
 
 /// What a version would change.
 pub(in crate::commands) struct Found {
@@ -30,6 +36,38 @@ pub(in crate::commands) struct Found {
     /// What the environment wants now, and the version does not.
     removed: Vec<String>,
     took: Duration,
+}
+
+/// A resource as the version wants it.
+pub(in crate::commands) struct Desired {
+    id: String,
+    attributes: Map<String, Value>,
+    requires: Vec<String>,
+}
+
+impl From<ResourceUpload> for Desired {
+    fn from(upload: ResourceUpload) -> Self {
+        let ResourceUpload { id, attributes, requires, .. } = upload;
+        // The compiler has written what is read here.
+        Desired { id, attributes: attributes.read().unwrap_or_default(), requires }
+    }
+}
+
+impl From<VersionResource> for Desired {
+    fn from(resource: VersionResource) -> Self {
+        let VersionResource { id, attributes, requires, .. } = resource;
+        Desired { id, attributes, requires }
+    }
+}
+
+/// All resources of a stored version.
+pub(in crate::commands) fn desired_of(
+    of: &RemoteEnvironment,
+    version: u32,
+) -> Result<Vec<Desired>, Trouble> {
+    let at = of.path(&["versions", &version.to_string(), "resources"]);
+    let pages = of.client.list::<VersionResource>(&at).large();
+    Ok(pages.map(|one| one.map(Desired::from)).collect::<Result<_, _>>()?)
 }
 
 /// Begins a dry run and waits for its end. Who does not want to wait any longer gets the chance to tidy up.
@@ -52,28 +90,36 @@ pub(in crate::commands) fn follow(
     let operation = of.path(&["operations", &begun.id.to_string()]);
     let at = of.path(&["versions", &number, "dry-runs", id]);
     let mut told = Instant::now();
+    let mut bar = Bar::new(quiet);
+    let patience =
+        Reconnecting::new(interrupt, format!("version {version} is stored, not released"));
+    let unanswered = |unanswered| match unanswered {
+        Unanswered::Interrupted => interrupted(),
+        Unanswered::Failed(trouble) => trouble,
+    };
     let run = loop {
-        let run: DryRun = of.client.get(&at)?;
+        let run: DryRun = patience.ask(&bar, || of.client.get(&at)).map_err(unanswered)?;
         if run.finished.is_some() {
             break run;
         }
-        let operation: Operation = of.client.get(&operation)?;
+        let operation: Operation =
+            patience.ask(&bar, || of.client.get(&operation)).map_err(unanswered)?;
         if operation.transitioning == Transitioning::Error {
             return Err(Trouble::said(operation.transitioning_message));
         }
         if interrupt.is_asked() {
             return Err(interrupted());
         }
-        if !quiet && told.elapsed() > Duration::from_secs(2) {
+        let reason = waiting::reason(&operation);
+        if let Some(reason) = reason.filter(|_| !quiet && told.elapsed() > REASON_EVERY) {
             told = Instant::now();
-            let done = run.total.saturating_sub(run.todo);
-            let total = style::count(number_of(run.total), "resource");
-            let waits = waiting::reason(&operation).map(|reason| format!("; {reason}"));
-            let waits = style::harmless(&waits.unwrap_or_default());
-            output::say(&format!("{done} of {total} looked at{waits}"));
+            bar.say(&format!("{}: {}", style::help("note"), style::harmless(&reason)));
         }
+        let done = run.total.saturating_sub(run.todo);
+        bar.draw(&State { total: run.total, done, ..State::default() });
         std::thread::sleep(LOOK_EVERY);
     };
+    bar.clear();
     let pages =
         of.client.list::<DryRunChange>(&of.path(&["versions", &number, "dry-runs", id, "changes"]));
     let changes = read_list(pages.large(), None)?;
@@ -100,25 +146,26 @@ fn no_longer_wanted(of: &RemoteEnvironment, version: u32) -> Result<Vec<String>,
     Ok(removed)
 }
 
-fn number_of(count: u64) -> usize {
-    usize::try_from(count).unwrap_or(usize::MAX)
-}
-
 pub(in crate::commands) fn attribute(change: &AttributeChange) -> orrery_model::AttributeChange {
     let AttributeChange { name, current, desired } = change.clone();
     orrery_model::AttributeChange { name, current, desired }
 }
 
-/// Shows it; how the command ends says whether something would change.
-pub(in crate::commands) fn show(found: &Found, json: bool) -> Result<Exit, Trouble> {
-    show_with(found, Vec::new(), json)
+/// Shows it; how the command ends says whether something would change. `resources` are those of the version.
+pub(in crate::commands) fn show(
+    found: &Found,
+    resources: Vec<Desired>,
+    form: Form,
+) -> Result<Exit, Trouble> {
+    show_with(found, resources, Vec::new(), form)
 }
 
-/// The same, where it was told before which resources have no machine.
+/// The same, where resources without a machine were reported before.
 pub(in crate::commands) fn show_with(
     found: &Found,
+    resources: Vec<Desired>,
     unavailable: Vec<UnplacedAgent>,
-    json: bool,
+    form: Form,
 ) -> Result<Exit, Trouble> {
     let Found { run, changes, removed, took } = found;
     let known: BTreeSet<String> = unavailable
@@ -126,19 +173,30 @@ pub(in crate::commands) fn show_with(
         .flat_map(|agent| agent.resources.iter().map(ToString::to_string))
         .collect();
     let mut forecast = Forecast { removed: removed.clone(), unavailable, ..Forecast::default() };
+    let required = resources.iter().map(|resource| Required {
+        id: &resource.id,
+        requires: resource.requires.iter().map(String::as_str).collect(),
+    });
+    let places = by_dependency(required.collect());
+    let mut desired: FxHashMap<String, Map<String, Value>> =
+        resources.into_iter().map(|resource| (resource.id, resource.attributes)).collect();
     for change in changes.iter().filter(|change| !known.contains(&change.resource)) {
-        match foreseen(change) {
+        match foreseen(change, &mut desired) {
             Some(entry) => forecast.entries.push(entry),
             None => forecast.same += 1,
         }
     }
+    forecast.sort(&places);
     // As the API has it, too: programs read that before both plans had one form.
-    let more = if json { json!({ "dry_run": run, "items": changes }) } else { Value::Null };
-    Ok(forecast.show(json, *took, more))
+    let more = if form.json { json!({ "dry_run": run, "items": changes }) } else { Value::Null };
+    Ok(forecast.show(form, *took, more))
 }
 
 /// What would become of a resource, unless it stays as it is.
-fn foreseen(change: &DryRunChange) -> Option<Entry> {
+fn foreseen(
+    change: &DryRunChange,
+    desired: &mut FxHashMap<String, Map<String, Value>>,
+) -> Option<Entry> {
     let kind = match change.status.as_str() {
         "unmodified" => return None,
         "added" => Some(ChangeKind::Created),
@@ -160,7 +218,8 @@ fn foreseen(change: &DryRunChange) -> Option<Entry> {
         format!("{}:{line}:{column}", file.strip_prefix("./").unwrap_or(file))
     };
     let source = change.source.as_ref().map(place);
-    Some(Entry { id: change.resource.clone(), source, what })
+    let desired = desired.remove(&change.resource).unwrap_or_default();
+    Some(Entry { id: change.resource.clone(), source, what, desired })
 }
 
 fn risk(word: Option<&str>) -> Option<Risk> {

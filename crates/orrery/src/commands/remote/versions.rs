@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::table::{Table, moment, properties};
 use super::{dry_run, print_json, read_list, show_done, show_list, terminal};
 use crate::cli_things::{VersionAction, VersionGroup};
+use crate::commands::deploy::forecast::Form;
 use crate::commands::deploy::on_server;
 use crate::commands::inspect::{self, text};
 use crate::commands::trouble::{Trouble, finish};
@@ -68,10 +69,11 @@ fn run(options: VersionGroup) -> Result<Exit, Trouble> {
             of.client.delete::<Value>(&at(version, &[]))?;
             show_done(json, &json!({}), &format!("deleted version {version}"))
         }
-        VersionAction::DryRun { version } => {
+        VersionAction::DryRun { version, all } => {
             let interrupt = Interrupt::listen().map_err(|error| Trouble::of(&error))?;
             let found = dry_run::follow(&of, version, json, &interrupt)?;
-            dry_run::show(&found, json)
+            let resources = dry_run::desired_of(&of, version)?;
+            dry_run::show(&found, resources, Form { json, all })
         }
     }
 }

@@ -1,0 +1,300 @@
+//! What a server did for an operation: exact counts, the runs that changed something, and resources that are not deployed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use orrery_api::client::{ClientError, query};
+use orrery_api::{Operation, OperationReport, OperationResult, ResourceSummary};
+use orrery_executor::Tally;
+use orrery_model::{
+    AttributeChange, Change, ChangeKind, OutcomeStatus, ResourceId, Status, Timestamp,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde_json::{Value, json};
+
+use crate::cli_deploy::Selection;
+use crate::commands::inspect::text;
+use crate::remote::RemoteEnvironment;
+use crate::style;
+
+use super::pass::End;
+use super::results::{CHANGES_MAX, RunResult};
+use super::waiting::number;
+
+/// Resources that are read at once.
+const PAGE: &str = "1000";
+/// Runs that did not end well and are told of on a terminal; the counts have all of them.
+const BAD_MAX: usize = 20_000;
+/// Statuses of resources that are not deployed.
+const BAD: [Status; 8] = [
+    Status::Available,
+    Status::Deploying,
+    Status::Failed,
+    Status::Unavailable,
+    Status::NonCompliant,
+    Status::Skipped,
+    Status::Undefined,
+    Status::SkippedForUndefined,
+];
+
+/// A resource that was changed or is not deployed.
+pub(super) struct ServerResult {
+    id: String,
+    status: Status,
+    /// Absent if it did not run.
+    pub(super) run: Option<RunResult>,
+    took: Option<Duration>,
+}
+
+/// What is asked for.
+pub(super) struct Report<'a> {
+    pub(super) of: &'a RemoteEnvironment,
+    pub(super) selection: &'a Selection,
+    pub(super) begun: &'a Operation,
+    /// When it began, for what is known by its time only.
+    pub(super) since: Timestamp,
+}
+
+type Found = (End, Vec<ServerResult>);
+
+impl Report<'_> {
+    /// The result of work that has ended. `all`: every change is listed, else as many as a terminal shows.
+    pub(super) fn read(&self, all: bool) -> Result<Found, ClientError> {
+        let counts: OperationReport = self.of.client.get(&self.path("report"))?;
+        let changes_max = if all { usize::MAX } else { CHANGES_MAX };
+        let bad_max = if all { usize::MAX } else { BAD_MAX };
+        let mut results = self.runs("changed", changes_max)?;
+        let count = |status: Status| counts.by_status.get(status.as_str()).copied().unwrap_or(0);
+        let tally = Tally {
+            deployed: count(Status::Deployed),
+            created: counts.created,
+            updated: counts.updated,
+            purged: counts.purged,
+            ..bad_tally(count)
+        };
+        let is_bad = BAD.into_iter().any(|status| count(status) > 0);
+        if is_bad {
+            let runs = self.runs("bad", bad_max)?;
+            let bad = self.bad(runs, bad_max)?;
+            // A resource may have been changed before it failed.
+            let ids: FxHashSet<&str> = bad.iter().map(|bad| &*bad.id).collect();
+            results.retain(|result| !ids.contains(&*result.id));
+            results.extend(bad);
+        }
+        Ok((End { tally, unknown: unknown(count), problems: 0, interrupted: false }, results))
+    }
+
+    /// The result so far of work that goes on.
+    pub(super) fn read_unfinished(&self, version: u32) -> Result<Found, ClientError> {
+        let verifies = self.begun.kind == "repair" || self.begun.request["verify"] == true;
+        let active = query(&self.of.path(&["versions"]), &[("status", Some("active"))]);
+        let active =
+            self.of.client.list::<orrery_api::VersionSummary>(&active).next().transpose()?;
+        let is_taken_in = active.is_some_and(|active| active.number == version);
+        let mut counts: BTreeMap<Status, u64> = BTreeMap::new();
+        self.each(&[], |_, summary, status| {
+            let last_run = summary.last_run_at.as_deref().and_then(|at| at.parse().ok());
+            let has_run = last_run.is_some_and(|at: Timestamp| at >= self.since);
+            let had_its_turn = is_taken_in
+                && match status {
+                    Status::Available | Status::Deploying => false,
+                    Status::Deployed => has_run || !verifies,
+                    Status::Undefined | Status::SkippedForUndefined | Status::Orphaned => true,
+                    Status::Failed
+                    | Status::Unavailable
+                    | Status::Skipped
+                    | Status::NonCompliant => has_run,
+                };
+            *counts.entry(if had_its_turn { status } else { Status::Available }).or_default() += 1;
+        })?;
+        let results = self.runs("all", usize::MAX)?;
+        let changed = |kind: ChangeKind| {
+            let is_such = |run: &RunResult| run.is_good() && run.change.kind == kind;
+            results.iter().filter(|one| one.run.as_ref().is_some_and(is_such)).count() as u64
+        };
+        let count = |status: Status| counts.get(&status).copied().unwrap_or(0);
+        let tally = Tally {
+            deployed: count(Status::Deployed),
+            created: changed(ChangeKind::Created),
+            updated: changed(ChangeKind::Updated),
+            purged: changed(ChangeKind::Purged),
+            ..bad_tally(count)
+        };
+        let end = End { tally, unknown: unknown(count), problems: 0, interrupted: true };
+        Ok((end, results))
+    }
+
+    fn path(&self, rest: &str) -> String {
+        self.of.path(&["operations", &self.begun.id.to_string(), rest])
+    }
+
+    /// Runs of the operation, each resource once, in the order of their first runs.
+    fn runs(&self, only: &str, most: usize) -> Result<Vec<ServerResult>, ClientError> {
+        let only = Some(only).filter(|only| *only != "all");
+        let path = query(&self.path("results"), &[("only", only), ("limit", Some(PAGE))]);
+        let mut found: Vec<ServerResult> = Vec::new();
+        let mut at: FxHashMap<String, usize> = FxHashMap::default();
+        for result in self.of.client.list::<OperationResult>(&path) {
+            let result = ServerResult::from(result?);
+            match at.get(&result.id) {
+                Some(&at) => found[at].take_in(result),
+                None if found.len() >= most => break,
+                None => {
+                    at.insert(result.id.clone(), found.len());
+                    found.push(result);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Resources that are not deployed, with their runs if they had one in this operation.
+    fn bad(&self, runs: Vec<ServerResult>, most: usize) -> Result<Vec<ServerResult>, ClientError> {
+        let mut runs: FxHashMap<String, ServerResult> =
+            runs.into_iter().map(|run| (run.id.clone(), run)).collect();
+        let mut found = Vec::new();
+        self.each(&BAD, |id, summary, status| {
+            if found.len() >= most {
+                return;
+            }
+            let run = runs.remove(id.as_str());
+            found.push(match run {
+                Some(run) => ServerResult { status, ..run },
+                None => ServerResult::earlier(summary, status),
+            });
+        })?;
+        Ok(found)
+    }
+
+    /// Visits resources that are meant.
+    fn each(
+        &self,
+        statuses: &[Status],
+        mut visit: impl FnMut(&ResourceId, &ResourceSummary, Status),
+    ) -> Result<(), ClientError> {
+        let statuses: Vec<&str> = statuses.iter().map(|status| status.as_str()).collect();
+        let statuses = statuses.join(",");
+        let statuses = Some(statuses.as_str()).filter(|text| !text.is_empty());
+        let resources = self.of.path(&["resources"]);
+        let path = query(&resources, &[("status", statuses), ("limit", Some(PAGE))]);
+        for summary in self.of.client.list::<ResourceSummary>(&path) {
+            let summary = summary?;
+            let status = Status::ALL.into_iter().find(|status| status.as_str() == summary.status);
+            if let (Ok(id), Some(status)) = (summary.id.parse::<ResourceId>(), status)
+                && self.selection.covers_id(&id)
+            {
+                visit(&id, &summary, status);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn bad_tally(count: impl Fn(Status) -> u64) -> Tally {
+    Tally {
+        failed: count(Status::Failed),
+        unavailable: count(Status::Unavailable),
+        skipped: count(Status::Skipped),
+        non_compliant: count(Status::NonCompliant),
+        // What has not been tried, since its agent is paused or the environment was halted meanwhile.
+        cancelled: count(Status::Available) + count(Status::Deploying),
+        ..Tally::default()
+    }
+}
+
+fn unknown(count: impl Fn(Status) -> u64) -> usize {
+    number(count(Status::Undefined) + count(Status::SkippedForUndefined))
+}
+
+const OUTCOMES: [OutcomeStatus; 6] = [
+    OutcomeStatus::Deployed,
+    OutcomeStatus::Failed,
+    OutcomeStatus::Skipped,
+    OutcomeStatus::SkippedForDependency,
+    OutcomeStatus::Unavailable,
+    OutcomeStatus::NonCompliant,
+];
+
+impl From<OperationResult> for ServerResult {
+    fn from(result: OperationResult) -> Self {
+        let OperationResult { resource, run, message, hint, blocked_by } = result;
+        let attribute = |one: orrery_api::AttributeChange| AttributeChange {
+            name: one.name,
+            current: one.current,
+            desired: one.desired,
+        };
+        let outcome = run.outcome.as_deref().unwrap_or("failed");
+        let status = OUTCOMES.into_iter().find(|status| status.as_str() == outcome);
+        let kind = ChangeKind::ALL.into_iter().find(|kind| kind.as_str() == run.change);
+        let change = Change {
+            kind: kind.unwrap_or_default(),
+            attributes: run.changes.into_iter().map(attribute).collect(),
+        };
+        let time = |text: &str| text.parse::<Timestamp>().ok();
+        let took = run.finished.as_deref().and_then(time).zip(time(&run.started));
+        ServerResult {
+            id: resource.clone(),
+            status: Status::Deployed,
+            run: Some(RunResult {
+                id: resource,
+                status: status.unwrap_or(OutcomeStatus::Failed),
+                change,
+                message,
+                hint,
+                blocked_by,
+            }),
+            took: took.map(|(finished, started)| finished.since(started)),
+        }
+    }
+}
+
+impl ServerResult {
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// A resource that did not run now; its last outcome is of an earlier run.
+    fn earlier(summary: &ResourceSummary, status: Status) -> Self {
+        ServerResult { id: summary.id.clone(), status, run: None, took: None }
+    }
+
+    /// Takes in a later run of the same resource. What was created and then updated was created.
+    fn take_in(&mut self, later: ServerResult) {
+        let kind = |result: &ServerResult| {
+            result.run.as_ref().filter(|run| run.is_good()).map_or(0, |run| match run.change.kind {
+                ChangeKind::NoChange => 0,
+                ChangeKind::Updated => 1,
+                ChangeKind::Purged => 2,
+                ChangeKind::Created => 3,
+            })
+        };
+        let is_bad = later.run.as_ref().is_some_and(|run| !run.is_good());
+        if is_bad || kind(&later) >= kind(self) {
+            *self = later;
+        }
+    }
+
+    /// The line of a resource that did not run.
+    pub(super) fn line(&self) -> String {
+        let status = text::coloured(self.status, self.status.as_str());
+        format!("{status} {}", style::harmless(&self.id))
+    }
+
+    pub(super) fn as_json(&self) -> Value {
+        let run = self.run.as_ref();
+        let status = match run {
+            Some(run) => run.status.as_str(),
+            None => self.status.as_str(),
+        };
+        json!({
+            "id": self.id,
+            "status": status,
+            "change": run.map_or(ChangeKind::NoChange, |run| run.change.kind),
+            "attributes": run.map(|run| run.change.attributes.clone()).unwrap_or_default(),
+            "message": run.filter(|run| !run.is_good()).and_then(|run| run.message.clone()),
+            "hint": run.and_then(|run| run.hint.clone()),
+            "blocked_by": run.map(|run| run.blocked_by.clone()).unwrap_or_default(),
+            "seconds": self.took.map(|took| took.as_secs_f64()),
+        })
+    }
+}
