@@ -45,7 +45,9 @@ pub(super) fn lines(attributes: &Map<String, Value>, identity: &str, all: bool) 
             Value::Array(items) => items.is_empty(),
             Value::Object(entries) => entries.is_empty(),
             Value::Bool(is_set) => *name == "purged" && !is_set,
-            Value::String(_) | Value::Number(_) => false,
+            // Left to the machine, such as an owner; an empty file is worth telling.
+            Value::String(text) => text.is_empty() && *name != "content",
+            Value::Number(_) => false,
         };
         let is_secret = referenced.contains(&name.as_str());
         (!is_default || is_secret) && *name != identity && !HANDLING.contains(&name.as_str())
