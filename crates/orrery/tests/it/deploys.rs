@@ -100,7 +100,7 @@ fn plan_tells_drift() -> Result<()> {
     let report = hello.json(2, &["plan"])?;
     ensure!(ids(&report).len() == 1 && report["counts"]["update"] == 1, "{report}");
     ensure!(report["resources"][0]["cause"] == "drift", "{report}");
-    ensure!(report["resources"][0]["source"] == "main.cf:50:5", "{report}");
+    ensure!(report["resources"][0]["source"] == "main.cf:46:5", "{report}");
     let change = &report["resources"][0]["attributes"][0];
     ensure!(change["current"] == "<h1>About</h1>\n<p>Tampered.</p>\n", "{report}");
 
@@ -290,7 +290,7 @@ exec::Run(host=host, command="touch {{ root }}/deaf", reload_only=true, requires
     project.set("TEXT", "1");
     let plan = project.json(2, &["plan"])?;
     ensure!(ids(&plan).len() == 2, "{plan}");
-    project.expect(0, &["deploy"])?.says(&["deployed: 1 created, 1 updated, 1 as wanted"])?;
+    project.expect(0, &["deploy"])?.says(&["deployed: 1 created, 1 updated, 1 unchanged"])?;
     ensure!(project.managed("told").exists() && !project.managed("deaf").exists());
     fs::remove_file(project.managed("told"))?;
     project.expect(0, &["deploy"])?.says(&["nothing to change"])?;

@@ -237,7 +237,7 @@ fn model_error() -> Result<()> {
     let project = Playground::new(&format!("{GOOD}x = unknown\n"))?;
     for command in ["deploy", "plan", "watch"] {
         let ran = project.expect(1, &[command])?;
-        ran.says(&["error[", "./main.cf:6:1", "the model does not compile"])?;
+        ran.says(&["error[", "./main.cf:6:5", "the model does not compile"])?;
     }
     ensure!(!project.managed("good").exists());
     ensure!(fs::read_dir(project.data())?.next().is_none(), "something was kept");

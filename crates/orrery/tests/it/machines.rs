@@ -300,7 +300,7 @@ fn collisions() -> Result<()> {
         "/same on one machine",
         "web2 is this machine: orrery.local_agents in project.yml names it",
         "help: let one resource manage the path",
-        "2 left out",
+        "4 left out",
     ])?;
     ensure!(project.managed("other").exists());
     ensure!(!project.managed("same").exists() && !project.managed("mixed").exists());

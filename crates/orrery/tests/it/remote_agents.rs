@@ -226,14 +226,15 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     let gateway = invited["gateway"].as_str().context("no gateway")?;
     ensure!(gateway == scene.options[1], "{invited}");
     scene.put(&server, &[file(&motd, "first\n")])?;
-    scene.until_all(&server, "deployed", 1)?;
-    std::fs::remove_file(&motd)?;
+    // The name is invited, and no machine has it yet: the server does not stand in for it.
+    scene.until_all(&server, "unavailable", 1)?;
+    ensure!(!motd.exists(), "the server worked for a machine that was only invited");
     if let Err(said) = join(gateway, token, &scene.state)? {
         anyhow::bail!("joining failed: {said}");
     }
     let second = join(gateway, token, &scene.world.path("other"))?;
     ensure!(second.is_err_and(|said| said.contains("another invitation")), "a token is for one");
-    // What the server did before on its own machine is not on this one.
+    // It has joined, and does not run yet.
     scene.until_all(&server, "unavailable", 1)?;
     ensure!(!motd.exists(), "the server worked for a remote agent");
     let mut agent = run(&scene.state)?;

@@ -136,7 +136,7 @@ fn plan_shows_pruning() -> Result<()> {
     let report = project.json(2, &["deploy", "--dry-run", "--prune"])?;
     ensure!(report["counts"]["remove"] == 3, "{report}");
     ensure!(project.read("d/first")? == "1", "a plan changes nothing");
-    project.expect(0, &["plan"])?.shows(&["/d/first] (no longer wanted"])
+    project.expect(0, &["plan"])?.shows(&["/d/first] (no longer in the model"])
 }
 
 fn destroying_removes_everything() -> Result<()> {

@@ -205,8 +205,7 @@ fn show(found: &CompileDetails, json: bool) -> Result<Exit, Trouble> {
         return Ok(Exit::Error);
     }
     let written: String = found.output.iter().map(|piece| piece.text.as_str()).collect();
-    let told = |problem: &CompileProblem| written.contains(first_line(&problem.message));
-    tell_problems(found.errors.iter().filter(|problem| !told(problem)));
+    tell_problems(found.errors.iter().filter(|problem| !is_in_output(problem, &written)));
     Ok(Exit::Done)
 }
 
@@ -237,8 +236,10 @@ impl Lines {
     }
 }
 
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
+/// Whether the output of a compile has shown a problem: by its id, or in the words that are kept of it.
+fn is_in_output(problem: &CompileProblem, written: &str) -> bool {
+    let has_id = problem.id.as_ref().is_some_and(|id| written.contains(&format!("error[{id}]")));
+    has_id || written.contains(problem.message.lines().next().unwrap_or_default())
 }
 
 fn tell_problems<'a>(problems: impl Iterator<Item = &'a CompileProblem>) {
@@ -310,8 +311,7 @@ fn heard(of: &RemoteEnvironment, id: Uuid) -> Result<CompileDetails, Trouble> {
     })?;
     lines.end(&mut say);
     // A compiler that ran tells its errors itself, with more of the model around them.
-    let is_new = |problem: &&CompileProblem| !written.contains(first_line(&problem.message));
-    tell_problems(details.errors.iter().filter(is_new));
+    tell_problems(details.errors.iter().filter(|problem| !is_in_output(problem, &written)));
     let end = match (details.compile.state, details.compile.version) {
         (CompileState::Failed, _) => style::error("the compile failed"),
         (_, Some(version)) if details.compile.unchanged => {
