@@ -201,7 +201,7 @@ pub(crate) const DEFINITIONS: [Definition; 20] = [
     define(
         "repository_poll_interval",
         Form::Number,
-        "60",
+        "60.0",
         "compiler",
         "The branch of the repository is looked at every so many seconds; a new commit is compiled. 0: never.",
     ),
