@@ -342,14 +342,15 @@ impl Builder {
             self.check_relation_name(right, name)?;
         }
         self.check_relation_name(left, relation.name)?;
-        if let Some((name, _)) = relation.inverse {
-            if left == right && name.symbol == relation.name.symbol {
-                let own = self.add_relation(left, relation.name, relation.arity, right);
-                if let Some(end) = &mut self.program.attributes[own.index()].relation {
-                    end.inverse = Some(own);
-                }
-                return Ok(());
+        if let Some((name, _)) = relation.inverse
+            && left == right
+            && name.symbol == relation.name.symbol
+        {
+            let own = self.add_relation(left, relation.name, relation.arity, right);
+            if let Some(end) = &mut self.program.attributes[own.index()].relation {
+                end.inverse = Some(own);
             }
+            return Ok(());
         }
         let inverse =
             relation.inverse.map(|(name, arity)| self.add_relation(right, name, arity, left));

@@ -72,8 +72,12 @@ impl std::fmt::Debug for App {
 
 /// The one clock of the server.
 #[expect(clippy::disallowed_methods, reason = "the server is where the clock is read")]
+pub(crate) fn wall_clock() -> SystemTime {
+    SystemTime::now()
+}
+
 pub(crate) fn system_time() -> Timestamp {
-    Timestamp::from_system(SystemTime::now())
+    Timestamp::from_system(wall_clock())
 }
 
 impl App {

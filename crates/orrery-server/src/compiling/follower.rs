@@ -43,7 +43,7 @@ const TOLD_MAX: usize = 500;
 
 /// Something to do.
 enum Work {
-    Look { known: Followed, environment: EnvironmentRecord, interval: Option<Duration> },
+    Look { known: Followed, environment: Box<EnvironmentRecord>, interval: Option<Duration> },
     Report(CommitStatusRecord),
 }
 
@@ -158,7 +158,7 @@ impl Watch {
                 return Ok(());
             }
             if store.records().claim_followed(&known, later(now, CLAIMED_FOR))? {
-                let environment = target.environment.clone();
+                let environment = Box::new(target.environment.clone());
                 self.hand_out(Work::Look { known, environment, interval: target.interval });
             }
         }

@@ -92,7 +92,7 @@ impl Handlers {
         let files = Arc::new(StoredFiles::new(Arc::clone(&store)));
         files.set_names(named_files(&version.info));
         let contents = FileContents::cached(own.join("files"), Arc::clone(&files) as _);
-        contents.clean(CONTENTS_KEPT, std::time::SystemTime::now());
+        contents.clean(CONTENTS_KEPT, crate::app::wall_clock());
         let parameters =
             StoredParameters { store, environment: environment.key, lease, clock, consequences };
         let hosting = Hosting {

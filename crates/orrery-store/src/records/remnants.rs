@@ -206,9 +206,7 @@ impl Records<'_> {
         self.look(|sql| {
             let found = read(sql, environment, scope)?;
             let mut names = Names::default();
-            for (key, one) in &found {
-                names.resources.insert(*key, Some(one.id.clone()));
-            }
+            names.resources.extend(found.iter().map(|(key, one)| (*key, Some(one.id.clone()))));
             let mut all: Vec<Found> = found.into_values().collect();
             all.sort_unstable_by(|a, b| a.id.cmp(&b.id));
             let mut remnants = Vec::new();

@@ -288,7 +288,7 @@ fn marks_of_a_start_end_with_the_result(backend: Backend) {
     let stored = put(&*store, environment, &resources).unwrap();
     assert!(store.running(environment).unwrap().is_empty());
     started(&*store, &lease, &stored);
-    assert_eq!(store.running(environment).unwrap().len(), 1);
+    assert_eq!(store.running(environment).unwrap().len(), 2);
     let status = |name: &str| {
         let found = store.find_resource(environment, named(name).as_str()).unwrap();
         found.unwrap().status.as_str()

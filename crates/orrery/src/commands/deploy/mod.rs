@@ -172,7 +172,7 @@ fn check_project(
     project: &std::path::Path,
     takeover: Takeover,
 ) -> Result<(), StoreError> {
-    compare_projects(&*opened.store, opened.environment, project, takeover)
+    compare_projects(&opened.store, opened.environment, project, takeover)
 }
 
 /// The same for whoever only looks.

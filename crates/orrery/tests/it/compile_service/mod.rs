@@ -66,7 +66,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("a_thousand_branches_are_followed", polling::a_thousand_branches_are_followed),
         ("forges_are_told_about_commits", polling::forges_are_told_about_commits),
         ("modules_are_cloned_from_repositories", modules::modules_are_cloned_from_repositories),
-        ("a_module_that_no_repository_has_is_told", modules::no_repository_has_it),
+        (
+            "a_module_that_no_repository_has_is_told",
+            modules::a_module_that_no_repository_has_is_told,
+        ),
     ];
     let trial = |(name, test): (&'static str, Test)| {
         Trial::test(format!("compile_service/{name}"), move || {

@@ -39,7 +39,7 @@ fn project(world: &World, repository: &Path, more: &str) -> Result<()> {
 
 pub(super) fn modules_are_cloned_from_repositories(world: &mut World) -> Result<()> {
     // What is not released, and what the project does not allow, is not used; what a module imports is fetched too.
-    let foo = module(world, "foo", &["1.0", "1.2", "1.10", "2.0rc1", "3.0"], "import bar\n")?;
+    let sources = module(world, "foo", &["1.0", "1.2", "1.10", "2.0rc1", "3.0"], "import bar\n")?;
     module(world, "bar", &["0.1"], "")?;
     let repository = world.repository("model", "")?;
     project(world, &repository, "requires: ['foo<2']\n")?;
@@ -50,7 +50,7 @@ pub(super) fn modules_are_cloned_from_repositories(world: &mut World) -> Result<
     let said = world.output(&first)?;
     ensure!(said.contains("cloned module foo (1.10)"), "{said}");
     // An update brings newer versions.
-    module_version(&foo, "1.11")?;
+    module_version(&sources, "1.11")?;
     world.succeed(&environment, &update())?;
     ensure!(world.wanted(&environment)? == "foo 1.11, bar 0.1", "{}", world.wanted(&environment)?);
     for (mode, wanted) in [("prerelease", "foo 2.0rc1"), ("master", "foo 1.11")] {
@@ -82,7 +82,7 @@ fn module_version(path: &Path, version: &str) -> Result<()> {
     git(path, &["tag", version])
 }
 
-pub(super) fn no_repository_has_it(world: &mut World) -> Result<()> {
+pub(super) fn a_module_that_no_repository_has_is_told(world: &mut World) -> Result<()> {
     module(world, "foo", &["1.0"], "")?;
     let repository = world.repository("model", "")?;
     project(world, &repository, "")?;
