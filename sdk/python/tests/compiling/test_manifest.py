@@ -199,7 +199,7 @@ def test_resources_and_their_getters(core: FakeCore) -> None:
     )
     plain, full, bad = core.start()["resources"]
     assert plain == {
-        "entity": "m::Plain", "agent": "host.name", "id": "path", "problem": None, "getters": [],
+        "entity": "m::Plain", "module": "m", "agent": "host.name", "id": "path", "problem": None, "getters": [],
         "fields": ["send_event", "receive_events", "references", "mutators", "report_only", "purged",
                    "purge_on_delete", "path", "mode"],
         "flags": ["send_event", "receive_events", "report_only"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import sys
 import threading
@@ -82,8 +83,8 @@ class Worker:
                     return
                 continue
             if isinstance(operation, NewerVersion):
-                version = operation.number
-                self._quietly(lambda: self._cache.close_versions_before(version))
+                close = functools.partial(self._cache.close_versions_before, operation.number)
+                self._quietly(close)
                 continue
             self._agent.uri = operation.uri
             try:

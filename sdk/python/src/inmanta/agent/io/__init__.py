@@ -86,9 +86,7 @@ class LazyIO:
     :param refuse: called before each use; raises if there is no machine to be used.
     """
 
-    def __init__(
-        self, uri: str, cache: AgentCache | None, refuse: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, uri: str, cache: AgentCache | None, refuse: Callable[[], None] | None = None) -> None:
         self._uri = uri
         self._cache = cache
         self._refuse = refuse
