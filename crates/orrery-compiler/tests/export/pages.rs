@@ -48,7 +48,10 @@ fn every_page_shows_its_problem() {
         files.add("/p/project.yml", "name: test\nmodulepath: libs\n");
         // Resources that no handler of this program declares stand in a module, marked as `cf`: the
         // command line could not show their problems.
-        match (&*fences(&text, "inmanta"), &*fences(&text, "cf")) {
+        // Circles are refused by the command line as early as a compile.
+        let mut examples = fences(&text, "inmanta");
+        examples.extend(fences(&text, "inmanta,fails,differs"));
+        match (&*examples, &*fences(&text, "cf")) {
             ([main], []) => files.add("/p/main.cf", *main),
             ([], [module, main]) => {
                 files.add("/p/libs/web/module.yml", "name: web\nversion: 1.0\nlicense: ASL\n");

@@ -6,13 +6,14 @@ use regex::Regex;
 
 /// Texts that differ from run to run become the same; what is aligned with them loses its blanks.
 fn normalised(line: &str) -> String {
-    static CHANGING: LazyLock<[(Regex, &str); 9]> = LazyLock::new(|| {
+    static CHANGING: LazyLock<[(Regex, &str); 10]> = LazyLock::new(|| {
         let regex = |pattern: &str| Regex::new(pattern).expect("a valid pattern");
         [
             (regex(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
             (regex(r"\d\d:\d\d:\d\d\.\d{3}"), "CLOCK"),
             (regex(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "ID"),
             (regex(r"\b[0-9a-f]{7,64}\b"), "HASH"),
+            (regex(r"\b[0-9,]+ (s|min|h|days?) ago\b"), "AGO"),
             (regex(r"\b[0-9.]+ (ms|s)\b"), "SPAN"),
             (regex(r"Python 3\.\d+\.\d+"), "PYTHON"),
             (regex(r"orrery \d+\.\d+\.\d+\S*"), "VERSION"),
