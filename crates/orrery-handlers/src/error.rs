@@ -118,7 +118,7 @@ impl Cause {
                 "only symbolic links are replaced: purge what is in its place first"
             }
             Cause::NotEmpty => {
-                "purge what is in it first, or set `purge_content` to remove it with everything in it"
+                "move or remove what is in it; `purge_content` of a directory in the model removes all of it"
             }
             Cause::TooManyLinks => "the symbolic links on the way lead in a circle, or too far",
             Cause::InvalidPath => "a path begins with `/`, has no `..` and no zero byte",

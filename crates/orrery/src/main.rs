@@ -99,7 +99,7 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
 /// Help and version are answers; everything else is a mistake, and no different from others: the
 /// exit code 2, which the library would choose, has a meaning of its own here.
 fn answered_by_clap(error: clap::Error) -> ExitCode {
-    let error = without_opposites(error);
+    let error = without_destroy(without_opposites(error));
     let printed = error.print();
     if error.use_stderr() || !output::is_written(printed) {
         return ExitCode::from(Exit::Error as u8);
@@ -129,6 +129,18 @@ fn without_opposites(mut error: clap::Error) -> clap::Error {
     if is_opposite {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::None);
     }
+    error
+}
+
+/// Takes back the proposal of the command that removes everything: a misspelling must not lead there.
+fn without_destroy(mut error: clap::Error) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue};
+    let Some(ContextValue::Strings(all)) = error.get(ContextKind::SuggestedSubcommand) else {
+        return error;
+    };
+    let mut rest: Vec<String> = all.iter().filter(|one| *one != "destroy").cloned().collect();
+    rest.sort_by_key(|one| one == "help");
+    error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(rest));
     error
 }
 

@@ -19,7 +19,7 @@ impl Assembly<'_, '_> {
     pub(super) fn leave_out_collisions(&mut self, inventory: &Inventory) {
         let inventory = self.with_declared_addresses(inventory);
         let mut machines: FxHashMap<&str, Machine<'_>> = FxHashMap::default();
-        let mut managed: FxHashMap<(Machine<'_>, &str), Vec<u32>> = FxHashMap::default();
+        let mut managed: FxHashMap<(Machine<'_>, String), Vec<u32>> = FxHashMap::default();
         for &node in &self.order {
             let (Some(resource), LeftOut::No) =
                 (&self.resources[node as usize], self.left_out[node as usize])
@@ -34,12 +34,12 @@ impl Assembly<'_, '_> {
                 Placement::Local(_) => Machine::Own,
                 _ => Machine::Of(agent),
             });
-            managed.entry((machine, trimmed(resource.id.value()))).or_default().push(node);
+            managed.entry((machine, normalized(resource.id.value()))).or_default().push(node);
         }
         let mut collisions: Vec<(String, Vec<u32>)> = managed
             .into_iter()
             .filter(|(_, nodes)| nodes.len() > 1 && !nodes.iter().all(|&node| self.is_purged(node)))
-            .map(|((_, path), nodes)| (path.to_owned(), nodes))
+            .map(|((_, path), nodes)| (path, nodes))
             .collect();
         collisions.sort_unstable();
         for (path, nodes) in collisions {
@@ -81,10 +81,9 @@ impl Assembly<'_, '_> {
     }
 }
 
-/// A path as handlers use it: slashes at its end mean nothing.
-fn trimmed(path: &str) -> &str {
-    match path.trim_end_matches('/') {
-        "" => path,
-        trimmed => trimmed,
-    }
+/// A path as handlers use it: slashes at its end and repeated slashes mean nothing.
+fn normalized(path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let root = if path.starts_with('/') { "/" } else { "" };
+    format!("{root}{}", parts.join("/"))
 }

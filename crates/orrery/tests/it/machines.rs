@@ -28,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("many resources of an agent are told in one line", told_by_agent),
         trial("a handler in Python gets no other machine's io", python_io),
         trial("resources for one path of a machine collide", collisions),
+        trial("a plan skips what waits for an unknown machine", dependents),
         trial("a server applies nothing for an unknown agent", on_a_server),
         trial("a server knows addresses of the model", address_on_a_server),
         trial("a project's declaration reaches the server", declared_on_a_server),
@@ -288,6 +289,8 @@ fn collisions() -> Result<()> {
          Text(host=two, path=\"{{ root }}/same\", content=\"2\")\n\
          Text(host=host, path=\"{{ root }}/mixed\", content=\"3\")\n\
          Folder(host=host, path=\"{{ root }}/mixed/\")\n\
+         Text(host=host, path=\"{{ root }}/twice\", content=\"5\")\n\
+         Text(host=host, path=\"{{ root }}//twice\", content=\"6\")\n\
          Text(host=host, path=\"{{ root }}/other\", content=\"4\")\n",
     )?;
     // Two machines, as far as anybody can see.
@@ -300,10 +303,28 @@ fn collisions() -> Result<()> {
         "/same on one machine",
         "web2 is this machine: orrery.local_agents in project.yml names it",
         "help: let one resource manage the path",
-        "4 left out",
+        "/twice on one machine",
+        "6 left out",
     ])?;
     ensure!(project.managed("other").exists());
     ensure!(!project.managed("same").exists() && !project.managed("mixed").exists());
+    ensure!(!project.managed("twice").exists());
+    Ok(())
+}
+
+/// A plan and the deploy after it agree about what waits for a machine that is not there.
+fn dependents() -> Result<()> {
+    let project = Playground::new(
+        "away = std::Host(name=\"web2\", os=std::linux)\n\
+         first = Text(host=away, path=\"{{ root }}/first\", content=\"1\")\n\
+         second = Text(host=host, path=\"{{ root }}/second\", content=\"2\", requires=first)\n\
+         Text(host=host, path=\"{{ root }}/third\", content=\"3\", requires=second)\n",
+    )?;
+    let plan = project.expect(2, &["plan"])?;
+    ensure!(plan.out.matches("skipped: it requires std::File[web2,").count() == 2, "{}", plan.out);
+    ensure!(!plan.out.contains("+ std::File"), "{}", plan.out);
+    project.expect(2, &["deploy"])?.says(&["1 unavailable", "2 skipped"])?;
+    ensure!(!project.managed("second").exists());
     Ok(())
 }
 

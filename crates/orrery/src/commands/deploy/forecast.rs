@@ -268,6 +268,12 @@ fn sign_of(kind: ChangeKind) -> String {
 }
 
 impl Entry {
+    /// A resource that a deploy skips, since something that it requires has no machine.
+    pub(in crate::commands) fn skipped(id: &str, cause: &str) -> Self {
+        let what = What::Unclear(format!("skipped: it requires {cause}, which is unavailable"));
+        Entry { id: id.to_owned(), source: None, what, desired: Map::new() }
+    }
+
     /// The changes that it is folded with; what is removed is always listed.
     fn group(&self) -> Option<Group<'_>> {
         let What::Change { kind, .. } = &self.what else { return None };

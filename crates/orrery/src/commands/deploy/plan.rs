@@ -15,7 +15,7 @@ use crate::signals::Interrupt;
 
 use super::forecast::{Entry, Forecast, Form, What};
 use super::placing::Unplaced;
-use super::plan_order::{Required, by_dependency};
+use super::plan_order::{Required, by_dependency, held_up};
 use super::progress::Display;
 use super::{
     Handlers, Place, Prepared, compare_projects, failed, finish, on_server, prepare, prune, setup,
@@ -86,11 +86,23 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
     let mut forecast = Forecast { left_out: problems, removed, ..Forecast::default() };
     forecast.unavailable = unplaced.groups();
     let without_machine = unplaced.ids();
+    let required: Vec<Required<'_>> = resources
+        .iter()
+        .map(|resource| Required {
+            id: resource.id.as_str(),
+            requires: resource.requires.iter().map(ResourceId::as_str).collect(),
+        })
+        .collect();
+    let held_up = held_up(&without_machine.iter().map(ToString::to_string).collect(), &required);
     for ((resource, state), answer) in resources.iter().zip(&states).zip(&answers) {
         if without_machine.contains(&resource.id) {
             continue;
         }
         if options.selection.covers(resource) {
+            if let Some(cause) = held_up.get(resource.id.as_str()) {
+                forecast.entries.push(Entry::skipped(resource.id.as_str(), cause));
+                continue;
+            }
             match foreseen(resource, state.as_ref(), answer) {
                 Some(entry) => forecast.entries.push(entry),
                 None => forecast.same += 1,
@@ -98,11 +110,7 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         }
     }
     display.close();
-    let required = resources.iter().map(|resource| Required {
-        id: resource.id.as_str(),
-        requires: resource.requires.iter().map(ResourceId::as_str).collect(),
-    });
-    forecast.sort(&by_dependency(required.collect()));
+    forecast.sort(&by_dependency(required));
     let exit = forecast.show(form, display.elapsed(), serde_json::Value::Null);
     if interrupt.is_asked() { Exit::Error } else { exit }
 }

@@ -1,6 +1,8 @@
 //! The order in which a plan lists resources: what is required comes before what requires it, right before it where that is
 //! possible, and otherwise names are in their natural order, agent by agent.
 
+use std::collections::BTreeSet;
+
 use orrery_model::ResourceId;
 use rustc_hash::FxHashMap;
 
@@ -10,6 +12,30 @@ use crate::natural;
 pub(in crate::commands) struct Required<'a> {
     pub(in crate::commands) id: &'a str,
     pub(in crate::commands) requires: Vec<&'a str>,
+}
+
+/// Resources that require one of these, near or far, each with the one that holds it up.
+pub(in crate::commands) fn held_up(
+    by: &BTreeSet<String>,
+    resources: &[Required<'_>],
+) -> FxHashMap<String, String> {
+    let mut dependents: FxHashMap<&str, Vec<&str>> = FxHashMap::default();
+    for resource in resources {
+        for &id in &resource.requires {
+            dependents.entry(id).or_default().push(resource.id);
+        }
+    }
+    let mut found: FxHashMap<String, String> = FxHashMap::default();
+    let mut open: Vec<(&str, &str)> = by.iter().map(|id| (id.as_str(), id.as_str())).collect();
+    while let Some((id, cause)) = open.pop() {
+        for &dependent in dependents.get(id).into_iter().flatten() {
+            if !by.contains(dependent) && !found.contains_key(dependent) {
+                found.insert(dependent.to_owned(), cause.to_owned());
+                open.push((dependent, cause));
+            }
+        }
+    }
+    found
 }
 
 /// The place of each resource, by id.

@@ -17,7 +17,7 @@ use super::read_list;
 use crate::commands::deploy::bar::{Bar, State};
 use crate::commands::deploy::forecast::{Entry, Forecast, Form, What};
 use crate::commands::deploy::placing::UnplacedAgent;
-use crate::commands::deploy::plan_order::{Required, by_dependency};
+use crate::commands::deploy::plan_order::{Required, by_dependency, held_up};
 use crate::commands::deploy::reconnecting::{Reconnecting, Unanswered};
 use crate::commands::deploy::waiting;
 use crate::commands::trouble::Trouble;
@@ -173,14 +173,22 @@ pub(in crate::commands) fn show_with(
         .flat_map(|agent| agent.resources.iter().map(ToString::to_string))
         .collect();
     let mut forecast = Forecast { removed: removed.clone(), unavailable, ..Forecast::default() };
-    let required = resources.iter().map(|resource| Required {
-        id: &resource.id,
-        requires: resource.requires.iter().map(String::as_str).collect(),
-    });
-    let places = by_dependency(required.collect());
+    let required: Vec<Required<'_>> = resources
+        .iter()
+        .map(|resource| Required {
+            id: &resource.id,
+            requires: resource.requires.iter().map(String::as_str).collect(),
+        })
+        .collect();
+    let held_up = held_up(&known, &required);
+    let places = by_dependency(required);
     let mut desired: FxHashMap<String, Map<String, Value>> =
         resources.into_iter().map(|resource| (resource.id, resource.attributes)).collect();
     for change in changes.iter().filter(|change| !known.contains(&change.resource)) {
+        if let Some(cause) = held_up.get(&change.resource) {
+            forecast.entries.push(Entry::skipped(&change.resource, cause));
+            continue;
+        }
         match foreseen(change, &mut desired) {
             Some(entry) => forecast.entries.push(entry),
             None => forecast.same += 1,
