@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use orrery_model::{Handles, Remnant, ResourceId, purged};
+use orrery_model::{Handles, Inventory, Placement, Remnant, ResourceId, purged};
 
 use crate::registry::Registry;
 
@@ -11,11 +11,19 @@ use crate::registry::Registry;
 pub struct Abilities {
     native: Registry,
     hosted: BTreeSet<String>,
+    inventory: Inventory,
 }
 
 impl Abilities {
     pub fn new(hosted: impl IntoIterator<Item = String>) -> Self {
-        Abilities { native: Registry::native(), hosted: hosted.into_iter().collect() }
+        let inventory = Inventory::default();
+        Abilities { native: Registry::native(), hosted: hosted.into_iter().collect(), inventory }
+    }
+
+    /// The same with what is known of agents, some of which may be one machine.
+    #[must_use]
+    pub fn with_inventory(self, inventory: Inventory) -> Self {
+        Abilities { inventory, ..self }
     }
 }
 
@@ -26,6 +34,11 @@ impl Handles for Abilities {
 
     fn removes(&self, entity: &str) -> bool {
         entity != crate::exec::ENTITY
+    }
+
+    fn is_one_machine(&self, agent: &str, other: &str) -> bool {
+        let is_local = |name| matches!(self.inventory.place(name), Placement::Local(_));
+        agent == other || is_local(agent) && is_local(other)
     }
 }
 

@@ -37,6 +37,8 @@ pub enum KeptReason {
     ReportOnly,
     /// An attribute of it was never known.
     Undefined,
+    /// The model still has its path on the same machine, under another id.
+    StillWanted,
 }
 
 impl fmt::Display for KeptReason {
@@ -46,6 +48,7 @@ impl fmt::Display for KeptReason {
             KeptReason::NoHandler => "the model has no handler for its type any more",
             KeptReason::ReportOnly => "it is only reported on",
             KeptReason::Undefined => "an attribute of it is not known",
+            KeptReason::StillWanted => "the model has the same path on the same machine",
         })
     }
 }
@@ -74,6 +77,41 @@ pub trait Handles {
     fn handles(&self, entity: &str) -> bool;
     /// Whether purging a resource of this entity has an effect.
     fn removes(&self, entity: &str) -> bool;
+    /// Whether two agents are known to be one machine.
+    fn is_one_machine(&self, agent: &str, other: &str) -> bool {
+        agent == other
+    }
+}
+
+/// Wanted paths with their agents, by entity: a resource may get another id and keep its path.
+struct WantedPaths<'a>(BTreeMap<(&'a str, String), Vec<&'a str>>);
+
+impl<'a> WantedPaths<'a> {
+    fn new(wanted: &'a [Resource]) -> Self {
+        let mut paths: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
+        for resource in wanted {
+            if let Some(key) = path_key(&resource.id)
+                && purged(&resource.attributes) != Some(true)
+            {
+                paths.entry(key).or_default().push(resource.id.agent());
+            }
+        }
+        WantedPaths(paths)
+    }
+
+    fn has(&self, id: &ResourceId, handlers: &dyn Handles) -> bool {
+        let agents = path_key(id).and_then(|key| self.0.get(&key));
+        agents.into_iter().flatten().any(|agent| handlers.is_one_machine(agent, id.agent()))
+    }
+}
+
+/// Entity and path of a resource that is known by its path; repeated slashes and those at its end mean nothing.
+fn path_key(id: &ResourceId) -> Option<(&str, String)> {
+    if id.attribute() != "path" {
+        return None;
+    }
+    let parts: Vec<&str> = id.value().split('/').filter(|part| !part.is_empty()).collect();
+    Some((id.entity(), parts.join("/")))
 }
 
 /// Whether attributes say that the resource must not exist; `None` if its type does not know that.
@@ -109,10 +147,12 @@ fn kept_reason(resource: &Resource, handlers: &dyn Handles) -> Option<KeptReason
 /// is brought up to date before what it needed goes; what is wanted in the place of something that goes comes after it.
 pub fn plan_removal(wanted: Vec<Resource>, known: &[Remnant], handlers: &dyn Handles) -> Removal {
     let wanted_ids: BTreeSet<&ResourceId> = wanted.iter().map(|resource| &resource.id).collect();
+    let paths = WantedPaths::new(&wanted);
     let (mut removed, mut kept) = (BTreeMap::new(), Vec::new());
     for remnant in known.iter().filter(|one| !wanted_ids.contains(&one.resource.id)) {
         let id = &remnant.resource.id;
-        match kept_reason(&remnant.resource, handlers) {
+        let still_wanted = paths.has(id, handlers).then_some(KeptReason::StillWanted);
+        match still_wanted.or_else(|| kept_reason(&remnant.resource, handlers)) {
             Some(reason) => kept.push(Kept { id: id.clone(), reason }),
             None => {
                 removed.insert(id, remnant);

@@ -1,11 +1,15 @@
 //! Versions that remove: what was deployed and is not wanted any more is kept in them, to be purged.
 
+use orrery_executor::declared_addresses;
 use orrery_handlers::Abilities;
 use orrery_host::bundle::Bundle;
 use orrery_model::{Resource, plan_removal};
-use orrery_store::{EnvironmentKey, LOCAL_AGENTS, RemnantScope, Scope, Store, StoreError};
+use orrery_store::{
+    EnvironmentKey, LOCAL_AGENTS, RemnantScope, Scope, Store, StoreError, local_agents,
+};
 use serde_json::{Value, json};
 
+use crate::placement::{self, Declared};
 use crate::problem::ServerError;
 
 use super::{
@@ -53,7 +57,10 @@ pub(super) fn store_removal(
             inherit(&mut new.info, &version_info(store, environment, number)?.info);
         }
         let known = store.records().remnants(environment, RemnantScope::All)?;
-        let abilities = abilities_of(store, new.info[CODE].as_str())?;
+        let declared =
+            Declared { addresses: declared_addresses(&wanted), patterns: local_agents(&new.info) };
+        let inventory = placement::read_inventory(store, environment, Some(declared), &[])?;
+        let abilities = abilities_of(store, new.info[CODE].as_str())?.with_inventory(inventory);
         let mut removal = plan_removal(wanted.clone(), &known, &abilities);
         cycles::check(&removal.resources, &cycles::Left::new())?;
         let info = new.info.as_object_mut();

@@ -14,7 +14,8 @@ use crate::server_commands::{World, fails, prints};
 
 pub(crate) fn trials() -> Vec<Trial> {
     type Check = fn() -> Result<()>;
-    let checks: [(&str, Check); 12] = [
+    let checks: [(&str, Check); 13] = [
+        ("a renamed host keeps its files", renamed_host_keeps_its_files),
         ("what is no longer managed is told", unmanaged_is_told),
         ("pruning needs consent", pruning_needs_consent),
         ("pruning removes in order and once", pruning_removes),
@@ -107,6 +108,28 @@ fn pruning_removes() -> Result<()> {
     moved.write_model(&file("d"))?;
     moved.expect(0, &["deploy", "--prune", "--yes"])?.says(&["1 created", "3 removed"])?;
     ensure!(moved.read("d")? == "d");
+    Ok(())
+}
+
+/// A path that the model still has on this machine is not removed, whatever its agent is called now.
+fn renamed_host_keeps_its_files() -> Result<()> {
+    let on = |host: &str, path: &str| {
+        format!(
+            "here = std::Host(name=\"{host}\", os=std::linux)\n\
+             Text(host=here, path=\"{{{{ root }}}}/{path}\", content=\"1\")\n"
+        )
+    };
+    let project = Playground::new(&on("localhost", "kept"))?;
+    project.declare_local(&["web1"])?;
+    project.expect(0, &["deploy"])?;
+    let before = fs::metadata(project.managed("kept"))?.modified()?;
+    for (host, path) in [("web1", "kept"), ("web1", "/kept")] {
+        project.write_model(&on(host, path))?;
+        let ran = project.expect(0, &["deploy", "--prune", "--yes"])?;
+        ensure!(!ran.said.contains("1 removed"), "{}", ran.said);
+        let after = fs::metadata(project.managed("kept"))?.modified()?;
+        ensure!(before == after, "the file was written anew");
+    }
     Ok(())
 }
 

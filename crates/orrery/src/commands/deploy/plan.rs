@@ -45,8 +45,14 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         Err(error) => return failed(&error),
     };
     if options.prune {
-        resources =
-            prune::plan_here(remnants, &resources, code.as_ref(), &options.selection).resources;
+        resources = prune::plan_here(
+            remnants,
+            &resources,
+            code.as_ref(),
+            &options.selection,
+            &local_agents,
+        )
+        .resources;
     }
     if let Err(trouble) = options.selection.refuse_if_none_of(&resources) {
         return finish(Err(trouble));

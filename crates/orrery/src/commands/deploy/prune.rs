@@ -1,7 +1,7 @@
 //! `orrery deploy --prune`: makes the model real, and removes what it does not have any more.
 
 use orrery_api::VersionUpload;
-use orrery_executor::recovery_with;
+use orrery_executor::{declared_addresses, recovery_with};
 use orrery_handlers::Abilities;
 use orrery_host::code::CodeSet;
 use orrery_model::{Removal, plan_removal};
@@ -15,7 +15,7 @@ use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
 
 use super::pass::Pass;
-use super::placing::Unplaced;
+use super::placing::{Unplaced, inventory_here};
 use super::removal::{self, Afterwards, Candidate};
 use super::unmanaged::Unmanaged;
 use super::{Handlers, Opened, Place, Prepared, failed, finish, on_server, open, prepare_and_open};
@@ -33,13 +33,16 @@ pub(super) fn plan_here(
     resources: &[orrery_model::Resource],
     code: Option<&CodeSet>,
     selection: &Selection,
+    local_agents: &[String],
 ) -> Removal {
     let mut known = known;
     let is_wanted =
         |id: &orrery_model::ResourceId| resources.binary_search_by(|one| one.id.cmp(id)).is_ok();
     known.retain(|one| is_wanted(&one.resource.id) || selection.covers(&one.resource));
     let hosted = code.map(|code| code.handlers.clone()).unwrap_or_default();
-    plan_removal(resources.to_vec(), &known, &Abilities::new(hosted))
+    let inventory = inventory_here(declared_addresses(resources), local_agents);
+    let abilities = Abilities::new(hosted).with_inventory(inventory);
+    plan_removal(resources.to_vec(), &known, &abilities)
 }
 
 /// Deploys here and prunes.
@@ -67,7 +70,7 @@ pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
     if let Err(error) = super::check_project(&opened, &project, wanted.takeover) {
         return failed(&error);
     }
-    let removal = plan_here(known, &resources, code.as_ref(), selection);
+    let removal = plan_here(known, &resources, code.as_ref(), selection, &local_agents);
     let plan = removal::plan_of(&removal);
     let name = projects::name_of(&project);
     if plan.removed.is_empty() {
