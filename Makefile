@@ -34,13 +34,14 @@ build: setup ## the binary
 
 test: ## every check: format, lints, tests, documentation
 	@.ci/setup tests
-	@started=$$SECONDS; failed=; timings=; \
+	@started=$$SECONDS; failed=; timings=; logs=$(TARGET_DIR)/test-logs; mkdir -p $$logs; \
 	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests quick-module-tests; do \
 		step_started=$$SECONDS; \
 		printf '\n== %s\n' "$$step"; \
-		$(MAKE) "$$step" || failed+=" $$step"; \
+		$(MAKE) "$$step" 2>&1 | tee $$logs/$$step || failed+=" $$step"; \
 		timings+="$$(printf '%6d s  %s' "$$((SECONDS - step_started))" "$$step")"$$'\n'; \
 	done; \
+	for step in $$failed; do .ci/failures $$step $$logs/$$step; done; \
 	printf '\n%s%6d s  together\n' "$$timings" "$$((SECONDS - started))"; \
 	if [ -n "$$failed" ]; then printf '== FAILED:%s\n' "$$failed"; exit 1; fi; \
 	echo '== all checks passed'
