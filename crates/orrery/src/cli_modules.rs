@@ -55,12 +55,18 @@ pub(crate) struct ListModules {
 /// Modules that are imported and are nowhere are cloned from the git repositories that `repo` in
 /// project.yml names, first.
 ///
-/// The environment is the active one, else .venv or .env in the project, else a new .venv. pip
-/// installs, with its own configuration. Nothing is done if everything is there.
+/// Exact versions, sources and hashes are kept in orrery.lock, beside project.yml: commit it, and every machine gets the same.
+/// Without that file, versions are chosen and it is written; with it, just these versions are installed, and files with other
+/// hashes are refused. If the project asks for something else than before, what is locked stays if it can.
+///
+/// The environment is the active one, else .venv or .env in the project, else a new .venv. uv installs if it is in the search
+/// path (ORRERY_UV names another one, ORRERY_UV=0 forbids it), or else pip, both as pip is configured. Nothing is done if
+/// everything is there.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   orrery modules install
+  orrery modules install --locked                    in tests and builds: fail if orrery.lock is out of date
   orrery modules install --python 3.12 --rebuild
 
 Exit codes: 0 done, 1 error.")]
@@ -70,12 +76,18 @@ pub(crate) struct InstallModules {
     /// Make the environment anew
     #[arg(long)]
     pub(crate) rebuild: bool,
+    /// Fail if orrery.lock is missing or out of date, instead of writing it
+    #[arg(long, conflicts_with = "frozen")]
+    pub(crate) locked: bool,
+    /// Install what orrery.lock says, without asking whether it is up to date
+    #[arg(long)]
+    pub(crate) frozen: bool,
 }
 
 /// Require modules, and install them
 ///
 /// A module is a name of a published one, a directory, or the address of a git repository. The requirement is
-/// written to requirements.txt when the installation has succeeded. A directory is used from where it lies:
+/// written to requirements.txt, and what was installed to orrery.lock, when the installation has succeeded. A directory is used from where it lies:
 /// changes to it count at once.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -95,7 +107,7 @@ pub(crate) struct AddModules {
     pub(crate) options: InstallOptions,
 }
 
-/// Install the newest versions that the requirements allow
+/// Install the newest versions that the requirements allow, and lock them
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+/// Expected hashes that an error names; a package can have dozens of files.
+const HASHES_SHOWN: usize = 4;
+
 #[derive(Debug, Error)]
 pub(crate) enum Error {
     #[error("no Python was found that can make an environment")]
@@ -27,6 +30,20 @@ pub(crate) enum Error {
     NotFound { said: String },
     #[error("pip failed")]
     Pip { said: String },
+    #[error("there is no orrery.lock")]
+    LockMissing,
+    #[error("orrery.lock cannot be read: {reason}")]
+    LockInvalid { reason: String },
+    #[error("orrery.lock is out of date: {}", changed.join("; "))]
+    LockOutdated { changed: Vec<String> },
+    #[error(
+        "orrery.lock was written for Python {locked}, and Python {python} needs other packages"
+    )]
+    LockIncomplete { locked: String, python: String, unmet: Vec<String> },
+    #[error("the file of {package} is not the one that orrery.lock has")]
+    HashMismatch { package: String, expected: Vec<String>, found: String },
+    #[error("module {module} cannot be brought to the commit in orrery.lock: {reason}")]
+    LockedModule { module: String, reason: String },
     #[error("could not {what}: {error}")]
     System { what: String, error: io::Error },
     #[error("could not look into the environment: {0}")]
@@ -43,13 +60,23 @@ impl Error {
         move |error| Error::System { what, error }
     }
 
-    /// What pip said about it.
-    pub(crate) fn said(&self) -> Option<&str> {
+    /// Details: what pip said about it, or what differs.
+    pub(crate) fn said(&self) -> Option<String> {
         match self {
             Error::Conflict { said }
             | Error::Unreachable { said }
             | Error::NotFound { said }
-            | Error::Pip { said } => Some(said),
+            | Error::Pip { said } => Some(said.clone()),
+            Error::LockIncomplete { unmet, .. } => Some(unmet.join("\n")),
+            Error::HashMismatch { expected, found, .. } => {
+                let shown = expected.iter().take(HASHES_SHOWN);
+                let mut lines: Vec<String> = shown.map(|hash| format!("expected {hash}")).collect();
+                if expected.len() > HASHES_SHOWN {
+                    lines.push(format!("      or {} more", expected.len() - HASHES_SHOWN));
+                }
+                lines.push(format!("found    {found}"));
+                Some(lines.join("\n"))
+            }
             _ => None,
         }
     }
@@ -74,6 +101,25 @@ impl Error {
                 "pip takes its index, proxy and certificates from its own configuration: `pip config list` shows it; nothing was changed".into()
             }
             Error::NotFound { .. } => "check its name and version, and that there is one for this Python; nothing was changed".into(),
+            Error::LockMissing => {
+                "run `orrery modules install` without --locked and --frozen, and commit the orrery.lock that it writes".into()
+            }
+            Error::LockInvalid { .. } => {
+                "restore it from version control, or delete it and run `orrery modules install`".into()
+            }
+            Error::LockOutdated { .. } => "run `orrery modules install`, and commit orrery.lock".into(),
+            Error::LockIncomplete { locked, .. } => format!(
+                "use Python {locked} (--python {locked} --rebuild), or run `orrery modules install` with this one and commit orrery.lock"
+            ),
+            Error::HashMismatch { package, .. } => {
+                let name = package.split(' ').next().unwrap_or(package);
+                format!(
+                    "it was not installed: find out who replaced the file. If it is to be trusted, `orrery modules update {name}` locks it"
+                )
+            }
+            Error::LockedModule { module, .. } => format!(
+                "`orrery modules update {module}` locks another commit; local changes of a module belong into its repository"
+            ),
             _ => return None,
         })
     }
@@ -90,6 +136,12 @@ impl Error {
             Error::Unreachable { .. } => "unreachable",
             Error::NotFound { .. } => "package-not-found",
             Error::Pip { .. } => "pip-failed",
+            Error::LockMissing => "lock-missing",
+            Error::LockInvalid { .. } => "lock-invalid",
+            Error::LockOutdated { .. } => "lock-outdated",
+            Error::LockIncomplete { .. } => "lock-incomplete",
+            Error::HashMismatch { .. } => "hash-mismatch",
+            Error::LockedModule { .. } => "locked-module",
             Error::System { .. } => "system",
             Error::Helper(_) => "environment",
             Error::Sdk(_) => "no-sdk",

@@ -3,12 +3,17 @@ writing the wheels that stand for packages which Orrery replaces. It is part of 
 environment's own interpreter, needs nothing but the standard library, and answers with JSON.
 """
 
+import ast
 import base64
+import concurrent.futures
+import functools
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import zipfile
 
@@ -106,7 +111,15 @@ def inspect() -> dict:
         name = distribution.metadata["Name"]
         if name is None:
             continue
-        packages.append({"name": name, "version": distribution.version, "top_level": top_level(distribution)})
+        origin = distribution.read_text("direct_url.json")
+        packages.append(
+            {
+                "name": name,
+                "version": distribution.version,
+                "top_level": top_level(distribution),
+                "origin": json.loads(origin) if origin else None,
+            }
+        )
     packages.sort(key=lambda package: package["name"].lower())
     version = ".".join(map(str, sys.version_info[:3]))
     return {"python": version, "prefix": sys.prefix, "pip": pip, "packages": packages}
@@ -121,6 +134,110 @@ def choose(specifiers: str, versions: list[str]) -> dict:
     return {"version": next(fitting, None)}
 
 
+def configuration() -> dict:
+    """What pip is configured for when it installs: of files and variables, the one that counts."""
+    command = [sys.executable, "-I", "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    for line in listed.splitlines():
+        key, _, value = line.partition("=")
+        section, _, option = key.rpartition(".")
+        if section in found:
+            found[section][option] = str(ast.literal_eval(value))
+    return {**found["global"], **found["install"], **found[":env:"]}
+
+
+class EveryFile:
+    """Tells pip's finder that files of all platforms and versions of Python are of interest."""
+
+    def __init__(self, name: str) -> None:
+        self.project_name = name
+
+    def evaluate_link(self, link):
+        from pip._internal.index.package_finder import LinkType
+        from pip._vendor.packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
+
+        try:
+            if link.filename.endswith(".whl"):
+                name, version = parse_wheel_filename(link.filename)[:2]
+            else:
+                name, version = parse_sdist_filename(link.filename)
+        except Exception as error:
+            return (LinkType.format_invalid, str(error))
+        if name != canonicalize_name(self.project_name):
+            return (LinkType.different_project, "")
+        return (LinkType.candidate, str(version))
+
+
+def artefacts(arguments: list[str], packages: list[list[str]]) -> dict:
+    """The hashes of all files that the indexes have of some versions of packages. pip has no command for that, so its parts are
+    used; where they have another form, or an index says no hashes, fewer are known."""
+    from pip._internal.commands import create_command
+    from pip._vendor.packaging.version import Version
+
+    def hashes_of(finder, package: list[str]) -> tuple[str, list[str]]:
+        name, version = package
+        every = EveryFile(name)
+        hashes = set()
+        try:
+            pages = functools.partial(finder.process_project_url, link_evaluator=every)
+            places = finder._link_collector.collect_sources(project_name=name, candidates_from_page=pages)
+            sources = [source for source in itertools.chain(*places) if source is not None]
+            candidates = [one for source in sources for one in source.page_candidates()]
+            candidates += finder.evaluate_links(every, [link for source in sources for link in source.file_links()])
+            for candidate in candidates:
+                link = candidate.link
+                if Version(str(candidate.version)) != Version(version):
+                    continue
+                if link.hash_name == "sha256":
+                    hashes.add(f"sha256:{link.hash}")
+                elif link.is_file:
+                    digest = hashlib.sha256(pathlib.Path(link.file_path).read_bytes()).hexdigest()
+                    hashes.add(f"sha256:{digest}")
+        except Exception as error:
+            print(f"{name}: {error}", file=sys.stderr)
+        return name, sorted(hashes)
+
+    try:
+        command = create_command("install")
+        options, _ = command.parse_args(["--quiet", "--disable-pip-version-check", *arguments])
+        with command.main_context():
+            session = command.get_default_session(options)
+            finder = command._build_package_finder(options=options, session=session)
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                return dict(pool.map(functools.partial(hashes_of, finder), packages))
+    except Exception as error:
+        print(error, file=sys.stderr)
+        return {}
+
+
+def unmet(names: list[str]) -> list[str]:
+    """Requirements of some installed packages that nothing installed satisfies."""
+    from pip._vendor.packaging.requirements import Requirement
+    from pip._vendor.packaging.utils import canonicalize_name
+
+    installed = {}
+    for distribution in importlib.metadata.distributions():
+        if distribution.metadata["Name"] is not None:
+            installed.setdefault(canonicalize_name(distribution.metadata["Name"]), distribution)
+    found = []
+    for name in sorted(set(names)):
+        distribution = installed.get(canonicalize_name(name))
+        if distribution is None:
+            found.append(f"{name} is not installed")
+            continue
+        for text in distribution.requires or []:
+            wanted = Requirement(text)
+            if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+                continue
+            other = installed.get(canonicalize_name(wanted.name))
+            if other is None:
+                found.append(f"{name} requires {wanted.name}, which is not installed")
+            elif wanted.specifier and not wanted.specifier.contains(other.version, prereleases=True):
+                found.append(f"{name} requires {wanted.name}{wanted.specifier}, and {other.version} is installed")
+    return found
+
+
 def main(arguments: list[str]) -> None:
     match arguments:
         case ["stand-ins", directory, packages]:
@@ -131,6 +248,12 @@ def main(arguments: list[str]) -> None:
             answer = inspect()
         case ["choose", specifiers, *versions]:
             answer = choose(specifiers, versions)
+        case ["configuration"]:
+            answer = configuration()
+        case ["artefacts", given, packages]:
+            answer = artefacts(json.loads(given), json.loads(packages))
+        case ["unmet", *names]:
+            answer = unmet(names)
         case _:
             raise SystemExit(f"unknown request: {arguments}")
     json.dump(answer, sys.stdout)

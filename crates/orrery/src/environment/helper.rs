@@ -1,8 +1,10 @@
 //! Runs `helper.py` in an environment.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use orrery_host::pip::PipSettings;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -20,12 +22,15 @@ pub(crate) struct Contents {
     pub(crate) packages: Vec<Package>,
 }
 
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) version: String,
     /// The names that it adds to what can be imported.
     pub(crate) top_level: Vec<String>,
+    /// The content of its `direct_url.json`, if it comes from no index.
+    #[serde(default)]
+    pub(crate) origin: Option<serde_json::Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -72,21 +77,61 @@ pub(super) fn choose(
     Ok(ask::<Chosen>(environment, &arguments)?.version)
 }
 
+/// The configuration of pip that counts for installations.
+pub(super) fn configuration(
+    environment: &Path,
+    settings: &PipSettings,
+) -> Result<BTreeMap<String, String>, Error> {
+    let mut command = command(&python_of(environment), &["configuration".into()]);
+    answer(orrery_host::pip::configure(&mut command, settings))
+}
+
+/// SHA-256 hashes of all files that the indexes have of packages, each a name and a version.
+pub(super) fn artefacts(
+    environment: &Path,
+    directory: &Path,
+    settings: &PipSettings,
+    sources: &[String],
+    packages: &[(String, String)],
+) -> Result<BTreeMap<String, Vec<String>>, Error> {
+    let given = serde_json::json!(sources).to_string();
+    let packages = serde_json::json!(packages).to_string();
+    let mut command = command(&python_of(environment), &["artefacts".into(), given, packages]);
+    command.current_dir(directory);
+    answer(orrery_host::pip::configure(&mut command, settings))
+}
+
+/// Requirements of installed packages that the environment does not satisfy.
+pub(super) fn unmet(environment: &Path, names: &[String]) -> Result<Vec<String>, Error> {
+    let mut arguments = vec!["unmet".to_owned()];
+    arguments.extend_from_slice(names);
+    ask(environment, &arguments)
+}
+
 fn ask<T: DeserializeOwned>(environment: &Path, arguments: &[String]) -> Result<T, Error> {
     run(&python_of(environment), arguments)
 }
 
 fn run<T: DeserializeOwned>(python: &Path, arguments: &[String]) -> Result<T, Error> {
-    let output = Command::new(python)
-        .args(["-I", "-c", HELPER])
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(Error::system(format!("run {}", python.display())))?;
+    answer(&mut command(python, arguments))
+}
+
+fn command(python: &Path, arguments: &[String]) -> Command {
+    let mut command = Command::new(python);
+    command.args(["-I", "-c", HELPER]).args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn answer<T: DeserializeOwned>(command: &mut Command) -> Result<T, Error> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(Error::system(format!("run {program}")))?;
+    let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
         let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it failed");
         return Err(Error::Helper(last.trim().to_owned()));
+    }
+    if !said.trim().is_empty() {
+        tracing::debug!(%said, "helper");
     }
     serde_json::from_slice(&output.stdout).map_err(|error| Error::Helper(error.to_string()))
 }

@@ -1,66 +1,63 @@
-//! Makes and fills an environment. What is to be installed is worked out first, checked, and only then
+//! Makes and fills an environment. What is to be installed is chosen or read from the lock file first, checked, and only then
 //! installed, exactly so; a new environment appears when it is complete.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use orrery_compiler::project::PipSettings;
-
+use super::changes::{self, Change};
 use super::helper::{self, Contents, Package};
 use super::interpreters::{Interpreter, Places};
+use super::lock::{Lock, LockedPackage};
 use super::note::{self, Note};
-use super::pip::{self, Event, Listener, Pip, normal_name};
-use super::prepare::{Part, Prepared};
+use super::pip::{self, Event, Listener, normal_name};
+use super::request::{LockMode, Outcome, Request, Upgrade};
+use super::resolve::Tools;
 use super::stand_ins::{self, StandIns};
-use super::{Error, is_environment, python_version, swap};
+use super::{Error, inputs, is_environment, python_version, swap};
 
-/// What is asked for.
-#[derive(Debug, Default)]
-pub(crate) struct Request {
-    /// The directory of the project or module; requirement files are seen from it.
-    pub(crate) directory: PathBuf,
-    pub(crate) environment: PathBuf,
-    /// A version, a name or a path of Python; the newest that is found if there is none.
-    pub(crate) python: Option<String>,
-    /// Requirement files.
-    pub(crate) files: Vec<PathBuf>,
-    pub(crate) requirements: Vec<String>,
-    /// A directory that is installed as it is, so that changes to it count at once.
-    pub(crate) editable: Option<PathBuf>,
-    pub(crate) pip: PipSettings,
-    pub(crate) sdk: Option<PathBuf>,
-    pub(crate) upgrade: Upgrade,
-    /// Make the environment anew.
-    pub(crate) rebuild: bool,
+/// Where the packages of an installation come from.
+#[derive(Clone, Copy)]
+enum Plan<'r> {
+    /// They are those of the lock file.
+    Locked(&'r Lock, LockMode),
+    /// They are chosen; what the lock file has stays if it can.
+    Resolve(Option<&'r Lock>),
+    /// They are there, but for the SDK.
+    OnlySdk,
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) enum Upgrade {
-    /// What is there stays if it fits.
-    #[default]
-    Nothing,
-    All,
-    /// These packages, and what they need.
-    Only(Vec<String>),
-}
+impl<'r> Plan<'r> {
+    /// Decides whether the lock file can be used as it is.
+    fn of(request: &'r Request) -> Result<Self, Error> {
+        let Some(locking) = &request.locking else { return Ok(Plan::Resolve(None)) };
+        let Some(lock) = &locking.lock else {
+            return match locking.mode {
+                LockMode::Update => Ok(Plan::Resolve(None)),
+                LockMode::Locked | LockMode::Frozen => Err(Error::LockMissing),
+            };
+        };
+        if request.upgrade != Upgrade::Nothing {
+            return Ok(Plan::Resolve(Some(lock)));
+        }
+        if locking.mode == LockMode::Frozen {
+            return Ok(Plan::Locked(lock, locking.mode));
+        }
+        let changed = inputs::changed(lock, request);
+        match locking.mode {
+            _ if changed.is_empty() => Ok(Plan::Locked(lock, locking.mode)),
+            LockMode::Locked => {
+                let changed = changed.iter().map(|name| format!("{name} changed"));
+                Err(Error::LockOutdated { changed: changed.collect() })
+            }
+            _ => Ok(Plan::Resolve(Some(lock))),
+        }
+    }
 
-/// What came of it.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(crate) environment: PathBuf,
-    pub(crate) python: String,
-    pub(crate) created: bool,
-    pub(crate) changes: Vec<Change>,
-    /// What is installed now; empty if nothing had to be looked at.
-    pub(crate) packages: Vec<Package>,
-    pub(crate) warnings: Vec<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
-    pub(crate) name: String,
-    pub(crate) before: Option<String>,
-    pub(crate) after: Option<String>,
+    /// Whether nothing has to be chosen if the environment was filled for the same before.
+    fn is_settled(self, request: &Request) -> bool {
+        let unlocked = request.locking.is_none();
+        request.upgrade == Upgrade::Nothing && (unlocked || matches!(self, Plan::Locked(..)))
+    }
 }
 
 /// Makes an environment into what is asked for. Nothing happens if it is that already.
@@ -75,6 +72,7 @@ pub(crate) fn install(request: &Request, listener: Listener<'_>) -> Result<Outco
     let place = std::path::absolute(&request.environment)
         .map_err(Error::system(format!("find {}", request.environment.display())))?;
     let inputs = note::inputs(request);
+    let plan = Plan::of(request)?;
     let exists = is_environment(&place);
     if !exists && fs::read_dir(&place).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Error::NotAnEnvironment { dir: place });
@@ -82,18 +80,17 @@ pub(crate) fn install(request: &Request, listener: Listener<'_>) -> Result<Outco
     let note = Note::read(&place).filter(|_| exists);
     if exists && !request.rebuild {
         check_python(request, &place)?;
-        if request.upgrade == Upgrade::Nothing
-            && note.as_ref().is_some_and(|note| note.is_current(&inputs, &place))
-        {
+        let settled = plan.is_settled(request);
+        if settled && note.as_ref().is_some_and(|note| note.is_current(&inputs, &place)) {
             let python = python_version(&place).unwrap_or_default();
             return Ok(Outcome::unchanged(place, python));
         }
         let made = note.as_ref().is_some_and(Note::is_own);
-        let only_sdk = request.upgrade == Upgrade::Nothing
-            && note.is_some_and(|note| note.is_current_but_for_the_sdk(&inputs, &place));
-        let part = if only_sdk { Part::Sdk } else { Part::Everything };
+        let only_sdk =
+            settled && note.is_some_and(|note| note.is_current_but_for_the_sdk(&inputs, &place));
+        let plan = if only_sdk { Plan::OnlySdk } else { plan };
         let opened = Opened::new(&place)?;
-        let filled = fill(request, part, &place, listener);
+        let filled = fill(request, plan, &place, listener);
         if filled.is_err() {
             opened.restore();
         }
@@ -101,8 +98,8 @@ pub(crate) fn install(request: &Request, listener: Listener<'_>) -> Result<Outco
         finish(&place, &place, &inputs, &outcome.packages, made)?;
         return Ok(outcome);
     }
-    let interpreter = Places::of_this_machine().find(request.python.as_deref())?;
-    build(request, &interpreter, &place, &inputs, listener)
+    let interpreter = find_python(request)?;
+    build(request, plan, &interpreter, &place, &inputs, listener)
 }
 
 /// Notes that an environment is what is asked for, in other words than it was asked for before.
@@ -111,9 +108,22 @@ pub(crate) fn note_again(request: &Request) -> Result<(), Error> {
     Note::write(&request.environment, &note::inputs(request), made)
 }
 
+/// The Python of a new environment: the one that is asked for, the one that the lock file was written for, or the newest.
+fn find_python(request: &Request) -> Result<Interpreter, Error> {
+    let places = Places::of_this_machine();
+    let locked = request.locking.as_ref().and_then(|locking| locking.lock.as_ref());
+    if let (None, Some(lock)) = (&request.python, locked)
+        && let Ok(found) = places.find(Some(&lock.python))
+    {
+        return Ok(found);
+    }
+    places.find(request.python.as_deref())
+}
+
 /// Makes a new environment beside its place, and moves it there.
 fn build(
     request: &Request,
+    plan: Plan<'_>,
     interpreter: &Interpreter,
     place: &Path,
     inputs: &serde_json::Value,
@@ -125,7 +135,7 @@ fn build(
         fs::create_dir_all(parent).map_err(Error::system(format!("make {}", parent.display())))?;
     }
     let built = swap::make(interpreter, &new)
-        .and_then(|()| fill(request, Part::Everything, &new, listener))
+        .and_then(|()| fill(request, plan, &new, listener))
         .and_then(|outcome| finish(&new, place, inputs, &outcome.packages, true).map(|()| outcome))
         .and_then(|outcome| swap::into_place(&new, place).map(|()| outcome));
     match built {
@@ -152,7 +162,7 @@ fn check_python(request: &Request, place: &Path) -> Result<(), Error> {
 /// Installs into an environment what is asked for.
 fn fill(
     request: &Request,
-    part: Part,
+    plan: Plan<'_>,
     environment: &Path,
     listener: Listener<'_>,
 ) -> Result<Outcome, Error> {
@@ -164,44 +174,95 @@ fn fill(
         return Err(Error::NoPip { dir: environment.to_owned() });
     }
     let scratch = tempfile::tempdir().map_err(Error::system("make a temporary directory"))?;
-    let pip = Pip { environment, directory: &request.directory, settings: &request.pip };
-    let prepared = Prepared::new(request, part, environment, scratch.path())?;
-    let plan = prepared.plan(&pip, &before, listener)?;
-    if let Some(package) = stand_ins::real_core_in_plan(&plan) {
-        return Err(Error::RealCore { dir: environment.to_owned(), package });
-    }
-    if !plan.is_empty() {
-        let number =
-            if plan.len() == 1 { "1 package".into() } else { format!("{} packages", plan.len()) };
-        listener(Event::Step(format!("installing {number}")));
-        let lines: Vec<String> = plan.iter().map(|planned| planned.line.clone()).collect();
-        let pins = pip::write_lines(&scratch.path().join("pins.txt"), &lines)?;
-        let mut arguments = vec!["install".to_owned(), "--no-deps".into()];
-        arguments.extend(prepared.sources.iter().cloned());
-        arguments.extend(["--requirement".into(), pins.display().to_string()]);
-        pip.run(&arguments, listener)?;
-    }
-    keep_wheels(environment, &prepared.wheels)?;
+    let tools = Tools::new(request, environment, scratch.path(), listener)?;
+    let more: Vec<String> = tools.write_sdk()?.into_iter().collect();
+    let resolved = match plan {
+        Plan::OnlySdk => {
+            tools.apply(&[], &more, &before, false, listener)?;
+            None
+        }
+        Plan::Locked(lock, mode) => {
+            check_packages(environment, &lock.packages)?;
+            tools.apply(&lock.packages, &more, &before, false, listener)?;
+            complete(&tools, lock, mode, listener)?
+        }
+        Plan::Resolve(lock) => {
+            let packages = tools.resolve(lock, &before.packages, listener)?;
+            check_packages(environment, &packages)?;
+            tools.apply(&packages, &more, &before, true, listener)?;
+            Some(packages)
+        }
+    };
+    keep_wheels(environment, &tools.wheels)?;
     let after = helper::inspect(environment)?;
     if let Some(package) = stand_ins::real_core(&after.packages) {
         return Err(Error::RealCore { dir: environment.to_owned(), package });
     }
-    let changes = changes(&before, &after);
-    let warnings = warnings(&changes, &after);
+    let changes = changes::installed(&before, &after);
+    let mut warnings = warnings(&changes, &after);
+    let unverified = resolved.iter().flatten().filter(|package| package.is_unverified());
+    if request.locking.is_some() {
+        warnings.extend(unverified.map(|package| {
+            format!("the index says no hash of {}: its files cannot be verified", package.name)
+        }));
+    }
     Ok(Outcome {
         environment: environment.to_owned(),
         python: after.python,
         created: false,
         changes,
         packages: after.packages,
+        resolved,
         warnings,
     })
+}
+
+fn check_packages(environment: &Path, packages: &[LockedPackage]) -> Result<(), Error> {
+    let package = |one: &LockedPackage| Package {
+        name: one.name.clone(),
+        version: one.version.clone().unwrap_or_default(),
+        ..Package::default()
+    };
+    let packages: Vec<Package> = packages.iter().map(package).collect();
+    match stand_ins::real_core(&packages) {
+        Some(package) => Err(Error::RealCore { dir: environment.to_owned(), package }),
+        None => Ok(()),
+    }
+}
+
+/// Chooses and installs what another version of Python, or of the stand-ins, needs besides the packages of a lock file. Answers
+/// all packages, if there are more now.
+fn complete(
+    tools: &Tools<'_>,
+    lock: &Lock,
+    mode: LockMode,
+    listener: Listener<'_>,
+) -> Result<Option<Vec<LockedPackage>>, Error> {
+    let names: Vec<String> = lock.packages.iter().map(|package| package.name.clone()).collect();
+    let unmet = helper::unmet(tools.environment, &names)?;
+    if unmet.is_empty() {
+        return Ok(None);
+    }
+    let contents = helper::inspect(tools.environment)?;
+    if mode != LockMode::Update {
+        let (locked, python) = (lock.python.clone(), contents.python);
+        return Err(Error::LockIncomplete { locked, python, unmet });
+    }
+    let mut packages = tools.resolve(Some(lock), &contents.packages, listener)?;
+    tools.apply(&packages, &[], &contents, true, listener)?;
+    // What only the other version of Python needs stays locked for it.
+    let others = lock.packages.iter().filter(|one| packages.iter().all(|new| new.name != one.name));
+    let others: Vec<LockedPackage> = others.cloned().collect();
+    packages.extend(others);
+    packages.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(Some(packages))
 }
 
 impl Outcome {
     fn unchanged(environment: PathBuf, python: String) -> Self {
         let (changes, packages, warnings) = (Vec::new(), Vec::new(), Vec::new());
-        Outcome { environment, python, created: false, changes, packages, warnings }
+        let (created, resolved) = (false, None);
+        Outcome { environment, python, created, changes, packages, resolved, warnings }
     }
 }
 
@@ -284,29 +345,6 @@ impl Opened {
     }
 }
 
-fn changes(before: &Contents, after: &Contents) -> Vec<Change> {
-    let version_in = |contents: &Contents, name: &str| {
-        let found = contents.packages.iter().find(|package| normal_name(&package.name) == name);
-        found.map(|package| package.version.clone())
-    };
-    let mut names: Vec<(String, String)> = [before, after]
-        .iter()
-        .flat_map(|contents| &contents.packages)
-        .map(|package| (normal_name(&package.name), package.name.clone()))
-        .collect();
-    names.sort();
-    names.dedup_by(|one, other| one.0 == other.0);
-    names
-        .into_iter()
-        .map(|(normal, name)| Change {
-            before: version_in(before, &normal),
-            after: version_in(after, &normal),
-            name,
-        })
-        .filter(|change| change.before != change.after)
-        .collect()
-}
-
 /// What should be looked at by a person.
 fn warnings(changes: &[Change], after: &Contents) -> Vec<String> {
     let mut warnings = Vec::new();
@@ -337,6 +375,7 @@ mod tests {
             name: name.into(),
             version: version.into(),
             top_level: vec!["inmanta_plugins".into(), "irt".into()],
+            origin: None,
         };
         Contents {
             python: "3.13.0".into(),
@@ -346,29 +385,10 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_what_differs() {
-        let before = contents(&[("A_b", "1"), ("gone", "1"), ("same", "1")]);
-        let after = contents(&[("a-b", "2"), ("new", "1"), ("same", "1")]);
-        let found: Vec<(String, Option<String>, Option<String>)> = changes(&before, &after)
-            .into_iter()
-            .map(|change| (normal_name(&change.name), change.before, change.after))
-            .collect();
-        let text = |text: &str| Some(text.to_owned());
-        assert_eq!(
-            found,
-            [
-                ("a-b".into(), text("1"), text("2")),
-                ("gone".into(), text("1"), None),
-                ("new".into(), None, text("1")),
-            ]
-        );
-    }
-
-    #[test]
     fn only_what_was_just_installed_is_warned_of() {
         let before = contents(&[("inmanta-module-old", "1")]);
         let after = contents(&[("inmanta-module-old", "1"), ("inmanta-module-new", "1")]);
-        let found = warnings(&changes(&before, &after), &after);
+        let found = warnings(&changes::installed(&before, &after), &after);
         assert_eq!(
             found,
             ["inmanta-module-new 1 brings Python packages that are no part of the module: irt"]

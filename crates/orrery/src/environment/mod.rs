@@ -1,25 +1,36 @@
 //! Python environments for the modules of a project: finding an interpreter, making an environment,
 //! and filling it with pip, without ever letting in the package that Orrery itself stands for.
 //!
-//! Start from `install::install`. It knows nothing of terminals and of the command line: what happens
+//! Start from `install::install`. `resolve` chooses versions, `lock` keeps them in a file of the project, `apply` installs them, with
+//! uv or pip. It knows nothing of terminals and of the command line: what happens
 //! is told to a listener, what came of it is an `Outcome`. `helper.py` is what the interpreter of an
 //! environment does for it.
 
+mod apply;
+pub(crate) mod changes;
 mod error;
 mod helper;
+mod inputs;
 mod install;
 mod interpreters;
+pub(crate) mod lock;
 mod note;
 mod pip;
-mod prepare;
+mod report;
+mod request;
 pub(crate) mod requirements;
+mod resolve;
 mod sdk;
 mod stand_ins;
 mod swap;
+mod uv;
 
+pub(crate) use changes::Change;
 pub(crate) use error::Error;
-pub(crate) use install::{Outcome, Request, Upgrade, install, note_again};
+pub(crate) use inputs::inputs_of;
+pub(crate) use install::{install, note_again};
 pub(crate) use pip::{Event, normal_name};
+pub(crate) use request::{LockMode, Locking, Outcome, Request, Upgrade};
 pub(crate) use sdk::{directory as sdk_directory, write_wheel as write_sdk_wheel};
 
 use std::path::{Path, PathBuf};

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Error, Request, requirements, sdk};
+use super::request::Request;
+use super::{Error, requirements, sdk};
 
 pub(super) const FILE: &str = "orrery.json";
 /// Counts changes of what this program puts into environments.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// All that the contents of an environment depend on.
 pub(super) fn inputs(request: &Request) -> Value {
@@ -22,6 +23,7 @@ pub(super) fn inputs(request: &Request) -> Value {
             .map(|name| std::fs::read_to_string(dir.join(name)).unwrap_or_default());
         json!([dir.display().to_string(), described])
     });
+    let lock = request.locking.as_ref().and_then(|locking| locking.lock.as_ref());
     json!({
         "format": FORMAT,
         "files": read,
@@ -29,6 +31,7 @@ pub(super) fn inputs(request: &Request) -> Value {
         "editable": editable,
         "index": request.pip,
         "sdk": request.sdk.as_deref().map(sdk::fingerprint),
+        "lock": lock.map(|lock| lock.to_text()),
     })
 }
 

@@ -1,11 +1,10 @@
-//! Runs pip: its lines as they come, its report of what it would install, and its failures told apart.
+//! Runs pip: its lines as they come, its report of what it would install, and its failures told apart. `stream` runs any installer.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use orrery_host::pip::PipSettings;
-use serde_json::Value;
 
 use super::Error;
 use super::error::python_of;
@@ -31,98 +30,72 @@ pub(super) struct Pip<'e> {
     pub(super) settings: &'e PipSettings,
 }
 
-/// A package that pip would install.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Planned {
-    pub(super) name: String,
-    pub(super) version: String,
-    /// A line of a requirements file that installs exactly this.
-    pub(super) line: String,
-}
-
 impl Pip<'_> {
-    /// What would be installed for some arguments of `pip install`.
+    /// The report of what would be installed into an empty environment for some arguments of `pip install`.
     pub(super) fn plan(
         &self,
         arguments: &[String],
         scratch: &Path,
         listener: Listener<'_>,
-    ) -> Result<Vec<Planned>, Error> {
+    ) -> Result<String, Error> {
         let report = scratch.join("report.json");
-        let mut all = vec!["install".to_owned(), "--dry-run".into(), "--report".into()];
+        let options = ["install", "--dry-run", "--ignore-installed", "--report"];
+        let mut all = options.map(str::to_owned).to_vec();
         all.push(report.display().to_string());
         all.extend_from_slice(arguments);
         self.run(&all, listener)?;
-        let text = std::fs::read_to_string(&report).map_err(Error::system("read pip's report"))?;
-        read_report(&text).ok_or_else(|| Error::Helper("pip's report has an unknown form".into()))
+        std::fs::read_to_string(&report).map_err(Error::system("read pip's report"))
     }
 
     /// Runs pip to its end.
     pub(super) fn run(&self, arguments: &[String], listener: Listener<'_>) -> Result<(), Error> {
-        let what = || Error::system("run pip");
-        let (reader, writer) = std::io::pipe().map_err(what())?;
         let mut command = Command::new(python_of(self.environment));
         command
             .args(["-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "--no-color"])
             .args(arguments)
             .args(["--progress-bar", "off"])
-            .current_dir(self.directory)
-            .stdin(Stdio::null())
-            // One stream, so that the lines of a message stay together.
-            .stdout(writer.try_clone().map_err(what())?)
-            .stderr(writer);
+            .current_dir(self.directory);
         orrery_host::pip::configure(&mut command, self.settings);
-        tracing::debug!(?command, "pip");
-        let mut child = command.spawn().map_err(what())?;
-        // The command keeps the writing end; the stream ends when nobody has it any more.
-        drop(command);
-        let mut kept = std::collections::VecDeque::new();
-        for line in BufReader::new(reader).split(b'\n') {
-            let line = line.map_err(what())?;
-            let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-            listener(Event::Line(line.clone()));
-            if kept.len() == KEPT_LINES {
-                kept.pop_front();
-            }
-            kept.push_back(line);
-        }
-        let status = child.wait().map_err(what())?;
-        if status.success() {
-            return Ok(());
-        }
-        Err(failure(&Vec::from(kept)))
+        stream(command, listener)?.map_err(|lines| failure(&lines))
     }
 }
 
-/// What pip's report says would be installed.
-fn read_report(text: &str) -> Option<Vec<Planned>> {
-    let report: Value = serde_json::from_str(text).ok()?;
-    let planned = |item: &Value| {
-        let metadata = item.get("metadata")?;
-        let name = metadata.get("name")?.as_str()?.to_owned();
-        let version = metadata.get("version")?.as_str()?.to_owned();
-        let place = item.get("download_info")?;
-        let url = place.get("url")?.as_str()?;
-        let line = if let Some(path) =
-            place.pointer("/dir_info/editable").and(url.strip_prefix("file://"))
-        {
-            format!("--editable {path}")
-        } else if let Some(repository) = place.get("vcs_info") {
-            let kind = repository.get("vcs")?.as_str()?;
-            let commit = repository.get("commit_id")?.as_str()?;
-            format!("{name} @ {kind}+{url}@{commit}")
-        } else if item.get("is_direct")?.as_bool()? {
-            format!("{name} @ {url}")
-        } else {
-            format!("{name}=={version}")
-        };
-        Some(Planned { name, version, line })
-    };
-    report.get("install")?.as_array()?.iter().map(planned).collect()
+/// Runs an installer to its end. If it fails, the last lines that it wrote are the inner error.
+pub(super) fn stream(
+    mut command: Command,
+    listener: Listener<'_>,
+) -> Result<Result<(), Vec<String>>, Error> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let what = || Error::system(format!("run {program}"));
+    let (reader, writer) = std::io::pipe().map_err(what())?;
+    command
+        .stdin(Stdio::null())
+        // One stream, so that the lines of a message stay together.
+        .stdout(writer.try_clone().map_err(what())?)
+        .stderr(writer);
+    tracing::debug!(?command, "installer");
+    let mut child = command.spawn().map_err(what())?;
+    // The command keeps the writing end; the stream ends when nobody has it any more.
+    drop(command);
+    let mut kept = std::collections::VecDeque::new();
+    for line in BufReader::new(reader).split(b'\n') {
+        let line = line.map_err(what())?;
+        let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+        listener(Event::Line(line.clone()));
+        if kept.len() == KEPT_LINES {
+            kept.pop_front();
+        }
+        kept.push_back(line);
+    }
+    let status = child.wait().map_err(what())?;
+    Ok(if status.success() { Ok(()) } else { Err(Vec::from(kept)) })
 }
 
 /// Tells failures apart by what pip says, and keeps the part that matters.
 fn failure(lines: &[String]) -> Error {
+    if let Some(mismatch) = hash_mismatch(lines) {
+        return mismatch;
+    }
     let has = |part: &str| lines.iter().any(|line| line.contains(part));
     let matters = |line: &&String| {
         let chatter = [
@@ -160,6 +133,32 @@ fn failure(lines: &[String]) -> Error {
         return Error::NotFound { said };
     }
     Error::Pip { said }
+}
+
+/// What pip says about the first file that is not the expected one.
+fn hash_mismatch(lines: &[String]) -> Option<Error> {
+    let start = lines.iter().position(|line| line.contains("DO NOT MATCH THE HASHES"))?;
+    let mut package = None;
+    let mut expected = Vec::new();
+    for line in lines[start + 1..].iter().map(|line| line.trim()) {
+        let last = line.split_whitespace().next_back().unwrap_or_default();
+        if line.starts_with("Expected ") {
+            expected.push(format!("sha256:{last}"));
+        } else if line.starts_with("Got ") {
+            let found = format!("sha256:{last}");
+            return Some(Error::HashMismatch { package: package?, expected, found });
+        } else if let Some((name, _)) = line.split_once(" from ") {
+            package = Some(name.split(" @ ").next().unwrap_or(name).replace("==", " "));
+        }
+    }
+    None
+}
+
+/// Packages whose versions are given by constraints, and stand in the way of what is asked for.
+pub(super) fn constraints_in_conflict(said: &str) -> Vec<String> {
+    let lines = said.lines().filter_map(|line| line.split_once("The user requested (constraint) "));
+    let names = lines.map(|(_, constraint)| constraint.split("==").next().unwrap_or(constraint));
+    names.map(|name| normal_name(name.trim())).collect()
 }
 
 /// The specifiers that a conflict names for a package: of `a 1.0 depends on b<14 and >=8`, for `b`,
@@ -248,18 +247,19 @@ ERROR: ResolutionImpossible: for help visit a page";
     }
 
     #[test]
-    fn a_report_becomes_lines_that_install_just_that() {
-        let text = r#"{"install":[
-            {"metadata":{"name":"a","version":"1.0"},"is_direct":false,"download_info":{"url":"https://x/a.whl","archive_info":{}}},
-            {"metadata":{"name":"b","version":"2.0"},"is_direct":true,"download_info":{"url":"file:///src/b","dir_info":{"editable":true}}},
-            {"metadata":{"name":"c","version":"3.0"},"is_direct":true,"download_info":{"url":"https://x/c.git","vcs_info":{"vcs":"git","commit_id":"abc"}}},
-            {"metadata":{"name":"d","version":"4.0"},"is_direct":true,"download_info":{"url":"https://x/d.whl","archive_info":{}}}]}"#;
-        let found: Vec<String> =
-            read_report(text).unwrap().into_iter().map(|planned| planned.line).collect();
-        assert_eq!(
-            found,
-            ["a==1.0", "--editable /src/b", "c @ git+https://x/c.git@abc", "d @ https://x/d.whl"]
-        );
-        assert_eq!(read_report("{}"), None);
+    fn a_file_that_is_another_one_is_named() {
+        let text = "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated\n    toy==1.0.0 from file:///w/toy-1.0.0-py3-none-any.whl (from -r pins.txt (line 1)):\n        Expected sha256 aa\n        Expected     or bb\n             Got        cc";
+        let Error::HashMismatch { package, expected, found } = failure(&lines(text)) else {
+            panic!()
+        };
+        assert_eq!((package.as_str(), found.as_str()), ("toy 1.0.0", "sha256:cc"));
+        assert_eq!(expected, ["sha256:aa", "sha256:bb"]);
+    }
+
+    #[test]
+    fn constraints_that_stand_in_the_way_are_found() {
+        let said =
+            "    The user requested toy>=1.1\n    The user requested (constraint) To_y==1.0.0\n";
+        assert_eq!(constraints_in_conflict(said), ["to-y"]);
     }
 }

@@ -2,7 +2,7 @@
 //! itself reads them; this is only what has to be known besides.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::pip::normal_name;
 
@@ -46,24 +46,6 @@ fn name_in(line: &str) -> Option<&str> {
     is_name.then_some(name)
 }
 
-/// The requirements in files as constraints, which have no extras.
-pub(super) fn as_constraints(files: &[PathBuf]) -> Vec<String> {
-    let all = with_included(files);
-    let lines = all.iter().flat_map(|(_, text)| text.lines());
-    lines
-        .filter_map(|line| {
-            let line = line.split(" #").next().unwrap_or(line).trim();
-            let name = name_in(line)?;
-            let rest = line[name.len()..].trim_start();
-            let rest = match rest.strip_prefix('[') {
-                Some(extras) => extras.split_once(']').map_or("", |(_, after)| after),
-                None => rest,
-            };
-            Some(format!("{name}{rest}"))
-        })
-        .collect()
-}
-
 /// Whether a text of requirements has one for a package.
 pub(crate) fn has_requirement(text: &str, package: &str) -> bool {
     text.lines().filter_map(name_in).any(|name| normal_name(name) == normal_name(package))
@@ -100,6 +82,45 @@ pub(crate) fn with_line(text: &str, line: &str, is_same: &dyn Fn(&str) -> bool) 
     lines.join("\n") + "\n"
 }
 
+/// A path as seen from a directory; both are canonical.
+pub(crate) fn relative(path: &Path, from: &Path) -> PathBuf {
+    let from = from.canonicalize().unwrap_or_else(|_| from.to_owned());
+    let shared = path.components().zip(from.components()).take_while(|(a, b)| a == b).count();
+    let ups = from.components().count() - shared;
+    let mut found: PathBuf = std::iter::repeat_n(Component::ParentDir, ups).collect();
+    if ups == 0 {
+        found.push(".");
+    }
+    found.extend(path.components().skip(shared));
+    found
+}
+
+/// Lines without comments and white space that mean nothing.
+pub(super) fn statements(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().map(|line| {
+        let line = line.split(" #").next().unwrap_or(line).trim();
+        if line.starts_with('#') { "" } else { line }
+    });
+    lines.filter(|line| !line.is_empty())
+}
+
+/// Options in files that tell where packages are looked for, as arguments of pip.
+pub(super) fn source_options(files: &[PathBuf]) -> Vec<String> {
+    let known = ["--index-url", "-i", "--extra-index-url", "--find-links", "-f", "--trusted-host"];
+    let mut found = Vec::new();
+    for (_, text) in with_included(files) {
+        for line in statements(&text) {
+            let (option, value) = line.split_once([' ', '=']).unwrap_or((line, ""));
+            if option == "--no-index" {
+                found.push(option.to_owned());
+            } else if known.contains(&option) {
+                found.extend([option.to_owned(), value.trim().to_owned()]);
+            }
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,8 +153,21 @@ mod tests {
         let found: Vec<PathBuf> =
             with_included(&[path("a.txt")]).into_iter().map(|(path, _)| path).collect();
         assert_eq!(found.len(), 3, "{found:?}");
-        let constraints = as_constraints(&[path("a.txt")]);
-        assert!(constraints.contains(&"y>=1 ; python_version > '3'".to_owned()), "{constraints:?}");
-        assert!(constraints.contains(&"z<2".to_owned()), "{constraints:?}");
+    }
+
+    #[test]
+    fn statements_have_no_comments() {
+        let text = "# why\n\n  a>=1  # because\ngit+https://e.org/a#egg=a\n";
+        assert_eq!(statements(text).collect::<Vec<_>>(), ["a>=1", "git+https://e.org/a#egg=a"]);
+    }
+
+    #[test]
+    fn options_that_name_sources_are_found() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("r.txt");
+        std::fs::write(&path, "-i https://e.example\n--find-links=w\n--no-index\n--pre\na\n")
+            .unwrap();
+        let found = ["-i", "https://e.example", "--find-links", "w", "--no-index"];
+        assert_eq!(source_options(&[path]), found);
     }
 }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use super::Error;
 use super::helper;
 use super::pip::{normal_name, specifiers_in_conflict};
-use super::{Error, pip};
 
 struct StandIn {
     name: &'static str,
@@ -51,8 +51,19 @@ const LABEL: &str = "+orrery";
 /// Counts changes of what stands for a version, so that older ones are replaced.
 const REVISION: &str = "1";
 
-fn labelled(version: &str) -> String {
+/// A version of a stand-in of this program.
+pub(super) fn labelled(version: &str) -> String {
     format!("{version}{LABEL}.{REVISION}")
+}
+
+/// The version that a stand-in stands for.
+pub(super) fn without_label(version: &str) -> &str {
+    version.split_once(LABEL).map_or(version, |(stands_for, _)| stands_for)
+}
+
+/// Whether a package is a stand-in.
+pub(super) fn is_own(name: &str, version: &str) -> bool {
+    version.contains(LABEL) && PACKAGES.iter().any(|package| package.name == normal_name(name))
 }
 
 /// One chosen version for each name.
@@ -69,13 +80,19 @@ impl StandIns {
 
     /// Those that an environment has already, so that what fits them stays.
     pub(super) fn installed(packages: &[helper::Package]) -> Self {
+        Self::among(
+            packages.iter().map(|package| (package.name.as_str(), package.version.as_str())),
+        )
+    }
+
+    /// Those among names and versions of packages.
+    pub(super) fn among<'p>(packages: impl Iterator<Item = (&'p str, &'p str)>) -> Self {
         let mut all = Self::newest();
-        for (name, version) in &mut all.chosen {
-            let installed = packages.iter().find(|package| normal_name(&package.name) == *name);
-            if let Some((known, _)) =
-                installed.and_then(|package| package.version.split_once(LABEL))
-            {
-                *version = known.to_owned();
+        for (package, installed) in packages.filter(|(name, version)| is_own(name, version)) {
+            for (name, version) in &mut all.chosen {
+                if normal_name(package) == *name {
+                    *version = without_label(installed).to_owned();
+                }
             }
         }
         all
@@ -137,18 +154,6 @@ pub(super) fn real_core(packages: &[helper::Package]) -> Option<String> {
     packages.iter().find(is_real).map(|package| format!("{} {}", package.name, package.version))
 }
 
-pub(super) fn real_core_in_plan(plan: &[pip::Planned]) -> Option<String> {
-    let packages: Vec<helper::Package> = plan
-        .iter()
-        .map(|planned| helper::Package {
-            name: planned.name.clone(),
-            version: planned.version.clone(),
-            top_level: Vec::new(),
-        })
-        .collect();
-    real_core(&packages)
-}
-
 /// What packages of modules add beside the module: `inmanta_mitogen` belongs to `mitogen`; anything else
 /// is somebody's mistake, and may hide a package of that name.
 pub(super) fn unexpected(package: &helper::Package) -> Vec<String> {
@@ -173,6 +178,7 @@ mod tests {
             name: name.into(),
             version: version.into(),
             top_level: top_level.iter().map(|&top| top.to_owned()).collect(),
+            origin: None,
         }
     }
 

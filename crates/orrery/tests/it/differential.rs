@@ -27,6 +27,7 @@ mod failures;
 mod guide;
 mod hosts;
 mod inspection;
+mod locking;
 mod machines;
 mod messages;
 mod models;
@@ -102,6 +103,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(deploys::trials());
     trials.extend(machines::trials());
     trials.extend(environments::trials());
+    trials.extend(locking::trials());
     trials.extend(failures::trials());
     trials.extend(crashes::trials());
     trials.extend(secrets::trials());

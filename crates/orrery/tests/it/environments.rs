@@ -36,14 +36,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     tests.into_iter().map(trial).collect()
 }
 
-/// Writes a wheel: its directory, name, version, requirements with `,` between them, and names of the
+/// Writes a wheel: its directory, name, version, requirements with `|` between them, and names of the
 /// packages that it brings.
 const WRITE_WHEEL: &str = r#"
 import pathlib, sys, zipfile
 directory, name, version, requires, *packages = sys.argv[1:]
 stem = f"{name.replace('-', '_')}-{version}"
 lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
-lines += [f"Requires-Dist: {one}" for one in requires.split(";") if one]
+lines += [f"Requires-Dist: {one}" for one in requires.split("|") if one]
 files = {f"{stem}.dist-info/METADATA": "\n".join(lines) + "\n",
          f"{stem}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
 for package in packages:
@@ -73,8 +73,10 @@ const BROUGHT_ALONG: [&str; 9] = [
 ];
 
 /// A machine of its own: packages, an SDK, and a project.
-struct World {
+pub(crate) struct World {
     scratch: tempfile::TempDir,
+    /// The uv that is used; pip if there is none.
+    pub(crate) uv: Option<PathBuf>,
 }
 
 /// Writes an index of packages into a directory: some modules, and what all of them take for granted.
@@ -97,7 +99,24 @@ pub(crate) fn write_packages(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-fn write_wheel(
+/// Writes the pages of an index, as pip reads them, for a directory of packages.
+pub(crate) fn write_index(wheels: &Path, index: &Path) -> Result<()> {
+    for entry in fs::read_dir(wheels)?.flatten() {
+        let file = entry.file_name().to_string_lossy().into_owned();
+        let name = file.split('-').next().unwrap_or_default().to_lowercase().replace('_', "-");
+        let page = index.join(name);
+        fs::create_dir_all(&page)?;
+        fs::copy(entry.path(), page.join(&file))?;
+        let listed = fs::read_to_string(page.join("index.html")).unwrap_or_default();
+        if !listed.contains(&file) {
+            let listed = format!("{listed}<a href=\"{file}\">{file}</a>\n");
+            fs::write(page.join("index.html"), listed)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn write_wheel(
     directory: &Path,
     name: &str,
     version: &str,
@@ -116,8 +135,8 @@ fn write_wheel(
 }
 
 impl World {
-    fn new() -> Result<Self> {
-        let world = World { scratch: tempfile::tempdir()? };
+    pub(crate) fn new() -> Result<Self> {
+        let world = World { scratch: tempfile::tempdir()?, uv: None };
         for dir in ["wheels", "project", "sdk/inmanta", "sdk/orrery_sdk"] {
             fs::create_dir_all(world.path(dir))?;
         }
@@ -129,21 +148,27 @@ impl World {
         Ok(world)
     }
 
-    fn path(&self, inside: &str) -> PathBuf {
+    pub(crate) fn path(&self, inside: &str) -> PathBuf {
         self.scratch.path().join(inside)
     }
 
-    fn write_wheel(&self, name: &str, version: &str, requires: &str, packages: &str) -> Result<()> {
+    pub(crate) fn write_wheel(
+        &self,
+        name: &str,
+        version: &str,
+        requires: &str,
+        packages: &str,
+    ) -> Result<()> {
         write_wheel(&self.path("wheels"), name, version, requires, packages)
     }
 
-    fn project(&self, file: &str, text: &str) -> Result<()> {
+    pub(crate) fn project(&self, file: &str, text: &str) -> Result<()> {
         let path = self.path("project").join(file);
         fs::create_dir_all(path.parent().context("no directory")?)?;
         Ok(fs::write(path, text)?)
     }
 
-    fn run(&self, directory: &str, arguments: &[&str]) -> Result<Answer> {
+    pub(crate) fn run(&self, directory: &str, arguments: &[&str]) -> Result<Answer> {
         let output = Command::new(BINARY)
             .args(arguments)
             .arg("--json")
@@ -153,6 +178,7 @@ impl World {
             .env("PIP_CONFIG_FILE", "/dev/null")
             .env("PIP_NO_INDEX", "1")
             .env("PIP_FIND_LINKS", self.path("wheels"))
+            .env("ORRERY_UV", self.uv.as_deref().unwrap_or(Path::new("0")))
             .output()?;
         let text = String::from_utf8(output.stdout)?;
         let report = serde_json::from_str(&text)
@@ -161,36 +187,36 @@ impl World {
     }
 }
 
-struct Answer {
-    report: Value,
+pub(crate) struct Answer {
+    pub(crate) report: Value,
     code: i32,
 }
 
 impl Answer {
-    fn done(self) -> Result<Self> {
+    pub(crate) fn done(self) -> Result<Self> {
         ensure!(self.code == 0 && self.report["status"] == "ok", "{:#}", self.report);
         Ok(self)
     }
 
-    fn failed(self, class: &str) -> Result<Self> {
+    pub(crate) fn failed(self, class: &str) -> Result<Self> {
         let found = self.report["error"]["class"].as_str();
         ensure!(self.code == 1 && found == Some(class), "{:#}", self.report);
         Ok(self)
     }
 
     /// The version of a package after the change, if it was changed.
-    fn change(&self, name: &str) -> Option<&str> {
+    pub(crate) fn change(&self, name: &str) -> Option<&str> {
         let changes = self.report["changes"].as_array()?;
         changes.iter().find(|change| change["name"] == name)?["after"].as_str()
     }
 
-    fn changed(&self) -> usize {
+    pub(crate) fn changed(&self) -> usize {
         self.report["changes"].as_array().map_or(0, Vec::len)
     }
 }
 
 /// What a Python environment has installed of a package.
-fn installed(environment: &Path, package: &str) -> Result<String> {
+pub(crate) fn installed(environment: &Path, package: &str) -> Result<String> {
     let question = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))";
     let output = Command::new(environment.join("bin/python"))
         .args(["-I", "-c", question, package])
@@ -200,15 +226,7 @@ fn installed(environment: &Path, package: &str) -> Result<String> {
 
 /// What pip is configured for elsewhere counts only if the project says so.
 fn the_index_of_a_project_counts_alone(world: &World) -> Result<()> {
-    for entry in fs::read_dir(world.path("wheels"))?.flatten() {
-        let file = entry.file_name().to_string_lossy().into_owned();
-        let name = file.split('-').next().unwrap_or_default().to_lowercase().replace('_', "-");
-        let page = world.path(&format!("simple/{name}"));
-        fs::create_dir_all(&page)?;
-        fs::copy(entry.path(), page.join(&file))?;
-        let listed = fs::read_to_string(page.join("index.html")).unwrap_or_default();
-        fs::write(page.join("index.html"), format!("{listed}<a href=\"{file}\">{file}</a>\n"))?;
-    }
+    write_index(&world.path("wheels"), &world.path("simple"))?;
     // Everything else that pip knows has another one, which only counts where it is asked.
     world.write_wheel(
         "inmanta-module-toy",
@@ -351,7 +369,7 @@ fn a_real_core_is_refused(world: &World) -> Result<()> {
 }
 
 /// `orrery module new shop`, with a package that can be built without a download.
-fn write_new_module(world: &World) -> Result<()> {
+pub(crate) fn write_new_module(world: &World) -> Result<()> {
     let new = Command::new(BINARY)
         .args(["module", "new", "shop"])
         .current_dir(world.scratch.path())

@@ -7,19 +7,29 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use orrery_compiler::files::Disk;
-use orrery_compiler::modules::wanted::{how_to_get, package_of};
+use orrery_compiler::modules::wanted::{PACKAGE_PREFIX, how_to_get, package_of};
 use serde_json::{Value, json};
 
 use super::list::refuse;
-use super::repositories::{self, Allowed, NotFound};
+use super::locking::{self, LockChange};
+use super::repositories::{self, Allowed, Fetched, NotFound, Update};
 use super::sources::Wanted;
 use super::target::{REQUIREMENTS, Target, absolute};
 use crate::cli_modules::{AddModules, InstallModules, InstallOptions, UpdateModules};
-use crate::environment::{self, Error, Event, Outcome, Upgrade, normal_name};
+use crate::environment::lock::{FILE as LOCK_FILE, Lock};
+use crate::environment::{
+    self, Change, Error, Event, LockMode, Locking, Outcome, Upgrade, normal_name,
+};
 use crate::{Exit, output, style};
 
 pub(super) fn install(options: &InstallModules, verbose: bool) -> Exit {
-    run(&options.options, verbose, false, |target, display| {
+    let mode = match (options.locked, options.frozen) {
+        (_, true) => LockMode::Frozen,
+        (true, false) => LockMode::Locked,
+        (false, false) => LockMode::Update,
+    };
+    let rules = Rules { mode: Some(mode), ..Rules::default() };
+    run(&options.options, verbose, rules, |target, display| {
         target.request.rebuild = options.rebuild;
         display.watch(target)
     })
@@ -27,20 +37,30 @@ pub(super) fn install(options: &InstallModules, verbose: bool) -> Exit {
 
 pub(super) fn update(options: &UpdateModules, verbose: bool) -> Exit {
     let packages: Vec<String> = options.modules.iter().map(|name| package_of(name)).collect();
-    run(&options.options, verbose, true, |target, display| {
-        target.request.upgrade =
-            if packages.is_empty() { Upgrade::All } else { Upgrade::Only(packages) };
+    let modules = packages.iter().map(|name| name.strip_prefix(PACKAGE_PREFIX).unwrap_or(name));
+    let modules: Vec<String> = modules.map(|name| name.replace('-', "_")).collect();
+    let update = if modules.is_empty() { Update::All } else { Update::Only(modules) };
+    run(&options.options, verbose, Rules { update, ..Rules::default() }, |target, display| {
+        // A module that was cloned from a repository is no package.
+        let packages: Vec<String> =
+            packages.into_iter().filter(|name| !target.has_clone_of(name)).collect();
+        target.request.upgrade = match (options.modules.is_empty(), packages.is_empty()) {
+            (true, _) => Upgrade::All,
+            (false, true) => Upgrade::Nothing,
+            (false, false) => Upgrade::Only(packages),
+        };
         display.watch(target)
     })
 }
 
 pub(super) fn add(options: &AddModules, verbose: bool) -> Exit {
-    run(&options.options, verbose, false, |target, display| {
+    run(&options.options, verbose, Rules::default(), |target, display| {
         add_to(target, &options.modules, display)
     })
 }
 
-/// Makes the environment that a project needs, if it needs one, and tells of every step.
+/// Makes the environment that a project needs to be compiled on a server, if it needs one, and tells of every step. A lock file is
+/// binding; without one, versions are chosen here.
 pub(crate) fn install_for(project: &Path, update: bool, allowed: Allowed) -> Exit {
     let options = InstallOptions {
         project: Some(project.to_owned()),
@@ -49,55 +69,52 @@ pub(crate) fn install_for(project: &Path, update: bool, allowed: Allowed) -> Exi
         python: None,
         json: false,
     };
-    let not_found = fetch_modules(&options, update, allowed, false);
-    match Target::of(&options) {
-        Ok(target) if !target.needs_environment() => {
-            output::say("the project needs no Python environment");
-            tell_not_found(&target, &not_found);
-            return Exit::Done;
-        }
-        Ok(_) => {}
-        Err(error) => {
-            // The compile that follows fails for the same reason, and shows where.
-            output::say(&format!("nothing is installed: {}", style::harmless(&error.text)));
-            return Exit::Done;
-        }
+    let locked = Lock::path(project).exists();
+    let upgrade = update && !locked;
+    let rules = Rules {
+        update: if upgrade { Update::All } else { Update::Nothing },
+        allowed,
+        mode: locked.then_some(LockMode::Locked),
+        for_compile: true,
+    };
+    if locked {
+        output::say("modules are installed as orrery.lock says");
     }
-    let exit = run_with(&options, true, |target, display| {
-        if update {
+    run(&options, true, rules, |target, display| {
+        if upgrade {
             target.request.upgrade = Upgrade::All;
         }
         display.watch(target)
-    });
-    if let Ok(target) = Target::of(&options) {
-        tell_not_found(&target, &not_found);
-    }
-    exit
+    })
 }
 
-/// Clones what the project's repositories have of the modules that it needs.
-fn fetch_modules(
-    options: &InstallOptions,
-    update: bool,
+/// Rules of an installation.
+struct Rules {
+    /// Modules from repositories to bring up to date.
+    update: Update,
     allowed: Allowed,
-    quiet: bool,
-) -> Vec<NotFound> {
-    match Target::of(options) {
-        Ok(Target { options: Some(options), .. }) => {
-            repositories::fetch(&options, update, allowed, &mut |text| {
-                if !quiet {
-                    output::say(&style::harmless(text));
-                }
-            })
+    /// None if there is no lock file to use or to write.
+    mode: Option<LockMode>,
+    /// Whether a compile follows, which needs no environment where nothing is asked for, and tells what is wrong with a project.
+    for_compile: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules {
+            update: Update::Nothing,
+            allowed: Allowed::Everything,
+            mode: Some(LockMode::Update),
+            for_compile: false,
         }
-        _ => Vec::new(),
     }
 }
 
 /// Tells which addresses were tried for modules that are still missing.
 fn tell_not_found(target: &Target, not_found: &[NotFound]) {
     let missing = target.missing();
-    for NotFound { module, tried } in not_found.iter().filter(|one| missing.contains(&one.module)) {
+    let untold = |one: &&NotFound| !one.tried.is_empty() && missing.contains(&one.module);
+    for NotFound { module, tried } in not_found.iter().filter(untold) {
         let module = style::harmless(module);
         output::say(&format!(
             "{}: no repository of project.yml has module {module}",
@@ -109,39 +126,87 @@ fn tell_not_found(target: &Target, not_found: &[NotFound]) {
     }
 }
 
-/// As `run_with`, after modules were cloned from the project's repositories.
+/// Finds out what to install for, fetches modules, does the work, and tells what came of it.
 fn run(
     options: &InstallOptions,
     verbose: bool,
-    update: bool,
+    rules: Rules,
     work: impl FnOnce(&mut Target, &Display) -> Result<Outcome, Error>,
 ) -> Exit {
-    let not_found = fetch_modules(options, update, Allowed::Everything, options.json);
-    let exit = run_with(options, verbose, work);
-    if let Ok(target) = Target::of(options)
-        && !options.json
-    {
-        tell_not_found(&target, &not_found);
-    }
-    exit
-}
-
-/// Finds out what to install for, does it, and tells what came of it.
-fn run_with(
-    options: &InstallOptions,
-    verbose: bool,
-    work: impl FnOnce(&mut Target, &Display) -> Result<Outcome, Error>,
-) -> Exit {
+    let display = Display::new(options, verbose);
+    let target = match Target::of(options) {
+        Ok(target) => target,
+        Err(error) if rules.for_compile => {
+            // The compile that follows fails for the same reason, and shows where.
+            output::say(&format!("nothing is installed: {}", style::harmless(&error.text)));
+            return Exit::Done;
+        }
+        Err(error) => return refuse(&error),
+    };
+    let fetched = read_lock(&target, rules.mode).and_then(|locking| {
+        let fetched = fetch_modules(&target, &rules, locking.as_ref(), options.json)?;
+        Ok((locking, fetched))
+    });
+    let (locking, fetched) = match fetched {
+        Ok(done) => done,
+        Err(error) => return display.conclude(&target, Err(error)),
+    };
+    // Modules that were cloned ask for more.
     let mut target = match Target::of(options) {
         Ok(target) => target,
         Err(error) => return refuse(&error),
     };
-    let display = Display::new(options, verbose);
+    let locks_packages = locking.as_ref().and_then(|one| one.lock.as_ref());
+    let locks_packages = locks_packages.is_some_and(|lock| !lock.packages.is_empty());
+    target.request.locking = locking;
+    if rules.for_compile && !target.needs_environment() && !locks_packages {
+        if let Err(error) = locking::check_modules(&target, &fetched) {
+            return display.conclude(&target, Err(error));
+        }
+        output::say("the project needs no Python environment");
+        tell_not_found(&target, &fetched.not_found);
+        return Exit::Done;
+    }
     let done = environment::sdk_directory().and_then(|sdk| {
         target.request.sdk = Some(absolute(&sdk));
-        work(&mut target, &display)
+        let outcome = work(&mut target, &display)?;
+        let lock = locking::keep(&mut target, &outcome, &fetched)?;
+        Ok((outcome, lock))
     });
-    display.conclude(&target, done)
+    let exit = display.conclude(&target, done);
+    if !options.json {
+        tell_not_found(&target, &fetched.not_found);
+    }
+    exit
+}
+
+/// Reads the lock file of a project; modules have none.
+fn read_lock(target: &Target, mode: Option<LockMode>) -> Result<Option<Locking>, Error> {
+    match mode {
+        None => Ok(None),
+        Some(LockMode::Update) if target.is_module() => Ok(None),
+        Some(_) if target.is_module() => {
+            let text = "this is a module: only projects have an orrery.lock";
+            Err(Error::Requirement { text: text.into() })
+        }
+        Some(mode) => Locking::read(&target.directory, mode).map(Some),
+    }
+}
+
+/// Clones what the project's repositories have of the modules that it needs.
+fn fetch_modules(
+    target: &Target,
+    rules: &Rules,
+    locking: Option<&Locking>,
+    quiet: bool,
+) -> Result<Fetched, Error> {
+    let Some(options) = &target.options else { return Ok(Fetched::default()) };
+    let rules = repositories::Rules { update: &rules.update, allowed: rules.allowed, locking };
+    repositories::fetch(options, &rules, &mut |text| {
+        if !quiet {
+            output::say(&style::harmless(text));
+        }
+    })
 }
 
 /// Installs with the new requirements first; only what could be installed is written down.
@@ -245,12 +310,18 @@ impl Display {
         outcome
     }
 
-    fn conclude(&self, target: &Target, done: Result<Outcome, Error>) -> Exit {
+    fn conclude(
+        &self,
+        target: &Target,
+        done: Result<(Outcome, Option<LockChange>), Error>,
+    ) -> Exit {
         match (done, self.json) {
-            (Ok(outcome), true) => print(&self.as_json(target, &outcome), Exit::Done),
+            (Ok((outcome, lock)), true) => {
+                print(&self.as_json(target, &outcome, lock.as_ref()), Exit::Done)
+            }
             (Err(error), true) => print(&error_as_json(&error), Exit::Error),
-            (Ok(outcome), false) => {
-                self.tell(target, &outcome);
+            (Ok((outcome, lock)), false) => {
+                self.tell(target, &outcome, lock.as_ref());
                 Exit::Done
             }
             (Err(error), false) => {
@@ -260,39 +331,29 @@ impl Display {
         }
     }
 
-    fn as_json(&self, target: &Target, outcome: &Outcome) -> Value {
-        let changes = outcome.changes.iter().map(
-            |change| json!({ "name": change.name, "before": change.before, "after": change.after }),
+    fn as_json(&self, target: &Target, outcome: &Outcome, lock: Option<&LockChange>) -> Value {
+        let changes_as_json = |changes: &[Change]| -> Vec<Value> {
+            let change = |change: &Change| json!({ "name": change.name, "before": change.before, "after": change.after });
+            changes.iter().map(change).collect()
+        };
+        let lock = lock.map(
+            |lock| json!({ "created": lock.created, "changes": changes_as_json(&lock.changes) }),
         );
         json!({
             "status": "ok",
             "environment": outcome.environment.display().to_string(),
             "python": outcome.python,
             "created": outcome.created,
-            "changes": changes.collect::<Vec<_>>(),
+            "changes": changes_as_json(&outcome.changes),
+            "lock": lock,
             "warnings": outcome.warnings,
             "missing": target.missing(),
             "seconds": self.started.elapsed().as_secs_f64(),
         })
     }
 
-    fn tell(&self, target: &Target, outcome: &Outcome) {
-        for change in &outcome.changes {
-            let name = style::harmless(&change.name);
-            output::say(&match (&change.before, &change.after) {
-                (None, Some(after)) => format!("{} {name} {after}", style::added("+")),
-                (Some(before), Some(after)) => {
-                    format!("{} {name} {before} → {after}", style::warning("~"))
-                }
-                (before, None) => {
-                    format!(
-                        "{} {name} {}",
-                        style::removed("-"),
-                        before.as_deref().unwrap_or_default()
-                    )
-                }
-            });
-        }
+    fn tell(&self, target: &Target, outcome: &Outcome, lock: Option<&LockChange>) {
+        outcome.changes.iter().for_each(|change| tell_change("", change));
         for warning in &outcome.warnings {
             output::say(&format!("{}: {}", style::warning("warning"), style::harmless(warning)));
         }
@@ -309,6 +370,9 @@ impl Display {
         } else {
             format!("{} {count} in {place} ({python}) in {time}", style::good("changed"))
         });
+        if let Some(lock) = lock {
+            tell_lock(lock, &outcome.changes);
+        }
         for name in target.missing() {
             let help = how_to_get(&Disk, &target.directory, &name);
             output::say(&format!(
@@ -319,6 +383,35 @@ impl Display {
             output::say(&format!("{}: {}", style::help("help"), style::harmless(&help)));
         }
     }
+}
+
+fn tell_change(indent: &str, change: &Change) {
+    let name = style::harmless(&change.name);
+    let shown = |version: &Option<String>| style::harmless(version.as_deref().unwrap_or_default());
+    let (before, after) = (shown(&change.before), shown(&change.after));
+    output::say(&match (&change.before, &change.after) {
+        (None, Some(_)) => format!("{indent}{} {name} {after}", style::added("+")),
+        (Some(_), Some(_)) => {
+            format!("{indent}{} {name} {before} → {after}", style::warning("~"))
+        }
+        (_, None) => format!("{indent}{} {name} {before}", style::removed("-")),
+    });
+}
+
+/// Tells what was written to the lock file. What was installed just now is shown already.
+fn tell_lock(lock: &LockChange, installed: &[Change]) {
+    let verb = if lock.created { "created" } else { "updated" };
+    output::say(&format!("{} {LOCK_FILE}", style::good(verb)));
+    if lock.created {
+        return;
+    }
+    let is_new = |change: &&Change| {
+        let same = |one: &Change| {
+            normal_name(&one.name) == normal_name(&change.name) && one.after == change.after
+        };
+        !installed.iter().any(same)
+    };
+    lock.changes.iter().filter(is_new).for_each(|change| tell_change("  ", change));
 }
 
 fn print(value: &Value, exit: Exit) -> Exit {

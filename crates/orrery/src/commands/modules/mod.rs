@@ -2,6 +2,7 @@
 
 mod install;
 mod list;
+mod locking;
 mod new;
 mod repositories;
 mod sources;

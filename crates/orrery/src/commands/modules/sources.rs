@@ -1,9 +1,10 @@
 //! What `orrery modules add` takes: names of published modules, directories, and addresses of git repositories.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use orrery_compiler::modules::wanted::{package_of, split_requirement};
 
+use crate::environment::requirements::relative;
 use crate::environment::{Error, requirements};
 
 /// One thing to require.
@@ -119,19 +120,6 @@ fn git_address(text: &str) -> Option<String> {
 
 fn is_path(text: &str) -> bool {
     text.starts_with(['.', '/', '~']) || text.contains('/')
-}
-
-/// A path as seen from a directory; both are canonical.
-fn relative(path: &Path, from: &Path) -> PathBuf {
-    let from = from.canonicalize().unwrap_or_else(|_| from.to_owned());
-    let shared = path.components().zip(from.components()).take_while(|(a, b)| a == b).count();
-    let ups = from.components().count() - shared;
-    let mut found: PathBuf = std::iter::repeat_n(Component::ParentDir, ups).collect();
-    if ups == 0 {
-        found.push(".");
-    }
-    found.extend(path.components().skip(shared));
-    found
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub(super) struct Target {
     /// For a project: modules that its models import, and how to find them.
     pub(super) imported: Vec<String>,
     pub(super) options: Option<Options>,
+    /// Directories of the modules of the module path that are used.
+    module_dirs: Vec<PathBuf>,
 }
 
 impl Target {
@@ -51,7 +53,8 @@ impl Target {
             ..Self::request(&directory, given)
         };
         options.python_environment = Some(request.environment.clone());
-        Ok(Target { directory, request, imported: wanted.imported, options: Some(options) })
+        let (imported, module_dirs) = (wanted.imported, wanted.module_dirs);
+        Ok(Target { directory, request, imported, options: Some(options), module_dirs })
     }
 
     fn module(directory: PathBuf, given: &InstallOptions) -> Self {
@@ -62,7 +65,8 @@ impl Target {
             editable: Some(directory.clone()),
             ..Self::request(&directory, given)
         };
-        Target { directory, request, imported: Vec::new(), options: None }
+        let (imported, module_dirs) = (Vec::new(), Vec::new());
+        Target { directory, request, imported, options: None, module_dirs }
     }
 
     fn request(directory: &Path, given: &InstallOptions) -> Request {
@@ -88,6 +92,13 @@ impl Target {
             || !files.is_empty()
             || !requirements.is_empty()
             || environment::is_environment(environment)
+    }
+
+    /// Whether the module of a package lies in the module path.
+    pub(super) fn has_clone_of(&self, package: &str) -> bool {
+        let module = package.strip_prefix(PACKAGE_PREFIX).unwrap_or(package).replace('-', "_");
+        let is_it = |path: &PathBuf| path.file_name().is_some_and(|name| *name == *module);
+        self.module_dirs.iter().any(is_it)
     }
 
     pub(super) fn is_module(&self) -> bool {

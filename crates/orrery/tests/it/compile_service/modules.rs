@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{World, git, model, text, update};
 use crate::BINARY;
+use crate::environments::{write_index, write_packages, write_wheel};
 
 /// A repository with a module that gives a content, in these versions.
 fn module(world: &World, name: &str, versions: &[&str], imports: &str) -> Result<PathBuf> {
@@ -97,5 +98,156 @@ pub(super) fn a_module_that_no_repository_has_is_told(world: &mut World) -> Resu
     ensure!(said.contains("no repository of project.yml has module bar"), "{said}");
     ensure!(said.contains(&text(&one)) && said.contains(&text(&other)), "{said}");
     ensure!(!said.contains("has module foo"), "{said}");
+    Ok(())
+}
+
+/// `orrery modules`, in the directory of a project.
+fn modules(directory: &Path, arguments: &[&str]) -> Result<(bool, String)> {
+    let output = Command::new(BINARY)
+        .arg("modules")
+        .args(arguments)
+        .current_dir(directory)
+        .env_remove("VIRTUAL_ENV")
+        .env("ORRERY_UV", "0")
+        .output()?;
+    Ok((output.status.success(), String::from_utf8(output.stderr)?))
+}
+
+fn done(directory: &Path, arguments: &[&str]) -> Result<String> {
+    let (success, said) = modules(directory, arguments)?;
+    ensure!(success, "{said}");
+    Ok(said)
+}
+
+/// What a module is cloned at stays the same for all machines until it is updated.
+pub(super) fn cloned_modules_are_locked(world: &mut World) -> Result<()> {
+    let sources = module(world, "foo", &["1.0", "1.10"], "import bar\n")?;
+    module(world, "bar", &["0.1"], "")?;
+    let repository = world.repository("model", "")?;
+    std::fs::write(repository.join(".gitignore"), "/more/\n/.venv/\n")?;
+    project(world, &repository, "requires: ['foo<2']\n")?;
+    done(&repository, &["install"])?;
+    let lock = std::fs::read_to_string(repository.join("orrery.lock"))?;
+    let commit = |of: &Path| -> Result<String> {
+        let output =
+            Command::new("git").args(["rev-parse", "HEAD"]).current_dir(of).output()?.stdout;
+        Ok(String::from_utf8(output)?.trim().to_owned())
+    };
+    let first = commit(&sources)?;
+    let entry =
+        format!("[[module]]\nname = \"foo\"\nsource = \"git+file://{}@{first}\"\n", text(&sources));
+    ensure!(lock.contains(&entry) && lock.contains("name = \"bar\""), "{lock}");
+    git(&repository, &["add", "--all"])?;
+    git(&repository, &["commit", "--quiet", "--message=lock"])?;
+
+    // A newer version appears; neither a server that updates nor another checkout takes it.
+    module_version(&sources, "1.11")?;
+    world.start()?;
+    let environment = world.environment(&text(&repository), "main")?;
+    world.succeed(&environment, &update())?;
+    ensure!(world.wanted(&environment)? == "foo 1.10, bar 0.1", "{}", world.wanted(&environment)?);
+    world.succeed(&environment, &update())?;
+    ensure!(world.wanted(&environment)? == "foo 1.10, bar 0.1", "{}", world.wanted(&environment)?);
+    let other = world.path("other");
+    git(&world.path(""), &["clone", "--quiet", &text(&repository), &text(&other)])?;
+    done(&other, &["install", "--locked"])?;
+    ensure!(commit(&other.join("more/foo"))? == first);
+
+    // An update is a change of the lock file, which all follow.
+    let said = done(&repository, &["update", "foo"])?;
+    ensure!(said.contains("~ module foo"), "{said}");
+    world.commit(&repository, &std::fs::read_to_string(repository.join("main.cf"))?)?;
+    world.succeed(&environment, &update())?;
+    ensure!(world.wanted(&environment)? == "foo 1.11, bar 0.1", "{}", world.wanted(&environment)?);
+    git(&other, &["pull", "--quiet"])?;
+    done(&other, &["install", "--locked"])?;
+    ensure!(commit(&other.join("more/foo"))? == commit(&sources)?);
+
+    // A clone that was worked on is not touched, and not taken for what is locked.
+    std::fs::write(other.join("more/foo/model/_init.cf"), "import bar\ncontent = \"mine\"\n")?;
+    let (success, said) = modules(&other, &["install", "--locked"])?;
+    ensure!(!success && said.contains("it has local changes"), "{said}");
+    done(&other, &["install"])?;
+    let kept = std::fs::read_to_string(other.join("more/foo/model/_init.cf"))?;
+    ensure!(kept.contains("mine"), "{kept}");
+
+    // A requirement that the locked commit does not satisfy, and a module that is not locked, are told.
+    project(world, &repository, "requires: ['foo==1.10']\n")?;
+    let failed = world.compile(&environment, &update())?;
+    ensure!(failed.success == Some(false), "{failed:?}");
+    let said = world.output(&failed)?;
+    ensure!(said.contains("no version that satisfies foo ==1.10"), "{said}");
+    done(&repository, &["install"])?;
+    world.commit(&repository, &std::fs::read_to_string(repository.join("main.cf"))?)?;
+    world.succeed(&environment, &update())?;
+    ensure!(world.wanted(&environment)? == "foo 1.10, bar 0.1", "{}", world.wanted(&environment)?);
+    module(world, "baz", &["1.0"], "")?;
+    let model = std::fs::read_to_string(repository.join("main.cf"))?;
+    world.commit(&repository, &format!("import baz\n{model}"))?;
+    let failed = world.compile(&environment, &update())?;
+    let said = world.output(&failed)?;
+    ensure!(failed.success == Some(false) && said.contains("module baz is not in it"), "{said}");
+    ensure!(said.contains("run `orrery modules install`, and commit orrery.lock"), "{said}");
+    Ok(())
+}
+
+/// A server installs the packages of the lock file that was committed, and none if it is out of date.
+pub(super) fn a_server_honours_the_lock_file(world: &mut World) -> Result<()> {
+    let (wheels, index) = (world.path("wheels"), world.path("simple"));
+    write_packages(&wheels)?;
+    write_index(&wheels, &index)?;
+    let repository = world.repository("model", "")?;
+    std::fs::write(repository.join(".gitignore"), "/.venv/\n")?;
+    let describe = |requires: &str| {
+        let text = format!(
+            "name: test\nmodulepath: libs\nrequires: {requires}\npip:\n  index-url: file://{}\n",
+            text(&index)
+        );
+        std::fs::write(repository.join("project.yml"), text)
+    };
+    describe("[toy]")?;
+    let said = done(&repository, &["install"])?;
+    ensure!(said.contains("created orrery.lock"), "{said}");
+    world.commit(&repository, &format!("import toy\n{}", model("\"one\"")))?;
+    write_wheel(
+        &wheels,
+        "inmanta-module-toy",
+        "1.2.0",
+        "inmanta-core>=15.0",
+        "inmanta_plugins.toy",
+    )?;
+    write_index(&wheels, &index)?;
+    world.start()?;
+    let environment = world.environment(&text(&repository), "main")?;
+    let first = world.succeed(&environment, &update())?;
+    let said = world.output(&first)?;
+    ensure!(said.contains("+ inmanta-module-toy 1.1.0"), "{said}");
+    let again = world.succeed(&environment, &update())?;
+    let said = world.output(&again)?;
+    ensure!(!said.contains("inmanta-module-toy 1."), "{said}");
+
+    describe("[toy, fs]")?;
+    world.commit(&repository, &format!("import toy\n{}", model("\"two\"")))?;
+    let failed = world.compile(&environment, &update())?;
+    let said = world.output(&failed)?;
+    ensure!(failed.success == Some(false), "{failed:?}");
+    ensure!(said.contains("orrery.lock is out of date"), "{said}");
+    ensure!(said.contains("run `orrery modules install`, and commit orrery.lock"), "{said}");
+    ensure!(world.wanted(&environment)? == "one");
+    done(&repository, &["install"])?;
+    world.commit(&repository, &format!("import toy\n{}", model("\"two\"")))?;
+    let last = world.succeed(&environment, &update())?;
+    let said = world.output(&last)?;
+    ensure!(said.contains("+ inmanta-module-fs 1.2.0"), "{said}");
+    ensure!(world.wanted(&environment)? == "two");
+    // Without a lock file, a server chooses, and leaves none behind.
+    std::fs::remove_file(repository.join("orrery.lock"))?;
+    world.commit(&repository, &format!("import toy\n{}", model("\"three\"")))?;
+    let last = world.succeed(&environment, &update())?;
+    let said = world.output(&last)?;
+    ensure!(said.contains("inmanta-module-toy 1.1.0 → 1.2.0"), "{said}");
+    let again = world.succeed(&environment, &update())?;
+    let said = world.output(&again)?;
+    ensure!(!said.contains("orrery.lock"), "{said}");
     Ok(())
 }

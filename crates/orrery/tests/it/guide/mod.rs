@@ -151,6 +151,7 @@ impl Reader {
                     ("PIP_CONFIG_FILE", "/dev/null"),
                     ("PIP_NO_INDEX", "1"),
                     ("PIP_FIND_LINKS", &wheels),
+                    ("ORRERY_UV", "0"),
                 ];
                 self.world.variables.extend(variables.map(|(k, v)| (k.to_owned(), v.to_owned())));
                 Ok(())

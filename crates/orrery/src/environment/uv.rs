@@ -1,0 +1,252 @@
+//! uv, which does what pip does in a fraction of the time. It is used if it is there and if all that pip is configured for can be
+//! said to it: the same packages must come from the same places. Where it fails, pip is asked again and tells why.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::error::python_of;
+use super::pip::{self, Event, Listener};
+use super::{Error, helper, request::Request};
+
+/// Names the program to use, or forbids it.
+pub(super) const VARIABLE: &str = "ORRERY_UV";
+
+/// Values of `VARIABLE` that forbid it.
+const OFF: [&str; 4] = ["0", "", "false", "no"];
+
+/// Options of pip that change nothing about what is installed.
+const IRRELEVANT: [&str; 18] = [
+    "break-system-packages",
+    "cache-dir",
+    "config-file",
+    "default-timeout",
+    "disable-pip-version-check",
+    "log",
+    "no-cache-dir",
+    "no-color",
+    "no-input",
+    "no-python-version-warning",
+    "no-warn-script-location",
+    "progress-bar",
+    "quiet",
+    "require-virtualenv",
+    "retries",
+    "root-user-action",
+    "timeout",
+    "verbose",
+];
+
+/// Variables of uv that count: what belongs to the machine. Where packages come from is told by pip's configuration alone.
+const VARIABLES: [&str; 5] =
+    ["UV_CACHE_DIR", "UV_HTTP_TIMEOUT", "UV_NATIVE_TLS", "UV_NO_CACHE", "UV_SYSTEM_CERTS"];
+
+pub(super) struct Uv<'e> {
+    program: PathBuf,
+    environment: &'e Path,
+    directory: &'e Path,
+    configuration: Configuration,
+}
+
+/// pip's configuration, as uv takes it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Configuration {
+    arguments: Vec<String>,
+    certificates: Option<String>,
+}
+
+impl<'e> Uv<'e> {
+    /// The uv to use for an environment, if there is one that can be used.
+    pub(super) fn find(
+        request: &'e Request,
+        environment: &'e Path,
+        listener: Listener<'_>,
+    ) -> Option<Self> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let program = program(std::env::var_os(VARIABLE), &path)?;
+        let found = helper::configuration(environment, &request.pip);
+        let configuration = match found.map(|found| Configuration::of_pip(&found)) {
+            Ok(Ok(configuration)) => configuration,
+            Ok(Err(option)) => {
+                let text = format!("uv is not used: pip is configured with {option}");
+                listener(Event::Line(text));
+                return None;
+            }
+            Err(error) => {
+                listener(Event::Line(format!("uv is not used: {error}")));
+                return None;
+            }
+        };
+        Some(Uv { program, environment, directory: &request.directory, configuration })
+    }
+
+    /// Chooses versions for files of requirements; answers the text of a `pylock.toml` in the directory `scratch`. Versions in
+    /// `preferred` are kept if they fit.
+    pub(super) fn compile(
+        &self,
+        requirements: &[PathBuf],
+        constraints: &Path,
+        sources: &[String],
+        preferred: &[(String, String)],
+        scratch: &Path,
+        listener: Listener<'_>,
+    ) -> Result<String, Error> {
+        let output = scratch.join("pylock.toml");
+        let mut known =
+            "lock-version = \"1.0\"\ncreated-by = \"orrery\"\npackages = [\n".to_owned();
+        for (name, version) in preferred {
+            known += &format!("  {{ name = {name:?}, version = {version:?} }},\n");
+        }
+        known += "]\n";
+        std::fs::write(&output, known)
+            .map_err(Error::system(format!("write {}", output.display())))?;
+        let mut command = self.command("compile", sources);
+        command.args(["--quiet", "--generate-hashes", "--no-header", "--python"]);
+        command.arg(python_of(self.environment));
+        command.arg("--constraint").arg(constraints);
+        command.arg("--output-file").arg(&output).args(requirements);
+        self.run(command, listener)?;
+        std::fs::read_to_string(&output).map_err(Error::system("read uv's answer"))
+    }
+
+    /// Installs what a file of requirements says, and nothing else.
+    pub(super) fn install(
+        &self,
+        requirements: &Path,
+        hashes: bool,
+        sources: &[String],
+        listener: Listener<'_>,
+    ) -> Result<(), Error> {
+        let mut command = self.command("install", sources);
+        // Files of the environment are its own: a link into the cache would let code that runs here change other environments.
+        command.args(["--no-deps", "--reinstall", "--link-mode", "copy", "--python"]);
+        command.arg(python_of(self.environment));
+        command.arg(if hashes { "--require-hashes" } else { "--no-verify-hashes" });
+        command.arg("--requirement").arg(requirements);
+        self.run(command, listener)
+    }
+
+    fn command(&self, action: &str, sources: &[String]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(["--no-config", "--no-progress", "--color", "never", "pip", action])
+            .args(["--index-strategy", "unsafe-best-match"])
+            .args(&self.configuration.arguments)
+            .args(translated(sources))
+            .current_dir(self.directory);
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("UV_") && !VARIABLES.contains(&text.as_ref()) {
+                command.env_remove(&name);
+            }
+        }
+        command.env_remove("VIRTUAL_ENV");
+        if let Some(certificates) = &self.configuration.certificates {
+            command.env("SSL_CERT_FILE", certificates);
+        }
+        command
+    }
+
+    fn run(&self, command: Command, listener: Listener<'_>) -> Result<(), Error> {
+        pip::stream(command, listener)?.map_err(|lines| Error::Pip { said: lines.join("\n") })
+    }
+}
+
+/// The program that a variable names, or the one in the search path.
+fn program(named: Option<OsString>, path: &std::ffi::OsStr) -> Option<PathBuf> {
+    match named {
+        Some(named) if OFF.contains(&named.to_string_lossy().to_lowercase().as_str()) => None,
+        Some(named) if named.to_string_lossy() != "1" => Some(named.into()),
+        _ => std::env::split_paths(path).map(|dir| dir.join("uv")).find(|file| file.is_file()),
+    }
+}
+
+/// Arguments of pip as uv takes them.
+fn translated(arguments: &[String]) -> Vec<String> {
+    let allow = ["--prerelease", "allow"].map(str::to_owned);
+    let one = |argument: &String| match argument.as_str() {
+        "--pre" => allow.to_vec(),
+        "--trusted-host" => vec!["--allow-insecure-host".to_owned()],
+        _ => vec![argument.clone()],
+    };
+    arguments.iter().flat_map(one).collect()
+}
+
+impl Configuration {
+    /// Translates pip's configuration; the error is an option that uv has no equal for.
+    fn of_pip(options: &BTreeMap<String, String>) -> Result<Self, String> {
+        let mut found = Configuration::default();
+        for (option, value) in options {
+            let is_on =
+                || !["", "0", "false", "no", "off"].contains(&value.to_lowercase().as_str());
+            let argument = match option.as_str() {
+                name if IRRELEVANT.contains(&name) => continue,
+                "cert" => {
+                    found.certificates = Some(value.clone());
+                    continue;
+                }
+                "no-index" | "pre" => {
+                    if is_on() {
+                        found.arguments.extend(translated(&[format!("--{option}")]));
+                    }
+                    continue;
+                }
+                "index-url" => "--index-url",
+                "extra-index-url" => "--extra-index-url",
+                "find-links" => "--find-links",
+                "trusted-host" => "--allow-insecure-host",
+                other => return Err(other.to_owned()),
+            };
+            for value in value.split_whitespace() {
+                found.arguments.extend([argument.to_owned(), value.to_owned()]);
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(list: &[(&str, &str)]) -> BTreeMap<String, String> {
+        list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn what_pip_is_configured_for_is_said_to_uv() {
+        let found = Configuration::of_pip(&options(&[
+            ("cert", "/c.pem"),
+            ("extra-index-url", "https://a.example\nhttps://b.example"),
+            ("index-url", "https://i.example"),
+            ("no-index", "0"),
+            ("pre", "true"),
+            ("timeout", "3"),
+            ("trusted-host", "a.example"),
+        ]));
+        let expected = "--extra-index-url https://a.example --extra-index-url https://b.example \
+                        --index-url https://i.example --prerelease allow --allow-insecure-host a.example";
+        let found = found.unwrap();
+        assert_eq!(found.arguments.join(" "), expected);
+        assert_eq!(found.certificates.as_deref(), Some("/c.pem"));
+    }
+
+    #[test]
+    fn what_cannot_be_said_to_uv_leaves_the_work_to_pip() {
+        let found = Configuration::of_pip(&options(&[("only-binary", ":all:")]));
+        assert_eq!(found, Err("only-binary".to_owned()));
+    }
+
+    #[test]
+    fn the_variable_names_or_forbids_it() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().as_os_str();
+        assert_eq!(program(None, path), None);
+        let uv = scratch.path().join("uv");
+        std::fs::write(&uv, "").unwrap();
+        assert_eq!(program(None, path), Some(uv));
+        assert_eq!(program(Some("0".into()), path), None);
+        assert_eq!(program(Some("/opt/uv".into()), path), Some("/opt/uv".into()));
+    }
+}
