@@ -64,6 +64,15 @@ fn an_environment_with_a_repository_takes_no_pushed_versions(world: World) {
     let answer = developer.send("POST", classic, &header, Some(&allow));
     assert_eq!(answer.status, 403, "{answer:?}");
     told(&developer.post(&versions, &upload));
+    // Nor can they take the protection of the environment away.
+    let protected = world.at("/settings/protected_environment");
+    world.admin().put(&protected, &allow).good();
+    refused(&developer.put(&protected, &json!({"value": false})), 403, "forbidden");
+    refused(&developer.delete(&protected), 403, "forbidden");
+    let classic = "/api/v2/environment_settings/protected_environment";
+    let answer = developer.send("DELETE", classic, &header, None);
+    assert_eq!(answer.status, 403, "{answer:?}");
+    assert_eq!(world.get("").good()["protected"], true);
     world.admin().put(&setting, &allow).good();
     developer.post(&versions, &upload).good();
     // Without a repository, versions come from nowhere else.
