@@ -17,8 +17,8 @@ use orrery_store::{Action, ActionKey, Parameter, ResourceFilter, VersionInfo};
 use serde_json::{Map, Value, json};
 
 use super::from_api::{
-    CHANGES, KINDS, LEVELS, changed, maybe_time, outcome, parameter, seen, seen_in, state, time,
-    version, word,
+    KINDS, LEVELS, changed, maybe_time, outcome, parameter, seen, seen_in, state, time, version,
+    word,
 };
 use super::source::{
     AgentSeen, AtWork, Changed, Counts, Deployment, Next, Outlook, Seen, Step, Visit, rank,
@@ -348,7 +348,7 @@ impl Deployment for OnServer {
                 finished: maybe_time(one.finished.as_ref())?,
                 outcome: outcome(one.outcome.as_ref())?,
                 change: Change {
-                    kind: word("change", &one.change, &CHANGES, ChangeKind::as_str)?,
+                    kind: word("change", &one.change, &ChangeKind::ALL, ChangeKind::as_str)?,
                     attributes: attributes.collect(),
                 },
                 log: lines.remove(&one.id).unwrap_or_default(),
