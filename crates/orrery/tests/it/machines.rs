@@ -309,6 +309,20 @@ fn collisions() -> Result<()> {
     ensure!(project.managed("other").exists());
     ensure!(!project.managed("same").exists() && !project.managed("mixed").exists());
     ensure!(!project.managed("twice").exists());
+    // All names of this machine are one.
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let names = ["localhost", "internal", own.as_str()];
+    let on = |name: &str| {
+        format!(
+            "Text(host=std::Host(name=\"{name}\", os=std::linux), path=\"{{{{ root }}}}/own\", content=\"\")\n"
+        )
+    };
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        project.write_model(&(on(names[one]) + &on(names[other])))?;
+        let ran = project.expect(2, &["deploy"])?;
+        ran.says(&["error[path-collision]", "/own on one machine", "2 left out"])?;
+        ensure!(!project.managed("own").exists());
+    }
     Ok(())
 }
 

@@ -46,7 +46,7 @@ pub(super) use watch::run as watch;
 
 use crate::cli::ProjectOptions;
 use crate::cli_deploy::{LimitOptions, RunOptions, Selection, Takeover};
-use crate::code::Work;
+use crate::code::{DeployingMachine, Work};
 use crate::commands::report;
 use crate::commands::trouble::{Trouble, finish};
 use crate::render::Shown;
@@ -88,7 +88,7 @@ pub(super) fn prepare(
     state: &StateOptions,
 ) -> Result<Prepared, Exit> {
     let mut work = super::compile::compile(given, limits, Some(state));
-    let exported = work.export(&Registry::native());
+    let exported = work.export(&Registry::native(), DeployingMachine::This);
     let code = work.code();
     let local_agents = work.local_agents();
     let Work { project, compiled, host, .. } = work;
