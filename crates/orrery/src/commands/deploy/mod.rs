@@ -3,6 +3,7 @@
 
 pub(super) mod bar;
 mod destroy;
+mod edits;
 pub(super) mod forecast;
 mod hosted;
 pub(super) mod new_attributes;
@@ -80,6 +81,15 @@ pub(super) struct Prepared {
     pub(super) local_agents: Vec<String>,
 }
 
+impl Prepared {
+    /// Says why nothing will happen, if there is nothing to deploy.
+    fn tell_if_empty(&self, quiet: bool) {
+        if !quiet {
+            super::compile::tell_if_no_resources(self.resources.len(), self.problems);
+        }
+    }
+}
+
 /// Compiles the project and makes resources of its instances. Errors are shown.
 pub(super) fn prepare(
     given: &ProjectOptions,
@@ -130,9 +140,6 @@ pub(super) fn prepare(
         })
         .sum();
     let problems = left_out + without_handler;
-    if !quiet {
-        super::compile::tell_if_no_resources(resources.len(), problems);
-    }
     std::mem::forget(compiled);
     drop(host);
     let unknown = |one: orrery_compiler::export::Unknown| Unknown {
