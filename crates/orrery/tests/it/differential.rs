@@ -36,6 +36,7 @@ mod pages;
 mod plans;
 mod playground;
 mod remote_agents;
+mod resource_examples;
 mod right_project;
 mod secrets;
 mod server_code;
@@ -109,6 +110,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(hosts::trials());
     trials.extend(remote_agents::trials());
     trials.extend(adopted::trials());
+    trials.extend(resource_examples::trials());
     trials.extend(right_project::trials());
     trials.extend(server_kills::trials());
     trials.extend(server_safety::trials());
