@@ -391,6 +391,12 @@ fn on_a_server() -> Result<()> {
     let list = ["web2", "unavailable", "unknown", "localhost", "this machine", "help: enrol"];
     expect(&world, 0, "orrery agent list", &list)?;
     expect(&world, 2, "orrery status", &["web2 (unavailable)"])?;
+    let next = "it waits for a machine: it is tried as soon as web2 can be reached, and at 2";
+    expect(&world, 0, "orrery why /there", &[next, "Z (in "])?;
+    world.done("cd model && orrery agent pause web2")?;
+    let paused = expect(&world, 0, "orrery why /there", &["paused"])?;
+    ensure!(!paused.contains("it waits for a machine"), "{paused}");
+    world.done("cd model && orrery agent unpause web2")?;
     let json = expect(&world, 0, "orrery agent list --json 2> /dev/null", &[])?;
     let json: Value = serde_json::from_str(&json)?;
     let kinds: Vec<&Value> = json["items"]
