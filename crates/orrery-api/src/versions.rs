@@ -65,6 +65,9 @@ pub struct VersionUpload {
     /// dependents first. The answer says what. When it is removed, the same upload without this takes it out of the version.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prune: bool,
+    /// With `prune`: what existed before its first recorded deploy is removed as well, instead of being left in place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub include_adopted: bool,
 }
 
 /// What the project of an upload means to the environment.
@@ -241,6 +244,9 @@ pub struct KeptResource {
     pub id: String,
     /// Why.
     pub reason: String,
+    /// Whether the reason is that it existed before its first recorded deploy: `include_adopted` in the upload removes it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopted: bool,
 }
 
 /// What is wanted along with the release of a version, or a roll-back: it is asked for in one step with that, so that each resource is run

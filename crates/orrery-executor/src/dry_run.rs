@@ -1,6 +1,6 @@
 //! What the core knows of a dry run: who is asked, what was answered, and who would reload.
 
-use orrery_model::{ChangeKind, Outcome, Resource, ResourceId, ResourceState};
+use orrery_model::{ChangeKind, Outcome, OutcomeStatus, Resource, ResourceId, ResourceState};
 use orrery_scheduler::DryRunAnswer;
 use rustc_hash::FxHashSet;
 
@@ -26,7 +26,62 @@ pub(crate) struct DryRun {
     would_change: FxHashSet<ResourceId>,
 }
 
+/// A resource that would be removed, and was last deployed with the same attributes.
+#[derive(Debug)]
+pub(crate) struct RemovalOfDeployed {
+    pub(crate) position: u32,
+    resource: Resource,
+    outcome: Outcome,
+}
+
+/// The resource as it was before it was to be removed, if that is how it was deployed last.
+fn deployed_form(resource: &Resource, state: &ResourceState) -> Option<Resource> {
+    let attributes = resource.attributes.with_purged(false);
+    let hash = attributes.hash(&resource.id);
+    let is_last =
+        state.last_deployed == Some(hash) && state.last_outcome == Some(OutcomeStatus::Deployed);
+    is_last.then(|| Resource { attributes, hash, ..resource.clone() })
+}
+
 impl Core {
+    /// Takes the answers of resources that would be removed, and wants them as they were deployed instead.
+    pub(crate) fn take_removals_of_deployed(&mut self) -> Vec<RemovalOfDeployed> {
+        let mut removals = Vec::new();
+        let DryRun { states, answers, .. } = &mut self.dry_run;
+        let resources = self.desired.resources.iter_mut();
+        for ((position, resource), answer) in (0u32..).zip(resources).zip(answers) {
+            let state = states.get(position as usize).and_then(Option::as_ref);
+            if let Some(DryRunEntry::Outcome(outcome)) = answer
+                && outcome.status == OutcomeStatus::Deployed
+                && outcome.change.kind == ChangeKind::Purged
+                && let Some(deployed) = state.and_then(|state| deployed_form(resource, state))
+            {
+                let outcome = outcome.clone();
+                let resource = std::mem::replace(resource, deployed);
+                removals.push(RemovalOfDeployed { position, resource, outcome });
+            }
+        }
+        removals
+    }
+
+    /// Takes that back; what was found to differ becomes a part of the removals.
+    pub(crate) fn put_back_removals(&mut self, removals: Vec<RemovalOfDeployed>) {
+        for RemovalOfDeployed { position, resource, mut outcome } in removals {
+            let at = position as usize;
+            self.desired.resources[at] = resource;
+            if let Some(Some(DryRunEntry::Outcome(found))) = self.dry_run.answers.get(at)
+                && found.status == OutcomeStatus::Deployed
+                && found.change.kind == ChangeKind::Updated
+            {
+                let edits = found.change.attributes.iter().filter(|one| one.name != "reload");
+                outcome.change.attributes.extend(edits.cloned());
+            }
+            if let Some(answer) = self.dry_run.answers.get_mut(at) {
+                *answer = Some(DryRunEntry::Outcome(outcome));
+            }
+        }
+    }
+
     pub(crate) fn dry_run_answer(&mut self, entry: u32, answer: DryRunEntry) {
         let position = self.dry_run.positions.get(entry as usize);
         if let Some(slot) = position.and_then(|&at| self.dry_run.answers.get_mut(at as usize)) {

@@ -47,6 +47,15 @@ pub fn plan(
             go_on = ask(&engine, DryRunId(2), again, Vec::new(), watch);
         }
     }
+    if go_on {
+        // What removes a resource compares nothing: whether it is still as it was deployed is asked apart.
+        let removals = engine.with_core(Core::take_removals_of_deployed);
+        if !removals.is_empty() {
+            let positions = removals.iter().map(|removal| removal.position).collect();
+            go_on = ask(&engine, DryRunId(3), positions, Vec::new(), watch);
+            engine.with_core(|core| core.put_back_removals(removals));
+        }
+    }
     if !go_on {
         engine.tell(Event::Cancel(Filter::all()));
     }

@@ -32,6 +32,10 @@ pub enum Cause {
     EveryDeploy,
     /// A command whose conditions hold.
     Condition,
+    /// It was never deployed, and exists.
+    Existing,
+    /// It would be removed, and is not as it was deployed any more.
+    Edited,
 }
 
 impl Cause {
@@ -43,6 +47,10 @@ impl Cause {
         let (only_reload, only_run) = (only("reload"), only("executed"));
         match state.and_then(|state| state.last_deployed) {
             _ if only_reload => Cause::Dependency,
+            _ if change.kind == ChangeKind::Purged && !change.attributes.is_empty() => {
+                Cause::Edited
+            }
+            None if change.kind == ChangeKind::Updated && !only_run => Cause::Existing,
             None => Cause::New,
             Some(deployed) if deployed != resource.hash => Cause::Model,
             Some(_) if state.is_some_and(|state| state.last_run_compliant == Some(false)) => {
@@ -68,6 +76,8 @@ impl Cause {
             Cause::Dependency => "dependency",
             Cause::EveryDeploy => "runs at every deploy",
             Cause::Condition => "its condition holds",
+            Cause::Existing => "exists already",
+            Cause::Edited => "edited since it was deployed",
         }
     }
 }
@@ -77,19 +87,23 @@ impl Cause {
 pub enum Risk {
     /// Nothing is interrupted or lost.
     Low,
-    /// Something runs, restarts or is installed.
+    /// Something runs, restarts or is installed, or what was edited by hand is overwritten.
     Medium,
-    /// Something is removed.
+    /// Something is removed, or what other hands made is overwritten.
     High,
 }
 
 impl Risk {
-    /// The risk of such a change.
-    pub fn of(resource: &Resource, change: &Change) -> Self {
+    /// The risk of such a change, made for this cause.
+    pub fn of(resource: &Resource, change: &Change, cause: Cause) -> Self {
         let acts = ["exec::Run", "std::Service", "std::Package", "http::Request"];
         let reloads = change.attributes.iter().any(|attribute| attribute.name == "reload");
+        let overwrites = change.kind == ChangeKind::Updated
+            && change.attributes.iter().any(|one| one.name == "content" || one.name == "type");
         match change.kind {
             ChangeKind::Purged => Risk::High,
+            _ if overwrites && cause == Cause::Existing => Risk::High,
+            _ if overwrites && cause == Cause::Drift => Risk::Medium,
             _ if reloads || acts.contains(&resource.id.entity()) => Risk::Medium,
             _ => Risk::Low,
         }

@@ -63,6 +63,7 @@ pub(crate) struct Action {
     pub(crate) finished: Timestamp,
     pub(crate) outcome: OutcomeStatus,
     pub(crate) change: Change,
+    pub(crate) wants_absence: bool,
     pub(crate) log: Vec<LogLine>,
 }
 
@@ -177,6 +178,7 @@ fn as_result(write: &Write) -> Option<ResultRecord<'_>> {
         finished: action.finished,
         outcome: action.outcome,
         change: &action.change,
+        wants_absence: action.wants_absence,
         log: &action.log,
     });
     Some(ResultRecord {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use orrery_model::{Handles, Inventory, Placement, Remnant, ResourceId, purged};
+use orrery_model::{Handles, Inventory, PathIndex, Placement, Remnant, ResourceId, purged};
 
 use crate::registry::Registry;
 
@@ -36,6 +36,14 @@ impl Handles for Abilities {
         entity != crate::exec::ENTITY
     }
 
+    /// What only tells the engine something is never found in place.
+    fn can_preexist(&self, entity: &str) -> bool {
+        !matches!(
+            entity,
+            "std::AgentConfig" | "std::testing::NullResource" | "std::testing::ScriptedResource"
+        )
+    }
+
     fn is_one_machine(&self, agent: &str, other: &str) -> bool {
         let is_local = |name| matches!(self.inventory.place(name), Placement::Local(_));
         agent == other || is_local(agent) && is_local(other)
@@ -51,15 +59,21 @@ pub struct Unmanaged {
 }
 
 impl Unmanaged {
-    /// What cannot be purged is told of once, when it ceases to be managed: nothing could ever be done about it.
-    pub fn new(remnants: &[Remnant]) -> Self {
+    /// What cannot be removed is told of once, when it ceases to be managed: nothing has to be done about it. What the model still has
+    /// under another id, of an agent that `handlers` knows to be the same machine, is managed.
+    pub fn new(remnants: &[Remnant], wanted: &PathIndex<'_>, handlers: &dyn Handles) -> Self {
         let mut unmanaged = Unmanaged::default();
-        for Remnant { resource, was_managed, .. } in remnants {
+        for Remnant { resource, was_managed, is_adopted, .. } in remnants {
+            let id = &resource.id;
+            if wanted.has(id, |agent, other| handlers.is_one_machine(agent, other)) {
+                continue;
+            }
             let can_go = purged(&resource.attributes).is_some()
-                && resource.id.entity() != crate::exec::ENTITY;
+                && handlers.removes(id.entity())
+                && !(*is_adopted && handlers.can_preexist(id.entity()));
             unmanaged.removable += usize::from(can_go);
             if can_go || *was_managed {
-                unmanaged.ids.push(resource.id.clone());
+                unmanaged.ids.push(id.clone());
             }
         }
         unmanaged

@@ -9,6 +9,7 @@ mod change;
 mod declaration;
 mod id;
 mod outcome;
+mod paths;
 mod pattern;
 mod placement;
 mod removal;
@@ -24,9 +25,12 @@ pub use change::{AttributeChange, Change, ChangeKind};
 pub use declaration::{Part, Reach, ResourceType};
 pub use id::{InvalidId, ResourceId, VersionedId};
 pub use outcome::{Fact, LogLevel, LogLine, Outcome, OutcomeStatus};
+pub use paths::{PathIndex, normalize_path};
 pub use pattern::Pattern;
 pub use placement::{Deployer, Enrolment, Inventory, Locality, Placement, is_local_address};
-pub use removal::{Handles, Kept, KeptReason, Remnant, Removal, plan_removal, purged};
+pub use removal::{
+    Handles, Kept, KeptReason, Remnant, Removal, plan_removal, purged, wants_absence,
+};
 pub use resource::{AttributeHash, Attributes, InvalidAttributes, Resource, ResourceFlags, Source};
 pub use rule::{FieldRule, field_rules, parse_permissions};
 pub use secret::SecretText;

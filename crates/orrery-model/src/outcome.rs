@@ -21,6 +21,15 @@ pub enum OutcomeStatus {
 }
 
 impl OutcomeStatus {
+    pub const ALL: [OutcomeStatus; 6] = [
+        OutcomeStatus::Deployed,
+        OutcomeStatus::Failed,
+        OutcomeStatus::Skipped,
+        OutcomeStatus::SkippedForDependency,
+        OutcomeStatus::Unavailable,
+        OutcomeStatus::NonCompliant,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             OutcomeStatus::Deployed => "deployed",

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::{Attributes, Resource, ResourceFlags, ResourceId};
+use crate::{Attributes, PathIndex, Resource, ResourceFlags, ResourceId};
 
 /// Attribute that says whether a resource must not exist.
 const PURGED: &str = "purged";
@@ -24,6 +24,8 @@ pub struct Remnant {
     pub is_managed: bool,
     /// Whether its engine knows it as wanted: the version that an engine took in last has it.
     pub was_managed: bool,
+    /// Whether it is not known to be created by a deploy: its first recorded deploy found it in place.
+    pub is_adopted: bool,
 }
 
 /// Reason why a resource is not removed.
@@ -39,6 +41,8 @@ pub enum KeptReason {
     Undefined,
     /// The model still has its path on the same machine, under another id.
     StillWanted,
+    /// It was adopted, not created.
+    Adopted,
 }
 
 impl fmt::Display for KeptReason {
@@ -49,6 +53,7 @@ impl fmt::Display for KeptReason {
             KeptReason::ReportOnly => "it is only reported on",
             KeptReason::Undefined => "an attribute of it is not known",
             KeptReason::StillWanted => "the model has the same path on the same machine",
+            KeptReason::Adopted => "it existed before its first recorded deploy",
         })
     }
 }
@@ -77,41 +82,14 @@ pub trait Handles {
     fn handles(&self, entity: &str) -> bool;
     /// Whether purging a resource of this entity has an effect.
     fn removes(&self, entity: &str) -> bool;
+    /// Whether resources of an entity exist apart from being managed, so that a deploy can find one in place.
+    fn can_preexist(&self, _entity: &str) -> bool {
+        true
+    }
     /// Whether two agents are known to be one machine.
     fn is_one_machine(&self, agent: &str, other: &str) -> bool {
         agent == other
     }
-}
-
-/// Wanted paths with their agents, by entity: a resource may get another id and keep its path.
-struct WantedPaths<'a>(BTreeMap<(&'a str, String), Vec<&'a str>>);
-
-impl<'a> WantedPaths<'a> {
-    fn new(wanted: &'a [Resource]) -> Self {
-        let mut paths: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
-        for resource in wanted {
-            if let Some(key) = path_key(&resource.id)
-                && purged(&resource.attributes) != Some(true)
-            {
-                paths.entry(key).or_default().push(resource.id.agent());
-            }
-        }
-        WantedPaths(paths)
-    }
-
-    fn has(&self, id: &ResourceId, handlers: &dyn Handles) -> bool {
-        let agents = path_key(id).and_then(|key| self.0.get(&key));
-        agents.into_iter().flatten().any(|agent| handlers.is_one_machine(agent, id.agent()))
-    }
-}
-
-/// Entity and path of a resource that is known by its path; repeated slashes and those at its end mean nothing.
-fn path_key(id: &ResourceId) -> Option<(&str, String)> {
-    if id.attribute() != "path" {
-        return None;
-    }
-    let parts: Vec<&str> = id.value().split('/').filter(|part| !part.is_empty()).collect();
-    Some((id.entity(), parts.join("/")))
 }
 
 /// Whether attributes say that the resource must not exist; `None` if its type does not know that.
@@ -122,10 +100,20 @@ pub fn purged(attributes: &Attributes) -> Option<bool> {
     }
 }
 
-fn purge(attributes: &Attributes) -> Attributes {
-    let mut object = attributes.to_object();
-    object.insert(PURGED.to_owned(), Value::Bool(true));
-    Attributes::from_object(object)
+impl Attributes {
+    /// The same, of a resource that must or must not exist.
+    #[must_use]
+    pub fn with_purged(&self, purged: bool) -> Attributes {
+        let mut object = self.to_object();
+        object.insert(PURGED.to_owned(), Value::Bool(purged));
+        Attributes::from_object(object)
+    }
+}
+
+/// Whether attributes say that the resource must not exist.
+pub fn wants_absence(attributes: &Attributes) -> bool {
+    // Most do not, and parsing a large content to find out is slow.
+    attributes.as_str().contains("\"purged\":true") && purged(attributes) == Some(true)
 }
 
 fn kept_reason(resource: &Resource, handlers: &dyn Handles) -> Option<KeptReason> {
@@ -143,16 +131,40 @@ fn kept_reason(resource: &Resource, handlers: &dyn Handles) -> Option<KeptReason
     }
 }
 
+/// Known resources that deploys did not create. One that has the path of a created one was created under another id.
+struct Adopted<'a> {
+    created: PathIndex<'a>,
+    handlers: &'a dyn Handles,
+}
+
+impl<'a> Adopted<'a> {
+    fn new(known: &'a [Remnant], handlers: &'a dyn Handles) -> Self {
+        let created = known.iter().filter(|one| !one.is_adopted).map(|one| &one.resource.id);
+        Adopted { created: PathIndex::new(created), handlers }
+    }
+
+    fn has(&self, remnant: &Remnant) -> bool {
+        let id = &remnant.resource.id;
+        remnant.is_adopted
+            && self.handlers.can_preexist(id.entity())
+            && !self.created.has(id, |agent, other| self.handlers.is_one_machine(agent, other))
+    }
+}
+
 /// Works out how to remove those of the known resources that are not wanted. Dependents go first. What is wanted and was a dependent
 /// is brought up to date before what it needed goes; what is wanted in the place of something that goes comes after it.
 pub fn plan_removal(wanted: Vec<Resource>, known: &[Remnant], handlers: &dyn Handles) -> Removal {
     let wanted_ids: BTreeSet<&ResourceId> = wanted.iter().map(|resource| &resource.id).collect();
-    let paths = WantedPaths::new(&wanted);
+    let adopted = Adopted::new(known, handlers);
+    let present = wanted.iter().filter(|one| !wants_absence(&one.attributes));
+    let paths = PathIndex::new(present.map(|one| &one.id));
     let (mut removed, mut kept) = (BTreeMap::new(), Vec::new());
     for remnant in known.iter().filter(|one| !wanted_ids.contains(&one.resource.id)) {
         let id = &remnant.resource.id;
-        let still_wanted = paths.has(id, handlers).then_some(KeptReason::StillWanted);
-        match still_wanted.or_else(|| kept_reason(&remnant.resource, handlers)) {
+        let is_wanted = paths.has(id, |agent, other| handlers.is_one_machine(agent, other));
+        let reason = is_wanted.then_some(KeptReason::StillWanted);
+        let reason = reason.or_else(|| kept_reason(&remnant.resource, handlers));
+        match reason.or_else(|| adopted.has(remnant).then_some(KeptReason::Adopted)) {
             Some(reason) => kept.push(Kept { id: id.clone(), reason }),
             None => {
                 removed.insert(id, remnant);
@@ -177,7 +189,7 @@ pub fn plan_removal(wanted: Vec<Resource>, known: &[Remnant], handlers: &dyn Han
     }
     let removals = removed.iter().map(|(id, remnant)| {
         let first = requires.get(id).into_iter().flatten().map(|id| (*id).clone()).collect();
-        let attributes = purge(&remnant.resource.attributes);
+        let attributes = remnant.resource.attributes.with_purged(true);
         Resource {
             set: remnant.resource.set.clone(),
             source: remnant.resource.source.clone(),
@@ -378,6 +390,7 @@ mod tests {
             is_removal: false,
             is_managed: false,
             was_managed: false,
+            is_adopted: false,
         }
     }
 
@@ -451,7 +464,7 @@ mod tests {
     fn what_the_model_purges_goes_after_what_needed_it() {
         let known = [remnant("/d", &[]), remnant("/d/a", &["/d"])];
         let mut directory = resource("/d", &[]);
-        directory.attributes = purge(&directory.attributes);
+        directory.attributes = directory.attributes.with_purged(true);
         let removal = plan_removal(vec![directory], &known, &All);
         assert_eq!(requires_of(&removal, "/d"), ["/d/a"]);
         assert!(requires_of(&removal, "/d/a").is_empty());
@@ -472,5 +485,17 @@ mod tests {
         let removal = plan_removal(Vec::new(), &known, &All);
         assert_eq!(removal.removed.len(), 3);
         assert_eq!(requires_of(&removal, "/a"), ["/c"]);
+    }
+
+    #[test]
+    fn what_was_adopted_stays_unless_it_was_created_under_another_id() {
+        let adopted = |name: &str| Remnant { is_adopted: true, ..remnant(name, &[]) };
+        let known = [adopted("/etc/hosts"), remnant("/a", &[])];
+        let removal = plan_removal(Vec::new(), &known, &All);
+        assert_eq!(names(&removal.removed), ["/a"]);
+        let reason = KeptReason::Adopted;
+        assert_eq!(removal.kept, [Kept { id: id("/etc/hosts"), reason }]);
+        let known = [adopted("/a"), remnant("//a", &[])];
+        assert_eq!(plan_removal(Vec::new(), &known, &All).removed.len(), 2);
     }
 }

@@ -103,7 +103,7 @@ impl Scheduler {
             Event::Unpause(agents) => self.set_paused(agents, false, commands),
             Event::Halt => self.halt(now, commands),
             Event::Resume => self.resume(now),
-            Event::SettingsChanged(settings) => self.change_settings(*settings, now),
+            Event::SettingsChanged(settings) => self.change_settings(*settings, now, commands),
             Event::Room(running_max) => self.set_room(running_max),
             Event::Tick => self.tick(now, commands),
             Event::Recover(recovery) => self.recover(*recovery, now, commands),

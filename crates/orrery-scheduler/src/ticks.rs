@@ -1,8 +1,8 @@
 //! What time brings: retries, repairs, cron jobs and deadlines.
 
-use orrery_model::{Blocked, Compliance, ResourceId, ResourceState, Timestamp};
+use orrery_model::{Blocked, Compliance, HandlerRun, ResourceId, ResourceState, Timestamp};
 
-use crate::command::{CancelReason, Command, Priority};
+use crate::command::{CancelReason, Command, Parts, Priority};
 use crate::event::TaskResult;
 use crate::queue::Cause;
 use crate::schedule::Again;
@@ -172,6 +172,25 @@ impl Scheduler {
         self.repair_cron_at = next(&self.settings.repair_interval);
     }
 
+    /// Parks what failed often enough already. What runs or is to run is judged when it has.
+    fn park_failed(&mut self, commands: &mut Vec<Command>) {
+        let Some(limit) = self.settings.retry.attempts_max else { return };
+        let all: Vec<u32> = self.resources.present().collect();
+        for slot in all {
+            let record = &mut self.resources[slot];
+            let has_failed = record.last_run == HandlerRun::Failed && record.attempts >= limit;
+            if !has_failed || record.parked || record.running || record.is_scheduled() {
+                continue;
+            }
+            record.parked = true;
+            let attempts = record.attempts;
+            self.touch(slot, Parts::RUN);
+            if let Some(id) = self.resources.id(slot).cloned() {
+                commands.push(Command::Parked { id, attempts });
+            }
+        }
+    }
+
     fn advance_crons(&mut self, now: Timestamp) {
         let passed = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
         if passed(self.deploy_cron_at) || passed(self.repair_cron_at) {
@@ -179,7 +198,12 @@ impl Scheduler {
         }
     }
 
-    pub(crate) fn change_settings(&mut self, settings: Settings, now: Timestamp) {
+    pub(crate) fn change_settings(
+        &mut self,
+        settings: Settings,
+        now: Timestamp,
+        commands: &mut Vec<Command>,
+    ) {
         let old = std::mem::replace(&mut self.settings, settings);
         let new = &self.settings;
         let same_timers = old.deploy_interval == new.deploy_interval
@@ -188,6 +212,9 @@ impl Scheduler {
             && old.seed == new.seed;
         if old.groups != new.groups || old.running_max != new.running_max {
             self.regroup();
+        }
+        if old.retry.attempts_max != self.settings.retry.attempts_max {
+            self.park_failed(commands);
         }
         if !same_timers {
             self.rearm_crons(now);

@@ -184,6 +184,9 @@ fn is_number_of_api(part: &str) -> bool {
 /// Open to everybody, until the handler has checked the signature.
 const WEBHOOK: &str = "/api/v1/webhooks/{environment}";
 
+/// A question that is too long for a URL: nothing is changed, and nothing is written down.
+const PLACEMENTS: &str = "/api/v1/environments/{environment}/placements";
+
 /// What is read of requests that are refused.
 const SWALLOWED_MAX: usize = 64 * 1024;
 const SWALLOWED_WITHIN: Duration = Duration::from_secs(1);
@@ -205,8 +208,10 @@ pub(crate) async fn check(
     let Some(access) = access_of(&parts.method, route) else {
         return Err(ServerError::MethodNotAllowed);
     };
-    let changes =
-        !parts.method.is_safe() || (parts.method == Method::GET && route == classic::CHANGING_GET);
+    let changes = match parts.method.is_safe() {
+        true => parts.method == Method::GET && route == classic::CHANGING_GET,
+        false => route != PLACEMENTS,
+    };
     if !changes {
         admit(&app, &mut parts, route, access, None).await?;
         return Ok(next.run(Request::from_parts(parts, body)).await);

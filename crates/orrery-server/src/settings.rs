@@ -189,7 +189,7 @@ pub(crate) const DEFINITIONS: [Definition; 20] = [
         Form::Bool,
         "false",
         "environment",
-        "The environment is neither cleared nor deleted.",
+        "The environment is neither cleared, destroyed nor deleted. Only administrators change this.",
     ),
     define(
         "recompile_backoff",
@@ -230,7 +230,7 @@ pub(crate) const DEFINITIONS: [Definition; 20] = [
 
 /// Whether only administrators may change a setting.
 pub(crate) fn is_for_administrators(name: &str) -> bool {
-    name == "allow_push"
+    matches!(name, "allow_push" | "protected_environment")
 }
 
 pub(crate) fn definition(name: &str) -> Result<&'static Definition, InvalidSetting> {

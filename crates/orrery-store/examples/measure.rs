@@ -164,6 +164,7 @@ fn record_all(
                     finished: at,
                     outcome: OutcomeStatus::Deployed,
                     change: &change,
+                    wants_absence: false,
                     log: &[],
                 }),
                 facts: &[],

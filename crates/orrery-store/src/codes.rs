@@ -53,6 +53,11 @@ codes!(ChangeKind, "change", NoChange = 0, Created = 1, Updated = 2, Purged = 3)
 codes!(ActionKind, "kind of action", Deploy = 1, DryRun = 2, GetFacts = 3, Other = 4);
 codes!(ParameterSource, "source of a parameter", Fact = 1, Plugin = 2, User = 3, Report = 4);
 
+/// Values of `state.origin`.
+pub(crate) const ORIGIN_REMOVED: i64 = 0;
+pub(crate) const ORIGIN_ADOPTED: i64 = 1;
+pub(crate) const ORIGIN_CREATED: i64 = 2;
+
 const UNDEFINED: i64 = 1;
 const SEND_EVENT: i64 = 2;
 const IGNORE_EVENTS: i64 = 4;

@@ -150,7 +150,7 @@ pub enum StoreError {
     BaseChanged { base: VersionNumber, newest: Option<VersionNumber> },
 
     #[error(
-        "the environment belongs to the project {bound:?}, and this is the project {declared:?}; choose another environment, or take this one over with --rebind"
+        "the environment belongs to the project {bound:?}, and this is the project {declared:?}; choose another environment, or take this one over with `orrery deploy --rebind`"
     )]
     OtherProject { bound: String, declared: String },
 

@@ -3,12 +3,15 @@
 use orrery_model::{Change, ChangeKind, LogLine, OutcomeStatus, ResourceState, Source, Timestamp};
 use rustc_hash::FxHashMap;
 
-use crate::codes::{Code, flags_from_code, hash_from, number_from, unpack_keys, unsigned};
+use crate::codes::{
+    Code, ORIGIN_ADOPTED, ORIGIN_CREATED, ORIGIN_REMOVED, flags_from_code, hash_from, number_from,
+    unpack_keys, unsigned,
+};
 use crate::load::parse_id;
 use crate::sql::{Row, RowExt as _};
 use crate::{
-    Action, ActionKey, ActionKind, Parameter, ParameterSource, ResourceFilter, ResourceKey,
-    ResourceRow, ResourceSummary, Result, SourceRow, StoreError, VersionInfo,
+    Action, ActionKey, ActionKind, ActionRecord, Parameter, ParameterSource, ResourceFilter,
+    ResourceKey, ResourceRow, ResourceSummary, Result, SourceRow, StoreError, VersionInfo,
 };
 
 /// Columns of `version` in the order in which [`version_from`] reads them.
@@ -180,6 +183,19 @@ pub(crate) fn list_text(list: &[impl serde::Serialize]) -> Result<Option<String>
     serde_json::to_string(list)
         .map(Some)
         .map_err(|error| StoreError::Unreadable(format!("a log cannot be written: {error}")))
+}
+
+/// Origin of a resource after an action, as far as the action tells.
+pub(crate) fn origin_after(action: &ActionRecord<'_>) -> Option<i64> {
+    if action.kind != ActionKind::Deploy || action.outcome != OutcomeStatus::Deployed {
+        return None;
+    }
+    Some(match action.change.kind {
+        _ if action.wants_absence => ORIGIN_REMOVED,
+        ChangeKind::Purged => ORIGIN_REMOVED,
+        ChangeKind::Created => ORIGIN_CREATED,
+        ChangeKind::NoChange | ChangeKind::Updated => ORIGIN_ADOPTED,
+    })
 }
 
 /// Whether a deploy left nothing that facts could be about.

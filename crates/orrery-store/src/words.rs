@@ -231,6 +231,8 @@ pub struct ActionRecord<'a> {
     pub finished: Timestamp,
     pub outcome: OutcomeStatus,
     pub change: &'a Change,
+    /// Whether the resource was meant not to exist.
+    pub wants_absence: bool,
     pub log: &'a [LogLine],
 }
 

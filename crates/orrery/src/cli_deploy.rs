@@ -110,6 +110,9 @@ pub(crate) struct Wanted {
     /// Also remove what was deployed and is not in the model any more
     #[arg(long)]
     pub(crate) prune: bool,
+    /// With --prune: also remove what existed before its first recorded deploy
+    #[arg(long, requires = "prune")]
+    pub(crate) include_adopted: bool,
     #[command(flatten)]
     pub(crate) takeover: Takeover,
     /// Write the result as JSON to standard output
@@ -175,7 +178,8 @@ pub(crate) struct Deploy {
 /// Remove everything that was deployed
 ///
 /// Every resource of the environment is purged, dependents first, also what the model does not have any more. What cannot be
-/// purged is named and stays. Nothing is compiled. Afterwards, the environment is empty and belongs to no project.
+/// purged is named and left in place, and so is what existed before its first recorded deploy. What was edited by hand since it was
+/// deployed is marked in the plan. Nothing is compiled. Afterwards, the environment is empty and belongs to no project.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -197,6 +201,9 @@ pub(crate) struct Destroy {
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,
+    /// Also remove what existed before its first recorded deploy
+    #[arg(long)]
+    pub(crate) include_adopted: bool,
     /// Write the result as JSON to standard output
     #[arg(long)]
     pub(crate) json: bool,

@@ -11,6 +11,7 @@ use orrery_compiler::load::is_builtin_entity;
 use orrery_compiler::plugins::{Facts, ServerSide};
 use orrery_compiler::project::{Options, Project};
 use orrery_handlers::Registry;
+use orrery_handlers::target::host_name;
 use orrery_host::code::CodeSet;
 use orrery_host::compiling::{CompileHost, Origin, Setting};
 use orrery_host::python::{Interpreter, PythonError};
@@ -26,6 +27,14 @@ pub(crate) struct ServerEnvironment {
     /// Where contents of files go.
     pub(crate) files: PathBuf,
     pub(crate) known: Arc<Known>,
+}
+
+/// The machine on which handlers will run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeployingMachine {
+    This,
+    /// That of a server, or nobody knows.
+    Unknown,
 }
 
 /// A compile, and the host that has the code of its modules.
@@ -98,10 +107,14 @@ impl Work {
         project.map(|project| project.settings.local_agents).unwrap_or_default()
     }
 
-    /// What the project knows of its agents. Which machine deploys is not a part of it: the same project gives the same resources
-    /// everywhere.
-    fn inventory(&self) -> Inventory {
-        Inventory { project_patterns: self.local_agents(), ..Inventory::default() }
+    /// What is known of the project's agents. The names of the deploying machine are a part of it only where this machine deploys: what
+    /// is sent to a server is the same from everywhere.
+    fn inventory(&self, deployer: DeployingMachine) -> Inventory {
+        let own = Inventory { project_patterns: self.local_agents(), ..Inventory::default() };
+        match deployer {
+            DeployingMachine::This => own.on_host(&host_name()),
+            DeployingMachine::Unknown => own,
+        }
     }
 
     /// Runs exporters that the code of modules offers.
@@ -118,7 +131,7 @@ impl Work {
     /// Makes resources of the instances by the classes of code wherever there are any.
     pub(crate) fn export_by_code(&mut self) -> Option<Result<Exported, CodeError>> {
         let registry = Registry::native();
-        let inventory = self.inventory();
+        let inventory = self.inventory(DeployingMachine::Unknown);
         let model = self.compiled.model.as_ref()?;
         let sources = &self.compiled.sources;
         let exported =
@@ -131,8 +144,12 @@ impl Work {
     ///
     /// What this program declares is for entities of its own modules: a module of another origin that has the name of one says itself
     /// what becomes of its entities. And a class in the code of any other module takes the place of what this program declares.
-    pub(crate) fn export(&mut self, registry: &Registry) -> Option<Result<Exported, CodeError>> {
-        let inventory = self.inventory();
+    pub(crate) fn export(
+        &mut self,
+        registry: &Registry,
+        deployer: DeployingMachine,
+    ) -> Option<Result<Exported, CodeError>> {
+        let inventory = self.inventory(deployer);
         let model = self.compiled.model.as_ref()?;
         let sources = &self.compiled.sources;
         let modules = &self.compiled.modules;

@@ -21,7 +21,7 @@ use orrery_host::code::{CodeSet, CodeStore};
 use orrery_model::Resource;
 use orrery_syntax::ast::FileId;
 
-use crate::code::{ServerEnvironment, Work};
+use crate::code::{DeployingMachine, ServerEnvironment, Work};
 use crate::commands::compile;
 use crate::{output, projects};
 
@@ -59,7 +59,7 @@ pub(crate) fn make(
     options.server = Some(environment.side.clone());
     options.facts = Some(Arc::clone(&environment.known) as _);
     let mut work = Work::compile_for(&options, None, Some(environment));
-    let exported = work.export(&Registry::native()).transpose();
+    let exported = work.export(&Registry::native(), DeployingMachine::Unknown).transpose();
     let exported = exported.and_then(|exported| {
         work.run_exporters(exporters)?;
         Ok(exported)

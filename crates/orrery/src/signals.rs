@@ -31,6 +31,11 @@ impl Interrupt {
         Ok(Interrupt(asked))
     }
 
+    /// One that no signal sets: signals keep their usual effect.
+    pub(crate) fn ignored() -> Self {
+        Interrupt(Arc::default())
+    }
+
     pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

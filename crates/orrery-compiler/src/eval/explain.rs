@@ -7,7 +7,7 @@ use orrery_syntax::ast::Loc;
 use crate::diagnostic::diagnostic_id;
 use crate::error::CompileError;
 use crate::ir::{ExprId, ExprKind, StmtKind};
-use crate::program::{EntityId, Type, TypeId};
+use crate::program::{Attribute, EntityId, Type, TypeId};
 use crate::value::{InstanceId, Value};
 
 use super::{Machine, Origin, decode};
@@ -161,9 +161,7 @@ impl Machine<'_> {
             error.explanation = Some(explanation.clone());
             return;
         }
-        let attribute = self.slot_attribute(instance, slot);
-        let name = self.text(attribute.name);
-        let entity = self.entity_text(self.instances[instance.index()].entity);
+        let (attribute, name, entity) = self.slot_words(instance, slot);
         if cause.class == "DoubleSetException" {
             error.explanation =
                 Some(self.conflicting_values(explanation.clone(), instance, slot, origin));
@@ -321,6 +319,13 @@ impl Machine<'_> {
         Some(self.program.expr(value).loc)
     }
 
+    /// An attribute of an instance, with its name and that of its entity.
+    fn slot_words(&self, instance: InstanceId, slot: u32) -> (&Attribute, &str, &str) {
+        let attribute = self.slot_attribute(instance, slot);
+        let entity = self.entity_text(self.instances[instance.index()].entity);
+        (attribute, self.text(attribute.name), entity)
+    }
+
     /// More instances than a relation may have.
     pub(super) fn explain_arity(
         &self,
@@ -328,9 +333,7 @@ impl Machine<'_> {
         (instance, slot): (InstanceId, u32),
         origin: u32,
     ) {
-        let attribute = self.slot_attribute(instance, slot);
-        let name = self.text(attribute.name);
-        let entity = self.entity_text(self.instances[instance.index()].entity);
+        let (attribute, name, entity) = self.slot_words(instance, slot);
         let high = attribute.relation.and_then(|end| end.high).unwrap_or(0);
         let noun = if high == 1 { "instance" } else { "instances" };
         let headline = format!("too many instances: `{name}` of `{entity}` takes at most {high}");
@@ -348,9 +351,7 @@ impl Machine<'_> {
         instance: InstanceId,
         slot: u32,
     ) {
-        let attribute = self.slot_attribute(instance, slot);
-        let name = self.text(attribute.name);
-        let entity = self.entity_text(self.instances[instance.index()].entity);
+        let (attribute, name, entity) = self.slot_words(instance, slot);
         let constructor = self.program.expr(self.instances[instance.index()].constructor).loc;
         let explanation = Explanation::new(format!("`{name}` of this `{entity}` has no value"))
             .related(attribute.loc, "it is optional")
@@ -366,9 +367,7 @@ impl Machine<'_> {
         (instance, slot): (InstanceId, u32),
         origin: u32,
     ) {
-        let attribute = self.slot_attribute(instance, slot);
-        let name = self.text(attribute.name);
-        let entity = self.entity_text(self.instances[instance.index()].entity);
+        let (attribute, name, entity) = self.slot_words(instance, slot);
         let headline = format!("`{name}` of `{entity}` grows after its whole content was used");
         let explanation = Explanation::new(headline)
             .at(self.origin_loc(origin), "added here, too late")

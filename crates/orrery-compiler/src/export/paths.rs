@@ -1,6 +1,6 @@
 //! Paths that several resources of one machine would manage: each would undo what the others did.
 
-use orrery_model::{Inventory, Placement};
+use orrery_model::{Inventory, Placement, normalize_path};
 use rustc_hash::FxHashMap;
 use serde_json::Value as Json;
 
@@ -34,7 +34,7 @@ impl Assembly<'_, '_> {
                 Placement::Local(_) => Machine::Own,
                 _ => Machine::Of(agent),
             });
-            managed.entry((machine, normalized(resource.id.value()))).or_default().push(node);
+            managed.entry((machine, normalize_path(resource.id.value()))).or_default().push(node);
         }
         let mut collisions: Vec<(String, Vec<u32>)> = managed
             .into_iter()
@@ -79,11 +79,4 @@ impl Assembly<'_, '_> {
             resource.attributes.to_object().get("purged") == Some(&Json::Bool(true))
         })
     }
-}
-
-/// A path as handlers use it: slashes at its end and repeated slashes mean nothing.
-fn normalized(path: &str) -> String {
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let root = if path.starts_with('/') { "/" } else { "" };
-    format!("{root}{}", parts.join("/"))
 }

@@ -96,6 +96,7 @@ impl Core {
             finished: now,
             outcome: outcome.status,
             change: outcome.change,
+            wants_absence: orrery_model::wants_absence(&job.resource.attributes),
             log: outcome.log,
         });
         let Some(resource) = job.key else { return };

@@ -387,6 +387,18 @@ impl Reference {
 
     pub(crate) fn change_settings(&mut self, settings: Settings) {
         let same = settings == self.settings;
+        let limit = settings.retry.attempts_max;
+        if let Some(limit) = limit.filter(|_| limit != self.settings.retry.attempts_max) {
+            let is_busy = |name: &String| {
+                self.tasks.contains_key(name) || self.running.values().any(|run| run.name == *name)
+            };
+            let idle: BTreeSet<String> =
+                self.known.keys().filter(|name| !is_busy(name)).cloned().collect();
+            for (_, known) in self.known.iter_mut().filter(|(name, _)| idle.contains(*name)) {
+                let state = &mut known.state;
+                state.parked |= state.last_run == HandlerRun::Failed && state.attempts >= limit;
+            }
+        }
         self.settings = settings;
         if same {
             return;

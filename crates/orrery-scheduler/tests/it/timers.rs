@@ -226,6 +226,25 @@ fn who_wants_it_gets_parking_with_an_announcement() {
     assert!(!world.started.contains(&"a".to_owned()), "neither a version nor a restart un-parks");
 }
 
+#[test]
+fn a_lower_limit_parks_what_has_failed_often_enough() {
+    let mut world = retrying(Retry::constant());
+    pauses(&mut world, 2);
+    assert_eq!(world.state("a").attempts, 3);
+    let with = |attempts_max| {
+        let retry = Retry { attempts_max: Some(attempts_max), ..Retry::constant() };
+        let settings = Settings { retry, ..intervals(every(DEPLOY), Interval::Off) };
+        Event::SettingsChanged(Box::new(settings))
+    };
+    world.event(with(4));
+    assert!(!world.state("a").parked);
+    world.event(with(3));
+    assert!(world.state("a").parked);
+    assert_eq!(world.parked, [("a".to_owned(), 3)]);
+    assert_eq!(world.stored[&id("a")], world.state("a"), "parking is kept");
+    assert_eq!(world.scheduler.next_wakeup(), None);
+}
+
 /// Those who only know the state, such as an API server, come to the same time as the scheduler.
 #[test]
 fn the_next_run_follows_from_the_state_alone() {

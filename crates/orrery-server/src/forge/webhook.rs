@@ -20,8 +20,8 @@ pub(crate) enum Event {
 pub(crate) struct Push {
     /// The full name of what was pushed: `refs/heads/main`.
     pub(crate) reference: String,
-    /// The commit that it stands at now; `None` if it was deleted.
-    pub(crate) commit: Option<String>,
+    /// Whether it was deleted; otherwise it stands at another commit now.
+    pub(crate) is_deletion: bool,
     /// The branch that the repository has by default, if the forge tells.
     pub(crate) default_branch: Option<String>,
 }
@@ -120,13 +120,14 @@ pub(crate) fn read_event(headers: &HeaderMap, body: &[u8]) -> Result<Event, Stri
     }
     .map_err(|error| format!("the payload is no JSON: {error}"))?;
     let reference = payload["ref"].as_str().ok_or("the payload names no ref")?.to_owned();
-    let is_commit = |text: &&str| text.bytes().any(|byte| byte != b'0');
-    let commit = payload["after"].as_str().filter(is_commit).map(str::to_owned);
+    let after = payload["after"].as_str().filter(|after| !after.is_empty());
+    let after = after.ok_or("the payload names no commit: it has no `after`")?;
+    let is_deletion = after.bytes().all(|byte| byte == b'0');
     let default_branch = ["repository", "project"]
         .into_iter()
         .find_map(|place| payload[place]["default_branch"].as_str())
         .map(str::to_owned);
-    Ok(Event::Push(Push { reference, commit, default_branch }))
+    Ok(Event::Push(Push { reference, is_deletion, default_branch }))
 }
 
 /// The field `payload` of a form.
@@ -195,19 +196,21 @@ mod tests {
             br#"{"ref":"refs/heads/main","after":"ab12","repository":{"default_branch":"main"}}"#;
         let read = |event: (&'static str, &str), body: &[u8]| read_event(&headers(&[event]), body);
         let Ok(Event::Push(push)) = read(("x-github-event", "push"), github) else { panic!() };
-        assert_eq!(push.commit.as_deref(), Some("ab12"));
+        assert!(!push.is_deletion);
         assert!(push.is_to("main") && push.is_to("") && !push.is_to("mai") && !push.is_to("dev"));
         let gitlab =
             br#"{"ref":"refs/heads/dev","after":"0000","project":{"default_branch":"main"}}"#;
         let Ok(Event::Push(push)) = read(("x-gitlab-event", "Push Hook"), gitlab) else { panic!() };
-        assert!(push.commit.is_none() && push.is_to("dev") && !push.is_to(""));
+        assert!(push.is_deletion && push.is_to("dev") && !push.is_to(""));
+        let without = read(("x-github-event", "push"), br#"{"ref":"refs/heads/main"}"#);
+        assert!(without.unwrap_err().contains("`after`"));
         assert_eq!(read(("x-github-event", "ping"), b"{}"), Ok(Event::Ping));
         let issue = read(("x-gitea-event", "issues"), b"no JSON at all");
         assert_eq!(issue, Ok(Event::Other("issues".to_owned())));
         assert!(read(("x-github-event", "push"), b"[").is_err());
         assert!(read(("x-other", "push"), github).is_err());
         let kind = ("content-type", "application/x-www-form-urlencoded");
-        let form = b"payload=%7B%22ref%22%3A+%22refs%2Fheads%2Fmain%22%7D";
+        let form = b"payload=%7B%22ref%22%3A+%22refs%2Fheads%2Fmain%22%2C%22after%22%3A%221%22%7D";
         let read = read_event(&headers(&[("x-github-event", "push"), kind]), form);
         assert!(matches!(read, Ok(Event::Push(push)) if push.reference == "refs/heads/main"));
     }

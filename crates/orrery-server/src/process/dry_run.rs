@@ -221,9 +221,10 @@ fn asked(resource: &Resource, state: Option<&ResourceState>, outcome: &Outcome) 
     };
     let attribute = |one: &orrery_model::AttributeChange| json!({"name": one.name, "current": one.current, "desired": one.desired});
     let attributes = change.attributes.iter().map(attribute).collect();
+    let cause = Cause::of(resource, state, change);
     let reasons = json!({
-        "cause": Cause::of(resource, state, change).as_str(),
-        "risk": Risk::of(resource, change).as_str(),
+        "cause": cause.as_str(),
+        "risk": Risk::of(resource, change, cause).as_str(),
     });
     kept(resource, status, attributes, reasons)
 }

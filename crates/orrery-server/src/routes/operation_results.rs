@@ -61,6 +61,12 @@ impl Selection {
             })?;
             selection.ids = Some(found);
         }
+        if let Some(mut own) = ids_of_own_version(store, environment, request)? {
+            if let Some(ids) = &selection.ids {
+                own.retain(|id| ids.contains(id));
+            }
+            selection.ids = Some(own);
+        }
         Ok(selection)
     }
 
@@ -75,6 +81,25 @@ impl Selection {
         self.ids.as_ref().is_none_or(|ids| ids.contains(id))
             && self.agents.as_ref().is_none_or(of_agent)
     }
+}
+
+/// The resources of the version that was wanted when something was asked for, if another one was released since: what that brought is
+/// none of its business.
+fn ids_of_own_version(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    request: &RequestRecord,
+) -> Result<Option<BTreeSet<String>>, StoreError> {
+    let versions = store.versions(environment)?;
+    let released = || versions.iter().filter(|version| version.released);
+    let own = released().rev().find(|one| one.released_at <= Some(request.created));
+    let newest = released().next_back().map(|newest| newest.number);
+    let Some(own) = own.filter(|own| Some(own.number) != newest) else { return Ok(None) };
+    let mut ids = BTreeSet::new();
+    store.read_version(environment, own.number, &mut |row| {
+        ids.insert(row.id.to_owned());
+    })?;
+    Ok(Some(ids))
 }
 
 /// Visits resources that a version wants, with their statuses.

@@ -9,7 +9,7 @@ use orrery_api::{
     VersionResource, VersionStored, VersionSummary, VersionUpload,
 };
 use orrery_handlers::Unmanaged;
-use orrery_model::{Removal, Resource, VersionNumber};
+use orrery_model::{KeptReason, Removal, Resource, VersionNumber};
 use orrery_store::{
     EnvironmentRecord, RemnantScope, ResourceFilter, Store, StoreError, VersionInfo,
 };
@@ -174,7 +174,7 @@ fn unmanaged(
     environment: &EnvironmentRecord,
 ) -> Result<UnmanagedResources, StoreError> {
     let found = store.records().remnants(environment.key, RemnantScope::Unmanaged)?;
-    let Unmanaged { ids, removable } = Unmanaged::new(&found);
+    let Unmanaged { ids, removable } = versions::unmanaged(store, environment.key, &found)?;
     Ok(UnmanagedResources {
         total: ids.len() as u64,
         removable: removable as u64,
@@ -183,10 +183,11 @@ fn unmanaged(
 }
 
 fn removal_plan(removal: Removal) -> RemovalPlan {
-    let kept = removal
-        .kept
-        .iter()
-        .map(|kept| KeptResource { id: kept.id.to_string(), reason: kept.reason.to_string() });
+    let kept = removal.kept.iter().map(|kept| KeptResource {
+        id: kept.id.to_string(),
+        reason: kept.reason.to_string(),
+        adopted: kept.reason == KeptReason::Adopted,
+    });
     RemovalPlan {
         removed: removal.removed.iter().map(ToString::to_string).collect(),
         kept: kept.collect(),

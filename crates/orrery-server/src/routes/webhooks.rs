@@ -73,10 +73,9 @@ pub(super) async fn renew(
     let secret = Minted::webhook()?.secret;
     let (vault, now, key) = (app.vault().clone(), app.now(), environment.key);
     let kept = secret.clone();
-    let put = move || vault.put(Some(key), &secret_name(), &kept, now);
-    let put = tokio::task::spawn_blocking(put).await.map_err(|_| ServerError::Stopping)?;
+    // With the store, so that the change is that of the request: one that is repeated must not replace the secret again.
+    let put = app.change(move |_| Ok(vault.put(Some(key), &secret_name(), &kept, now))).await?;
     put.map_err(failed)?;
-    app.nudge();
     let answer = NewWebhookSecret { path: path_of(&environment), secret };
     Ok(Noted("new secret of the webhook".to_owned(), (StatusCode::CREATED, Json(answer))))
 }
@@ -98,6 +97,24 @@ fn unproven() -> ServerError {
     ServerError::Unauthenticated("the webhook does not exist, or its signature is wrong")
 }
 
+/// A body that is too large, or none at all.
+fn unreadable(error: &axum::Error) -> ServerError {
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        if error.is::<http_body_util::LengthLimitError>() {
+            return ServerError::TooLarge(format!(
+                "a webhook takes at most {} KiB",
+                BODY_MAX >> 10
+            ));
+        }
+        cause = error.source();
+    }
+    ServerError::BadRequest(
+        "the body cannot be read: it broke off, or is not packed as Content-Encoding says"
+            .to_owned(),
+    )
+}
+
 /// Takes what GitHub, GitLab, Gitea or Forgejo tells. The request is signed with the secret of the webhook, as each of them does. A push to the
 /// branch that the environment follows has the server look at the branch at once.
 #[utoipa::path(post, path = "/api/v1/webhooks/{environment}", tag = "webhooks", params(("environment" = Uuid, Path)),
@@ -110,10 +127,7 @@ pub(super) async fn receive(
     request: Request,
 ) -> Result<Noted<(StatusCode, Json<WebhookReceived>)>, ServerError> {
     let (parts, body) = request.into_parts();
-    let read = axum::body::to_bytes(body, BODY_MAX).await;
-    let body = read.map_err(|_| {
-        ServerError::TooLarge(format!("a webhook takes at most {} KiB", BODY_MAX >> 10))
-    })?;
+    let body = axum::body::to_bytes(body, BODY_MAX).await.map_err(|error| unreadable(&error))?;
     let signature = Signature::of(&parts.headers).ok_or_else(unproven)?;
     let known = find(&app, &id).await?;
     // Whether there is a secret takes no less time to find out than whether it is the right one.
@@ -135,8 +149,12 @@ pub(super) async fn receive(
         }
         Event::Push(push) => push,
     };
-    if !push.is_to(&environment.branch) || push.commit.is_none() {
+    if !push.is_to(&environment.branch) {
         let detail = format!("{} is not what the environment follows", push.reference);
+        return done(StatusCode::OK, "ignored", detail);
+    }
+    if push.is_deletion {
+        let detail = format!("{} was deleted: there is no commit to compile", push.reference);
         return done(StatusCode::OK, "ignored", detail);
     }
     active(&environment)?;

@@ -5,6 +5,8 @@ mod removal;
 mod rules;
 mod upload;
 
+pub(crate) use removal::unmanaged;
+
 use std::collections::BTreeMap;
 
 use orrery_api::{UploadBinding, UploadScope, VersionUpload};
@@ -119,7 +121,8 @@ pub(crate) fn store_upload(
             }
             cycles::check(&resources, &cycles::Left::new())?;
             if upload.prune {
-                return removal::store_removal(store, environment, &new, resources);
+                let adopted = upload.include_adopted;
+                return removal::store_removal(store, environment, &new, resources, adopted);
             }
             new.store(store, environment, &resources, Scope::All, None)
         }

@@ -1,9 +1,13 @@
 //! Versions that remove: what was deployed and is not wanted any more is kept in them, to be purged.
 
-use orrery_executor::declared_addresses;
-use orrery_handlers::Abilities;
+use std::collections::{BTreeMap, BTreeSet};
+
+use orrery_executor::{declared_address, declared_addresses};
+use orrery_handlers::{Abilities, Unmanaged};
 use orrery_host::bundle::Bundle;
-use orrery_model::{Resource, plan_removal};
+use orrery_model::{
+    Attributes, PathIndex, Remnant, Resource, ResourceId, plan_removal, wants_absence,
+};
 use orrery_store::{
     EnvironmentKey, LOCAL_AGENTS, RemnantScope, Scope, Store, StoreError, local_agents,
 };
@@ -37,12 +41,47 @@ fn inherit(info: &mut Value, older: &Value) {
     }
 }
 
-/// Stores a version with all that is wanted, and with what is to be removed.
+/// Those of the remnants that nothing manages any more. What the newest version has under another id of the same machine is managed.
+pub(crate) fn unmanaged(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    remnants: &[Remnant],
+) -> Result<Unmanaged, StoreError> {
+    let newest = store.records().newest_version(environment)?;
+    let Some(newest) = newest.filter(|_| !remnants.is_empty()) else {
+        return Ok(Unmanaged::default());
+    };
+    let of_interest: BTreeSet<&str> = remnants.iter().map(|one| one.resource.id.entity()).collect();
+    let (mut present, mut addresses) = (Vec::new(), BTreeMap::new());
+    let info = store.read_version(environment, newest, &mut |row| {
+        let Ok(id) = row.id.parse::<ResourceId>() else { return };
+        let is_config = id.entity() == "std::AgentConfig";
+        if !is_config && !of_interest.contains(id.entity()) {
+            return;
+        }
+        let attributes = Attributes::from_canonical(row.attributes);
+        let is_present = !wants_absence(&attributes);
+        let resource = Resource::new(id, attributes, Vec::new());
+        if is_config {
+            addresses.extend(declared_address(&resource));
+        }
+        if is_present {
+            present.push(resource.id);
+        }
+    })?;
+    let declared = Declared { addresses, patterns: local_agents(&info.info) };
+    let inventory = placement::read_inventory(store, environment, Some(declared), &[])?;
+    let abilities = Abilities::new([]).with_inventory(inventory);
+    Ok(Unmanaged::new(remnants, &PathIndex::new(&present), &abilities))
+}
+
+/// Stores a version with all that is wanted, and with what is to be removed; with what was adopted, if that is wanted.
 pub(super) fn store_removal(
     store: &dyn Store,
     environment: EnvironmentKey,
     new: &Draft,
     wanted: Vec<Resource>,
+    include_adopted: bool,
 ) -> Result<Stored, ServerError> {
     let mut attempt = 0;
     loop {
@@ -56,9 +95,12 @@ pub(super) fn store_removal(
         {
             inherit(&mut new.info, &version_info(store, environment, number)?.info);
         }
-        let known = store.records().remnants(environment, RemnantScope::All)?;
-        let declared =
-            Declared { addresses: declared_addresses(&wanted), patterns: local_agents(&new.info) };
+        let mut known = store.records().remnants(environment, RemnantScope::All)?;
+        known.iter_mut().for_each(|remnant| remnant.is_adopted &= !include_adopted);
+        let mut addresses: BTreeMap<String, String> =
+            known.iter().filter_map(|one| declared_address(&one.resource)).collect();
+        addresses.extend(declared_addresses(&wanted));
+        let declared = Declared { addresses, patterns: local_agents(&new.info) };
         let inventory = placement::read_inventory(store, environment, Some(declared), &[])?;
         let abilities = abilities_of(store, new.info[CODE].as_str())?.with_inventory(inventory);
         let mut removal = plan_removal(wanted.clone(), &known, &abilities);

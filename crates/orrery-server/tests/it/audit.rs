@@ -144,6 +144,16 @@ fn released() -> World {
     world
 }
 
+/// What changes nothing is not written down, whatever its method.
+#[test]
+fn a_question_about_agents_is_not_written_down() {
+    let world = released();
+    let before = entries(&world.served, "").len();
+    let question = json!({"agents": ["web1"], "local_agents": [], "addresses": {}});
+    world.post("/placements", &question).good();
+    assert_eq!(entries(&world.served, "").len(), before);
+}
+
 /// A request that changes something is answered when its entry is on disk, and not before.
 #[test]
 fn nothing_is_acknowledged_before_it_is_written_down() {

@@ -1,5 +1,7 @@
 //! What an engine writes, under its lease, and reads when it starts: states, results, progress.
 
+use std::collections::BTreeMap;
+
 use orrery_model::{ChangeKind, ResourceState, Timestamp, VersionNumber};
 use rustc_hash::FxHashMap;
 
@@ -8,10 +10,11 @@ use super::parameters::FactWriter;
 use super::read::{PAGE, find_version};
 use super::transaction::Tx;
 use crate::codes::{
-    Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, replace_state, state_from,
+    Code, ORIGIN_ADOPTED, ORIGIN_CREATED, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from,
+    replace_state, state_from,
 };
 use crate::records::subject_of;
-use crate::rows::{is_purged, list_text};
+use crate::rows::{is_purged, list_text, origin_after};
 use crate::sql::RowExt as _;
 use crate::{
     ActionKind, EnvironmentKey, Lease, ParameterEffect, ResourceKey, Result, ResultRecord, Started,
@@ -99,6 +102,7 @@ pub(super) fn record_results(
         }
     }
     write_states(tx, &states)?;
+    write_origins(tx, results)?;
     if !ended.is_empty() {
         tx.execute("DELETE FROM running WHERE resource = ANY($1)", &[&ended])?;
     }
@@ -117,6 +121,32 @@ pub(super) fn record_results(
         tx.note(lease.environment, "resources", &subject);
     }
     Ok(effect)
+}
+
+/// Notes where resources come from. In the order of keys, so that two writers never wait for each other.
+fn write_origins(tx: &mut Tx<'_>, results: &[ResultRecord<'_>]) -> Result<()> {
+    let mut origins: BTreeMap<i64, i64> = BTreeMap::new();
+    for result in results {
+        let Some(origin) = result.action.as_ref().and_then(origin_after) else { continue };
+        let known = origins.entry(result.resource.0).or_insert(origin);
+        if (*known, origin) != (ORIGIN_CREATED, ORIGIN_ADOPTED) {
+            *known = origin;
+        }
+    }
+    if origins.is_empty() {
+        return Ok(());
+    }
+    let keys: Vec<i64> = origins.keys().copied().collect();
+    let origins: Vec<i64> = origins.into_values().collect();
+    // A deploy that finds what another one created changes nothing about where it comes from.
+    tx.execute(
+        "UPDATE state SET origin = new.origin \
+         FROM unnest($1::bigint[], $2::bigint[]) AS new (resource, origin) \
+         WHERE state.resource = new.resource AND coalesce(state.origin, -1) <> new.origin \
+         AND NOT (new.origin = 1 AND coalesce(state.origin, -1) = 2)",
+        &[&keys, &origins],
+    )?;
+    Ok(())
 }
 
 /// Adds to the log, with numbers from `first` on.

@@ -17,6 +17,7 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0008_newest.sql"),
     include_str!("extras/0009_following.sql"),
     include_str!("extras/0010_model_project.sql"),
+    include_str!("extras/0011_origin.sql"),
 ];
 
 /// Functions that this program relies on.

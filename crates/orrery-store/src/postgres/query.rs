@@ -5,8 +5,8 @@ use postgres::Row;
 
 use super::read::{PAGE, read_names};
 use super::transaction::Tx;
-use crate::codes::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
-use crate::records::released::{is_ahead, with_intent};
+use crate::codes::{STATE_COLUMN_COUNT, STATE_COLUMNS, flags_from_code, hash_from, state_from};
+use crate::records::released::{LEFT_BEHIND, is_ahead, with_intent};
 use crate::rows::{ACTION_COLUMNS, action_from, ranges, summary_from};
 use crate::sql::{Row as _, RowExt as _};
 use crate::{
@@ -35,7 +35,7 @@ fn joins() -> String {
 /// The range from one name on, but not before another one nor after a third.
 fn sql_of_range() -> String {
     format!(
-        "SELECT {OWN_COLUMNS}, {STATE_COLUMNS} \
+        "SELECT {OWN_COLUMNS}, {STATE_COLUMNS}, resource.head IS NOT NULL OR {LEFT_BEHIND} \
          FROM (SELECT * FROM resource WHERE environment = $1 AND name >= $2 AND name > $3 \
              AND name < $4 ORDER BY name LIMIT $5) AS resource {} \
          ORDER BY resource.name",
@@ -100,7 +100,8 @@ pub(super) fn list_resources(
         loop {
             let rows = tx.query(&sql, &[&environment.0, &begin, &last, &end, &rows_at_once])?;
             for row in &rows {
-                let Some(state) = state_of(row)? else { continue };
+                let is_listed = row.flag(OWN_COLUMN_COUNT + STATE_COLUMN_COUNT)?;
+                let Some(state) = state_of(row)?.filter(|_| is_listed) else { continue };
                 let status = state.status();
                 let is_wanted = match &filter.statuses[..] {
                     [] => status != Status::Orphaned,

@@ -39,6 +39,10 @@ impl Records<'_> {
     }
 }
 
+/// Whether a resource that the newest version does not have may still exist: a handler knew it, and did not remove it.
+pub(crate) const LEFT_BEHIND: &str =
+    "(state.resource IS NOT NULL AND coalesce(state.origin, 1) <> 0)";
+
 /// Whether no engine has taken in the newest version although it is released: 1 or 0. `environment` is an expression of SQL.
 /// Heads belong to the newest version, so that a release of an older one is seen when it is taken in.
 pub(crate) fn is_ahead(environment: &str) -> String {

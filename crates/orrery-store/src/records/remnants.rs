@@ -5,7 +5,9 @@ use orrery_model::{
 };
 use rustc_hash::FxHashMap;
 
-use crate::codes::{Code as _, flags_from_code, hash_from, optional_hash_from, unpack_keys};
+use crate::codes::{
+    Code as _, ORIGIN_CREATED, flags_from_code, hash_from, optional_hash_from, unpack_keys,
+};
 use crate::load::parse_id;
 use crate::records::Records;
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
@@ -26,7 +28,7 @@ const COLUMNS: &str = "resource.id, resource.name, \
      state.last_outcome, state.last_deployed, \
      CASE WHEN state.last_success IS NULL THEN 0 ELSE 1 END, \
      revision.since, revision.hash, revision.flags, revision.resource_set, revision.attributes, \
-     revision.requires, CASE WHEN state.intent IS NULL THEN 0 ELSE 1 END";
+     revision.requires, CASE WHEN state.intent IS NULL THEN 0 ELSE 1 END, state.origin";
 
 /// One intent that a resource had.
 struct Intent {
@@ -42,6 +44,7 @@ struct Found {
     id: ResourceId,
     is_managed: bool,
     was_managed: bool,
+    is_adopted: bool,
     /// A handler has run for it, and may have made it.
     is_touched: bool,
     /// Its last run removed it, and ended well.
@@ -76,6 +79,7 @@ impl Found {
             id: parse_id(row.str(1)?)?,
             is_managed: row.flag(2)?,
             was_managed: row.flag(12)?,
+            is_adopted: row.integer(13)? != Some(ORIGIN_CREATED),
             is_touched: has_touched(outcome, row.flag(5)?),
             is_gone: false,
             to_have: None,
@@ -212,7 +216,8 @@ impl Records<'_> {
             let mut remnants = Vec::new();
             for one in all {
                 let id = one.id.clone();
-                let (is_managed, was_managed) = (one.is_managed, one.was_managed);
+                let (is_managed, was_managed, is_adopted) =
+                    (one.is_managed, one.was_managed, one.is_adopted);
                 let Some((intent, is_removal)) = one.into_intent() else { continue };
                 let mut requires = Vec::with_capacity(intent.requires.len());
                 for key in &intent.requires {
@@ -223,7 +228,13 @@ impl Records<'_> {
                     set: names.set(sql, intent.set)?.map(Into::into),
                     ..Resource::new(id, intent.attributes, requires)
                 };
-                remnants.push(Remnant { resource, is_removal, is_managed, was_managed });
+                remnants.push(Remnant {
+                    resource,
+                    is_removal,
+                    is_managed,
+                    was_managed,
+                    is_adopted,
+                });
             }
             Ok(remnants)
         })

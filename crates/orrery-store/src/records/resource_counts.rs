@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::codes::Code as _;
 use crate::records::Records;
-use crate::records::released::is_ahead;
+use crate::records::released::{LEFT_BEHIND, is_ahead};
 use crate::sql::{Row, RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, Result, values};
 
@@ -55,7 +55,7 @@ fn statement(position: &str) -> String {
          ON revision.id = CASE WHEN release.is_ahead = 1 OR state.resource IS NULL \
          THEN resource.head END \
          WHERE resource.environment = ?1 \
-         AND (state.resource IS NOT NULL OR resource.head IS NOT NULL) \
+         AND (resource.head IS NOT NULL OR {LEFT_BEHIND}) \
          GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"
     )
 }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::codes::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
 use crate::load::parse_id;
 use crate::records::Records;
-use crate::records::released::{is_ahead, with_intent};
+use crate::records::released::{LEFT_BEHIND, is_ahead, with_intent};
 use crate::rows::ranges;
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{
@@ -66,10 +66,11 @@ pub(super) fn own_columns(environment: &str) -> String {
          resource.source_file, resource.source_line, resource.source_column, \
          CASE WHEN running.resource IS NULL THEN 0 ELSE 1 END, \
          CASE WHEN state.resource IS NULL THEN 0 ELSE 1 END, \
-         revision.hash, revision.flags, revision.resource_set, {is_ahead}"
+         revision.hash, revision.flags, revision.resource_set, {is_ahead}, \
+         CASE WHEN resource.head IS NOT NULL OR {LEFT_BEHIND} THEN 1 ELSE 0 END"
     )
 }
-pub(super) const OWN_COLUMN_COUNT: usize = 12;
+pub(super) const OWN_COLUMN_COUNT: usize = 13;
 
 /// Where the columns come from, beside `resource`.
 pub(super) const JOINS: &str = "LEFT JOIN state ON state.resource = resource.id \
@@ -172,6 +173,15 @@ pub(super) fn draft_of(
         None => None,
     };
     Ok(Some(Draft { key: row.int(1)?, name, state, source, set: of_set }))
+}
+
+/// The same for lists, which leave out what was removed.
+fn listed_draft_of(
+    row: &dyn Row,
+    query: &ResourceQuery,
+    set: Option<i64>,
+) -> Result<Option<Draft>> {
+    if row.flag(12)? { draft_of(row, query, set) } else { Ok(None) }
 }
 
 pub(super) fn finish(sql: &mut dyn Sql, drafts: Vec<Draft>) -> Result<Vec<ResourceLine>> {
@@ -290,7 +300,7 @@ impl Page {
             format!("{} WHERE resource.environment = ?1 AND resource.name = ?2", select());
         let mut found = None;
         sql.visit(&statement, values![environment.0, name], &mut |row| {
-            found = draft_of(row, query, set)?;
+            found = listed_draft_of(row, query, set)?;
             Ok(())
         })?;
         self.rows += 1;
@@ -449,7 +459,7 @@ impl Walk<'_> {
             if full.is_some() {
                 return Ok(());
             }
-            if let Some(draft) = draft_of(row, self.query, self.set)? {
+            if let Some(draft) = listed_draft_of(row, self.query, self.set)? {
                 if drafts.len() == limit {
                     full = drafts.last().map(|last| last.name.clone());
                     return Ok(());

@@ -1,7 +1,7 @@
 //! How many resources there are, and how many of them stand before a place: counted by the database, without reading them.
 
 use crate::records::Records;
-use crate::records::released::is_ahead;
+use crate::records::released::{LEFT_BEHIND, is_ahead};
 use crate::sql::{RowExt as _, SqlExt as _};
 use crate::{EnvironmentKey, Result, values};
 
@@ -34,7 +34,7 @@ impl Records<'_> {
     ) -> Result<u64> {
         // As `resource_list` has it: a resource without a state is there if a version wants it.
         let is_listed = match with_orphans {
-            true => "state.resource IS NOT NULL OR resource.head IS NOT NULL".to_owned(),
+            true => format!("resource.head IS NOT NULL OR {LEFT_BEHIND}"),
             false => format!(
                 "CASE WHEN state.resource IS NULL OR {} = 1 THEN resource.head IS NOT NULL \
                  ELSE state.intent IS NOT NULL END",

@@ -9,7 +9,7 @@ use crate::codes::{
     Code, STATE_COLUMN_COUNT, STATE_COLUMNS, number_from, replace_state, state_from, unsigned,
 };
 use crate::records::subject_of;
-use crate::rows::{is_purged, list_text};
+use crate::rows::{is_purged, list_text, origin_after};
 use crate::{
     ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, ParameterEffect, Renewal, ResourceKey,
     Result, ResultRecord, Started, StateRecord, StateRow, StoreError,
@@ -147,6 +147,10 @@ const INSERT_ACTION: &str = "INSERT INTO action (id, environment, resource, kind
      started, finished, outcome, change, changes, log) \
      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
+/// A deploy that finds what another one created changes nothing about where it comes from.
+const SET_ORIGIN: &str = "UPDATE state SET origin = ?2 WHERE resource = ?1 \
+     AND coalesce(origin, -1) <> ?2 AND NOT (?2 = 1 AND coalesce(origin, -1) = 2)";
+
 /// Microseconds since the epoch.
 const NOW: &str = "SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 
@@ -163,6 +167,7 @@ pub(super) fn record_results(
         tx.query_row("SELECT EXISTS (SELECT 1 FROM running)", (), |row| row.get(0))?;
     let mut end = tx.prepare_cached("DELETE FROM running WHERE resource = ?1")?;
     let mut insert = tx.prepare_cached(INSERT_ACTION)?;
+    let mut set_origin = tx.prepare_cached(SET_ORIGIN)?;
     let mut states = StateWriter::new(tx)?;
     let mut facts = FactWriter::new(tx, environment)?;
     let mut effect = ParameterEffect::default();
@@ -198,6 +203,9 @@ pub(super) fn record_results(
             list_text(action.log)?,
         ])?;
         action_id += 1;
+        if let Some(origin) = origin_after(action) {
+            set_origin.execute(params![key.0, origin])?;
+        }
         if is_purged(action.kind, action.outcome, action.change) {
             facts.forget(key)?;
         } else if !result.facts.is_empty() {

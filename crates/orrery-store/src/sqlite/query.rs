@@ -4,8 +4,8 @@ use orrery_model::{AttributeHash, ResourceState, Status};
 use rusqlite::{Connection, Row, params};
 
 use super::read::read_names;
-use crate::codes::{STATE_COLUMNS, flags_from_code, hash_from, state_from};
-use crate::records::released::{is_ahead, with_intent};
+use crate::codes::{STATE_COLUMN_COUNT, STATE_COLUMNS, flags_from_code, hash_from, state_from};
+use crate::records::released::{LEFT_BEHIND, is_ahead, with_intent};
 use crate::rows::{ACTION_COLUMNS, action_from, ranges, summary_from};
 use crate::sql::Row as _;
 use crate::{
@@ -22,7 +22,8 @@ const OWN_COLUMN_COUNT: usize = 9;
 
 fn sql_of_range() -> String {
     format!(
-        "SELECT {OWN_COLUMNS}, {}, {STATE_COLUMNS} FROM resource \
+        "SELECT {OWN_COLUMNS}, {}, {STATE_COLUMNS}, \
+         resource.head IS NOT NULL OR {LEFT_BEHIND} FROM resource \
          LEFT JOIN state ON state.resource = resource.id \
          LEFT JOIN running ON running.resource = resource.id \
          WHERE resource.environment = ?1 AND resource.name >= ?2 AND resource.name < ?3 \
@@ -91,7 +92,8 @@ pub(super) fn list_resources(
     for (begin, end) in ranges(filter, &types(tx, environment, filter)?) {
         let mut rows = statement.query(params![environment.0, begin.max(first.clone()), end])?;
         while let Some(row) = rows.next()? {
-            let Some(state) = state_of(tx, row)? else { continue };
+            let is_listed = row.get(OWN_COLUMN_COUNT + STATE_COLUMN_COUNT)?;
+            let Some(state) = state_of(tx, row)?.filter(|_| is_listed) else { continue };
             let status = state.status();
             let is_wanted = match &filter.statuses[..] {
                 [] => status != Status::Orphaned,

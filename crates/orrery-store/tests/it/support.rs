@@ -174,6 +174,7 @@ pub(crate) fn action<'a>(
         finished: Timestamp(at + 1),
         outcome: OutcomeStatus::Deployed,
         change,
+        wants_absence: false,
         log,
     }
 }

@@ -14,7 +14,7 @@ use orrery_model::Resource;
 
 use crate::cli::{Compile, ProjectOptions};
 use crate::cli_deploy::LimitOptions;
-use crate::code::Work;
+use crate::code::{DeployingMachine, Work};
 use crate::render::Shown;
 use crate::state::StateOptions;
 use crate::{Exit, output, projects, style};
@@ -35,7 +35,8 @@ pub(crate) fn run(options: &Compile, verbose: bool) -> Exit {
     // An order that cannot be kept is an error of the model, also where nothing is exported.
     let is_circular = work.compiled.model.as_ref().is_some_and(has_requirement_circle);
     let exports = with_resources || is_circular;
-    let exported = exports.then(|| work.export(&Registry::native())).flatten();
+    let exported =
+        exports.then(|| work.export(&Registry::native(), DeployingMachine::Unknown)).flatten();
     let exported = exported.transpose().and_then(|exported| {
         work.run_exporters(&options.exporter)?;
         Ok(exported)

@@ -155,7 +155,7 @@ pub(super) fn refuse_other_project(
         "{} belongs to the project {bound}, and this is the project {declared}: nothing is stored",
         of.place()
     );
-    let help = "choose an environment for this directory: orrery environment use NAME; or take this one over: --rebind";
+    let help = "choose an environment for this directory: orrery environment use NAME; or take this one over: orrery deploy --rebind";
     Err(Trouble::said(text).help(help))
 }
 

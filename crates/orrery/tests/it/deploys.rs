@@ -90,12 +90,12 @@ fn plan_tells_drift() -> Result<()> {
     let plan = hello.expect(2, &["plan"])?;
     let path = hello.managed("about.html").canonicalize()?;
     let wanted = format!(
-        "~ std::File[localhost,path={}] (drift, main.cf:46:5; risk: low)\n    content:\n      @@ -1,2 +1,2 @@\n       \
+        "~ std::File[localhost,path={}] (drift, main.cf:46:5; risk: medium)\n    content:\n      @@ -1,2 +1,2 @@\n       \
          <h1>About</h1>\n      -<p>Tampered.</p>\n      +<p>Nothing here yet.</p>\n\n",
         path.display()
     );
     ensure!(plan.out == wanted, "{}\nand not\n{wanted}", plan.out);
-    plan.says(&["plan: 1 to update, 3 unchanged; risk: low"])?;
+    plan.says(&["plan: 1 to update, 3 unchanged; risk: medium"])?;
     ensure!(hello.read("about.html")?.contains("Tampered"), "a plan changes nothing");
     let report = hello.json(2, &["plan"])?;
     ensure!(ids(&report).len() == 1 && report["counts"]["update"] == 1, "{report}");

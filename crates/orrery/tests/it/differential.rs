@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
 
+mod adopted;
 mod bad_input;
 mod comparator_checks;
 mod compare;
@@ -36,6 +37,7 @@ mod pages;
 mod plans;
 mod playground;
 mod remote_agents;
+mod resource_examples;
 mod right_project;
 mod secrets;
 mod server_code;
@@ -109,6 +111,8 @@ fn main() -> Result<ExitCode> {
     trials.extend(secrets::trials());
     trials.extend(hosts::trials());
     trials.extend(remote_agents::trials());
+    trials.extend(adopted::trials());
+    trials.extend(resource_examples::trials());
     trials.extend(right_project::trials());
     trials.extend(server_kills::trials());
     trials.extend(server_safety::trials());

@@ -309,6 +309,20 @@ fn collisions() -> Result<()> {
     ensure!(project.managed("other").exists());
     ensure!(!project.managed("same").exists() && !project.managed("mixed").exists());
     ensure!(!project.managed("twice").exists());
+    // All names of this machine are one.
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let names = ["localhost", "internal", own.as_str()];
+    let on = |name: &str| {
+        format!(
+            "Text(host=std::Host(name=\"{name}\", os=std::linux), path=\"{{{{ root }}}}/own\", content=\"\")\n"
+        )
+    };
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        project.write_model(&(on(names[one]) + &on(names[other])))?;
+        let ran = project.expect(2, &["deploy"])?;
+        ran.says(&["error[path-collision]", "/own on one machine", "2 left out"])?;
+        ensure!(!project.managed("own").exists());
+    }
     Ok(())
 }
 
@@ -377,6 +391,12 @@ fn on_a_server() -> Result<()> {
     let list = ["web2", "unavailable", "unknown", "localhost", "this machine", "help: enrol"];
     expect(&world, 0, "orrery agent list", &list)?;
     expect(&world, 2, "orrery status", &["web2 (unavailable)"])?;
+    let next = "it waits for a machine: it is tried as soon as web2 can be reached, and at 2";
+    expect(&world, 0, "orrery why /there", &[next, "Z (in "])?;
+    world.done("cd model && orrery agent pause web2")?;
+    let paused = expect(&world, 0, "orrery why /there", &["paused"])?;
+    ensure!(!paused.contains("it waits for a machine"), "{paused}");
+    world.done("cd model && orrery agent unpause web2")?;
     let json = expect(&world, 0, "orrery agent list --json 2> /dev/null", &[])?;
     let json: Value = serde_json::from_str(&json)?;
     let kinds: Vec<&Value> = json["items"]

@@ -37,7 +37,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     checks.into_iter().map(trial).collect()
 }
 
-fn file(name: &str) -> String {
+pub(crate) fn file(name: &str) -> String {
     format!("Text(host=host, path=\"{{{{ root }}}}/{name}\", content=\"{name}\")\n")
 }
 
@@ -127,6 +127,7 @@ fn renamed_host_keeps_its_files() -> Result<()> {
         project.write_model(&on(host, path))?;
         let ran = project.expect(0, &["deploy", "--prune", "--yes"])?;
         ensure!(!ran.said.contains("1 removed"), "{}", ran.said);
+        ensure!(!ran.said.contains("no longer managed"), "{}", ran.said);
         let after = fs::metadata(project.managed("kept"))?.modified()?;
         ensure!(before == after, "the file was written anew");
     }
@@ -141,7 +142,7 @@ fn unpurgeable_stays() -> Result<()> {
     project.write_model(&file("a"))?;
     project.expect(0, &["deploy"])?.says(&["2 resources are no longer managed", "exec::Run["])?;
     let pruned = project.expect(0, &["deploy", "--prune", "--yes"])?;
-    pruned.says(&["exec::Run[", "(stays: its type cannot be purged)", "1 removed"])?;
+    pruned.says(&["exec::Run[", "(left in place: its type cannot be purged)", "1 removed"])?;
     ensure!(!project.managed("b").exists() && project.managed("made").exists());
     // Nothing can be done about it, and it was told.
     let after = project.expect(0, &["deploy"])?;
@@ -257,7 +258,7 @@ fn state_belongs_to_one_project() -> Result<()> {
 }
 
 /// Writes a project that manages files of a directory beside it, all called after it.
-fn write_project(world: &World, name: &str, model: &str) -> Result<()> {
+pub(crate) fn write_project(world: &World, name: &str, model: &str) -> Result<()> {
     let root = world.directory.path().canonicalize()?;
     let directory = root.join(name);
     fs::create_dir_all(&directory)?;
@@ -276,7 +277,7 @@ fn write_project(world: &World, name: &str, model: &str) -> Result<()> {
     Ok(fs::write(directory.join("main.cf"), prelude + &model)?)
 }
 
-fn json(world: &World, line: &str) -> Result<Value> {
+pub(crate) fn json(world: &World, line: &str) -> Result<Value> {
     let text = world.done(&format!("{line} --json 2>/dev/null"))?;
     serde_json::from_str(&text).with_context(|| format!("{line}: {text}"))
 }

@@ -124,6 +124,7 @@ impl Scene {
             if good { Some(at(run.at)) } else { before.and_then(|b| b.last_success) };
         state.attempts = u32::from(run.outcome == OutcomeStatus::Failed);
         let action = ActionRecord {
+            wants_absence: false,
             kind: ActionKind::Deploy,
             version: VersionNumber(run.version),
             started: at(run.at),

@@ -64,6 +64,15 @@ fn an_environment_with_a_repository_takes_no_pushed_versions(world: World) {
     let answer = developer.send("POST", classic, &header, Some(&allow));
     assert_eq!(answer.status, 403, "{answer:?}");
     told(&developer.post(&versions, &upload));
+    // Nor can they take the protection of the environment away.
+    let protected = world.at("/settings/protected_environment");
+    world.admin().put(&protected, &allow).good();
+    refused(&developer.put(&protected, &json!({"value": false})), 403, "forbidden");
+    refused(&developer.delete(&protected), 403, "forbidden");
+    let classic = "/api/v2/environment_settings/protected_environment";
+    let answer = developer.send("DELETE", classic, &header, None);
+    assert_eq!(answer.status, 403, "{answer:?}");
+    assert_eq!(world.get("").good()["protected"], true);
     world.admin().put(&setting, &allow).good();
     developer.post(&versions, &upload).good();
     // Without a repository, versions come from nowhere else.
@@ -166,11 +175,20 @@ fn each_forge_makes_the_server_look_at_the_branch() {
     let other = br#"{"ref":"refs/heads/dev","after":"11"}"#;
     let gone = br#"{"ref":"refs/heads/main","after":"0000000000000000000000000000000000000000"}"#;
     let tag = br#"{"ref":"refs/tags/main","after":"11"}"#;
-    for body in [&other[..], &gone[..], &tag[..]] {
+    let reasons = ["is not what", "was deleted", "is not what"];
+    for (body, reason) in [&other[..], &gone[..], &tag[..]].into_iter().zip(reasons) {
         let answer = tell("push", body);
         assert_eq!((answer.status, &answer.body["result"]), (200, &json!("ignored")), "{answer:?}");
+        assert!(answer.body["detail"].as_str().unwrap().contains(reason), "{answer:?}");
     }
     assert_eq!(tell("push", b"{").status, 400);
+    let without_commit = tell("push", br#"{"ref":"refs/heads/main"}"#);
+    refused(&without_commit, 400, "bad-request");
+    assert!(without_commit.text.contains("`after`"), "{without_commit:?}");
+    // What is not packed as it says is no push, and not too large either.
+    let packed = [("content-encoding", "gzip"), ("x-gitlab-event", "Push Hook")];
+    let headers = [packed[0], packed[1], ("x-gitlab-token", &*secret)];
+    refused(&hooked.tell(&headers, b"no gzip"), 400, "bad-request");
     assert!(!hooked.is_due());
     // Nothing shows the secret again.
     let listed = hooked.served.admin.get(&hooked.at("/secrets")).good();
@@ -179,6 +197,20 @@ fn each_forge_makes_the_server_look_at_the_branch() {
     refused(&hooked.served.admin.delete(&hidden), 404, "not-found");
     let audit = hooked.served.admin.get("/api/v1/audit?limit=1000").good().to_string();
     assert!(audit.contains("webhook") && !audit.contains(&secret), "{audit}");
+}
+
+#[test]
+fn a_repeated_request_for_a_secret_leaves_the_first_one_in_force() {
+    let hooked = Hooked::start();
+    let path = hooked.at("/webhook");
+    let key = [("idempotency-key", "once")];
+    let first = hooked.served.admin.send("POST", &path, &key, None);
+    assert_eq!(first.status, 201, "{first:?}");
+    let again = hooked.served.admin.send("POST", &path, &key, None);
+    refused(&again, 409, "already-carried-out");
+    let secret = first.body["secret"].as_str().unwrap();
+    let headers = [("x-gitlab-event", "Push Hook"), ("x-gitlab-token", secret)];
+    assert_eq!(hooked.tell(&headers, PUSH).status, 202, "the first secret counts");
 }
 
 #[test]
@@ -205,7 +237,10 @@ fn without_the_secret_nothing_is_told_and_nothing_happens() {
         let answer = hooked.served.nobody().send_bytes("POST", &path, &headers, PUSH.to_vec());
         assert_eq!((answer.status, &answer.body), (before.status, &before.body), "{path}");
     }
-    let large = hooked.tell(&[("x-gitlab-token", &secret)], &vec![b' '; 2 << 20]);
+    // Packed, since a client that is refused while it still sends may not see the answer.
+    let large = super::versions::gzip(&vec![b' '; 2 << 20]);
+    let packed = [("x-gitlab-token", &*secret), ("content-encoding", "gzip")];
+    let large = hooked.tell(&packed, &large);
     refused(&large, 413, "too-large");
     assert!(!hooked.is_due());
     assert_eq!(push(&good(&secret)).status, 202);

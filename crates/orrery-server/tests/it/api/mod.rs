@@ -168,6 +168,7 @@ impl World {
             ]))
             .unwrap();
             let action = ActionRecord {
+                wants_absence: false,
                 kind: ActionKind::Deploy,
                 version: number,
                 started: now,

@@ -16,6 +16,7 @@ on_both!(
     code_that_cannot_be_run_is_told,
     actions_are_what_the_caller_can_do_now,
     an_operation_tells_what_was_asked_as_it_was_asked,
+    a_report_is_about_the_version_of_its_operation,
 );
 
 /// How long something may take on a machine that does much else.
@@ -64,6 +65,31 @@ fn ask(world: &World, path: &str, body: &Value) -> String {
 
 fn ended(operation: &Value) -> bool {
     operation["transitioning"] != "yes"
+}
+
+fn a_report_is_about_the_version_of_its_operation(world: World) {
+    let _engine = engine(&world);
+    let one = scripted("a", "one", json!({"outcome": "changed"}));
+    let upload = json!({"resources": [one], "release": true, "verify": true});
+    let stored = world.post("/versions", &upload).good();
+    let operation =
+        world.at(&format!("/operations/{}", stored["operation"]["id"].as_str().unwrap()));
+    until(&world, &operation, ended);
+    let report = || world.admin().get(&format!("{operation}/report")).good();
+    let before = report();
+    assert_eq!((&before["total"], &before["updated"]), (&json!(1), &json!(1)), "{before}");
+    // Somebody else releases more, before the report is read.
+    let two = scripted("a", "two", json!({"outcome": "changed"}));
+    let upload = json!({"resources": [one, two], "release": true, "verify": true});
+    let stored = world.post("/versions", &upload).good();
+    let other = world.at(&format!("/operations/{}", stored["operation"]["id"].as_str().unwrap()));
+    until(&world, &other, ended);
+    assert_eq!(report(), before);
+    let results = world.admin().get(&format!("{operation}/results")).good();
+    let items = results["items"].as_array().unwrap();
+    assert!(items.iter().all(|one| one["resource"].as_str().unwrap().contains("one")), "{results}");
+    let report = world.admin().get(&format!("{other}/report")).good();
+    assert_eq!((&report["total"], &report["updated"]), (&json!(2), &json!(2)), "{report}");
 }
 
 fn an_operation_ends_with_what_it_asked_for(world: World) {

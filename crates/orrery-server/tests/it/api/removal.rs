@@ -1,7 +1,9 @@
 //! The project that an environment belongs to, and versions that remove.
 
-use orrery_model::{HandlerRun, OutcomeStatus, ResourceState, Timestamp, VersionNumber};
-use orrery_store::{StateRecord, keys_of};
+use orrery_model::{
+    Change, ChangeKind, HandlerRun, OutcomeStatus, ResourceState, Timestamp, VersionNumber,
+};
+use orrery_store::{ActionKind, ActionRecord, ResultRecord, StateRecord, keys_of};
 use serde_json::{Value, json};
 
 use super::{World, on_both, refused};
@@ -10,6 +12,7 @@ on_both!(
     an_environment_takes_one_project,
     what_is_not_wanted_is_told_and_pruned,
     a_protected_environment_is_not_emptied,
+    what_was_adopted_is_left_in_place,
 );
 
 fn upload(project: Option<&str>, more: &Value) -> Value {
@@ -78,8 +81,13 @@ fn an_environment_takes_one_project(world: World) {
     assert_eq!(bound(), "");
 }
 
-/// Takes a version in as an engine does, and has everything in it deployed.
+/// Takes a version in as an engine does, and has everything in it created or purged.
 fn deploy(world: &World, version: &Value) {
+    deploy_as(world, version, ChangeKind::Created);
+}
+
+/// The same for resources of which the deploy says this.
+fn deploy_as(world: &World, version: &Value, kind: ChangeKind) {
     let number = VersionNumber(u32::try_from(version["number"].as_u64().unwrap()).unwrap());
     let (store, key) = (world.store(), world.key());
     let lease = world.lease();
@@ -101,7 +109,47 @@ fn deploy(world: &World, version: &Value) {
     let records: Vec<StateRecord<'_>> =
         states.iter().map(|(key, state)| StateRecord { resource: *key, state }).collect();
     store.process_version(&lease, number, &records).unwrap();
+    for resource in &loaded.resources {
+        let wants_absence = orrery_model::wants_absence(&resource.attributes);
+        let kind = if wants_absence { ChangeKind::Purged } else { kind };
+        let change = Change { kind, attributes: Vec::new() };
+        let action = ActionRecord {
+            kind: ActionKind::Deploy,
+            version: number,
+            started: Timestamp(7),
+            finished: Timestamp(7),
+            outcome: OutcomeStatus::Deployed,
+            change: &change,
+            wants_absence,
+            log: &[],
+        };
+        let resource = keys[&resource.id];
+        let result = ResultRecord { resource, state: None, action: Some(action), facts: &[] };
+        store.record_results(&lease, &[result]).unwrap();
+    }
     store.release_lease(&lease).unwrap();
+}
+
+fn what_was_adopted_is_left_in_place(world: World) {
+    let both = json!({"resources": [file("/a", &[]), file("/b", &[])]});
+    deploy_as(&world, &world.post("/versions", &both).good(), ChangeKind::NoChange);
+    let fewer = json!({"resources": [file("/a", &[])]});
+    let stored = world.post("/versions", &fewer).good();
+    let unmanaged = &stored["unmanaged"];
+    assert_eq!((&unmanaged["total"], &unmanaged["removable"]), (&json!(1), &json!(0)));
+    let prune = |include: bool| {
+        let mut prune = fewer.clone();
+        prune["prune"] = json!(true);
+        prune["include_adopted"] = json!(include);
+        prune["release"] = json!(false);
+        world.post("/versions", &prune).good()["removal"].clone()
+    };
+    let removal = prune(false);
+    assert_eq!(removal["removed"], json!([]));
+    let kept = &removal["kept"][0];
+    assert_eq!((&kept["id"], &kept["adopted"]), (&json!(id("/b")), &json!(true)), "{removal}");
+    assert_eq!(kept["reason"], "it existed before its first recorded deploy");
+    assert_eq!(prune(true), json!({"removed": [id("/b")], "kept": []}));
 }
 
 fn what_is_not_wanted_is_told_and_pruned(world: World) {

@@ -263,7 +263,7 @@ fn deleting_versions_and_recording_results_do_not_block_each_other(world: World)
     assert_eq!(world.store().check().unwrap(), Vec::<String>::new());
 }
 
-fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(bytes).unwrap();
     packer.finish().unwrap()

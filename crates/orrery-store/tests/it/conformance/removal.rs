@@ -1,20 +1,24 @@
 //! The project that an environment is bound to, and what of its resources may still exist.
 
 use orrery_model::{
-    Attributes, OutcomeStatus, Remnant, Resource, ResourceState, Timestamp, VersionNumber,
+    Attributes, Change, ChangeKind, OutcomeStatus, Remnant, Resource, ResourceState, Status,
+    Timestamp, VersionNumber,
 };
 use orrery_store::{
-    EnvironmentChange, EnvironmentKey, Lease, NewVersion, ProjectBinding, RemnantScope, Scope,
-    StateRecord, Store, StoreError, keys_of,
+    ActionRecord, EnvironmentChange, EnvironmentKey, Lease, NewVersion, ProjectBinding,
+    RemnantScope, ResourceFilter, ResourceQuery, ResultRecord, Scope, StateRecord, Store,
+    StoreError, keys_of,
 };
 
-use crate::support::{Backend, deployed, lease, named, new_version, put};
+use crate::support::{Backend, action, deployed, lease, named, new_version, nothing_of, put};
 
 super::list_cases![
     the_first_project_binds_an_environment,
     a_binding_ends_with_what_it_was_for,
     what_was_deployed_is_found_until_it_is_gone,
     a_removal_that_was_begun_is_found_again,
+    what_a_deploy_did_not_create_is_adopted,
+    what_is_gone_is_listed_no_more,
 ];
 
 fn the_first_project_binds_an_environment(backend: Backend) {
@@ -182,6 +186,7 @@ fn what_was_deployed_is_found_until_it_is_gone(backend: Backend) {
         is_removal: false,
         is_managed: false,
         was_managed: true,
+        is_adopted: true,
     };
     assert_eq!(found[0], expected);
     assert_eq!(found[4].resource, all[4]);
@@ -249,4 +254,87 @@ fn a_removal_that_was_begun_is_found_again(backend: Backend) {
     let empty = NewVersion { scope: Scope::All, ..new_version(&[]) };
     store.put_version(engine.environment, &empty).unwrap();
     assert_eq!(engine.names(RemnantScope::Unmanaged), ["/d"]);
+}
+
+impl Engine<'_> {
+    /// Writes down a run that ended well, with what it changed.
+    fn change(&self, version: VersionNumber, resource: &Resource, kind: ChangeKind) {
+        let key = keys_of(self.store, self.environment, [&resource.id]).unwrap()[&resource.id];
+        let state = deployed(resource, Timestamp(7));
+        let change = Change { kind, attributes: Vec::new() };
+        let wants_absence = orrery_model::wants_absence(&resource.attributes);
+        let action = ActionRecord { wants_absence, ..action(version, 7, &change, &[]) };
+        let results = [
+            ResultRecord { state: Some(&state), ..nothing_of(key) },
+            ResultRecord { action: Some(action), ..nothing_of(key) },
+        ];
+        self.store.record_results(&self.lease, &results).unwrap();
+    }
+
+    fn adopted(&self) -> Vec<String> {
+        let found = self.found(RemnantScope::All);
+        let adopted = found.iter().filter(|one| one.is_adopted);
+        adopted.map(|one| one.resource.id.value().to_owned()).collect()
+    }
+}
+
+fn what_a_deploy_did_not_create_is_adopted(backend: Backend) {
+    let store = backend.fresh();
+    let engine = engine(&*store);
+    let all = ["/created", "/found", "/updated"].map(|path| file(path, false, &[]));
+    let version = engine.put(&all);
+    engine.change(version, &all[0], ChangeKind::Created);
+    engine.change(version, &all[1], ChangeKind::NoChange);
+    engine.change(version, &all[2], ChangeKind::Updated);
+    assert_eq!(engine.adopted(), ["/found", "/updated"]);
+    // Later runs find what the first one created, and neither they nor an engine that starts anew make it foreign.
+    engine.change(version, &all[0], ChangeKind::NoChange);
+    engine.change(version, &all[0], ChangeKind::Updated);
+    engine.keep(version, &all[0], &ResourceState::new(all[0].hash, false));
+    engine.change(version, &all[0], ChangeKind::NoChange);
+    store.forget_actions(&engine.lease, Timestamp(i64::MAX)).unwrap();
+    assert_eq!(engine.adopted(), ["/found", "/updated"]);
+    // What was lost and created again is no longer what was found.
+    engine.change(version, &all[1], ChangeKind::Created);
+    assert_eq!(engine.adopted(), ["/updated"]);
+    // What is removed and comes back by other hands is theirs.
+    let absent = file("/created", true, &[]);
+    let version = engine.put(std::slice::from_ref(&absent));
+    engine.change(version, &absent, ChangeKind::Purged);
+    let version = engine.put(&all[..1]);
+    engine.change(version, &all[0], ChangeKind::NoChange);
+    assert_eq!(engine.adopted(), ["/created", "/updated"]);
+}
+
+fn what_is_gone_is_listed_no_more(backend: Backend) {
+    let store = backend.fresh();
+    let engine = engine(&*store);
+    let all = ["/purged", "/gone", "/left"].map(|path| file(path, false, &[]));
+    let version = engine.put(&all);
+    all.iter().for_each(|one| engine.change(version, one, ChangeKind::Created));
+    let removal = [file("/purged", true, &[]), file("/gone", true, &[]), all[2].clone()];
+    let version = engine.put(&removal);
+    engine.change(version, &removal[0], ChangeKind::Purged);
+    // It was removed by other hands before.
+    engine.change(version, &removal[1], ChangeKind::NoChange);
+    let version = engine.put(&[]);
+    for resource in &removal {
+        let state = ResourceState { intent: None, ..deployed(resource, Timestamp(7)) };
+        engine.keep(version, resource, &state);
+    }
+    let counts = store.count_statuses(engine.environment).unwrap();
+    assert_eq!(counts, [(Status::Orphaned, 1)].into());
+    let statuses = vec![Status::Orphaned];
+    let filter = ResourceFilter { statuses: statuses.clone(), ..ResourceFilter::default() };
+    let listed = store.list_resources(engine.environment, &filter, None, 10).unwrap();
+    assert_eq!(listed.resources.iter().map(|one| one.id.value()).collect::<Vec<_>>(), ["/left"]);
+    let query = ResourceQuery { statuses, ..ResourceQuery::default() };
+    let listed = store.records().list_resources(engine.environment, &query, None, 10).unwrap();
+    assert_eq!(listed.lines.len(), 1);
+    let all_ids = [("", "\u{10ffff}")];
+    let count = store.records().count_listed(engine.environment, &all_ids, true).unwrap();
+    assert_eq!(count, 1);
+    // Its history can still be looked at.
+    let gone = store.find_resource(engine.environment, removal[0].id.as_str()).unwrap();
+    assert_eq!(gone.map(|one| one.status), Some(Status::Orphaned));
 }

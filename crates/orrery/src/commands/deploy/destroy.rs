@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use orrery_api::{RemovalPlan, UploadBinding, VersionSummary, VersionUpload};
-use orrery_executor::recovery_with;
+use orrery_executor::{declared_address, recovery_with};
 use orrery_handlers::Abilities;
 use orrery_model::plan_removal;
 use orrery_store::{ProjectBinding, Store as _, StoreError, local_agents};
@@ -15,8 +15,9 @@ use crate::commands::trouble::{Trouble, finish};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
 
+use super::edits::Edits;
 use super::pass::Pass;
-use super::placing::Unplaced;
+use super::placing::{Unplaced, inventory_here};
 use super::removal::{self, Afterwards, Candidate};
 use super::unmanaged::Unmanaged;
 use super::{Handlers, Opened, Place, failed, on_server, open};
@@ -49,8 +50,8 @@ impl From<StoreError> for Stopped {
 }
 
 /// Shows what goes, and has its name typed.
-fn confirm(plan: &RemovalPlan, name: &str, yes: bool) -> Result<(), Trouble> {
-    removal::show(plan);
+fn confirm(plan: &RemovalPlan, edits: &Edits, name: &str, yes: bool) -> Result<(), Trouble> {
+    removal::show(plan, edits);
     let count = style::count(plan.removed.len(), "resource");
     terminal::confirm_name(yes, &format!("remove {count}"), name)
 }
@@ -68,7 +69,10 @@ fn tell_destroyed(json: bool, name: &str, plan: &RemovalPlan) {
         (0, 0) => format!("nothing of {name} was deployed"),
         (_, 0) => format!("nothing of {name} is left"),
         (_, kept) => {
-            format!("{name} is empty; {} could not be purged", style::count(kept, "resource"))
+            format!(
+                "nothing of {name} is managed; {} left in place",
+                style::count(kept, "resource")
+            )
         }
     };
     output::say(&format!("{}: {what}", style::good("destroyed")));
@@ -90,17 +94,25 @@ fn destroy_here(options: &Destroy) -> Result<Exit, Stopped> {
     let Destroy { run, state, json, .. } = options;
     let place = Place { project: &project, state, run, opened: Some(&opened) };
     let hosted = place.kept_handlers().map_err(|error| Stopped::Failed(Box::new(error)))?;
-    let removal = plan_removal(Vec::new(), &removal::known(&opened)?, &Abilities::new(hosted));
+    // The machines are those of what is removed.
+    let newest = opened.store.versions(opened.environment)?.pop();
+    let local_agents = newest.map(|newest| local_agents(&newest.info)).unwrap_or_default();
+    let known = removal::with_adopted(removal::known(&opened)?, options.include_adopted);
+    let addresses = known.iter().filter_map(|one| declared_address(&one.resource)).collect();
+    let inventory = inventory_here(addresses, &local_agents);
+    let abilities = Abilities::new(hosted).with_inventory(inventory.clone());
+    let removal = plan_removal(Vec::new(), &known, &abilities);
     let plan = removal::plan_of(&removal);
     let exit = if plan.removed.is_empty() {
         if !plan.kept.is_empty() {
-            removal::show(&plan);
+            removal::show(&plan, &Edits::default());
         }
         opened.store.release_lease(&opened.lease)?;
         Exit::Done
     } else {
-        confirm(&plan, &name, options.yes).map_err(Stopped::Refused)?;
-        remove_here(&opened, removal.resources, &place, *json)?
+        let edits = Edits::find_here(&opened, &removal, run, inventory).map_err(Stopped::Failed)?;
+        confirm(&plan, &edits, &name, options.yes).map_err(Stopped::Refused)?;
+        remove_here(&opened, removal.resources, &place, &local_agents, *json)?
     };
     let left = removal::left_here(&opened, &plan)?;
     if left > 0 {
@@ -125,17 +137,15 @@ fn remove_here(
     opened: &Opened,
     resources: Vec<orrery_model::Resource>,
     place: &Place<'_>,
+    local_agents: &[String],
     json: bool,
 ) -> Result<Exit, Stopped> {
     let handlers = Handlers::kept(place);
     let handlers = handlers.map_err(|error| Stopped::Failed(Box::new(error)))?;
     let states = removal::states(opened)?;
-    // The machines are those of what is removed.
-    let newest = opened.store.versions(opened.environment)?.pop();
-    let local_agents = newest.map(|newest| local_agents(&newest.info)).unwrap_or_default();
-    let unplaced = Unplaced::here(&resources, &local_agents, &handlers.registry);
+    let unplaced = Unplaced::here(&resources, local_agents, &handlers.registry);
     let code = handlers.code.as_deref();
-    let (desired, _) = opened.put(resources, &[], code, &local_agents, MESSAGE, None)?;
+    let (desired, _) = opened.put(resources, &[], code, local_agents, MESSAGE, None)?;
     let start = recovery_with(&*opened.store, opened.environment, desired, states)?;
     let (selection, unmanaged) = (Selection::default(), Unmanaged::default());
     let pass = Pass {
@@ -164,7 +174,12 @@ fn destroy_on_server(of: &RemoteEnvironment, options: &Destroy) -> Result<Exit, 
     }
     let binding = if project.is_some() { UploadBinding::Check } else { UploadBinding::Bind };
     let nothing = VersionUpload { info: info(MESSAGE), project, binding, ..Default::default() };
-    let upload = VersionUpload { prune: true, release: Some(false), ..nothing.clone() };
+    let upload = VersionUpload {
+        prune: true,
+        include_adopted: options.include_adopted,
+        release: Some(false),
+        ..nothing.clone()
+    };
     let candidate = Candidate::store(of, &upload)?;
     let name = of.name();
     let plan = candidate.plan.clone();
@@ -172,14 +187,15 @@ fn destroy_on_server(of: &RemoteEnvironment, options: &Destroy) -> Result<Exit, 
     if plan.removed.is_empty() {
         candidate.discard()?;
         if !plan.kept.is_empty() {
-            removal::show(&plan);
+            removal::show(&plan, &Edits::default());
         }
         if !has_resources(of)? && plan.kept.is_empty() {
             tell_destroyed(options.json, &name, &plan);
             return Ok(Exit::Done);
         }
     } else {
-        let answer = confirm(&plan, &name, options.yes);
+        let edits = Edits::find_on_server(of, candidate.version, options.json);
+        let answer = edits.and_then(|edits| confirm(&plan, &edits, &name, options.yes));
         let done = candidate.confirmed(answer)?.carry_out(options.json)?;
         if done.left > 0 {
             removal::tell_left(done.left, "destroy");

@@ -73,7 +73,7 @@ impl Handlers {
         }
     }
 
-    fn native() -> Self {
+    pub(super) fn native() -> Self {
         Handlers { registry: Arc::new(Registry::native()), code: None, hosted: None }
     }
 

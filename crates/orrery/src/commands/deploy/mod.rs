@@ -3,6 +3,7 @@
 
 pub(super) mod bar;
 mod destroy;
+mod edits;
 pub(super) mod forecast;
 mod hosted;
 pub(super) mod new_attributes;
@@ -46,7 +47,7 @@ pub(super) use watch::run as watch;
 
 use crate::cli::ProjectOptions;
 use crate::cli_deploy::{LimitOptions, RunOptions, Selection, Takeover};
-use crate::code::Work;
+use crate::code::{DeployingMachine, Work};
 use crate::commands::report;
 use crate::commands::trouble::{Trouble, finish};
 use crate::render::Shown;
@@ -80,6 +81,15 @@ pub(super) struct Prepared {
     pub(super) local_agents: Vec<String>,
 }
 
+impl Prepared {
+    /// Says why nothing will happen, if there is nothing to deploy.
+    fn tell_if_empty(&self, quiet: bool) {
+        if !quiet {
+            super::compile::tell_if_no_resources(self.resources.len(), self.problems);
+        }
+    }
+}
+
 /// Compiles the project and makes resources of its instances. Errors are shown.
 pub(super) fn prepare(
     given: &ProjectOptions,
@@ -88,7 +98,7 @@ pub(super) fn prepare(
     state: &StateOptions,
 ) -> Result<Prepared, Exit> {
     let mut work = super::compile::compile(given, limits, Some(state));
-    let exported = work.export(&Registry::native());
+    let exported = work.export(&Registry::native(), DeployingMachine::This);
     let code = work.code();
     let local_agents = work.local_agents();
     let Work { project, compiled, host, .. } = work;
@@ -130,9 +140,6 @@ pub(super) fn prepare(
         })
         .sum();
     let problems = left_out + without_handler;
-    if !quiet {
-        super::compile::tell_if_no_resources(resources.len(), problems);
-    }
     std::mem::forget(compiled);
     drop(host);
     let unknown = |one: orrery_compiler::export::Unknown| Unknown {

@@ -174,6 +174,7 @@ fn try_plan(
         info: info("orrery plan"),
         release: Some(false),
         prune: wanted.prune,
+        include_adopted: wanted.include_adopted,
         ..VersionUpload::default()
     };
     let (upload, coded) = how_to_push(wanted).make(of, new)?;

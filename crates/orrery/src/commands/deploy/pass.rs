@@ -43,6 +43,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Ok(found) => found,
         Err(exit) => return exit,
     };
+    prepared.tell_if_empty(*json);
     let Prepared { project, resources, unknowns, problems, code, local_agents } = prepared;
     if let Err(trouble) = selection.refuse_if_none_of(&resources) {
         return finish(Err(trouble));
@@ -68,7 +69,7 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
     let binding = Some(wanted.takeover.binding(&name));
     let put = opened.put(resources, &unknowns, code, &local_agents, message, binding);
     let start = put.and_then(|(desired, created)| {
-        let unmanaged = Unmanaged::of_local(&opened)?;
+        let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents)?;
         let start = recovery_with(&*opened.store, opened.environment, desired, states)?;
         Ok((start, created, unmanaged))
     });

@@ -17,6 +17,7 @@ use super::forecast::{Entry, Forecast, Form, What};
 use super::placing::Unplaced;
 use super::plan_order::{Required, by_dependency, held_up};
 use super::progress::Display;
+use super::removal::with_adopted;
 use super::{
     Handlers, Place, Prepared, compare_projects, failed, finish, on_server, prepare, prune, setup,
 };
@@ -35,11 +36,12 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         Ok(None) => {}
         Err(trouble) => return finish(Err(trouble)),
     }
-    let Prepared { project, mut resources, problems, code, local_agents, .. } =
-        match prepare(&options.project, &options.limits, options.json, &options.state) {
-            Ok(prepared) => prepared,
-            Err(exit) => return exit,
-        };
+    let prepared = match prepare(&options.project, &options.limits, options.json, &options.state) {
+        Ok(prepared) => prepared,
+        Err(exit) => return exit,
+    };
+    prepared.tell_if_empty(options.json || options.prune);
+    let Prepared { project, mut resources, problems, code, local_agents, .. } = prepared;
     let (known, remnants) = match known_states(options, &project) {
         Ok(known) => known,
         Err(error) => return failed(&error),
@@ -139,7 +141,10 @@ fn known_states(
         known.insert(row.id.to_owned(), row.state.clone());
     })?;
     let remnants = match options.prune {
-        true => store.records().remnants(environment.key, RemnantScope::All)?,
+        true => with_adopted(
+            store.records().remnants(environment.key, RemnantScope::All)?,
+            options.include_adopted,
+        ),
         false => Vec::new(),
     };
     Ok((known, remnants))
@@ -164,11 +169,12 @@ fn foreseen(resource: &Resource, state: Option<&ResourceState>, answer: &Planned
             if change.kind == ChangeKind::NoChange {
                 return None;
             }
+            let cause = Cause::of(resource, state, change);
             What::Change {
                 kind: change.kind,
                 attributes: change.attributes.clone(),
-                cause: Some(Cause::of(resource, state, change).as_str().to_owned()),
-                risk: Some(Risk::of(resource, change)),
+                cause: Some(cause.as_str().to_owned()),
+                risk: Some(Risk::of(resource, change, cause)),
             }
         }
         Planned::Asked(outcome) => {

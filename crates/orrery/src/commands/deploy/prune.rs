@@ -14,6 +14,7 @@ use crate::commands::trouble::Trouble;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
 
+use super::edits::Edits;
 use super::pass::Pass;
 use super::placing::{Unplaced, inventory_here};
 use super::removal::{self, Afterwards, Candidate};
@@ -21,8 +22,13 @@ use super::unmanaged::Unmanaged;
 use super::{Handlers, Opened, Place, Prepared, failed, finish, on_server, open, prepare_and_open};
 
 /// Says what is removed, and asks whether that is meant.
-fn confirm(plan: &orrery_api::RemovalPlan, place: &str, yes: bool) -> Result<(), Trouble> {
-    removal::show(plan);
+fn confirm(
+    plan: &orrery_api::RemovalPlan,
+    edits: &Edits,
+    place: &str,
+    yes: bool,
+) -> Result<(), Trouble> {
+    removal::show(plan, edits);
     let count = style::count(plan.removed.len(), "resource");
     terminal::confirm(yes, &format!("remove {count} of {}", style::harmless(place)))
 }
@@ -60,7 +66,7 @@ pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
         Ok((opened, states))
     });
     let planned = opened.and_then(|(opened, states)| {
-        let known = removal::known(&opened)?;
+        let known = removal::with_adopted(removal::known(&opened)?, wanted.include_adopted);
         Ok((opened, states, known))
     });
     let (opened, states, known) = match planned {
@@ -77,8 +83,20 @@ pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
         if let Err(trouble) = selection.refuse_if_none_of(&resources) {
             return finish(Err(trouble));
         }
-    } else if let Err(refusal) = confirm(&plan, &name, yes) {
-        return finish(Err(refusal));
+        if !plan.kept.is_empty() {
+            removal::show(&plan, &Edits::default());
+        } else if !json {
+            crate::commands::compile::tell_if_no_resources(resources.len(), problems);
+        }
+    } else {
+        let inventory = inventory_here(declared_addresses(&removal.resources), &local_agents);
+        let edits = match Edits::find_here(&opened, &removal, run, inventory) {
+            Ok(edits) => edits,
+            Err(error) => return failed(&*error),
+        };
+        if let Err(refusal) = confirm(&plan, &edits, &name, yes) {
+            return finish(Err(refusal));
+        }
     }
     let place = Place { project: &project, state, run, opened: Some(&opened) };
     let handlers = match Handlers::of(code, &place) {
@@ -99,7 +117,7 @@ pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
             message,
             Some(binding),
         )?;
-        let unmanaged = Unmanaged::of_local(&opened)?;
+        let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents)?;
         let start = recovery_with(&*opened.store, opened.environment, desired, states)?;
         Ok((start, created, unmanaged))
     };
@@ -171,15 +189,20 @@ pub(super) fn on_a_server(
         of,
         &VersionUpload {
             prune: true,
+            include_adopted: wanted.include_adopted,
             release: Some(false),
             ..on_server::unbound(&model, wanted.takeover)
         },
     )?;
     if candidate.plan.removed.is_empty() {
+        if !candidate.plan.kept.is_empty() {
+            removal::show(&candidate.plan, &Edits::default());
+        }
         candidate.discard()?;
         return on_server::deploy_upload(of, wanted, (model, coded));
     }
-    let answer = confirm(&candidate.plan, &of.place(), yes);
+    let edits = Edits::find_on_server(of, candidate.version, wanted.json);
+    let answer = edits.and_then(|edits| confirm(&candidate.plan, &edits, &of.place(), yes));
     let candidate = candidate.confirmed(answer)?;
     let done = candidate.carry_out(wanted.json)?;
     if done.left > 0 {

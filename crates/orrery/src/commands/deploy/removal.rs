@@ -6,7 +6,7 @@ use orrery_api::{
     KeptResource, ReleaseRequest, RemovalPlan, VersionReleased, VersionStored, VersionUpload,
 };
 use orrery_executor::KnownStates;
-use orrery_model::{Remnant, Removal, Resource, ResourceState, Status};
+use orrery_model::{KeptReason, Remnant, Removal, Resource, ResourceState, Status};
 use orrery_store::{
     LeaseRequest, ProjectBinding, RemnantScope, ResourceFilter, ResourceKey, StateRecord, Store,
     StoreError, Unknown,
@@ -23,6 +23,7 @@ use crate::state::now;
 use crate::{Exit, output, style};
 
 use super::Opened;
+use super::edits::Edits;
 use super::placing::Unplaced;
 use super::unmanaged::Unmanaged;
 use super::waiting::Run;
@@ -36,32 +37,42 @@ pub(super) fn plan_of(removal: &Removal) -> RemovalPlan {
     RemovalPlan {
         removed: removal.removed.iter().map(ToString::to_string).collect(),
         kept: kept
-            .map(|kept| KeptResource { id: kept.id.to_string(), reason: kept.reason.to_string() })
+            .map(|kept| KeptResource {
+                id: kept.id.to_string(),
+                reason: kept.reason.to_string(),
+                adopted: kept.reason == KeptReason::Adopted,
+            })
             .collect(),
     }
 }
 
 /// Shows what is removed, in that order, and what stays.
-pub(super) fn show(plan: &RemovalPlan) {
+pub(super) fn show(plan: &RemovalPlan, edits: &Edits) {
     let mut lines: Vec<String> = Vec::new();
     let more = |total: usize| {
         (total > SHOWN_MAX).then(|| format!("  … and {} more", style::grouped(total - SHOWN_MAX)))
     };
     for id in plan.removed.iter().take(SHOWN_MAX) {
-        lines.push(format!("{} {}", style::removed("-"), style::harmless(id)));
+        let note = edits.note_on(id).map(|note| format!(" ({})", style::harmless(&note)));
+        let (sign, id) = (style::removed("-"), style::harmless(id));
+        lines.push(format!("{sign} {id}{}", style::warning(&note.unwrap_or_default())));
     }
     lines.extend(more(plan.removed.len()));
     for kept in plan.kept.iter().take(SHOWN_MAX) {
         let id = style::harmless(&kept.id);
         let reason = style::harmless(&kept.reason);
-        lines.push(format!("{} {id} (stays: {reason})", style::warning("·")));
+        lines.push(format!("{} {id} (left in place: {reason})", style::warning("·")));
     }
     lines.extend(more(plan.kept.len()));
     let mut counts = vec![format!("{} to remove", style::grouped(plan.removed.len()))];
     if !plan.kept.is_empty() {
-        counts.push(format!("{} left as they are", style::grouped(plan.kept.len())));
+        counts.push(format!("{} left in place", style::grouped(plan.kept.len())));
     }
     lines.push(format!("{}: {}", style::heading("plan"), counts.join(", ")));
+    if plan.kept.iter().any(|kept| kept.adopted) {
+        let help = "--include-adopted also removes what existed before its first recorded deploy";
+        lines.push(format!("{}: {help}", style::help("help")));
+    }
     lines.iter().for_each(|line| output::say(line));
 }
 
@@ -76,6 +87,12 @@ pub(super) fn tell_left(left: usize, again: &str) {
 /// Everything that was deployed here and may still exist.
 pub(super) fn known(opened: &Opened) -> Result<Vec<Remnant>, StoreError> {
     opened.store.records().remnants(opened.environment, RemnantScope::All)
+}
+
+/// The same, with what was adopted counted as created.
+pub(super) fn with_adopted(mut known: Vec<Remnant>, include: bool) -> Vec<Remnant> {
+    known.iter_mut().for_each(|remnant| remnant.is_adopted &= !include);
+    known
 }
 
 /// Those of a plan that may still exist here.

@@ -206,15 +206,6 @@ fn unknown(count: impl Fn(Status) -> u64) -> usize {
     number(count(Status::Undefined) + count(Status::SkippedForUndefined))
 }
 
-const OUTCOMES: [OutcomeStatus; 6] = [
-    OutcomeStatus::Deployed,
-    OutcomeStatus::Failed,
-    OutcomeStatus::Skipped,
-    OutcomeStatus::SkippedForDependency,
-    OutcomeStatus::Unavailable,
-    OutcomeStatus::NonCompliant,
-];
-
 impl From<OperationResult> for ServerResult {
     fn from(result: OperationResult) -> Self {
         let OperationResult { resource, run, message, hint, blocked_by } = result;
@@ -224,7 +215,7 @@ impl From<OperationResult> for ServerResult {
             desired: one.desired,
         };
         let outcome = run.outcome.as_deref().unwrap_or("failed");
-        let status = OUTCOMES.into_iter().find(|status| status.as_str() == outcome);
+        let status = OutcomeStatus::ALL.into_iter().find(|status| status.as_str() == outcome);
         let kind = ChangeKind::ALL.into_iter().find(|kind| kind.as_str() == run.change);
         let change = Change {
             kind: kind.unwrap_or_default(),

@@ -1,12 +1,16 @@
 //! What a deploy says about resources that it no longer manages.
 
 use orrery_api::UnmanagedResources;
+use orrery_executor::{Desired, declared_addresses};
+use orrery_handlers::Abilities;
+use orrery_model::{PathIndex, wants_absence};
 use orrery_store::{RemnantScope, Store as _, StoreError};
 use serde_json::{Value, json};
 
 use crate::{output, style};
 
 use super::Opened;
+use super::placing::inventory_here;
 
 /// Ids that are shown to people at most.
 const SHOWN_MAX: usize = 10;
@@ -17,10 +21,20 @@ pub(in crate::commands) struct Unmanaged(UnmanagedResources);
 
 impl Unmanaged {
     /// Those of a local project. To be asked after its version is stored, and before that is taken in by an engine.
-    pub(super) fn of_local(opened: &Opened) -> Result<Self, StoreError> {
+    pub(super) fn of_local(
+        opened: &Opened,
+        desired: &Desired,
+        local_agents: &[String],
+    ) -> Result<Self, StoreError> {
         let scope = RemnantScope::Unmanaged;
         let found = opened.store.records().remnants(opened.environment, scope)?;
-        let orrery_handlers::Unmanaged { ids, removable } = orrery_handlers::Unmanaged::new(&found);
+        let resources = &desired.resources;
+        let present = resources.iter().filter(|one| !wants_absence(&one.attributes));
+        let paths = PathIndex::new(present.map(|one| &one.id));
+        let inventory = inventory_here(declared_addresses(resources), local_agents);
+        let abilities = Abilities::new([]).with_inventory(inventory);
+        let orrery_handlers::Unmanaged { ids, removable } =
+            orrery_handlers::Unmanaged::new(&found, &paths, &abilities);
         Ok(Unmanaged(UnmanagedResources {
             total: ids.len() as u64,
             removable: removable as u64,

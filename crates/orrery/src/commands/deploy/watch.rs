@@ -53,11 +53,12 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         (Ok(deploy), Ok(repair)) => (deploy, repair),
         (Err(error), _) | (_, Err(error)) => return failed(&error),
     };
-    let Prepared { project, resources, unknowns, problems, code, local_agents } =
-        match prepare(&options.project, &options.limits, false, &options.state) {
-            Ok(prepared) => prepared,
-            Err(exit) => return exit,
-        };
+    let prepared = match prepare(&options.project, &options.limits, false, &options.state) {
+        Ok(prepared) => prepared,
+        Err(exit) => return exit,
+    };
+    prepared.tell_if_empty(false);
+    let Prepared { project, resources, unknowns, problems, code, local_agents } = prepared;
     let opened = match open(&options.state, &project, "watch") {
         Ok(opened) => opened,
         Err(error) => return failed(&error),
@@ -80,7 +81,7 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
     let start = opened
         .put(resources, &unknowns, code, &local_agents, "orrery deploy", binding)
         .and_then(|(desired, _)| {
-            let unmanaged = Unmanaged::of_local(&opened)?;
+            let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents)?;
             Ok((recovery(&*opened.store, opened.environment, desired)?, unmanaged))
         });
     let start = match start {

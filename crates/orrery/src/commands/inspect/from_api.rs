@@ -3,9 +3,7 @@
 use orrery_api::{
     ResourceDetails, ResourceDifference, ResourceSummary, SourcePlace, VersionSummary,
 };
-use orrery_model::{
-    ChangeKind, LogLevel, OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber,
-};
+use orrery_model::{LogLevel, OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
 use orrery_store::{ActionKind, Parameter, ParameterSource, VersionInfo};
 
 use super::Trouble;
@@ -14,16 +12,6 @@ use super::source::{ChangeOf, Changed, Seen};
 
 pub(super) const LEVELS: [LogLevel; 5] =
     [LogLevel::Debug, LogLevel::Info, LogLevel::Warning, LogLevel::Error, LogLevel::Critical];
-pub(super) const OUTCOMES: [OutcomeStatus; 6] = [
-    OutcomeStatus::Deployed,
-    OutcomeStatus::Failed,
-    OutcomeStatus::Skipped,
-    OutcomeStatus::SkippedForDependency,
-    OutcomeStatus::Unavailable,
-    OutcomeStatus::NonCompliant,
-];
-pub(super) const CHANGES: [ChangeKind; 4] =
-    [ChangeKind::NoChange, ChangeKind::Created, ChangeKind::Updated, ChangeKind::Purged];
 pub(super) const KINDS: [ActionKind; 4] =
     [ActionKind::Deploy, ActionKind::DryRun, ActionKind::GetFacts, ActionKind::Other];
 
@@ -60,7 +48,7 @@ pub(super) fn maybe_time(text: Option<&String>) -> Result<Option<Timestamp>, Tro
 }
 
 pub(super) fn outcome(name: Option<&String>) -> Result<Option<OutcomeStatus>, Trouble> {
-    name.map(|name| word("outcome", name, &OUTCOMES, OutcomeStatus::as_str)).transpose()
+    name.map(|name| word("outcome", name, &OutcomeStatus::ALL, OutcomeStatus::as_str)).transpose()
 }
 
 pub(super) fn place(place: &SourcePlace) -> Source {

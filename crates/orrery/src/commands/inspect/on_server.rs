@@ -17,8 +17,8 @@ use orrery_store::{Action, ActionKey, Parameter, ResourceFilter, VersionInfo};
 use serde_json::{Map, Value, json};
 
 use super::from_api::{
-    CHANGES, KINDS, LEVELS, changed, maybe_time, outcome, parameter, seen, seen_in, state, time,
-    version, word,
+    KINDS, LEVELS, changed, maybe_time, outcome, parameter, seen, seen_in, state, time, version,
+    word,
 };
 use super::source::{
     AgentSeen, AtWork, Changed, Counts, Deployment, Next, Outlook, Seen, Step, Visit, rank,
@@ -185,10 +185,22 @@ impl OnServer {
             }
             _ => match maybe_time(details.next_run_at.as_ref())? {
                 None => said(&Because::NothingPlanned),
-                Some(at) if at <= crate::state::now() => {
-                    Next::new("timer", "it is tried again as soon as its turn comes")
+                Some(at) => {
+                    let when = match at <= crate::state::now() {
+                        true => "as soon as its turn comes".to_owned(),
+                        false => format!("at {} ({})", text::moment(at), text::until(at)),
+                    };
+                    Next::new(
+                        "timer",
+                        match seen.status {
+                            Status::Unavailable => format!(
+                                "it waits for a machine: it is tried as soon as {} can be reached, and {when}",
+                                seen.id.agent()
+                            ),
+                            _ => format!("it is tried again {when}"),
+                        },
+                    )
                 }
-                Some(at) => Next::new("timer", format!("it is tried again at {at}")),
             },
         })
     }
@@ -348,7 +360,7 @@ impl Deployment for OnServer {
                 finished: maybe_time(one.finished.as_ref())?,
                 outcome: outcome(one.outcome.as_ref())?,
                 change: Change {
-                    kind: word("change", &one.change, &CHANGES, ChangeKind::as_str)?,
+                    kind: word("change", &one.change, &ChangeKind::ALL, ChangeKind::as_str)?,
                     attributes: attributes.collect(),
                 },
                 log: lines.remove(&one.id).unwrap_or_default(),
@@ -436,6 +448,8 @@ impl Deployment for OnServer {
         let known: Option<orrery_api::Agent> =
             self.of.client.find(&self.of.path(&["agents", agent]))?;
         if known.is_some_and(|agent| agent.paused) {
+            // Nothing of a paused agent runs, whatever the time.
+            next.retain(|next| !matches!(next.kind, "timer" | "queued"));
             next.extend(local::next(&Because::AgentPaused { agent: agent.into() }));
         }
         Ok(Outlook { status: Some(seen.status), path, next })

@@ -273,6 +273,7 @@ mod tests {
         let lease = store.acquire_lease(environment, &request).unwrap();
         let change = Change::default();
         let record = orrery_store::ActionRecord {
+            wants_absence: false,
             kind: ActionKind::Deploy,
             version: VersionNumber(1),
             started: now,
