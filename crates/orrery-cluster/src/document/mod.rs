@@ -1,0 +1,1 @@
+//! Documents of administrators: providers, hardware and image types, services, templates, tenants.
