@@ -3,11 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use orrery_model::similar_names::closest;
+use serde_json::Value;
 
+use crate::macros;
+
+use super::about::Link;
 use super::catalog::{Catalog, Document, DocumentKind};
 use super::problem::{Place, Problem, ProblemKind, Severity, step};
 use super::service::{Phase, Service};
-use super::template::{ClusterTemplate, Compatibility, Constraints, Defaults};
+use super::template::{ClusterTemplate, Compatibility, Constraints, DefaultService, Defaults};
 
 pub(super) fn check(catalog: &Catalog) -> Vec<Problem> {
     let mut check = Check { catalog, problems: Vec::new() };
@@ -111,6 +115,7 @@ impl<'c> Check<'c> {
                 }
             }
         }
+        self.links(document, &document.body.links);
         for (at, name) in dependencies.conflicts.iter().enumerate() {
             let place = document.place(&format!("/dependencies/conflicts/{at}"));
             self.expect(DocumentKind::Service, name, place, Severity::Warning);
@@ -139,11 +144,54 @@ impl<'c> Check<'c> {
                 self.expect(kind, name, place, Severity::Error);
             }
         }
+        for (key, value) in &defaults.config {
+            self.macros(document, value, &step("/defaults/config", key));
+        }
+        for (at, service) in defaults.services.iter().enumerate() {
+            if let DefaultService::Configured { config, .. } = service {
+                for (key, value) in config {
+                    let path = step(&format!("/defaults/services/{at}/config"), key);
+                    self.macros(document, value, &path);
+                }
+            }
+        }
         if let Some(suffix) = &defaults.dns_suffix
             && !is_dns_suffix(suffix)
         {
             let message = format!("`{suffix}` is no valid suffix of host names");
             self.report(ProblemKind::InvalidField, document.place("/defaults/dnsSuffix"), message);
+        }
+    }
+
+    /// Mistakes in the macros of a configuration.
+    fn macros<T>(&mut self, document: &Document<T>, value: &Value, path: &str) {
+        match value {
+            Value::String(text) => {
+                let Err(error) = macros::check(text) else { return };
+                let message = format!("a macro cannot be read: {error}");
+                let problem =
+                    Problem::error(ProblemKind::InvalidMacro, document.place(path), message);
+                let help = "two `%` in one text enclose a macro; `%%` is never part of one";
+                self.problems.push(problem.help(Some(help.to_owned())));
+            }
+            Value::Array(items) => {
+                for (at, item) in items.iter().enumerate() {
+                    self.macros(document, item, &format!("{path}/{at}"));
+                }
+            }
+            Value::Object(entries) => {
+                for (key, value) in entries {
+                    self.macros(document, value, &step(path, key));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn links<T>(&mut self, document: &Document<T>, links: &[Link]) {
+        for (at, link) in links.iter().enumerate() {
+            let url = Value::from(link.url.as_str());
+            self.macros(document, &url, &format!("/links/{at}/url"));
         }
     }
 
@@ -220,6 +268,7 @@ impl<'c> Check<'c> {
         self.defaults(document, &template.defaults);
         self.compatibility(document, &template.compatibility);
         self.constraints(document, &template.constraints);
+        self.links(document, &template.links);
         let preferences = &template.preferences;
         let place = |at| document.place(&format!("/preferences/hardwaretypes/{at}"));
         self.names(DocumentKind::HardwareType, &preferences.hardwaretypes, place);

@@ -38,6 +38,7 @@ pub enum ProblemKind {
     ImmutableSetting,
     IncompatibleDefault,
     IncompleteTemplate,
+    InvalidMacro,
 }
 
 impl ProblemKind {
@@ -55,6 +56,7 @@ impl ProblemKind {
             ProblemKind::ImmutableSetting => "immutable-setting",
             ProblemKind::IncompatibleDefault => "incompatible-default",
             ProblemKind::IncompleteTemplate => "incomplete-template",
+            ProblemKind::InvalidMacro => "invalid-macro",
         }
     }
 }

@@ -363,6 +363,7 @@ impl Reader<'_> {
     }
 
     fn any(&mut self, node: &Node, path: &str) -> Value {
+        self.places.0.entry(path.to_owned()).or_insert_with(|| node.span.clone());
         match &node.content {
             Content::Null => Value::Null,
             Content::Flag(flag) => Value::from(*flag),

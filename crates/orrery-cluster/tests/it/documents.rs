@@ -433,3 +433,18 @@ fn tenants_are_read_with_and_without_the_request_around_them() {
         ["b.json:1:43 /tenant/wrkers error[unknown-field]: there is no field `wrkers` here"]
     );
 }
+
+#[test]
+fn macros_are_checked_before_a_cluster_needs_them() {
+    let text = r#"{"name": "t", "defaults": {"services": [{"name": "base", "config": {"a": "50% of 100%"}}],
+ "provider": "local", "config": {"app": {"url": ["http://%ip.self%/", "%hots.self%"]}, "rate": "100%"}},
+ "links": [{"url": "http://%host.service.app[x]%/"}]}"#;
+    assert_eq!(
+        told(&with_template("t.json", text)),
+        [
+            "clustertemplates/t.json:1:74 /defaults/services/0/config/a error[invalid-macro]: a macro cannot be read: A macro name must not be empty.",
+            "clustertemplates/t.json:2:71 /defaults/config/app/url/1 error[invalid-macro]: a macro cannot be read: 'hots.self' is not a valid macro name",
+            "clustertemplates/t.json:3:20 /links/0/url error[invalid-macro]: a macro cannot be read: A service number must consists of digits only.",
+        ]
+    );
+}
