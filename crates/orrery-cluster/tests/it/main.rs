@@ -3,4 +3,7 @@
 mod cases;
 mod documents;
 mod macros;
+mod planner_cases;
+mod planner_laws;
+mod planner_world;
 mod webstack;
