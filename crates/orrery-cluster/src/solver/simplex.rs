@@ -1,0 +1,249 @@
+//! Linear relaxation of packing: columns are generated as they are needed.
+//!
+//! Floating-point numbers only guide the search. Bounds that prune it are recomputed in integers from
+//! rounded prices, so an inexact solution can make a bound weak, never wrong.
+
+use super::instance::{Instance, Mask, bits};
+use super::limits::{Interrupted, Meter};
+use super::sets::heaviest_set;
+
+/// Nodes of one kind: their domain, their atoms and how many the relaxation uses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Column {
+    pub(crate) domain: usize,
+    pub(crate) atoms: Mask,
+    pub(crate) amount: f64,
+}
+
+/// Result of the relaxation.
+pub(crate) struct Relaxation {
+    /// No packing has fewer nodes than this.
+    pub(crate) bound: u32,
+    pub(crate) columns: Vec<Column>,
+}
+
+/// Rounded prices are multiples of one over this.
+const SCALE: f64 = 1_048_576.0;
+const EPSILON: f64 = 1e-7;
+/// Iterations after which the best bound so far is good enough.
+const MAX_ITERATIONS: usize = 600;
+
+#[derive(Clone, Copy)]
+enum Variable {
+    /// Demand that nothing covers.
+    Missing,
+    /// Coverage beyond the demand, or capacity that is not used, of a row.
+    Slack,
+    Nodes(usize, Mask),
+}
+
+/// Minimizes the number of nodes that cover the demands of the atoms in `support`.
+pub(crate) fn relax(
+    instance: &Instance,
+    support: Mask,
+    demand: &[u32],
+    caps: &[u32],
+    meter: &Meter<'_>,
+) -> Result<Relaxation, Interrupted> {
+    let atoms: Vec<usize> = bits(support).collect();
+    let slots: Vec<usize> = used_slots(instance, &atoms);
+    let mut tableau = Tableau::new(&atoms, &slots, demand, caps);
+    let mut bound = 0;
+    for _ in 0..MAX_ITERATIONS {
+        meter.step()?;
+        let prices = tableau.prices();
+        if let Some(row) = tableau.entering_slack(&prices) {
+            tableau.enter_slack(row);
+            continue;
+        }
+        let priced = price(instance, &atoms, &slots, &prices, demand, caps, meter)?;
+        bound = bound.max(priced.bound);
+        if priced.gain <= EPSILON {
+            break;
+        }
+        tableau.enter_nodes(instance, priced.domain, priced.atoms);
+    }
+    Ok(Relaxation { bound, columns: tableau.columns() })
+}
+
+fn used_slots(instance: &Instance, atoms: &[usize]) -> Vec<usize> {
+    let mut slots: Vec<usize> = atoms
+        .iter()
+        .flat_map(|&atom| {
+            (0..instance.domains.len()).filter_map(move |domain| instance.slot(atom, domain))
+        })
+        .collect();
+    slots.sort_unstable();
+    slots.dedup();
+    slots
+}
+
+struct Priced {
+    domain: usize,
+    atoms: Mask,
+    gain: f64,
+    bound: u32,
+}
+
+/// Finds the most valuable node at the given prices, and the bound that the prices prove.
+fn price(
+    instance: &Instance,
+    atoms: &[usize],
+    slots: &[usize],
+    prices: &[f64],
+    demand: &[u32],
+    caps: &[u32],
+    meter: &Meter<'_>,
+) -> Result<Priced, Interrupted> {
+    #[allow(clippy::cast_possible_truncation)]
+    let rounded: Vec<i64> = prices.iter().map(|p| (p * SCALE).round() as i64).collect();
+    let value = |row: usize| rounded[row].max(0);
+    let penalty = |slot: usize| {
+        let row = atoms.len() + slots.binary_search(&slot).unwrap_or(0);
+        (-rounded[row]).max(0)
+    };
+    let mut worth: i128 = 0;
+    for (row, &atom) in atoms.iter().enumerate() {
+        worth += i128::from(value(row)) * i128::from(demand[atom]);
+    }
+    for &slot in slots {
+        worth -= i128::from(penalty(slot)) * i128::from(caps[slot]);
+    }
+    let mut best = (0, 0, 0);
+    let mut weights = vec![0; instance.atoms.len()];
+    let support = atoms.iter().fold(0, |mask: Mask, &atom| mask | 1 << atom);
+    for domain in 0..instance.domains.len() {
+        for (row, &atom) in atoms.iter().enumerate() {
+            let fine = instance.slot(atom, domain).map_or(0, penalty);
+            weights[atom] = value(row) - fine;
+        }
+        let (weight, set) = heaviest_set(instance, domain, support, &weights, meter)?;
+        if weight > best.0 {
+            best = (weight, domain, set);
+        }
+    }
+    let bound = if worth <= 0 {
+        0
+    } else if best.0 == 0 {
+        u32::MAX
+    } else {
+        let weight = i128::from(best.0);
+        u32::try_from((worth + weight - 1) / weight).unwrap_or(u32::MAX)
+    };
+    #[allow(clippy::cast_precision_loss)]
+    let gain = best.0 as f64 / SCALE - 1.0;
+    Ok(Priced { domain: best.1, atoms: best.2, gain: gain - 1.0 / SCALE, bound })
+}
+
+/// Revised simplex method with a dense inverse of the basis.
+struct Tableau<'a> {
+    atoms: &'a [usize],
+    slots: &'a [usize],
+    inverse: Vec<Vec<f64>>,
+    amounts: Vec<f64>,
+    basis: Vec<Variable>,
+    missing_cost: f64,
+}
+
+impl<'a> Tableau<'a> {
+    fn new(atoms: &'a [usize], slots: &'a [usize], demand: &[u32], caps: &[u32]) -> Self {
+        let rows = atoms.len() + slots.len();
+        let mut inverse = vec![vec![0.0; rows]; rows];
+        for (row, line) in inverse.iter_mut().enumerate() {
+            line[row] = 1.0;
+        }
+        let demands = atoms.iter().map(|&atom| f64::from(demand[atom]));
+        let amounts: Vec<f64> =
+            demands.chain(slots.iter().map(|&slot| f64::from(caps[slot]))).collect();
+        let basis = (0..rows)
+            .map(|row| if row < atoms.len() { Variable::Missing } else { Variable::Slack })
+            .collect();
+        let total: f64 = amounts[..atoms.len()].iter().sum();
+        Self { atoms, slots, inverse, amounts, basis, missing_cost: 10.0 * (total + 10.0) }
+    }
+
+    fn cost(&self, variable: Variable) -> f64 {
+        match variable {
+            Variable::Missing => self.missing_cost,
+            Variable::Slack => 0.0,
+            Variable::Nodes(..) => 1.0,
+        }
+    }
+
+    /// Price of one unit of each row.
+    fn prices(&self) -> Vec<f64> {
+        let mut prices = vec![0.0; self.basis.len()];
+        for (line, &variable) in self.inverse.iter().zip(&self.basis) {
+            let cost = self.cost(variable);
+            if cost != 0.0 {
+                for (price, entry) in prices.iter_mut().zip(line) {
+                    *price += cost * entry;
+                }
+            }
+        }
+        prices
+    }
+
+    /// Row whose surplus (for a demand) or slack (for a capacity) improves the solution.
+    fn entering_slack(&self, prices: &[f64]) -> Option<usize> {
+        (0..prices.len()).find(|&row| {
+            if row < self.atoms.len() { prices[row] < -EPSILON } else { prices[row] > EPSILON }
+        })
+    }
+
+    fn enter_slack(&mut self, row: usize) {
+        let sign = if row < self.atoms.len() { -1.0 } else { 1.0 };
+        let column: Vec<f64> = self.inverse.iter().map(|line| sign * line[row]).collect();
+        self.pivot(&column, Variable::Slack);
+    }
+
+    fn enter_nodes(&mut self, instance: &Instance, domain: usize, set: Mask) {
+        let mut rows = Vec::new();
+        for atom in bits(set) {
+            rows.extend(self.atoms.binary_search(&atom));
+            if let Some(slot) = instance.slot(atom, domain) {
+                let place = self.slots.binary_search(&slot);
+                rows.extend(place.map(|place| self.atoms.len() + place));
+            }
+        }
+        let column: Vec<f64> =
+            self.inverse.iter().map(|line| rows.iter().map(|&row| line[row]).sum()).collect();
+        self.pivot(&column, Variable::Nodes(domain, set));
+    }
+
+    fn pivot(&mut self, column: &[f64], variable: Variable) {
+        let mut leaving: Option<(usize, f64)> = None;
+        for (row, &entry) in column.iter().enumerate() {
+            if entry > EPSILON {
+                let ratio = self.amounts[row] / entry;
+                if leaving.is_none_or(|(_, best)| ratio < best - 1e-12) {
+                    leaving = Some((row, ratio));
+                }
+            }
+        }
+        let Some((row, ratio)) = leaving else { return };
+        let line: Vec<f64> = self.inverse[row].iter().map(|v| v / column[row]).collect();
+        for (other, &factor) in column.iter().enumerate() {
+            if other != row && factor != 0.0 {
+                for (entry, value) in self.inverse[other].iter_mut().zip(&line) {
+                    *entry -= factor * value;
+                }
+                self.amounts[other] = (self.amounts[other] - factor * ratio).max(0.0);
+            }
+        }
+        self.inverse[row] = line;
+        self.amounts[row] = ratio;
+        self.basis[row] = variable;
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        self.basis
+            .iter()
+            .zip(&self.amounts)
+            .filter_map(|(variable, &amount)| match *variable {
+                Variable::Nodes(domain, atoms) => Some(Column { domain, atoms, amount }),
+                _ => None,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of the solver through the public interface.
+
+mod facts;
+mod properties;
+mod support;
