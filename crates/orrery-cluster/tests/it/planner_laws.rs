@@ -356,3 +356,32 @@ fn a_plan_grows_with_its_steps_and_not_with_their_square() {
     // Unoptimized, beside other tests.
     assert!(seconds < 20.0, "{seconds} s");
 }
+
+#[test]
+fn what_is_reached_through_a_service_outside_the_plan_comes_first_too() {
+    let (name, mut middle) = shell("middle", &[], &ALL);
+    middle.dependencies.runtime.uses.push("base".to_owned());
+    let services = BTreeMap::from([
+        shell("base", &[], &ALL),
+        (name, middle),
+        shell("top", &["middle", "base"], &ALL),
+    ]);
+    let definitions = Services::new(services.values());
+    let (mut old, mut new) = (ClusterState::default(), ClusterState::default());
+    old.add_node("n1", ["middle"]);
+    new.add_node("n1", ["base", "middle", "top"]);
+    let old = old.established();
+    let starts = |policy: &Policy| -> Vec<BTreeSet<String>> {
+        let plan = plan(&definitions, &old, &new, policy).expect("a plan");
+        let stages = plan.stages().into_iter().map(|stage| {
+            let steps = stage.into_iter().map(|step| plan.steps[step].to_string());
+            steps.filter(|step| step.contains("START")).collect::<BTreeSet<String>>()
+        });
+        stages.filter(|stage| !stage.is_empty()).collect()
+    };
+    let set = |names: &[&str]| names.iter().map(|name| format!("n1:START:{name}")).collect();
+    let safe: [BTreeSet<String>; 3] = [set(&["middle"]), set(&["base"]), set(&["top"])];
+    assert_eq!(starts(&Policy::default()), safe);
+    let reference: [BTreeSet<String>; 2] = [set(&["middle"]), set(&["base", "top"])];
+    assert_eq!(starts(&Policy { is_compatible: true, ..Policy::default() }), reference);
+}
