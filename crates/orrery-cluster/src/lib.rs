@@ -5,4 +5,5 @@
 pub mod document;
 pub mod macros;
 pub mod planner;
+pub mod preview;
 pub mod solver;

@@ -139,7 +139,10 @@ impl<'c> Check<'c> {
             ("imagetype", DocumentKind::ImageType, &defaults.imagetype),
         ];
         for (field, kind, name) in fields {
-            if let Some(name) = name {
+            // Published templates come without providers, which hold credentials.
+            let is_checked =
+                kind != DocumentKind::Provider || self.catalog.names(kind).next().is_some();
+            if let Some(name) = name.as_ref().filter(|_| is_checked) {
                 let place = document.place(&format!("/defaults/{field}"));
                 self.expect(kind, name, place, Severity::Error);
             }

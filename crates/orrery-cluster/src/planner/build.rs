@@ -93,6 +93,7 @@ pub fn plan(
     builder.nodes();
     edges::add(&mut builder);
     let permits = builder.permits()?;
+    let is_staged = policy.is_staged && !builder.is_rolling();
     let Builder { steps, groups, gates, latches, .. } = builder;
     let mut reached = target.clone();
     for (name, node) in &mut reached.nodes {
@@ -100,7 +101,7 @@ pub fn plan(
         node.latches = same.map(|old| old.latches.clone()).unwrap_or_default();
         node.latches.extend(latches.get(name.as_str()).cloned().unwrap_or_default());
     }
-    let plan = Plan { steps, groups, gates, permits, target: reached, is_staged: policy.is_staged };
+    let plan = Plan { steps, groups, gates, permits, target: reached, is_staged };
     super::sort::sorted(plan)
 }
 

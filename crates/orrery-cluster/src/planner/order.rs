@@ -15,6 +15,22 @@ impl<'s> Services<'s> {
         Services(services.into_iter().map(|service| (service.name(), service)).collect())
     }
 
+    /// Runtime dependencies between the services with these names, with names that others provide resolved.
+    ///
+    /// # Errors
+    /// Services without a definition, or that wait for each other.
+    pub fn runtime_dependencies(
+        &self,
+        names: &BTreeSet<&str>,
+    ) -> Result<BTreeMap<String, BTreeSet<String>>, PlanError> {
+        let order = Order::of_existing(self, names)?;
+        let direct = |name: &&str| {
+            let dependencies = order.direct(name).map(str::to_owned).collect();
+            ((*name).to_owned(), dependencies)
+        };
+        Ok(names.iter().map(direct).collect())
+    }
+
     pub(super) fn has_action(&self, service: &str, action: ServiceAction) -> bool {
         self.0.get(service).is_some_and(|service| service.action(action).is_some())
     }

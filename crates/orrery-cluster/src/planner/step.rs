@@ -122,7 +122,8 @@ impl Plan {
 /// Choices of how to get from one state to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Barriers between stages, instead of each step as soon as it can.
+    /// Barriers between stages, instead of each step as soon as it can. Not with a rolling restart: a stage would wait
+    /// for all instances, and these for permits that only the next stage gives back.
     pub is_staged: bool,
     pub restart: Restart,
     /// Exactly as the reference plans: machines are deleted without stopping and removing their services first, and

@@ -205,8 +205,7 @@ fn without_latches(state: &ClusterState) -> ClusterState {
 
 fn policies() -> impl Strategy<Value = Policy> {
     (any::<bool>(), 0..3_u32).prop_map(|(is_staged, limit)| Policy {
-        // Barriers and permits would wait for each other.
-        is_staged: is_staged && limit == 0,
+        is_staged,
         restart: match limit {
             0 => Restart::Together,
             default => Restart::Rolling { max_unavailable: BTreeMap::new(), default },

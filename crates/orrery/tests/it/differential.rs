@@ -14,6 +14,7 @@ use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
 
 mod bad_input;
+mod clusters;
 mod comparator_checks;
 mod compare;
 mod compile_service;
@@ -99,6 +100,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(guide::trials()?);
     trials.extend(messages::trials()?);
     trials.extend(bad_input::trials());
+    trials.extend(clusters::trials()?);
     trials.extend(inspection::trials());
     trials.extend(deploys::trials());
     trials.extend(machines::trials());
