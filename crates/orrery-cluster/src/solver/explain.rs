@@ -3,8 +3,9 @@
 use std::fmt;
 
 use super::SolveError;
-use super::instance::{Instance, TooLarge};
+use super::instance::TooLarge;
 use super::limits::{Interrupted, Meter};
+use super::prepare::Prepared;
 use super::problem::{Mode, Problem, Rule, RuleKind, nodes};
 use super::search::Search;
 
@@ -41,6 +42,8 @@ pub enum Change {
 
 /// Distance in which sizes and bounds are tried one by one.
 const NEAR: u32 = 64;
+/// Rules that texts name, at most.
+const MAX_SHOWN: usize = 12;
 /// Sizes beyond this are not suggested.
 pub(crate) const LARGEST: u32 = 10_000;
 
@@ -72,16 +75,17 @@ impl From<Failure> for SolveError {
 
 /// Explains why a problem has no layout.
 pub(crate) fn explain(problem: &Problem, meter: &Meter<'_>) -> Result<Infeasible, SolveError> {
-    Ok(Explainer { problem, meter }.explain()?)
+    Ok(Explainer { problem, prepared: Prepared::new(problem), meter }.explain()?)
 }
 
 /// Finds the smallest size with a layout, among those that the problem allows.
 pub(crate) fn smallest(problem: &Problem, meter: &Meter<'_>) -> Result<Option<u32>, SolveError> {
-    Ok(Explainer { problem, meter }.sizes_from(0)?.larger)
+    Ok(Explainer { problem, prepared: Prepared::new(problem), meter }.sizes_from(0)?.larger)
 }
 
 struct Explainer<'p, 'm> {
     problem: &'p Problem,
+    prepared: Prepared<'p>,
     meter: &'m Meter<'m>,
 }
 
@@ -89,7 +93,7 @@ impl Explainer<'_, '_> {
     fn explain(&self) -> Result<Infeasible, Failure> {
         let size = self.problem.size;
         let mut active = vec![true; self.problem.rules.len()];
-        let gave_up = self.feasible(self.problem, &active)?;
+        let gave_up = self.feasible(&active)?;
         let mut explained = Infeasible {
             size,
             conflict: Vec::new(),
@@ -121,8 +125,12 @@ impl Explainer<'_, '_> {
         &self.problem.rules[index].kind
     }
 
-    fn feasible(&self, problem: &Problem, active: &[bool]) -> Result<bool, Failure> {
-        let instance = Instance::build(problem, active, problem.size)?;
+    fn feasible(&self, active: &[bool]) -> Result<bool, Failure> {
+        self.feasible_from(&self.prepared, active)
+    }
+
+    fn feasible_from(&self, prepared: &Prepared<'_>, active: &[bool]) -> Result<bool, Failure> {
+        let instance = prepared.build(active, self.problem.size)?;
         Ok(Search::new(&instance, self.meter).feasible()?)
     }
 
@@ -135,7 +143,7 @@ impl Explainer<'_, '_> {
         for &rule in rules {
             active[rule] = false;
         }
-        if !self.feasible(self.problem, active)? {
+        if !self.feasible(active)? {
             return Ok(());
         }
         for &rule in rules {
@@ -156,7 +164,7 @@ impl Explainer<'_, '_> {
         for &rule in conflict {
             let mut active = vec![true; self.problem.rules.len()];
             active[rule] = false;
-            if self.feasible(self.problem, &active)? {
+            if self.feasible(&active)? {
                 if let Some(to) = self.relaxed(rule)? {
                     changes.push(Change::Relax { rule: self.rule(rule), to });
                 }
@@ -168,13 +176,13 @@ impl Explainer<'_, '_> {
             let mut dropped = Vec::new();
             for rule in 0..active.len() {
                 active[rule] = true;
-                if !self.feasible(self.problem, &active)? {
+                if !self.feasible(&active)? {
                     active[rule] = false;
                     dropped.push(self.rule(rule));
                 }
             }
             // With no rule at all it may still be infeasible, as when there are no machines.
-            if self.feasible(self.problem, &active)? && !dropped.is_empty() {
+            if self.feasible(&active)? && !dropped.is_empty() {
                 drops.push(Change::Drop(dropped));
             }
         }
@@ -200,7 +208,7 @@ impl Explainer<'_, '_> {
                 RuleKind::Ratio { per, .. } => *per = value,
                 _ => {}
             }
-            self.feasible(&problem, &active)
+            self.feasible_from(&Prepared::new(&problem), &active)
         };
         if from == to || !fits(to)? {
             return Ok(None);
@@ -223,13 +231,13 @@ impl Explainer<'_, '_> {
         let (min, max) = self.problem.size_range;
         let (min, max) = (min.unwrap_or(1).max(1), max.unwrap_or(LARGEST).min(LARGEST));
         let active = vec![true; self.problem.rules.len()];
-        let widest = Instance::build(self.problem, &active, LARGEST)?;
+        let widest = self.prepared.build(&active, LARGEST)?;
         let Some((least, most)) = Search::new(&widest, self.meter).size_range()? else {
             return Ok(SizeHint::default());
         };
         let (least, most) = (least.max(min), most.min(max));
         let fits = |size: u32| -> Result<bool, Failure> {
-            let instance = Instance::build(self.problem, &active, size)?;
+            let instance = self.prepared.build(&active, size)?;
             let search = Search::new(&instance, self.meter);
             if self.problem.mode == Mode::Compatible && !search.greedy_start_reaches_size()? {
                 return Ok(false);
@@ -288,6 +296,7 @@ impl Infeasible {
         match drops.as_slice() {
             [] => {}
             [only] => advice.push(format!("drop {only}")),
+            more if more.len() > MAX_SHOWN => advice.push("drop any of these rules".to_owned()),
             more => advice.push(format!("drop one of: {}", more.join(", "))),
         }
         advice
@@ -316,8 +325,11 @@ impl fmt::Display for Infeasible {
         } else {
             write!(f, "no layout with {size} satisfies all rules")?;
         }
-        for rule in &self.conflict {
+        for rule in self.conflict.iter().take(MAX_SHOWN) {
             write!(f, "\n  {} ({})", rule.kind, rule.place)?;
+        }
+        if self.conflict.len() > MAX_SHOWN {
+            write!(f, "\n  and {} more rules", self.conflict.len() - MAX_SHOWN)?;
         }
         for advice in self.advice() {
             write!(f, "\n  help: {advice}")?;

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `problem` | input and output types |
 //! | `request` | documents and a request to a problem, with the checks before the search |
-//! | `instance` | a problem as integers and bit masks |
+//! | `prepare`, `instance` | a problem as integers and bit masks |
 //! | `search` | the lexicographically greatest layout, kind by kind |
 //! | `packing`, `simplex`, `sets` | decides whether demands fit on a number of nodes |
 //! | `explain` | minimal conflicts and nearest changes |
@@ -27,6 +27,7 @@ mod instance;
 mod limits;
 mod packing;
 mod preference;
+mod prepare;
 mod problem;
 mod request;
 mod search;
@@ -52,6 +53,7 @@ use std::collections::BTreeSet;
 
 use instance::{Instance, Mask, bits};
 use limits::Meter;
+use prepare::Prepared;
 use search::{Chosen, Search};
 
 /// Reasons for no layout.
@@ -76,7 +78,7 @@ pub enum SolveError {
 pub fn solve_problem(problem: &Problem, limits: Limits<'_>) -> Result<Solution, SolveError> {
     let meter = Meter::new(limits);
     let active = vec![true; problem.rules.len()];
-    let instance = Instance::build(problem, &active, problem.size)?;
+    let instance = Prepared::new(problem).build(&active, problem.size)?;
     let search = Search::new(&instance, &meter);
     if problem.mode == Mode::Compatible && !search.greedy_start_reaches_size()? {
         let explained = explain::explain(problem, &meter)?;
@@ -98,7 +100,7 @@ pub fn solve_problem(problem: &Problem, limits: Limits<'_>) -> Result<Solution, 
 pub fn is_feasible(problem: &Problem, limits: Limits<'_>) -> Result<bool, SolveError> {
     let meter = Meter::new(limits);
     let active = vec![true; problem.rules.len()];
-    let instance = Instance::build(problem, &active, problem.size)?;
+    let instance = Prepared::new(problem).build(&active, problem.size)?;
     Ok(Search::new(&instance, &meter).feasible()?)
 }
 

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 
 use super::check::{is_valid_node, is_valid_service_set, unconstrained};
-use super::instance::rank_of;
+use super::prepare::rank_of;
 use super::problem::{NodeLayout, Problem, RuleKind};
 
 /// Constrained services of which all subsets are tried, at most.

@@ -34,9 +34,11 @@ pub(crate) struct Search<'i, 'm> {
     weights: Vec<i64>,
 }
 
+/// Nodes beyond those needed, at most, that are considered when atoms share nodes to make steps fit.
+const OVERLAP: usize = 64;
+
 /// The most preferred node found so far.
 struct Best {
-    weight: i64,
     key: (usize, usize, usize, usize),
     node: Partial,
     domain: usize,
@@ -227,14 +229,21 @@ impl<'i, 'm> Search<'i, 'm> {
         caps: &[u32],
         left: u32,
     ) -> Result<bool, Interrupted> {
-        if excess(&low, placed) >= u64::from(left) {
+        self.meter.step()?;
+        let sum = excess(&low, placed);
+        if sum >= u64::from(left) {
             return Ok(true);
         }
-        if low.iter().zip(&high).any(|(l, h)| l > h)
-            || excess(&high, placed) < u64::from(left)
-            || self.misses_by_steps(&low, &high, placed, left)
-        {
+        if low.iter().zip(&high).any(|(l, h)| l > h) || excess(&high, placed) < u64::from(left) {
             return Ok(false);
+        }
+        let missing = u64::from(left) - sum;
+        let free = (0..low.len()).filter(|&atom| self.is_free(atom));
+        if free.map(|atom| u64::from(high[atom] - low[atom])).sum::<u64>() >= missing {
+            return Ok(true);
+        }
+        if let Some(decided) = self.fill_by_steps(&low, &high, placed, missing) {
+            return Ok(decided);
         }
         let widest = (0..low.len()).max_by_key(|&a| (high[a] - low[a], std::cmp::Reverse(a)));
         let Some(atom) = widest.filter(|&atom| high[atom] > low[atom]) else {
@@ -257,20 +266,67 @@ impl<'i, 'm> Search<'i, 'm> {
         self.fill(low, lowered, placed, caps, left)
     }
 
-    /// Whether atoms exclude each other and all have steps with a common divisor that the number of nodes
-    /// lacks, so that no counts fill the nodes exactly.
-    fn misses_by_steps(&self, low: &[u32], high: &[u32], placed: &[u32], left: u32) -> bool {
-        let used: Vec<usize> = (0..low.len()).filter(|&a| high[a] > placed[a]).collect();
-        let all = used.iter().fold(0, |mask: Mask, &atom| mask | 1 << atom);
-        let exclusive =
-            used.iter().all(|&a| all & !(1 << a) & !self.instance.atoms[a].conflicts == 0);
-        if !exclusive {
-            return false;
+    /// Whether an atom's count can be raised by one without a change of others.
+    fn is_free(&self, atom: usize) -> bool {
+        self.instance.atoms[atom].step == 1
+            && self.instance.ratios.iter().all(|ratio| ratio.of != atom)
+    }
+
+    /// Decides most cases in which only steps restrict counts: the sums that they reach are computed.
+    fn fill_by_steps(
+        &self,
+        low: &[u32],
+        high: &[u32],
+        placed: &[u32],
+        missing: u64,
+    ) -> Option<bool> {
+        if !self.instance.ratios.is_empty() {
+            return None;
         }
-        let free = used.iter().filter(|&&a| high[a] > low[a]);
-        let divisor = free.fold(0, |d, &a| gcd(d, self.instance.atoms[a].step));
-        let missing = u64::from(left) - excess(low, placed);
-        divisor > 1 && !missing.is_multiple_of(u64::from(divisor))
+        let atoms = &self.instance.atoms;
+        let missing = usize::try_from(missing).ok()?;
+        let overlap = atoms.iter().map(|atom| atom.step as usize).max()?.min(OVERLAP);
+        let mut sums = vec![false; missing + overlap + 1];
+        sums[0] = true;
+        for (atom, known) in atoms.iter().enumerate() {
+            // How many steps of this atom a sum has taken.
+            let steps = ((high[atom] - low[atom]) / known.step) as usize;
+            let step = known.step as usize;
+            let mut used = vec![0; sums.len()];
+            for sum in step..sums.len() {
+                if !sums[sum] && sums[sum - step] && used[sum - step] < steps {
+                    sums[sum] = true;
+                    used[sum] = used[sum - step] + 1;
+                }
+            }
+        }
+        if sums[missing] {
+            return Some(true);
+        }
+        let usable: Vec<usize> = (0..low.len()).filter(|&a| high[a] > placed[a]).collect();
+        let mut pairs = false;
+        for (i, &a) in usable.iter().enumerate() {
+            for &b in &usable[i + 1..] {
+                if atoms[a].conflicts >> b & 1 == 1 || !self.can_share(a, b) {
+                    continue;
+                }
+                pairs = true;
+                // Two atoms that share some nodes make room for a sum that is larger by as many.
+                let shared = (low[a] - placed[a]).min(low[b] - placed[b]) as usize;
+                let spread = atoms[a].spread.is_some() || atoms[b].spread.is_some();
+                if !spread && (1..=shared.min(overlap)).any(|extra| sums[missing + extra]) {
+                    return Some(true);
+                }
+            }
+        }
+        (!pairs).then_some(false)
+    }
+
+    fn can_share(&self, a: usize, b: usize) -> bool {
+        (0..self.instance.domains.len()).any(|domain| {
+            let node = self.instance.extend(&self.instance.start(domain), a);
+            node.and_then(|node| self.instance.extend(&node, b)).is_some()
+        })
     }
 
     /// The most preferred node that can be placed next. Without `complete`, bounds alone decide.
@@ -286,17 +342,27 @@ impl<'i, 'm> Search<'i, 'm> {
         } else {
             u64::MAX
         };
-        for domain in 0..self.instance.domains.len() {
-            let candidates = bits(all)
-                .filter(|&atom| {
-                    let slot = self.instance.slot(atom, domain);
+        let starts: Vec<(Partial, Mask)> = (0..self.instance.domains.len())
+            .map(|domain| {
+                let open = |atom: &usize| {
+                    let slot = self.instance.slot(*atom, domain);
                     slot.is_none_or(|slot| state.caps[slot] > 0)
-                })
-                .fold(0, |mask, atom| mask | 1 << atom);
-            let start = self.instance.start(domain);
-            let candidates = compatible(self.instance, &start, candidates);
-            let step = Step { state, domain, complete, most_atoms };
-            self.choose(&step, &start, candidates, 0, &mut best)?;
+                };
+                let candidates = bits(all).filter(open).fold(0, |mask, atom| mask | 1 << atom);
+                let start = self.instance.start(domain);
+                (start, compatible(self.instance, &start, candidates))
+            })
+            .collect();
+        let mut step = Step { state, domain: 0, complete, most_atoms, weight: 0 };
+        let bounds = starts.iter().map(|(start, open)| self.addable(&step, start, *open));
+        // From the highest weight that is imaginable down to one that exists.
+        step.weight = bounds.max().unwrap_or(0);
+        while best.is_none() && step.weight >= 0 {
+            for (domain, (start, candidates)) in starts.iter().enumerate() {
+                step.domain = domain;
+                self.choose(&step, start, *candidates, 0, &mut best)?;
+            }
+            step.weight -= 1;
         }
         Ok(best)
     }
@@ -310,13 +376,10 @@ impl<'i, 'm> Search<'i, 'm> {
         best: &mut Option<Best>,
     ) -> Result<(), Interrupted> {
         self.meter.step()?;
-        if let Some(best) = best {
-            let most = weight + self.addable(step, node, candidates);
-            if most < best.weight
-                || most == best.weight && self.instance.machine_key(node) >= best.key
-            {
-                return Ok(());
-            }
+        if weight + self.addable(step, node, candidates) < step.weight
+            || best.as_ref().is_some_and(|best| self.instance.machine_key(node) >= best.key)
+        {
+            return Ok(());
         }
         if candidates == 0 {
             let empty = node.atoms == 0 && self.instance.everywhere.is_empty();
@@ -325,7 +388,6 @@ impl<'i, 'm> Search<'i, 'm> {
                     || self.completes(step.state, node.atoms, node.atoms, step.domain, 1)?);
             if accepted {
                 *best = Some(Best {
-                    weight,
                     key: self.instance.machine_key(node),
                     node: *node,
                     domain: step.domain,
@@ -384,13 +446,11 @@ struct Step<'s> {
     domain: usize,
     complete: bool,
     most_atoms: u64,
+    /// Number of services that the node has.
+    weight: i64,
 }
 
 /// Sum of what counts exceed others by.
 fn excess(counts: &[u32], placed: &[u32]) -> u64 {
     counts.iter().zip(placed).map(|(count, placed)| u64::from(count.saturating_sub(*placed))).sum()
-}
-
-fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -41,7 +41,7 @@ pub(crate) fn weight_bound(
     bound
 }
 
-/// Weight of the best fractional choice that fits, rounded up.
+/// Weight of the best fractional choice that fits, rounded down, as weights are whole.
 fn knapsack_bound(
     candidates: Mask,
     weights: &[i64],
@@ -63,7 +63,7 @@ fn knapsack_bound(
             free -= need;
             bound += weight;
         } else {
-            let part = i128::from(weight) * i128::from(free) / i128::from(need) + 1;
+            let part = i128::from(weight) * i128::from(free) / i128::from(need);
             return bound + i64::try_from(part).unwrap_or(weight).min(weight);
         }
     }

@@ -2,4 +2,6 @@
 
 mod facts;
 mod properties;
+mod requests;
+mod rules;
 mod support;
