@@ -6,7 +6,9 @@ use thiserror::Error;
 
 use crate::document::{Catalog, line_column};
 use crate::planner::{ClusterState, NodeState, Plan, PlanError, Policy, Services, plan};
-use crate::solver::{Infeasible, Invalid, Limits, Place, Request, Solution, SolveError, solve};
+use crate::solver::{
+    Infeasible, Invalid, Limits, Mode, Place, Request, Solution, SolveError, solve,
+};
 
 /// The number of a cluster's first node.
 const FIRST_NODE: u64 = 1_000;
@@ -74,7 +76,8 @@ pub fn preview(
         }
     }
     let services = Services::new(catalog.services.values().map(|document| &document.body));
-    let policy = Policy::default();
+    let is_compatible = request.mode == Mode::Compatible;
+    let policy = Policy { is_compatible, ..Policy::default() };
     let plan = plan(&services, &ClusterState::default(), &state, &policy)?;
     Ok(Preview { template: request.template.clone(), solution, nodes, plan })
 }

@@ -163,7 +163,7 @@ impl Catalog {
         let node = match tree::parse(file_name, text) {
             Ok(node) => node,
             Err(error) => {
-                let at = error.offset.min(text.len());
+                let at = text.floor_char_boundary(error.offset);
                 let problem = Problem::error(
                     ProblemKind::DocumentSyntax,
                     root(at..at),

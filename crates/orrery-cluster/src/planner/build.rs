@@ -67,7 +67,11 @@ pub fn plan(
     policy: &Policy,
 ) -> Result<Plan, PlanError> {
     let old_order = Order::of_existing(services, &old.services())?;
-    let new_order = Order::new(services, &new.services())?;
+    let new_order = if policy.is_compatible {
+        Order::of_existing(services, &new.services())?
+    } else {
+        Order::new(services, &new.services())?
+    };
     let target = effective(new, &new_order);
     let mut builder = Builder {
         services,

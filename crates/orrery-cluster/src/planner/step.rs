@@ -126,8 +126,8 @@ pub struct Policy {
     /// for all instances, and these for permits that only the next stage gives back.
     pub is_staged: bool,
     pub restart: Restart,
-    /// Exactly as the reference plans: machines are deleted without stopping and removing their services first, and
-    /// what is only reached through a service outside the plan is not waited for.
+    /// Exactly as the reference plans: machines are deleted without stopping and removing their services first, what
+    /// is only reached through a service outside the plan is not waited for, and services may lack what they require.
     pub is_compatible: bool,
 }
 

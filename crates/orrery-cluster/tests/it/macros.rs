@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use orrery_cluster::macros::{Context, MacroError, Node, check, expand, expand_value};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::cases;
@@ -121,4 +122,22 @@ fn texts_for_no_node_have_no_self() {
     assert_eq!(expand("%host.self%", &context), Ok(None));
     assert_eq!(expand("%ip.service.app[0]%", &context), Ok(Some("10.0.0.1".to_owned())));
     assert_eq!(expand("%host.service.none[4]%", &context), Ok(None));
+}
+
+proptest! {
+    #[test]
+    fn any_text_can_be_expanded_or_says_why(
+        text in r#"(%|join\(|map\(|host\.|ip\.|self|service\.|app|,|'|"|\)|\[|\]|[0-9]|é|\$|.){0,12}"#,
+    ) {
+        let nodes = [node(1, &["app"])];
+        let context = Context { owner: "ada", nodes: &nodes, this: Some(&nodes[0]) };
+        match expand(&text, &context) {
+            Ok(Some(_)) => prop_assert!(text.matches('%').count() >= 2),
+            Ok(None) | Err(MacroError::UnknownFact { .. } | MacroError::TooFewNodes { .. }) => {}
+            Err(MacroError::Syntax { start, end, .. }) => {
+                let place = text.get(start..end);
+                prop_assert!(place.is_some_and(|m| m.starts_with('%') && m.ends_with('%')));
+            }
+        }
+    }
 }

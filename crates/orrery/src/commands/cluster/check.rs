@@ -55,15 +55,8 @@ pub(super) fn run(options: &CheckDocuments) -> Result<Exit, Trouble> {
 
 /// True for templates without problems that are meant to be used: those that others complete may lack something.
 fn can_be_solved(catalog: &Catalog, name: &str, broken: &BTreeSet<FileId>) -> bool {
-    let mut document = catalog.templates.get(name);
-    while let Some(current) = document {
-        let includes = current.body.includes.iter();
-        let mut partial = includes.filter_map(|one| catalog.partial_templates.get(&one.name));
-        if broken.contains(&current.file) || partial.any(|one| broken.contains(&one.file)) {
-            return false;
-        }
-        let parent = current.body.extends.as_ref();
-        document = parent.and_then(|parent| catalog.templates.get(&parent.name));
+    if !documents::files_of(catalog, name).is_disjoint(broken) {
+        return false;
     }
     let resolved = catalog.resolve(name).ok().flatten();
     resolved.is_some_and(|resolved| {

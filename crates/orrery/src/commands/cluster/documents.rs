@@ -1,10 +1,11 @@
 //! Reads the documents of a directory that is laid out as published repositories of templates are.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use orrery_cluster::document::{Catalog, DocumentKind};
+use orrery_cluster::document::{Catalog, DocumentKind, FileId};
 
 use crate::commands::trouble::Trouble;
 
@@ -47,6 +48,23 @@ pub(super) fn read(directory: &Path) -> Result<Catalog, Trouble> {
         )));
     }
     Ok(catalog)
+}
+
+/// The files of a template, and of all that it extends and includes.
+pub(super) fn files_of(catalog: &Catalog, template: &str) -> BTreeSet<FileId> {
+    let mut files = BTreeSet::new();
+    let mut document = catalog.templates.get(template);
+    while let Some(current) = document {
+        if !files.insert(current.file) {
+            break;
+        }
+        let includes = current.body.includes.iter();
+        let partial = includes.filter_map(|one| catalog.partial_templates.get(&one.name));
+        files.extend(partial.map(|one| one.file));
+        let parent = current.body.extends.as_ref();
+        document = parent.and_then(|parent| catalog.templates.get(&parent.name));
+    }
+    files
 }
 
 fn collect(directory: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Problems of documents, and reasons for no layout, as diagnostics and as JSON.
 
 use orrery_cluster::document::{self, Catalog, Problem, line_column};
+use orrery_cluster::planner::PlanError;
 use orrery_cluster::preview::PreviewError;
 use orrery_cluster::solver::{Infeasible, Invalid, Place, SolveError};
 use orrery_compiler::diagnostic::{self, Diagnostic, Severity};
@@ -62,7 +63,8 @@ fn diagnostic_id(error: &PreviewError) -> &'static str {
         PreviewError::Solve(SolveError::Interrupted(_) | SolveError::TooLarge(_)) => {
             "search-interrupted"
         }
-        PreviewError::Plan(_) => "dependency-cycle",
+        PreviewError::Plan(PlanError::DependencyCycle(_)) => "dependency-cycle",
+        PreviewError::Plan(_) => "unsuitable-request",
     }
 }
 

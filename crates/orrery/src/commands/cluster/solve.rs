@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
-use orrery_cluster::document::{Catalog, DocumentKind};
+use orrery_cluster::document::{Catalog, DocumentKind, Problem, Severity};
 use orrery_cluster::preview::{Preview, PreviewError, cost, error_json, preview};
 use orrery_cluster::solver::{Limits, Mode, Request, Solution};
+use orrery_compiler::diagnostic::Diagnostic;
 use orrery_model::similar_names::closest;
+use serde_json::{Value, json};
 
 use super::{deadline, documents, drawing, problems, stages};
 use crate::cli_cluster::SolveTemplate;
@@ -23,6 +25,10 @@ pub(super) fn run(options: &SolveTemplate) -> Result<Exit, Trouble> {
     if !catalog.has(DocumentKind::ClusterTemplate, &options.template) {
         return Err(unknown_template(&catalog, options));
     }
+    let broken = broken_documents(&catalog, &request);
+    if !broken.is_empty() {
+        return Ok(refuse_documents(&catalog, options, &broken));
+    }
     let stop = deadline(options.timeout);
     let limits = Limits { stop: Some(&stop), ..Limits::default() };
     match preview(&catalog, &request, limits) {
@@ -37,6 +43,44 @@ pub(super) fn run(options: &SolveTemplate) -> Result<Exit, Trouble> {
         }
         Err(error) => Ok(refuse(&catalog, options, &error)),
     }
+}
+
+/// Errors of the documents that the request uses. What is wrong elsewhere is no matter here.
+fn broken_documents(catalog: &Catalog, request: &Request) -> Vec<Problem> {
+    let mut used = documents::files_of(catalog, &request.template);
+    let resolved = catalog.resolve(&request.template).ok().flatten();
+    let defaults = resolved.iter().flat_map(|one| one.template.defaults.service_names());
+    let asked = request.services.iter().flatten().map(String::as_str);
+    let services = defaults.filter(|_| request.services.is_none()).chain(asked);
+    let services = services.filter_map(|name| catalog.services.get(name));
+    used.extend(services.map(|document| document.file));
+    used.extend(catalog.hardware_types.values().map(|document| document.file));
+    used.extend(catalog.image_types.values().map(|document| document.file));
+    used.extend(catalog.providers.values().map(|document| document.file));
+    let is_meant = |problem: &Problem| {
+        problem.severity == Severity::Error && used.contains(&problem.place.file)
+    };
+    catalog.check().into_iter().filter(is_meant).collect()
+}
+
+fn refuse_documents(catalog: &Catalog, options: &SolveTemplate, broken: &[Problem]) -> Exit {
+    if options.json {
+        let problems: Vec<Value> =
+            broken.iter().map(|problem| problems::json_of(catalog, problem)).collect();
+        let report = json!({"status": "invalid", "problems": problems});
+        let _ = output::print(|out| writeln!(out, "{report:#}"));
+        return Exit::Error;
+    }
+    let diagnostics: Vec<Diagnostic> = broken.iter().map(problems::of_problem).collect();
+    show(catalog, &diagnostics);
+    Exit::Error
+}
+
+fn show(catalog: &Catalog, diagnostics: &[Diagnostic]) {
+    let sources = problems::sources(catalog);
+    let path = |name: &str| name.to_owned();
+    let shown = Shown { sources: &sources, path: &path, width: output::width() };
+    report::show_errors(&shown, diagnostics);
 }
 
 fn unknown_template(catalog: &Catalog, options: &SolveTemplate) -> Trouble {
@@ -85,10 +129,7 @@ fn refuse(catalog: &Catalog, options: &SolveTemplate, error: &PreviewError) -> E
         let _ = output::print(|out| writeln!(out, "{report:#}"));
         return Exit::Error;
     }
-    let sources = problems::sources(catalog);
-    let path = |name: &str| name.to_owned();
-    let shown = Shown { sources: &sources, path: &path, width: output::width() };
-    report::show_errors(&shown, &problems::of_error(&options.template, error));
+    show(catalog, &problems::of_error(&options.template, error));
     Exit::Error
 }
 
