@@ -50,7 +50,10 @@ fn check(is_yaml: bool, text: &str) -> Result<(), TestCaseError> {
                 prop_assert!(line >= 1 && column >= 1);
             }
         }
-        let _ = catalog.templates.keys().map(|name| catalog.resolve(name).is_ok()).count();
+        for name in catalog.templates.keys() {
+            let resolved = catalog.resolve(name);
+            prop_assert!(!matches!(resolved, Ok(None)), "{} is lost", name);
+        }
     }
     Ok(())
 }
