@@ -43,6 +43,8 @@ pub(crate) struct Atom {
     pub(crate) images: Mask,
     pub(crate) cpu: u64,
     pub(crate) memory: u64,
+    /// Share of the largest machine that the atom occupies, in thousandths, at least one.
+    pub(crate) bulk: u64,
     /// Anti-affinity: index into `Instance::spreads`.
     pub(crate) spread: Option<usize>,
 }

@@ -13,7 +13,7 @@
 //! | `problem` | input and output types |
 //! | `request` | documents and a request to a problem, with the checks before the search |
 //! | `prepare`, `instance` | a problem as integers and bit masks |
-//! | `search` | the lexicographically greatest layout, kind by kind |
+//! | `search`, `node` | the lexicographically greatest layout, one kind of node after the other |
 //! | `packing`, `simplex`, `sets` | decides whether demands fit on a number of nodes |
 //! | `explain` | minimal conflicts and nearest changes |
 //! | `amend`, `counts` | additions to an existing layout |
@@ -25,6 +25,7 @@ mod counts;
 mod explain;
 mod instance;
 mod limits;
+mod node;
 mod packing;
 mod preference;
 mod prepare;

@@ -8,9 +8,9 @@
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 
-use super::instance::{Instance, Mask, bits};
+use super::instance::{Atom, Instance, Mask, bits};
 use super::limits::{Interrupted, Meter};
-use super::sets::{compatible, maximal_sets};
+use super::sets::{Volume, compatible, maximal_sets};
 use super::simplex::relax;
 
 /// Decisions about packing for one instance, with memory.
@@ -19,6 +19,15 @@ pub(crate) struct Packer<'i, 'm> {
     meter: &'m Meter<'m>,
     /// For demands and capacities: packings need at least the first and at most the second number of nodes.
     known: RefCell<HashMap<Vec<u32>, (u32, u32)>>,
+}
+
+/// Room that packings leave empty.
+#[derive(Debug, Clone, Copy)]
+struct Waste {
+    /// So little that it guides the search better than the relaxation does.
+    tight: bool,
+    /// Room that every node has to take: with less, the others could not make up for it.
+    least: Volume,
 }
 
 /// Nested decisions, at most; each takes at least one node away.
@@ -147,11 +156,14 @@ impl<'i, 'm> Packer<'i, 'm> {
         if nodes < least || nodes >= most {
             return Ok(nodes >= most);
         }
-        let clique = self.clique_bound(component, demand);
-        least = least.max(clique);
+        least = least.max(self.clique_bound(component, demand));
+        least = least.max(self.volume_bound(component, demand));
         let answer = if nodes < least {
             false
         } else if let Some(used) = self.pack_greedily(component, demand, caps, nodes) {
+            most = most.min(used);
+            true
+        } else if let Some(used) = self.pack_by_size(component, demand, caps, nodes) {
             most = most.min(used);
             true
         } else {
@@ -159,20 +171,22 @@ impl<'i, 'm> Packer<'i, 'm> {
             for atom in bits(component) {
                 demand_here[atom] = demand[atom];
             }
-            let relaxed = relax(self.instance, component, &demand_here, caps, self.meter)?;
-            least = least.max(relaxed.bound);
-            if nodes < least {
-                false
+            let waste = self.waste(component, demand, nodes);
+            let decided = if waste.tight {
+                self.branch(component, &demand_here, caps, nodes, waste, depth)?
             } else {
-                let decided = self.dive(&relaxed.columns, &demand_here, caps, nodes, depth)?
-                    || self.branch(component, &demand_here, caps, nodes, depth)?;
-                if decided {
-                    most = most.min(nodes);
-                } else {
-                    least = least.max(nodes + 1);
-                }
-                decided
+                let relaxed = relax(self.instance, component, &demand_here, caps, self.meter)?;
+                least = least.max(relaxed.bound);
+                nodes >= least
+                    && (self.dive(&relaxed.columns, &demand_here, caps, nodes, depth)?
+                        || self.branch(component, &demand_here, caps, nodes, waste, depth)?)
+            };
+            if decided {
+                most = most.min(nodes);
+            } else {
+                least = least.max(nodes + 1);
             }
+            decided
         };
         let mut known = self.known.borrow_mut();
         if known.len() < MAX_KNOWN {
@@ -208,6 +222,47 @@ impl<'i, 'm> Packer<'i, 'm> {
             best = best.max(sum);
         }
         best
+    }
+
+    /// Room of all nodes together that packings leave empty.
+    fn waste(&self, component: Mask, demand: &[u32], nodes: u32) -> Waste {
+        let machines = &self.instance.machines;
+        let of = |size: fn(&Atom) -> u64, largest: u64| {
+            let taken = bits(component).map(|atom| {
+                u128::from(size(&self.instance.atoms[atom])) * u128::from(demand[atom])
+            });
+            let room = u128::from(largest) * u128::from(nodes);
+            let waste = room.saturating_sub(taken.sum::<u128>());
+            (largest, u64::try_from(waste).unwrap_or(u64::MAX), waste * 8 < room)
+        };
+        let cpu = machines.iter().map(|machine| machine.cpu).max().unwrap_or(0);
+        let memory = machines.iter().map(|machine| machine.memory).max().unwrap_or(0);
+        let (cpu, memory) = (of(|atom| atom.cpu, cpu), of(|atom| atom.memory, memory));
+        Waste {
+            tight: self.instance.capacity && (cpu.2 || memory.2),
+            least: Volume {
+                cpu: cpu.0.saturating_sub(cpu.1),
+                memory: memory.0.saturating_sub(memory.1),
+            },
+        }
+    }
+
+    /// Nodes that the processors and the memory of all demands take up.
+    fn volume_bound(&self, component: Mask, demand: &[u32]) -> u32 {
+        if !self.instance.capacity {
+            return 0;
+        }
+        let machines = &self.instance.machines;
+        let needed = |size: fn(&Atom) -> u64, largest: u64| {
+            let sizes = bits(component).map(|atom| {
+                u128::from(size(&self.instance.atoms[atom])) * u128::from(demand[atom])
+            });
+            let nodes = sizes.sum::<u128>().div_ceil(u128::from(largest.max(1)));
+            u32::try_from(nodes).unwrap_or(u32::MAX)
+        };
+        let cpu = machines.iter().map(|machine| machine.cpu).max().unwrap_or(0);
+        let memory = machines.iter().map(|machine| machine.memory).max().unwrap_or(0);
+        needed(|atom| atom.cpu, cpu).max(needed(|atom| atom.memory, memory))
     }
 
     /// Packs the largest demands first. Returns the number of nodes used, if it was enough.
@@ -248,7 +303,39 @@ impl<'i, 'm> Packer<'i, 'm> {
         Some(nodes - left)
     }
 
-    /// A maximal set around the largest demand, in the domain where it meets the most demand.
+    /// Packs the largest atoms first, each node as full as possible. Returns the number of nodes used, if
+    /// it was enough.
+    fn pack_by_size(
+        &self,
+        component: Mask,
+        demand: &[u32],
+        caps: &[u32],
+        nodes: u32,
+    ) -> Option<u32> {
+        if !self.instance.capacity {
+            return None;
+        }
+        let (mut demand, mut caps, mut left) = (demand.to_vec(), caps.to_vec(), nodes);
+        let mut order: Vec<usize> = bits(component).collect();
+        order.sort_by_key(|&atom| std::cmp::Reverse(self.instance.atoms[atom].bulk));
+        while !order.is_empty() {
+            let support = order.iter().fold(0, |mask: Mask, atom| mask | 1 << atom);
+            let (domain, set) = self.greedy_set(&order, support, &demand, &caps)?;
+            let mut count = u32::MAX;
+            for atom in bits(set) {
+                count = count.min(demand[atom]);
+                if let Some(slot) = self.instance.slot(atom, domain) {
+                    count = count.min(caps[slot]);
+                }
+            }
+            left = left.checked_sub(count)?;
+            self.subtract(domain, set, count, &mut demand, &mut caps);
+            order.retain(|&atom| demand[atom] > 0);
+        }
+        Some(nodes - left)
+    }
+
+    /// A maximal set around the first atom in order, in the domain where it meets the most demand.
     fn greedy_set(
         &self,
         order: &[usize],
@@ -330,9 +417,14 @@ impl<'i, 'm> Packer<'i, 'm> {
         demand: &[u32],
         caps: &[u32],
         nodes: u32,
+        waste: Waste,
         depth: usize,
     ) -> Result<bool, Interrupted> {
-        let Some(anchor) = bits(component).max_by_key(|&atom| demand[atom]) else {
+        let priority = |atom: &usize| {
+            let bulk = self.instance.atoms[*atom].bulk;
+            if waste.tight { (bulk, demand[*atom]) } else { (0, demand[*atom]) }
+        };
+        let Some(anchor) = bits(component).max_by_key(priority) else {
             return Ok(true);
         };
         let mut choices: Vec<(u64, usize, Mask)> = Vec::new();
@@ -345,7 +437,9 @@ impl<'i, 'm> Packer<'i, 'm> {
             if candidates >> anchor & 1 == 0 {
                 continue;
             }
-            for set in maximal_sets(self.instance, domain, anchor, candidates, self.meter)? {
+            for set in
+                maximal_sets(self.instance, domain, anchor, candidates, waste.least, self.meter)?
+            {
                 let spread = bits(set).any(|atom| self.instance.slot(atom, domain).is_some());
                 if spread || seen.insert(set) {
                     let met = bits(set).map(|atom| u64::from(demand[atom])).sum();

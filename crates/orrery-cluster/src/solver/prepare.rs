@@ -131,6 +131,7 @@ impl<'p> Builder<'p> {
                 images: 0,
                 cpu: 0,
                 memory: 0,
+                bulk: 1,
                 spread: None,
             })
             .collect();
@@ -227,6 +228,16 @@ impl<'p> Builder<'p> {
         let (machines, domains, values) = self.machines(&used)?;
         let images = self.images()?;
         let (spreads, slots) = self.spreads(&used, &domains, &values);
+        let largest = |size: fn(&Machine) -> u64| {
+            machines.iter().map(size).filter(|size| *size < u64::MAX).max().unwrap_or(u64::MAX)
+        };
+        let (cpu, memory) = (largest(|machine| machine.cpu), largest(|machine| machine.memory));
+        for atom in &mut self.atoms {
+            let share = |part: u64, whole: u64| {
+                u64::try_from(u128::from(part) * 1000 / u128::from(whole.max(1))).unwrap_or(1000)
+            };
+            atom.bulk = 1 + share(atom.cpu, cpu).max(share(atom.memory, memory));
+        }
         let capacity = self.atoms.iter().any(|atom| atom.cpu > 0 || atom.memory > 0);
         let mut instance = Instance {
             size: self.size,

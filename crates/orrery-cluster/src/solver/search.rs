@@ -5,17 +5,19 @@
 //! count vector, because a rest that could use a more preferred kind would have given that kind a higher
 //! count. For the same reason, the number of nodes of a kind is found by bisection.
 
+use std::collections::BTreeMap;
+
 use super::instance::{Instance, Mask, Partial, bits};
 use super::limits::{Interrupted, Meter};
+use super::node::Best;
 use super::packing::Packer;
-use super::sets::{compatible, weight_bound};
 
 /// Nodes placed so far and what is left.
 #[derive(Debug, Clone)]
-struct State {
-    left: u32,
-    placed: Vec<u32>,
-    caps: Vec<u32>,
+pub(super) struct State {
+    pub(super) left: u32,
+    pub(super) placed: Vec<u32>,
+    pub(super) caps: Vec<u32>,
 }
 
 /// Equal nodes of a solution.
@@ -27,22 +29,17 @@ pub(crate) struct Chosen {
 
 /// Search for one instance.
 pub(crate) struct Search<'i, 'm> {
-    instance: &'i Instance,
+    pub(super) instance: &'i Instance,
     packer: Packer<'i, 'm>,
-    meter: &'m Meter<'m>,
+    pub(super) meter: &'m Meter<'m>,
     /// Numbers of services of the atoms.
-    weights: Vec<i64>,
+    pub(super) weights: Vec<i64>,
 }
 
 /// Nodes beyond those needed, at most, that are considered when atoms share nodes to make steps fit.
 const OVERLAP: usize = 64;
-
-/// The most preferred node found so far.
-struct Best {
-    key: (usize, usize, usize, usize),
-    node: Partial,
-    domain: usize,
-}
+/// Pairs of atoms, at most, that are tried to share nodes.
+const MAX_PAIRS: usize = 16;
 
 impl<'i, 'm> Search<'i, 'm> {
     pub(crate) fn new(instance: &'i Instance, meter: &'m Meter<'m>) -> Self {
@@ -162,7 +159,7 @@ impl<'i, 'm> Search<'i, 'm> {
 
     /// Whether a layout exists in which `count` of the nodes left have the atoms `taken`. With `possible`
     /// beyond `taken` it is a relaxation: one node may have any of those, conflicts or not.
-    fn completes(
+    pub(super) fn completes(
         &self,
         state: &State,
         taken: Mask,
@@ -286,40 +283,80 @@ impl<'i, 'm> Search<'i, 'm> {
         let atoms = &self.instance.atoms;
         let missing = usize::try_from(missing).ok()?;
         let overlap = atoms.iter().map(|atom| atom.step as usize).max()?.min(OVERLAP);
-        let mut sums = vec![false; missing + overlap + 1];
-        sums[0] = true;
-        for (atom, known) in atoms.iter().enumerate() {
-            // How many steps of this atom a sum has taken.
-            let steps = ((high[atom] - low[atom]) / known.step) as usize;
-            let step = known.step as usize;
-            let mut used = vec![0; sums.len()];
-            for sum in step..sums.len() {
-                if !sums[sum] && sums[sum - step] && used[sum - step] < steps {
-                    sums[sum] = true;
-                    used[sum] = used[sum - step] + 1;
-                }
-            }
-        }
+        let sums = self.reachable_sums(low, high, missing + overlap);
         if sums[missing] {
             return Some(true);
         }
         let usable: Vec<usize> = (0..low.len()).filter(|&a| high[a] > placed[a]).collect();
-        let mut pairs = false;
+        let mut pairs = 0;
         for (i, &a) in usable.iter().enumerate() {
             for &b in &usable[i + 1..] {
                 if atoms[a].conflicts >> b & 1 == 1 || !self.can_share(a, b) {
                     continue;
                 }
-                pairs = true;
+                pairs += 1;
+                let spread = atoms[a].spread.is_some() || atoms[b].spread.is_some();
+                if spread || pairs > MAX_PAIRS {
+                    continue;
+                }
                 // Two atoms that share some nodes make room for a sum that is larger by as many.
                 let shared = (low[a] - placed[a]).min(low[b] - placed[b]) as usize;
-                let spread = atoms[a].spread.is_some() || atoms[b].spread.is_some();
-                if !spread && (1..=shared.min(overlap)).any(|extra| sums[missing + extra]) {
+                if (1..=shared.min(overlap)).any(|extra| sums[missing + extra])
+                    || self.pair_fills([a, b], low, high, placed, missing)
+                {
                     return Some(true);
                 }
             }
         }
-        (!pairs).then_some(false)
+        (pairs == 0).then_some(false)
+    }
+
+    /// Whether raising two atoms to their next steps, so that they can share nodes, makes counts fit.
+    fn pair_fills(
+        &self,
+        pair: [usize; 2],
+        low: &[u32],
+        high: &[u32],
+        placed: &[u32],
+        missing: usize,
+    ) -> bool {
+        let mut raised = low.to_vec();
+        for atom in pair {
+            let step = self.instance.atoms[atom].step;
+            raised[atom] = low[atom].max((placed[atom] + 1).div_ceil(step) * step);
+            if raised[atom] > high[atom] {
+                return false;
+            }
+        }
+        let used = usize::try_from(excess(&raised, low)).unwrap_or(usize::MAX);
+        let shared = pair.map(|atom| raised[atom] - placed[atom]);
+        let shared = (shared[0].min(shared[1]) as usize).min(OVERLAP);
+        let Some(rest) = (missing + shared).checked_sub(used) else { return false };
+        let sums = self.reachable_sums(&raised, high, rest);
+        (0..=shared.min(rest)).any(|extra| sums[rest - extra])
+    }
+
+    /// Sums up to a limit by which whole steps of all atoms can raise the counts.
+    fn reachable_sums(&self, low: &[u32], high: &[u32], limit: usize) -> Vec<bool> {
+        let mut sums = vec![false; limit + 1];
+        sums[0] = true;
+        // Atoms with the same step are one with more of them.
+        let mut steps: BTreeMap<usize, usize> = BTreeMap::new();
+        for (atom, known) in self.instance.atoms.iter().enumerate() {
+            *steps.entry(known.step as usize).or_default() +=
+                ((high[atom] - low[atom]) / known.step) as usize;
+        }
+        for (step, most) in steps {
+            // How many of these steps a sum has taken.
+            let mut used = vec![0; sums.len()];
+            for sum in step..sums.len() {
+                if !sums[sum] && sums[sum - step] && used[sum - step] < most {
+                    sums[sum] = true;
+                    used[sum] = used[sum - step] + 1;
+                }
+            }
+        }
+        sums
     }
 
     fn can_share(&self, a: usize, b: usize) -> bool {
@@ -328,129 +365,9 @@ impl<'i, 'm> Search<'i, 'm> {
             node.and_then(|node| self.instance.extend(&node, b)).is_some()
         })
     }
-
-    /// The most preferred node that can be placed next. Without `complete`, bounds alone decide.
-    fn most_preferred(&self, state: &State, complete: bool) -> Result<Option<Best>, Interrupted> {
-        let mut best = None;
-        let all: Mask = (0..self.instance.atoms.len())
-            .filter(|&atom| self.instance.atoms[atom].hi > state.placed[atom])
-            .fold(0, |mask, atom| mask | 1 << atom);
-        // Taking more atoms than this leaves later nodes empty.
-        let most_atoms = if self.instance.everywhere.is_empty() && complete {
-            let spare = excess(&self.instance.ceiling, &state.placed);
-            (spare + 1).saturating_sub(u64::from(state.left))
-        } else {
-            u64::MAX
-        };
-        let starts: Vec<(Partial, Mask)> = (0..self.instance.domains.len())
-            .map(|domain| {
-                let open = |atom: &usize| {
-                    let slot = self.instance.slot(*atom, domain);
-                    slot.is_none_or(|slot| state.caps[slot] > 0)
-                };
-                let candidates = bits(all).filter(open).fold(0, |mask, atom| mask | 1 << atom);
-                let start = self.instance.start(domain);
-                (start, compatible(self.instance, &start, candidates))
-            })
-            .collect();
-        let mut step = Step { state, domain: 0, complete, most_atoms, weight: 0 };
-        let bounds = starts.iter().map(|(start, open)| self.addable(&step, start, *open));
-        // From the highest weight that is imaginable down to one that exists.
-        step.weight = bounds.max().unwrap_or(0);
-        while best.is_none() && step.weight >= 0 {
-            for (domain, (start, candidates)) in starts.iter().enumerate() {
-                step.domain = domain;
-                self.choose(&step, start, *candidates, 0, &mut best)?;
-            }
-            step.weight -= 1;
-        }
-        Ok(best)
-    }
-
-    fn choose(
-        &self,
-        step: &Step<'_>,
-        node: &Partial,
-        candidates: Mask,
-        weight: i64,
-        best: &mut Option<Best>,
-    ) -> Result<(), Interrupted> {
-        self.meter.step()?;
-        if weight + self.addable(step, node, candidates) < step.weight
-            || best.as_ref().is_some_and(|best| self.instance.machine_key(node) >= best.key)
-        {
-            return Ok(());
-        }
-        if candidates == 0 {
-            let empty = node.atoms == 0 && self.instance.everywhere.is_empty();
-            let accepted = !empty
-                && (!step.complete
-                    || self.completes(step.state, node.atoms, node.atoms, step.domain, 1)?);
-            if accepted {
-                *best = Some(Best {
-                    key: self.instance.machine_key(node),
-                    node: *node,
-                    domain: step.domain,
-                });
-            }
-            return Ok(());
-        }
-        // Names in ascending order, each taken before it is left out: equal weights are met in the
-        // order of preference.
-        let atom = candidates.trailing_zeros() as usize;
-        let rest = candidates & !(1 << atom);
-        let allowed = u64::from(node.atoms.count_ones()) < step.most_atoms;
-        if allowed && let Some(next) = self.instance.extend(node, atom) {
-            let left = compatible(self.instance, &next, rest);
-            if self.may_complete(step, &next, left)? {
-                let weight = weight + self.weights[atom];
-                self.choose(step, &next, left, weight, best)?;
-            }
-        }
-        if self.may_complete(step, node, rest)? {
-            self.choose(step, node, rest, weight, best)?;
-        }
-        Ok(())
-    }
-
-    /// Upper bound of the services that candidates add.
-    fn addable(&self, step: &Step<'_>, node: &Partial, candidates: Mask) -> i64 {
-        let bound = weight_bound(self.instance, node, candidates, &self.weights);
-        let spare = step.most_atoms.saturating_sub(u64::from(node.atoms.count_ones()));
-        if spare >= u64::from(candidates.count_ones()) {
-            return bound;
-        }
-        let mut heaviest: Vec<i64> = bits(candidates).map(|atom| self.weights[atom]).collect();
-        heaviest.sort_unstable_by(|a, b| b.cmp(a));
-        let spare = usize::try_from(spare).unwrap_or(usize::MAX);
-        bound.min(heaviest.iter().take(spare).sum())
-    }
-
-    fn may_complete(
-        &self,
-        step: &Step<'_>,
-        node: &Partial,
-        candidates: Mask,
-    ) -> Result<bool, Interrupted> {
-        if !step.complete || candidates == 0 {
-            return Ok(true);
-        }
-        let possible = node.atoms | candidates;
-        self.completes(step.state, node.atoms, possible, step.domain, 1)
-    }
-}
-
-/// What is fixed while one node is chosen.
-struct Step<'s> {
-    state: &'s State,
-    domain: usize,
-    complete: bool,
-    most_atoms: u64,
-    /// Number of services that the node has.
-    weight: i64,
 }
 
 /// Sum of what counts exceed others by.
-fn excess(counts: &[u32], placed: &[u32]) -> u64 {
+pub(super) fn excess(counts: &[u32], placed: &[u32]) -> u64 {
     counts.iter().zip(placed).map(|(count, placed)| u64::from(count.saturating_sub(*placed))).sum()
 }

@@ -78,20 +78,54 @@ pub(crate) fn compatible(instance: &Instance, node: &Partial, candidates: Mask) 
 }
 
 /// Heaviest set of candidates that may share a node of the domain; atoms without weight are left out.
+/// Only sets heavier than the floor are searched for: without one, the answer is the floor and no atoms.
 pub(crate) fn heaviest_set(
     instance: &Instance,
     domain: usize,
     candidates: Mask,
     weights: &[i64],
+    floor: i64,
     meter: &Meter<'_>,
 ) -> Result<(i64, Mask), Interrupted> {
-    let positive =
-        bits(candidates).filter(|&atom| weights[atom] > 0).fold(0, |mask, atom| mask | 1 << atom);
     let start = instance.start(domain);
-    let candidates = compatible(instance, &start, positive);
-    let mut best = (0, 0);
+    let candidates = compatible(instance, &start, with_weight(candidates, weights));
+    let mut best = (floor, 0);
     grow(instance, &start, candidates, 0, weights, &mut best, meter)?;
     Ok(best)
+}
+
+/// A heavy set of candidates, taken by weight for the room that they need.
+pub(crate) fn heavy_set(
+    instance: &Instance,
+    domain: usize,
+    candidates: Mask,
+    weights: &[i64],
+) -> (i64, Mask) {
+    let mut node = instance.start(domain);
+    let mut open = compatible(instance, &node, with_weight(candidates, weights));
+    let mut weight = 0;
+    while open != 0 {
+        let atom = densest(instance, open, weights);
+        open &= !(1 << atom);
+        if let Some(next) = instance.extend(&node, atom) {
+            node = next;
+            weight += weights[atom];
+        }
+    }
+    (weight, node.atoms)
+}
+
+fn with_weight(candidates: Mask, weights: &[i64]) -> Mask {
+    bits(candidates).filter(|&atom| weights[atom] > 0).fold(0, |mask, atom| mask | 1 << atom)
+}
+
+/// The candidate with the most weight for the room that it takes.
+fn densest(instance: &Instance, candidates: Mask, weights: &[i64]) -> usize {
+    let density = |atom: &usize| {
+        let bulk = i64::try_from(instance.atoms[*atom].bulk).unwrap_or(i64::MAX);
+        (weights[*atom].saturating_mul(1 << 10) / bulk, std::cmp::Reverse(*atom))
+    };
+    bits(candidates).max_by_key(density).unwrap_or(0)
 }
 
 fn grow(
@@ -110,8 +144,7 @@ fn grow(
     if candidates == 0 || weight + weight_bound(instance, node, candidates, weights) <= best.0 {
         return Ok(());
     }
-    let atom =
-        bits(candidates).max_by_key(|&atom| (weights[atom], std::cmp::Reverse(atom))).unwrap_or(0);
+    let atom = densest(instance, candidates, weights);
     let rest = candidates & !(1 << atom);
     if let Some(next) = instance.extend(node, atom) {
         let left = compatible(instance, &next, rest);
@@ -121,12 +154,21 @@ fn grow(
     grow(instance, node, rest, weight, weights, best, meter)
 }
 
-/// Sets of candidates that contain the atom and to which no further candidate can be added.
+/// Room of a node that has to be taken.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Volume {
+    pub(crate) cpu: u64,
+    pub(crate) memory: u64,
+}
+
+/// Sets of candidates that contain the atom, take at least the given room, and to which no further
+/// candidate can be added.
 pub(crate) fn maximal_sets(
     instance: &Instance,
     domain: usize,
     atom: usize,
     candidates: Mask,
+    least: Volume,
     meter: &Meter<'_>,
 ) -> Result<Vec<Mask>, Interrupted> {
     let mut found = Vec::new();
@@ -134,8 +176,19 @@ pub(crate) fn maximal_sets(
         return Ok(found);
     };
     let candidates = compatible(instance, &node, candidates & !(1 << atom));
-    expand(instance, &node, candidates, 0, &mut found, meter)?;
+    expand(instance, &node, candidates, 0, least, &mut found, meter)?;
     Ok(found)
+}
+
+/// Whether the node can take the room with what is left.
+fn can_take(instance: &Instance, node: &Partial, candidates: Mask, least: Volume) -> bool {
+    if !instance.capacity || (node.cpu >= least.cpu && node.memory >= least.memory) {
+        return true;
+    }
+    let atoms = || bits(candidates).map(|atom| &instance.atoms[atom]);
+    let cpu = atoms().fold(node.cpu, |sum, atom| sum.saturating_add(atom.cpu));
+    let memory = atoms().fold(node.memory, |sum, atom| sum.saturating_add(atom.memory));
+    cpu >= least.cpu && memory >= least.memory
 }
 
 /// Adds every maximal extension of the node; what was left out on purpose must not fit in the end.
@@ -144,10 +197,14 @@ fn expand(
     node: &Partial,
     candidates: Mask,
     excluded: Mask,
+    least: Volume,
     found: &mut Vec<Mask>,
     meter: &Meter<'_>,
 ) -> Result<(), Interrupted> {
     meter.step()?;
+    if !can_take(instance, node, candidates, least) {
+        return Ok(());
+    }
     if candidates == 0 {
         if excluded == 0 {
             found.push(node.atoms);
@@ -159,7 +216,7 @@ fn expand(
     if let Some(next) = instance.extend(node, atom) {
         let left = compatible(instance, &next, rest);
         let out = compatible(instance, &next, excluded);
-        expand(instance, &next, left, out, found, meter)?;
+        expand(instance, &next, left, out, least, found, meter)?;
     }
     // Without an atom that hinders nothing else, the set would not be maximal.
     let hinders = instance.capacity
@@ -171,7 +228,7 @@ fn expand(
         });
     if hinders {
         let excluded = excluded | 1 << atom;
-        expand(instance, node, rest, excluded, found, meter)?;
+        expand(instance, node, rest, excluded, least, found, meter)?;
     }
     Ok(())
 }

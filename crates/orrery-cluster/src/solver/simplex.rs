@@ -5,7 +5,7 @@
 
 use super::instance::{Instance, Mask, bits};
 use super::limits::{Interrupted, Meter};
-use super::sets::heaviest_set;
+use super::sets::{heaviest_set, heavy_set};
 
 /// Nodes of one kind: their domain, their atoms and how many the relaxation uses.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +25,10 @@ pub(crate) struct Relaxation {
 /// Rounded prices are multiples of one over this.
 const SCALE: f64 = 1_048_576.0;
 const EPSILON: f64 = 1e-7;
+/// Rounded worth of a node above which it improves the solution. A node costs `SCALE`.
+const BETTER: i64 = 1_048_576 + 64;
+/// Rounded worth of a node above which no better one is looked for.
+const CLEARLY_BETTER: i64 = 1_048_576 + 10_486;
 /// Iterations after which the best bound so far is good enough.
 const MAX_ITERATIONS: usize = 600;
 
@@ -58,7 +62,7 @@ pub(crate) fn relax(
         }
         let priced = price(instance, &atoms, &slots, &prices, demand, caps, meter)?;
         bound = bound.max(priced.bound);
-        if priced.gain <= EPSILON {
+        if !priced.improves {
             break;
         }
         tableau.enter_nodes(instance, priced.domain, priced.atoms);
@@ -81,7 +85,7 @@ fn used_slots(instance: &Instance, atoms: &[usize]) -> Vec<usize> {
 struct Priced {
     domain: usize,
     atoms: Mask,
-    gain: f64,
+    improves: bool,
     bound: u32,
 }
 
@@ -109,30 +113,36 @@ fn price(
     for &slot in slots {
         worth -= i128::from(penalty(slot)) * i128::from(caps[slot]);
     }
-    let mut best = (0, 0, 0);
-    let mut weights = vec![0; instance.atoms.len()];
     let support = atoms.iter().fold(0, |mask: Mask, &atom| mask | 1 << atom);
-    for domain in 0..instance.domains.len() {
+    let weights_in = |domain: usize| {
+        let mut weights = vec![0; instance.atoms.len()];
         for (row, &atom) in atoms.iter().enumerate() {
             let fine = instance.slot(atom, domain).map_or(0, penalty);
             weights[atom] = value(row) - fine;
         }
-        let (weight, set) = heaviest_set(instance, domain, support, &weights, meter)?;
+        weights
+    };
+    // While prices are far off, any node that improves the solution will do.
+    let heavy = (0..instance.domains.len()).map(|domain| {
+        let (weight, set) = heavy_set(instance, domain, support, &weights_in(domain));
+        (weight, domain, set)
+    });
+    if let Some((weight, domain, atoms)) = heavy.max_by_key(|(weight, _, _)| *weight)
+        && weight > CLEARLY_BETTER
+    {
+        return Ok(Priced { domain, atoms, improves: true, bound: 0 });
+    }
+    let mut best = (BETTER, 0, 0);
+    for domain in 0..instance.domains.len() {
+        let weights = weights_in(domain);
+        let (weight, set) = heaviest_set(instance, domain, support, &weights, best.0, meter)?;
         if weight > best.0 {
             best = (weight, domain, set);
         }
     }
-    let bound = if worth <= 0 {
-        0
-    } else if best.0 == 0 {
-        u32::MAX
-    } else {
-        let weight = i128::from(best.0);
-        u32::try_from((worth + weight - 1) / weight).unwrap_or(u32::MAX)
-    };
-    #[allow(clippy::cast_precision_loss)]
-    let gain = best.0 as f64 / SCALE - 1.0;
-    Ok(Priced { domain: best.1, atoms: best.2, gain: gain - 1.0 / SCALE, bound })
+    let weight = i128::from(best.0);
+    let bound = u32::try_from((worth.max(0) + weight - 1) / weight).unwrap_or(u32::MAX);
+    Ok(Priced { domain: best.1, atoms: best.2, improves: best.2 != 0, bound })
 }
 
 /// Revised simplex method with a dense inverse of the basis.

@@ -4,4 +4,5 @@ mod facts;
 mod properties;
 mod requests;
 mod rules;
+mod scale;
 mod support;
