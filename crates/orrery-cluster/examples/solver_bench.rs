@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use orrery_cluster::solver::{
-    Hardware, Limits, Place, Problem, Rule, RuleKind, Service, SolveError, check, solve_problem,
+    Hardware, Limits, Place, Problem, Rule, RuleKind, Service, SolveError, check, smallest_size_of,
+    solve_problem,
 };
 
 /// Time after which a case counts as never answered.
@@ -65,8 +66,14 @@ fn cases() -> Vec<(String, Problem)> {
             cases.push(("capacity and zones".to_owned(), zones(services, nodes)));
         }
     }
-    for seed in 1..6 {
+    for seed in 1..=stress_seeds() {
         cases.push((format!("random rules, seed {seed}"), random(30, 10_000, seed)));
+        cases.push((format!("random and tight, seed {seed}"), tight(30, 10_000, seed)));
+        cases.push((format!("random and crowded, seed {seed}"), tight(30, 12, seed)));
+        let smallest = threshold(30, 4_000, seed);
+        let below = Problem { size: smallest.size - 1, ..smallest.clone() };
+        cases.push((format!("smallest size, seed {seed}"), smallest));
+        cases.push((format!("one node too few, seed {seed}"), below));
     }
     for nodes in [100, 10_000] {
         cases.push(("infeasible: minima exceed the size".to_owned(), overfull(30, nodes)));
@@ -190,6 +197,44 @@ fn random(count: u32, size: u32, seed: u64) -> Problem {
         rules.push(RuleKind::Ratio { service, of, per: 2 + next(8) });
     }
     problem(&services, size, rules)
+}
+
+/// Random rules, with maxima for all services and capacities for some, and none that runs everywhere.
+fn tight(count: u32, size: u32, seed: u64) -> Problem {
+    let mut problem = random(count, size, seed);
+    for (at, service) in (0u32..).zip(names(count)) {
+        let kind = max(&service, size / 8 + (at * 977 + 13) % (size / 4 + 1) + 1);
+        problem.rules.push(Rule::new(kind, Place::default()));
+        if at % 3 == 0 {
+            let cpu = u64::from(700 + at * 211 % 1700);
+            let kind = RuleKind::Capacity { service, cpu, memory: 0 };
+            problem.rules.push(Rule::new(kind, Place::default()));
+        }
+    }
+    for hardware in &mut problem.hardware {
+        hardware.cpu = Some(6_000);
+    }
+    problem
+}
+
+/// Random conflicts and large minima, at the smallest size that fits: packing at its hardest.
+fn threshold(count: u32, most: u32, seed: u64) -> Problem {
+    let mut problem = random(count, most, seed);
+    problem.rules.retain(|rule| matches!(rule.kind, RuleKind::CannotCoexist { .. }));
+    for (at, service) in (1u64..).zip(names(count)) {
+        let count =
+            u32::try_from((seed * 7_919 + at * at * 104_729) % u64::from(most)).unwrap_or(0);
+        problem.rules.push(Rule::new(min(&service, count + 1), Place::default()));
+    }
+    let smallest = smallest_size_of(&problem, Limits::default());
+    problem.size = smallest.ok().flatten().unwrap_or(most);
+    problem
+}
+
+/// Number of random cases of each kind; `ORRERY_SOLVER_BENCH_SEEDS` asks for more.
+fn stress_seeds() -> u64 {
+    let asked = std::env::var("ORRERY_SOLVER_BENCH_SEEDS").ok();
+    asked.and_then(|text| text.parse().ok()).unwrap_or(3)
 }
 
 /// Services that fill machines, some of them spread over zones.

@@ -23,12 +23,12 @@ pub(crate) struct Relaxation {
 }
 
 /// Rounded prices are multiples of one over this.
-const SCALE: f64 = 1_048_576.0;
+const SCALE: f64 = 1_073_741_824.0;
 const EPSILON: f64 = 1e-7;
 /// Rounded worth of a node above which it improves the solution. A node costs `SCALE`.
-const BETTER: i64 = 1_048_576 + 64;
+const BETTER: i64 = 1_073_741_824 + 64;
 /// Rounded worth of a node above which no better one is looked for.
-const CLEARLY_BETTER: i64 = 1_048_576 + 10_486;
+const CLEARLY_BETTER: i64 = 1_084_479_242;
 /// Iterations after which the best bound so far is good enough.
 const MAX_ITERATIONS: usize = 600;
 
