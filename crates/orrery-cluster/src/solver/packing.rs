@@ -6,12 +6,12 @@
 //! memory all of them.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use super::instance::{Atom, Instance, Mask, bits};
 use super::limits::{Interrupted, Meter};
 use super::sets::{Volume, compatible, maximal_sets};
-use super::simplex::relax;
+use super::simplex::{Proof, relax};
 
 /// Decisions about packing for one instance, with memory.
 pub(crate) struct Packer<'i, 'm> {
@@ -19,6 +19,8 @@ pub(crate) struct Packer<'i, 'm> {
     meter: &'m Meter<'m>,
     /// For demands and capacities: packings need at least the first and at most the second number of nodes.
     known: RefCell<HashMap<Vec<u32>, (u32, u32)>>,
+    /// Newest first.
+    proofs: RefCell<VecDeque<Proof>>,
 }
 
 /// Room that packings leave empty.
@@ -32,12 +34,14 @@ struct Waste {
 
 /// Nested decisions, at most; each takes at least one node away.
 const MAX_DEPTH: usize = 1500;
+/// Remembered proofs of bounds, at most.
+const MAX_PROOFS: usize = 64;
 /// Remembered decisions, at most.
 const MAX_KNOWN: usize = 200_000;
 
 impl<'i, 'm> Packer<'i, 'm> {
     pub(crate) fn new(instance: &'i Instance, meter: &'m Meter<'m>) -> Self {
-        Self { instance, meter, known: RefCell::new(HashMap::new()) }
+        Self { instance, meter, known: RefCell::new(HashMap::new()), proofs: RefCell::default() }
     }
 
     /// Decides whether `nodes` nodes can hold the demands within the capacities for label values.
@@ -158,6 +162,9 @@ impl<'i, 'm> Packer<'i, 'm> {
         }
         least = least.max(self.clique_bound(component, demand));
         least = least.max(self.volume_bound(component, demand));
+        if nodes >= least {
+            least = least.max(self.proved_bound(component, demand, caps, nodes));
+        }
         let answer = if nodes < least {
             false
         } else if let Some(used) = self.pack_greedily(component, demand, caps, nodes) {
@@ -175,8 +182,10 @@ impl<'i, 'm> Packer<'i, 'm> {
             let decided = if waste.tight {
                 self.branch(component, &demand_here, caps, nodes, waste, depth)?
             } else {
-                let relaxed = relax(self.instance, component, &demand_here, caps, self.meter)?;
+                let relaxed =
+                    relax(self.instance, component, &demand_here, caps, nodes, self.meter)?;
                 least = least.max(relaxed.bound);
+                self.remember(relaxed.proof);
                 nodes >= least
                     && (self.dive(&relaxed.columns, &demand_here, caps, nodes, depth)?
                         || self.branch(component, &demand_here, caps, nodes, waste, depth)?)
@@ -193,6 +202,27 @@ impl<'i, 'm> Packer<'i, 'm> {
             known.insert(key, (least, most));
         }
         Ok(answer)
+    }
+
+    /// The best bound that earlier relaxations prove, or the first that decides.
+    fn proved_bound(&self, component: Mask, demand: &[u32], caps: &[u32], nodes: u32) -> u32 {
+        let mut best = 0;
+        for proof in self.proofs.borrow().iter() {
+            best = best.max(proof.bound(self.instance, component, demand, caps));
+            if best > nodes {
+                break;
+            }
+        }
+        best
+    }
+
+    /// Keeps a proof: demands that come up later are similar.
+    fn remember(&self, proof: Option<Proof>) {
+        if let Some(proof) = proof {
+            let mut proofs = self.proofs.borrow_mut();
+            proofs.push_front(proof);
+            proofs.truncate(MAX_PROOFS);
+        }
     }
 
     fn key(&self, component: Mask, demand: &[u32], caps: &[u32]) -> Vec<u32> {

@@ -3,6 +3,8 @@
 //! Floating-point numbers only guide the search. Bounds that prune it are recomputed in integers from
 //! rounded prices, so an inexact solution can make a bound weak, never wrong.
 
+use std::collections::BTreeSet;
+
 use super::instance::{Instance, Mask, bits};
 use super::limits::{Interrupted, Meter};
 use super::sets::{heaviest_set, heavy_set};
@@ -15,10 +17,47 @@ pub(crate) struct Column {
     pub(crate) amount: f64,
 }
 
+/// Rounded prices that prove a bound for any demands.
+#[derive(Debug, Clone)]
+pub(crate) struct Proof {
+    /// Worth of one unit of each atom, and fine for one unit of each slot.
+    values: Vec<i64>,
+    fines: Vec<i64>,
+    /// Worth of the most valuable node, at most.
+    weight: i64,
+}
+
+impl Proof {
+    /// Fewest nodes that hold the demands of the given atoms.
+    pub(crate) fn bound(
+        &self,
+        instance: &Instance,
+        atoms: Mask,
+        demand: &[u32],
+        caps: &[u32],
+    ) -> u32 {
+        let mut worth: i128 = 0;
+        for atom in bits(atoms) {
+            worth += i128::from(self.values[atom]) * i128::from(demand[atom]);
+            if let Some(spread) = instance.atoms[atom].spread {
+                let slots: BTreeSet<usize> =
+                    instance.spreads[spread].slots.iter().flatten().copied().collect();
+                for slot in slots {
+                    worth -= i128::from(self.fines[slot]) * i128::from(caps[slot]);
+                }
+            }
+        }
+        let weight = i128::from(self.weight);
+        u32::try_from((worth.max(0) + weight - 1) / weight).unwrap_or(u32::MAX)
+    }
+}
+
 /// Result of the relaxation.
 pub(crate) struct Relaxation {
     /// No packing has fewer nodes than this.
     pub(crate) bound: u32,
+    /// Proof of the bound.
+    pub(crate) proof: Option<Proof>,
     pub(crate) columns: Vec<Column>,
 }
 
@@ -41,18 +80,20 @@ enum Variable {
     Nodes(usize, Mask),
 }
 
-/// Minimizes the number of nodes that cover the demands of the atoms in `support`.
+/// Minimizes the number of nodes that cover the demands of the atoms in `support`. Stops when more than
+/// `nodes` are proved to be needed.
 pub(crate) fn relax(
     instance: &Instance,
     support: Mask,
     demand: &[u32],
     caps: &[u32],
+    nodes: u32,
     meter: &Meter<'_>,
 ) -> Result<Relaxation, Interrupted> {
     let atoms: Vec<usize> = bits(support).collect();
     let slots: Vec<usize> = used_slots(instance, &atoms);
     let mut tableau = Tableau::new(&atoms, &slots, demand, caps);
-    let mut bound = 0;
+    let (mut bound, mut proof) = (0, None);
     for _ in 0..MAX_ITERATIONS {
         meter.step()?;
         let prices = tableau.prices();
@@ -60,14 +101,19 @@ pub(crate) fn relax(
             tableau.enter_slack(row);
             continue;
         }
-        let priced = price(instance, &atoms, &slots, &prices, demand, caps, meter)?;
-        bound = bound.max(priced.bound);
-        if !priced.improves {
+        let priced = price(instance, &atoms, &slots, &prices, meter)?;
+        if let Some(found) = priced.proof {
+            let proved = found.bound(instance, support, demand, caps);
+            if proved > bound {
+                (bound, proof) = (proved, Some(found));
+            }
+        }
+        if !priced.improves || bound > nodes {
             break;
         }
         tableau.enter_nodes(instance, priced.domain, priced.atoms);
     }
-    Ok(Relaxation { bound, columns: tableau.columns() })
+    Ok(Relaxation { bound, proof, columns: tableau.columns() })
 }
 
 fn used_slots(instance: &Instance, atoms: &[usize]) -> Vec<usize> {
@@ -86,39 +132,36 @@ struct Priced {
     domain: usize,
     atoms: Mask,
     improves: bool,
-    bound: u32,
+    proof: Option<Proof>,
 }
 
-/// Finds the most valuable node at the given prices, and the bound that the prices prove.
+/// Finds the most valuable node at the given prices, and what the prices prove.
 fn price(
     instance: &Instance,
     atoms: &[usize],
     slots: &[usize],
     prices: &[f64],
-    demand: &[u32],
-    caps: &[u32],
     meter: &Meter<'_>,
 ) -> Result<Priced, Interrupted> {
     #[allow(clippy::cast_possible_truncation)]
     let rounded: Vec<i64> = prices.iter().map(|p| (p * SCALE).round() as i64).collect();
-    let value = |row: usize| rounded[row].max(0);
-    let penalty = |slot: usize| {
-        let row = atoms.len() + slots.binary_search(&slot).unwrap_or(0);
-        (-rounded[row]).max(0)
+    let mut proof = Proof {
+        values: vec![0; instance.atoms.len()],
+        fines: vec![0; instance.slots],
+        weight: BETTER,
     };
-    let mut worth: i128 = 0;
-    for (row, &atom) in atoms.iter().enumerate() {
-        worth += i128::from(value(row)) * i128::from(demand[atom]);
+    for (&atom, price) in atoms.iter().zip(&rounded) {
+        proof.values[atom] = (*price).max(0);
     }
-    for &slot in slots {
-        worth -= i128::from(penalty(slot)) * i128::from(caps[slot]);
+    for (&slot, price) in slots.iter().zip(&rounded[atoms.len()..]) {
+        proof.fines[slot] = (-price).max(0);
     }
     let support = atoms.iter().fold(0, |mask: Mask, &atom| mask | 1 << atom);
     let weights_in = |domain: usize| {
         let mut weights = vec![0; instance.atoms.len()];
-        for (row, &atom) in atoms.iter().enumerate() {
-            let fine = instance.slot(atom, domain).map_or(0, penalty);
-            weights[atom] = value(row) - fine;
+        for &atom in atoms {
+            let fine = instance.slot(atom, domain).map_or(0, |slot| proof.fines[slot]);
+            weights[atom] = proof.values[atom] - fine;
         }
         weights
     };
@@ -130,7 +173,7 @@ fn price(
     if let Some((weight, domain, atoms)) = heavy.max_by_key(|(weight, _, _)| *weight)
         && weight > CLEARLY_BETTER
     {
-        return Ok(Priced { domain, atoms, improves: true, bound: 0 });
+        return Ok(Priced { domain, atoms, improves: true, proof: None });
     }
     let mut best = (BETTER, 0, 0);
     for domain in 0..instance.domains.len() {
@@ -140,9 +183,8 @@ fn price(
             best = (weight, domain, set);
         }
     }
-    let weight = i128::from(best.0);
-    let bound = u32::try_from((worth.max(0) + weight - 1) / weight).unwrap_or(u32::MAX);
-    Ok(Priced { domain: best.1, atoms: best.2, improves: best.2 != 0, bound })
+    proof.weight = best.0;
+    Ok(Priced { domain: best.1, atoms: best.2, improves: best.2 != 0, proof: Some(proof) })
 }
 
 /// Revised simplex method with a dense inverse of the basis.
