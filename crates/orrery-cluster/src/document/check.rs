@@ -1,7 +1,5 @@
 //! How documents fit together: names that do not exist, circles, bounds and defaults that contradict.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use orrery_model::similar_names::closest;
 use serde_json::Value;
 
@@ -9,8 +7,9 @@ use crate::macros;
 
 use super::about::Link;
 use super::catalog::{Catalog, Document, DocumentKind};
+use super::circles;
 use super::problem::{Place, Problem, ProblemKind, Severity, step};
-use super::service::{Phase, Service};
+use super::service::Service;
 use super::template::{ClusterTemplate, Compatibility, Constraints, DefaultService, Defaults};
 
 pub(super) fn check(catalog: &Catalog) -> Vec<Problem> {
@@ -19,7 +18,7 @@ pub(super) fn check(catalog: &Catalog) -> Vec<Problem> {
     for service in catalog.services.values() {
         check.service(service);
     }
-    check.cycles();
+    check.problems.extend(circles::find(catalog));
     for partial in catalog.partial_templates.values() {
         check.defaults(partial, &partial.body.defaults);
         check.compatibility(partial, &partial.body.compatibility);
@@ -36,7 +35,7 @@ struct Check<'c> {
     problems: Vec<Problem>,
 }
 
-impl<'c> Check<'c> {
+impl Check<'_> {
     fn report(&mut self, kind: ProblemKind, place: Place, message: String) {
         self.problems.push(Problem::error(kind, place, message));
     }
@@ -363,97 +362,6 @@ impl<'c> Check<'c> {
             self.problems.push(problem.related(list, "what is compatible"));
         }
     }
-
-    /// Services that wait for each other.
-    fn cycles(&mut self) {
-        for (phase, verb) in [("install", "installed"), ("runtime", "started")] {
-            let of = |service: &'c Service| -> &'c Phase {
-                let dependencies = &service.dependencies;
-                if phase == "install" { &dependencies.install } else { &dependencies.runtime }
-            };
-            let mut edges: BTreeMap<&str, Vec<(&str, String)>> = BTreeMap::new();
-            for (name, service) in &self.catalog.services {
-                let lists =
-                    [("requires", &of(&service.body).requires), ("uses", &of(&service.body).uses)];
-                for (field, names) in lists {
-                    for (at, dependency) in names.iter().enumerate() {
-                        let path = format!("/dependencies/{phase}/{field}/{at}");
-                        for target in self.catalog.providers_of(dependency) {
-                            if target != name {
-                                edges.entry(name).or_default().push((target, path.clone()));
-                            }
-                        }
-                    }
-                }
-            }
-            let mut done = BTreeSet::new();
-            for start in edges.keys() {
-                let Some(circle) = find_circle(start, &edges) else { continue };
-                let mut members: Vec<&str> = circle.iter().map(|(name, _)| *name).collect();
-                members.sort_unstable();
-                if !done.insert(members.clone()) || self.are_exclusive(&members) {
-                    continue;
-                }
-                self.report_circle(&circle, verb);
-            }
-        }
-    }
-
-    /// True if two of some services cannot be on the same cluster.
-    fn are_exclusive(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| {
-            let service = self.catalog.services.get(*name);
-            let conflicts = service.map(|service| &service.body.dependencies.conflicts);
-            conflicts.is_some_and(|list| list.iter().any(|other| names.contains(&other.as_str())))
-        })
-    }
-
-    fn report_circle(&mut self, circle: &[(&str, &str)], verb: &str) {
-        let mut names: Vec<&str> = circle.iter().map(|(name, _)| *name).collect();
-        names.push(names[0]);
-        let message = format!("services wait for each other to be {verb}: {}", names.join(" → "));
-        let mut places = Vec::new();
-        for (at, (name, path)) in circle.iter().enumerate() {
-            let Some(document) = self.catalog.services.get(*name) else { continue };
-            places.push((document.place(path), format!("{name} waits for {}", names[at + 1])));
-        }
-        let mut places = places.into_iter();
-        let Some((place, label)) = places.next() else { return };
-        let mut problem = Problem::error(ProblemKind::DependencyCycle, place, message).label(label);
-        problem.related = places.collect();
-        problem.help = Some("take away the dependency that is not needed".to_owned());
-        self.problems.push(problem);
-    }
-}
-
-/// A shortest circle through a service: each member with the path of the dependency that leads on. Only
-/// circles whose first member in the alphabet is the start are found, so that each is found once.
-fn find_circle<'a>(
-    start: &'a str,
-    edges: &'a BTreeMap<&'a str, Vec<(&'a str, String)>>,
-) -> Option<Vec<(&'a str, &'a str)>> {
-    let mut from: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
-    let mut queue = std::collections::VecDeque::from([start]);
-    while let Some(name) = queue.pop_front() {
-        for (target, path) in edges.get(name).into_iter().flatten() {
-            if *target == start {
-                let mut circle = vec![(name, path.as_str())];
-                let mut at = name;
-                while at != start {
-                    let (previous, path) = from[at];
-                    circle.push((previous, path));
-                    at = previous;
-                }
-                circle.reverse();
-                return Some(circle);
-            }
-            if *target > start && !from.contains_key(target) {
-                from.insert(target, (name, path));
-                queue.push_back(target);
-            }
-        }
-    }
-    None
 }
 
 fn is_dns_suffix(text: &str) -> bool {

@@ -5,6 +5,7 @@
 mod about;
 mod catalog;
 mod check;
+mod circles;
 mod json;
 mod machine;
 mod problem;

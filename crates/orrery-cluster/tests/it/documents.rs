@@ -276,6 +276,25 @@ fn services_that_wait_for_each_other_are_errors() {
 }
 
 #[test]
+fn a_circle_that_depends_on_the_choice_of_services_is_a_warning() {
+    let mut catalog = Catalog::default();
+    let services = [
+        r#"{"name": "client-1", "dependencies": {"provides": ["client"]}}"#,
+        r#"{"name": "client-2", "dependencies": {"provides": ["client"], "runtime": {"requires": ["server"]}}}"#,
+        r#"{"name": "server", "dependencies": {"runtime": {"uses": ["client"]}}}"#,
+    ];
+    for (number, text) in services.iter().enumerate() {
+        catalog.add(DocumentKind::Service, &format!("{number}.json"), (*text).to_owned());
+    }
+    assert_eq!(
+        told(&catalog),
+        [
+            "1.json:1:88 /dependencies/runtime/requires/0 warning[dependency-cycle]: on one cluster, services would wait for each other to be started: client-2 → server → client-2"
+        ]
+    );
+}
+
+#[test]
 fn bounds_leases_and_defaults_that_contradict_are_errors() {
     let text = r#"{"name": "t",
  "defaults": {"services": ["base", "app"], "provider": "local", "imagetype": "debian12", "hardwaretype": "small", "dnsSuffix": "-x"},

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use orrery_cluster::document::{Catalog, DocumentKind, FileId, Problem, Severity};
-use orrery_cluster::preview::{PreviewError, cost, error_json, layout_json};
-use orrery_cluster::solver::{Limits, Request, Solution, smallest_size, solve};
+use orrery_cluster::preview::{PreviewError, cost, error_json, layout_json, preview};
+use orrery_cluster::solver::{Limits, Request, Solution, smallest_size};
 use orrery_compiler::diagnostic::Diagnostic;
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ fn check_template<'c>(catalog: &Catalog, name: &'c str, options: &CheckDocuments
     let stop = deadline(options.timeout);
     let limits = Limits { stop: Some(&stop), ..Limits::default() };
     let at = |size: u32| -> Result<Solution, PreviewError> {
-        Ok(solve(catalog, &Request::new(name, size), limits)?)
+        Ok(preview(catalog, &Request::new(name, size), limits)?.solution)
     };
     let mut checked = Checked { name, smallest: None, sized: None, failure: None };
     match smallest_size(catalog, &Request::new(name, 1), limits) {
