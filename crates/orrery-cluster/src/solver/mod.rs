@@ -14,7 +14,7 @@
 //! | `request` | documents and a request to a problem, with the checks before the search |
 //! | `prepare`, `instance` | a problem as integers and bit masks |
 //! | `search`, `node` | the lexicographically greatest layout, one kind of node after the other |
-//! | `packing`, `simplex`, `sets` | decides whether demands fit on a number of nodes |
+//! | `packing`, `simplex`, `sets`, `witness` | decides whether demands fit on a number of nodes |
 //! | `explain` | minimal conflicts and nearest changes |
 //! | `amend`, `counts` | additions to an existing layout |
 //! | `preference` | enumeration of node layouts in order of preference, for small problems |
@@ -34,6 +34,7 @@ mod request;
 mod search;
 mod sets;
 mod simplex;
+mod witness;
 
 pub use amend::{AddError, add_services};
 pub use check::{Violation, check, is_valid_node, is_valid_service_set, unconstrained};

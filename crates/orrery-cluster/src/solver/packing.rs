@@ -12,6 +12,7 @@ use super::instance::{Atom, Instance, Mask, bits};
 use super::limits::{Interrupted, Meter};
 use super::sets::{Volume, compatible, maximal_sets};
 use super::simplex::{Proof, relax};
+use super::witness::{Plan, Witnesses, unite};
 
 /// Decisions about packing for one instance, with memory.
 pub(crate) struct Packer<'i, 'm> {
@@ -21,6 +22,26 @@ pub(crate) struct Packer<'i, 'm> {
     known: RefCell<HashMap<Vec<u32>, (u32, u32)>>,
     /// Newest first.
     proofs: RefCell<VecDeque<Proof>>,
+    witnesses: Witnesses,
+}
+
+/// Answer to whether demands fit, with the packing if it is known.
+enum Fit {
+    No,
+    Yes(Option<Plan>),
+}
+
+impl Fit {
+    /// Adds nodes that were taken before.
+    fn with(self, taken: Plan) -> Self {
+        match self {
+            Self::Yes(Some(mut plan)) => {
+                plan.extend(taken);
+                Self::Yes(Some(plan))
+            }
+            other => other,
+        }
+    }
 }
 
 /// Room that packings leave empty.
@@ -41,7 +62,13 @@ const MAX_KNOWN: usize = 200_000;
 
 impl<'i, 'm> Packer<'i, 'm> {
     pub(crate) fn new(instance: &'i Instance, meter: &'m Meter<'m>) -> Self {
-        Self { instance, meter, known: RefCell::new(HashMap::new()), proofs: RefCell::default() }
+        Self {
+            instance,
+            meter,
+            known: RefCell::new(HashMap::new()),
+            proofs: RefCell::default(),
+            witnesses: Witnesses::default(),
+        }
     }
 
     /// Decides whether `nodes` nodes can hold the demands within the capacities for label values.
@@ -51,7 +78,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         caps: &[u32],
         nodes: u32,
     ) -> Result<bool, Interrupted> {
-        self.fits_all(demand, caps, nodes, 0)
+        Ok(matches!(self.fits_all(demand, caps, nodes, 0)?, Fit::Yes(_)))
     }
 
     fn fits_all(
@@ -60,7 +87,7 @@ impl<'i, 'm> Packer<'i, 'm> {
         caps: &[u32],
         nodes: u32,
         depth: usize,
-    ) -> Result<bool, Interrupted> {
+    ) -> Result<Fit, Interrupted> {
         self.meter.step()?;
         if depth > MAX_DEPTH {
             return Err(Interrupted::Depth);
@@ -68,20 +95,22 @@ impl<'i, 'm> Packer<'i, 'm> {
         let mut support: Mask = 0;
         for (atom, &count) in demand.iter().enumerate() {
             if count > nodes {
-                return Ok(false);
+                return Ok(Fit::No);
             }
             if count > 0 {
                 support |= 1 << atom;
             }
         }
+        let mut plan = Some(Plan::new());
         while support != 0 {
             let component = self.component(support);
             support &= !component;
-            if !self.fits_component(component, demand, caps, nodes, depth)? {
-                return Ok(false);
-            }
+            let Fit::Yes(part) = self.fits_component(component, demand, caps, nodes, depth)? else {
+                return Ok(Fit::No);
+            };
+            plan = plan.zip(part).map(|(plan, part)| unite(&plan, &part));
         }
-        Ok(true)
+        Ok(Fit::Yes(plan))
     }
 
     /// Atoms of the support that influence its first one, directly or through others.
@@ -150,15 +179,20 @@ impl<'i, 'm> Packer<'i, 'm> {
         caps: &[u32],
         nodes: u32,
         depth: usize,
-    ) -> Result<bool, Interrupted> {
+    ) -> Result<Fit, Interrupted> {
         let first = component.trailing_zeros() as usize;
         if component.count_ones() == 1 && self.instance.atoms[first].spread.is_none() {
-            return Ok(demand[first] <= nodes);
+            let fits = demand[first] <= nodes;
+            return Ok(if fits {
+                Fit::Yes(Some(vec![(component, demand[first])]))
+            } else {
+                Fit::No
+            });
         }
         let key = self.key(component, demand, caps);
         let (mut least, mut most) = self.known.borrow().get(&key).copied().unwrap_or((0, u32::MAX));
         if nodes < least || nodes >= most {
-            return Ok(nodes >= most);
+            return Ok(if nodes >= most { Fit::Yes(None) } else { Fit::No });
         }
         least = least.max(self.clique_bound(component, demand));
         least = least.max(self.volume_bound(component, demand));
@@ -166,34 +200,45 @@ impl<'i, 'm> Packer<'i, 'm> {
             least = least.max(self.proved_bound(component, demand, caps, nodes));
         }
         let answer = if nodes < least {
-            false
-        } else if let Some(used) = self.pack_greedily(component, demand, caps, nodes) {
-            most = most.min(used);
-            true
-        } else if let Some(used) = self.pack_by_size(component, demand, caps, nodes) {
-            most = most.min(used);
-            true
+            Fit::No
+        } else if let Some(packed) = self.pack_greedily(component, demand, caps, nodes) {
+            most = most.min(packed.0);
+            Fit::Yes(Some(packed.1))
+        } else if let Some(packed) = self.pack_by_size(component, demand, caps, nodes) {
+            most = most.min(packed.0);
+            Fit::Yes(Some(packed.1))
+        } else if !self.is_spread(component) && self.witnesses.cover(component, demand, nodes) {
+            most = most.min(nodes);
+            Fit::Yes(None)
         } else {
             let mut demand_here = vec![0; demand.len()];
             for atom in bits(component) {
                 demand_here[atom] = demand[atom];
             }
             let waste = self.waste(component, demand, nodes);
-            let decided = if waste.tight {
-                self.branch(component, &demand_here, caps, nodes, waste, depth)?
-            } else {
+            let mut decided = Fit::No;
+            if !waste.tight {
                 let relaxed =
                     relax(self.instance, component, &demand_here, caps, nodes, self.meter)?;
                 least = least.max(relaxed.bound);
                 self.remember(relaxed.proof);
-                nodes >= least
-                    && (self.dive(&relaxed.columns, &demand_here, caps, nodes, depth)?
-                        || self.branch(component, &demand_here, caps, nodes, waste, depth)?)
-            };
-            if decided {
-                most = most.min(nodes);
-            } else {
-                least = least.max(nodes + 1);
+                if nodes >= least {
+                    decided = self.dive(&relaxed.columns, &demand_here, caps, nodes, depth)?;
+                }
+            }
+            if nodes >= least && matches!(decided, Fit::No) {
+                decided = self.branch(component, &demand_here, caps, nodes, waste, depth)?;
+            }
+            match &decided {
+                Fit::No => least = least.max(nodes + 1),
+                Fit::Yes(plan) => {
+                    most = most.min(nodes);
+                    if let Some(plan) = plan
+                        && !self.is_spread(component)
+                    {
+                        self.witnesses.remember(plan.clone());
+                    }
+                }
             }
             decided
         };
@@ -202,6 +247,10 @@ impl<'i, 'm> Packer<'i, 'm> {
             known.insert(key, (least, most));
         }
         Ok(answer)
+    }
+
+    fn is_spread(&self, component: Mask) -> bool {
+        bits(component).any(|atom| self.instance.atoms[atom].spread.is_some())
     }
 
     /// The best bound that earlier relaxations prove, or the first that decides.
@@ -295,17 +344,18 @@ impl<'i, 'm> Packer<'i, 'm> {
         needed(|atom| atom.cpu, cpu).max(needed(|atom| atom.memory, memory))
     }
 
-    /// Packs the largest demands first. Returns the number of nodes used, if it was enough.
+    /// Packs the largest demands first. Returns the number of nodes used and the packing, if it was enough.
     fn pack_greedily(
         &self,
         component: Mask,
         demand: &[u32],
         caps: &[u32],
         nodes: u32,
-    ) -> Option<u32> {
+    ) -> Option<(u32, Plan)> {
         let mut demand = demand.to_vec();
         let mut caps = caps.to_vec();
         let mut left = nodes;
+        let mut plan = Plan::new();
         let mut support = component;
         let mut order: Vec<usize> = bits(component).collect();
         while support != 0 {
@@ -323,6 +373,7 @@ impl<'i, 'm> Packer<'i, 'm> {
                 return None;
             }
             left = left.checked_sub(count)?;
+            plan.push((set, count));
             self.subtract(domain, set, count, &mut demand, &mut caps);
             for atom in bits(set) {
                 if demand[atom] == 0 {
@@ -330,22 +381,23 @@ impl<'i, 'm> Packer<'i, 'm> {
                 }
             }
         }
-        Some(nodes - left)
+        Some((nodes - left, plan))
     }
 
-    /// Packs the largest atoms first, each node as full as possible. Returns the number of nodes used, if
-    /// it was enough.
+    /// Packs the largest atoms first, each node as full as possible. Returns the number of nodes used and
+    /// the packing, if it was enough.
     fn pack_by_size(
         &self,
         component: Mask,
         demand: &[u32],
         caps: &[u32],
         nodes: u32,
-    ) -> Option<u32> {
+    ) -> Option<(u32, Plan)> {
         if !self.instance.capacity {
             return None;
         }
         let (mut demand, mut caps, mut left) = (demand.to_vec(), caps.to_vec(), nodes);
+        let mut plan = Plan::new();
         let mut order: Vec<usize> = bits(component).collect();
         order.sort_by_key(|&atom| std::cmp::Reverse(self.instance.atoms[atom].bulk));
         while !order.is_empty() {
@@ -359,10 +411,11 @@ impl<'i, 'm> Packer<'i, 'm> {
                 }
             }
             left = left.checked_sub(count)?;
+            plan.push((set, count));
             self.subtract(domain, set, count, &mut demand, &mut caps);
             order.retain(|&atom| demand[atom] > 0);
         }
-        Some(nodes - left)
+        Some((nodes - left, plan))
     }
 
     /// A maximal set around the first atom in order, in the domain where it meets the most demand.
@@ -423,21 +476,24 @@ impl<'i, 'm> Packer<'i, 'm> {
         caps: &[u32],
         nodes: u32,
         depth: usize,
-    ) -> Result<bool, Interrupted> {
+    ) -> Result<Fit, Interrupted> {
         let (mut demand, mut caps, mut left) = (demand.to_vec(), caps.to_vec(), nodes);
+        let mut taken = Plan::new();
         for column in columns {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             let count = (column.amount + 1e-6).floor() as u32;
             if count > left {
-                return Ok(false);
+                return Ok(Fit::No);
             }
             left -= count;
+            taken.push((column.atoms, count));
             self.subtract(column.domain, column.atoms, count, &mut demand, &mut caps);
         }
         if left == nodes {
-            return Ok(false);
+            return Ok(Fit::No);
         }
-        self.fits_all(&demand, &caps, left, depth + 1)
+        let rest = self.fits_all(&demand, &caps, left, depth + 1)?;
+        Ok(rest.with(taken))
     }
 
     /// Tries all kinds of nodes for the atom with the largest demand. One of them is in every packing.
@@ -449,13 +505,13 @@ impl<'i, 'm> Packer<'i, 'm> {
         nodes: u32,
         waste: Waste,
         depth: usize,
-    ) -> Result<bool, Interrupted> {
+    ) -> Result<Fit, Interrupted> {
         let priority = |atom: &usize| {
             let bulk = self.instance.atoms[*atom].bulk;
             if waste.tight { (bulk, demand[*atom]) } else { (0, demand[*atom]) }
         };
         let Some(anchor) = bits(component).max_by_key(priority) else {
-            return Ok(true);
+            return Ok(Fit::Yes(Some(Plan::new())));
         };
         let mut choices: Vec<(u64, usize, Mask)> = Vec::new();
         let mut seen = BTreeSet::new();
@@ -489,12 +545,13 @@ impl<'i, 'm> Packer<'i, 'm> {
             while count > 0 {
                 let (mut demand, mut caps) = (demand.to_vec(), caps.to_vec());
                 self.subtract(domain, set, count, &mut demand, &mut caps);
-                if self.fits_all(&demand, &caps, nodes - count, depth + 1)? {
-                    return Ok(true);
+                let rest = self.fits_all(&demand, &caps, nodes - count, depth + 1)?;
+                if matches!(rest, Fit::Yes(_)) {
+                    return Ok(rest.with(vec![(set, count)]));
                 }
                 count /= 2;
             }
         }
-        Ok(false)
+        Ok(Fit::No)
     }
 }

@@ -251,36 +251,101 @@ proptest! {
             rules.push(cannot(&set.iter().map(|&i| name(i)).collect::<Vec<_>>()));
         }
         let problem = problem(&services, 1, rules);
-        let expected = fewest_nodes(&demands, &sets).max(1);
+        let expected = Table::new(&demands, &sets).fewest(&demands).max(1);
         prop_assert_eq!(smallest_size_of(&problem, Limits::default()).expect("an answer"), Some(expected));
     }
 }
 
-/// Fewest nodes that cover the demands, over all demand vectors in ascending order.
-fn fewest_nodes(demands: &[u32], conflicts: &[Vec<usize>]) -> u32 {
-    let is_valid = |set: usize| {
-        conflicts.iter().all(|conflict| conflict.iter().any(|&service| set >> service & 1 == 0))
-    };
-    let sets: Vec<usize> = (1..1 << demands.len()).filter(|&set| is_valid(set)).collect();
-    let weight = |i: usize| demands[..i].iter().map(|d| *d as usize + 1).product::<usize>();
-    let states = weight(demands.len());
-    let mut fewest = vec![u32::MAX; states];
-    fewest[0] = 0;
-    for state in 1..states {
-        for &set in &sets {
-            let mut rest = state;
-            for (i, demand) in demands.iter().enumerate() {
-                let open = state / weight(i) % (*demand as usize + 1);
-                if set >> i & 1 == 1 && open > 0 {
-                    rest -= weight(i);
-                }
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases() / 4 + 1, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// At the smallest sizes that fit, minima decide about every node. With a service that runs everywhere
+    /// and no maxima, a rest is feasible if the fewest nodes that cover it are not too many.
+    #[test]
+    fn smallest_layouts_equal_dynamic_programming(
+        demands in vec(1..9u32, 5),
+        conflicts in vec(btree_set(0..5usize, 2..4), 0..5),
+        spare in 0..3u32,
+    ) {
+        let name = |i: usize| SERVICES[i];
+        let mut sets: Vec<Vec<usize>> =
+            conflicts.into_iter().map(|set| set.into_iter().collect()).collect();
+        sets.extend((0..5).map(|i| vec![i, (i + 1) % 5]));
+        let mut rules: Vec<RuleKind> = demands.iter().enumerate().map(|(i, &n)| min(name(i), n)).collect();
+        for set in &sets {
+            rules.push(cannot(&set.iter().map(|&i| name(i)).collect::<Vec<_>>()));
+        }
+        let services: Vec<&str> = SERVICES.iter().copied().chain(["z"]).collect();
+        let mut problem = problem(&services, 1, rules);
+        let table = Table::new(&demands, &sets);
+        problem.size = table.fewest(&demands) + spare;
+        let (mut open, mut left, mut expected) = (demands.clone(), problem.size, Vec::new());
+        for layout in narrow(&problem, node_layouts(&problem).expect("few services")) {
+            let take = |open: &[u32]| -> Vec<u32> {
+                let has = |i: usize| layout.services.contains(name(i));
+                open.iter().enumerate().map(|(i, n)| n.saturating_sub(u32::from(has(i)))).collect()
+            };
+            let mut count = 0;
+            while left > 0 && table.fewest(&take(&open)) < left {
+                open = take(&open);
+                left -= 1;
+                count += 1;
             }
-            if rest < state {
-                fewest[state] = fewest[state].min(fewest[rest] + 1);
+            if count > 0 {
+                expected.push(NodeGroup { layout, count });
             }
         }
+        prop_assert_eq!(left, 0);
+        let solution = solve_problem(&problem, Limits::default()).expect("a layout");
+        prop_assert_eq!(check(&problem, &solution.groups), vec![]);
+        prop_assert_eq!(solution.groups, expected);
     }
-    fewest[states - 1]
+}
+
+/// Fewest nodes that cover demands, for all demands up to given ones.
+struct Table {
+    limits: Vec<u32>,
+    fewest: Vec<u32>,
+}
+
+impl Table {
+    fn new(limits: &[u32], conflicts: &[Vec<usize>]) -> Self {
+        let is_valid = |set: usize| {
+            conflicts.iter().all(|conflict| conflict.iter().any(|&service| set >> service & 1 == 0))
+        };
+        let sets: Vec<usize> = (1..1 << limits.len()).filter(|&set| is_valid(set)).collect();
+        let mut weights = vec![1];
+        for limit in limits {
+            weights.push(weights[weights.len() - 1] * (*limit as usize + 1));
+        }
+        let states = weights[limits.len()];
+        let mut fewest = vec![u32::MAX; states];
+        fewest[0] = 0;
+        for state in 1..states {
+            for &set in &sets {
+                let mut rest = state;
+                for (i, limit) in limits.iter().enumerate() {
+                    let open = state / weights[i] % (*limit as usize + 1);
+                    if set >> i & 1 == 1 && open > 0 {
+                        rest -= weights[i];
+                    }
+                }
+                if rest < state {
+                    fewest[state] = fewest[state].min(fewest[rest] + 1);
+                }
+            }
+        }
+        Self { limits: limits.to_vec(), fewest }
+    }
+
+    fn fewest(&self, demands: &[u32]) -> u32 {
+        let (mut state, mut weight) = (0, 1);
+        for (demand, limit) in demands.iter().zip(&self.limits) {
+            state += *demand as usize * weight;
+            weight *= *limit as usize + 1;
+        }
+        self.fewest[state]
+    }
 }
 
 fn relaxed(problem: &Problem, rule: &Rule, to: u32) -> Problem {
