@@ -86,7 +86,7 @@ impl Builder<'_> {
                 self.refuse_tag(tag.as_deref(), "map", range.start)?;
                 self.begin(true, anchor, range.start)?;
             }
-            Event::SequenceEnd | Event::MappingEnd => self.end()?,
+            Event::SequenceEnd | Event::MappingEnd => self.end(range.end)?,
             Event::Alias(anchor) => {
                 let Some((node, size)) = self.anchors.get(&anchor).cloned() else {
                     return Err(self.wrong("an alias stands inside what it repeats", range.start));
@@ -120,10 +120,13 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), SyntaxError> {
+    fn end(&mut self, end: usize) -> Result<(), SyntaxError> {
         let Some(open) = self.open.pop() else { return Ok(()) };
         let first = open.nodes.first().map_or(open.start, |node| node.span.start);
         let last = open.nodes.last().map_or(open.start, |node| node.span.end);
+        // Only in brackets: what is written in lines ends where something else begins.
+        let rest = self.text.get(open.start - self.base..).unwrap_or_default();
+        let last = if rest.starts_with(['[', '{']) { last.max(end) } else { last };
         let span: Range<usize> = open.start.min(first)..last.max(open.start);
         let content = if open.is_map {
             Content::Map(self.entries(open.nodes)?)

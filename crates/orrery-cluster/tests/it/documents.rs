@@ -158,6 +158,19 @@ fn yaml_problems_have_places_too() {
 }
 
 #[test]
+fn a_list_is_marked_with_its_brackets() {
+    let text = "name: t\ndefaults: {provider: local, services: [base]}\nconstraints:\n  layout:\n    \
+                cantcoexist:\n      - [base, app]\n      - - base\n        - redis\nlabel: x\n";
+    let catalog = with_template("t.yaml", text);
+    let document = &catalog.templates["t"];
+    let marked = |path: &str| &text[document.places.find(path)];
+    assert_eq!(marked("/constraints/layout/cantcoexist/0"), "[base, app]");
+    assert_eq!(marked("/constraints/layout/cantcoexist/1"), "- base\n        - redis");
+    assert_eq!(marked("/constraints/layout/cantcoexist"), "cantcoexist");
+    assert_eq!(marked("/defaults/services/0"), "base");
+}
+
+#[test]
 fn texts_that_are_no_documents_say_where_they_end_to_be() {
     let mut catalog = Catalog::default();
     let add = |catalog: &mut Catalog, name: &str, text: &str| {

@@ -28,7 +28,45 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     trials.push(Trial::test("clusters/a directory of ten thousand nodes is previewed", || {
         Ok(large_preview().map_err(|error| format!("{error:#}"))?)
     }));
+    trials.push(Trial::test("clusters/the example has the recorded layouts", || {
+        Ok(example_layouts().map_err(|error| format!("{error:#}"))?)
+    }));
     Ok(trials)
+}
+
+/// The example in the repository: its smallest size, and layouts that were recorded elsewhere.
+fn example_layouts() -> Result<()> {
+    let directory = xtask::repository_root().join("examples/webstack");
+    let checked = orrery(&directory, &["cluster", "check", ".", "--json"])?;
+    let report: Value = serde_json::from_slice(&checked.stdout)?;
+    ensure!(checked.status.success() && report["status"] == "ok", "{report:#}");
+    ensure!(report["templates"][0]["smallest"] == 4, "{report:#}");
+    for (size, apps) in
+        [("3", None), ("4", Some(2)), ("5", Some(3)), ("8", Some(6)), ("50", Some(48))]
+    {
+        let solved =
+            orrery(&directory, &["cluster", "solve", "webstack", "--size", size, "--json"])?;
+        let report: Value = serde_json::from_slice(&solved.stdout)?;
+        let Some(apps) = apps else {
+            ensure!(report["status"] == "unsolvable", "{report:#}");
+            ensure!(report["advice"][0] == "size 4 is the smallest that fits", "{report:#}");
+            continue;
+        };
+        let group = |count: u64, hardware: &str, services: &[&str]| {
+            serde_json::json!({
+                "count": count, "hardwaretype": hardware, "imagetype": "debian12", "services": services,
+            })
+        };
+        let layout = serde_json::json!([
+            group(1, "large", &["base", "postgresql", "redis"]),
+            group(apps, "small", &["app", "base"]),
+            group(1, "small", &["base", "nginx"]),
+        ]);
+        ensure!(report["layout"] == layout, "{report:#}");
+        let stages = report["plan"]["stages"].as_array().context("a list of stages")?;
+        ensure!(stages.len() == 12, "{} stages", stages.len());
+    }
+    Ok(())
 }
 
 /// The files of a page: fences that begin with ```` ```json file=PATH ````.
