@@ -18,7 +18,7 @@ ORRERY := $(TARGET_DIR)/release/orrery
 DIST := $(TARGET_DIR)/dist/orrery
 EXAMPLE := examples/hello
 
-.PHONY: help setup run build dist test check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests quick-module-tests test-modules bench bench-scheduler bench-converge bench-deploy bench-host bench-api fmt docs audit clean
+.PHONY: help setup run build dist test check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests quick-module-tests test-modules bench bench-scheduler bench-solver bench-converge bench-deploy bench-host bench-api fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ bench: dist ## compare with the reference compiler (minutes); BENCH_FLAGS='--hel
 
 bench-scheduler: ## measure the scheduler alone (a minute)
 	python3 bench/scheduler/run.py $(BENCH_FLAGS)
+
+bench-solver: ## measure the cluster solver (a minute)
+	python3 bench/solver/run.py $(BENCH_FLAGS)
 
 bench-converge: ## compare deploys of many files with peers, installing those (up to an hour)
 	python3 bench/converge/run.py $(BENCH_FLAGS)

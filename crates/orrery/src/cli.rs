@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use crate::cli_cluster::ClusterGroup;
 use crate::cli_deploy::{Deploy, Destroy, LimitOptions, Plan, Repair, Watch};
 use crate::cli_export::Export;
 use crate::cli_inspect;
@@ -104,6 +105,7 @@ pub(crate) enum Command {
     User(UserGroup),
     Audit(AuditGroup),
     Export(Export),
+    Cluster(ClusterGroup),
     Server(Server),
     Completion(Completion),
 }

@@ -7,7 +7,7 @@ const HEADING: Style = Style::new().effects(Effects::BOLD.insert(Effects::UNDERL
 const NAME: Style = Style::new().effects(Effects::BOLD);
 
 /// Every command that is shown, by what somebody wants to do.
-const GROUPS: [(&str, &[&str]); 4] = [
+const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Work on a project",
         &[
@@ -36,6 +36,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "audit",
         ],
     ),
+    ("Plan clusters", &["cluster"]),
     ("And", &["server", "completion", "help"]),
 ];
 

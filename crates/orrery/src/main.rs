@@ -6,6 +6,7 @@
 
 mod cli;
 mod cli_agent;
+mod cli_cluster;
 mod cli_deploy;
 mod cli_export;
 mod cli_inspect;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         Command::Repair(options) => options.json,
         Command::Destroy(options) => options.json,
         Command::Export(options) => options.json,
+        Command::Cluster(options) => options.json(),
         _ => false,
     };
     let exit = guard::run(move || commands::run(cli)).unwrap_or_else(|crash| {

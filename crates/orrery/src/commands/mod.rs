@@ -1,6 +1,7 @@
 //! The commands, one module each.
 
 mod agent;
+mod cluster;
 pub(crate) mod compile;
 mod compile_job;
 mod completion;
@@ -63,6 +64,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::User(options) => remote::user(options),
         Command::Audit(options) => remote::audit(options),
         Command::Export(options) => export::run(&options, cli.global.verbose > 0),
+        Command::Cluster(options) => cluster::run(&options),
         Command::CompileJob => compile_job::run(),
         Command::Server(options) => server::run(options),
         Command::Completion(options) => completion::run(&options),

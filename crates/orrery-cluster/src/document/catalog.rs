@@ -1,0 +1,258 @@
+//! A set of documents that belong together: what an administrator keeps in one directory, or a tenant in
+//! the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::DeserializeOwned;
+
+use super::machine::{HardwareType, ImageType, Provider};
+use super::problem::{FileId, Place, Places, Problem, ProblemKind, line_column};
+use super::schema::{self, Reader, Shape};
+use super::service::Service;
+use super::template::{ClusterTemplate, PartialTemplate};
+use super::tenant::Tenant;
+use super::tree::{self, Content};
+
+/// Kind of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DocumentKind {
+    Provider,
+    HardwareType,
+    ImageType,
+    Service,
+    PartialTemplate,
+    ClusterTemplate,
+    Tenant,
+}
+
+impl DocumentKind {
+    pub const ALL: [DocumentKind; 7] = [
+        DocumentKind::Provider,
+        DocumentKind::HardwareType,
+        DocumentKind::ImageType,
+        DocumentKind::Service,
+        DocumentKind::PartialTemplate,
+        DocumentKind::ClusterTemplate,
+        DocumentKind::Tenant,
+    ];
+
+    /// The directory in which published repositories keep documents of this kind.
+    pub fn directory(&self) -> &'static str {
+        match self {
+            DocumentKind::Provider => "providers",
+            DocumentKind::HardwareType => "hardwaretypes",
+            DocumentKind::ImageType => "imagetypes",
+            DocumentKind::Service => "services",
+            DocumentKind::PartialTemplate => "partialtemplates",
+            DocumentKind::ClusterTemplate => "clustertemplates",
+            DocumentKind::Tenant => "tenants",
+        }
+    }
+
+    pub fn noun(&self) -> &'static str {
+        match self {
+            DocumentKind::Provider => "provider",
+            DocumentKind::HardwareType => "hardware type",
+            DocumentKind::ImageType => "image type",
+            DocumentKind::Service => "service",
+            DocumentKind::PartialTemplate => "partial template",
+            DocumentKind::ClusterTemplate => "template",
+            DocumentKind::Tenant => "tenant",
+        }
+    }
+
+    fn shape(self) -> &'static Shape {
+        match self {
+            DocumentKind::Provider => &schema::PROVIDER,
+            DocumentKind::HardwareType => &schema::HARDWARE,
+            DocumentKind::ImageType => &schema::IMAGE,
+            DocumentKind::Service => &schema::SERVICE,
+            DocumentKind::PartialTemplate => &schema::PARTIAL,
+            DocumentKind::ClusterTemplate => &schema::TEMPLATE,
+            DocumentKind::Tenant => &schema::TENANT,
+        }
+    }
+}
+
+/// A file as it was read.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    pub name: String,
+    pub text: String,
+}
+
+/// A document and where its values stand.
+#[derive(Clone, Debug)]
+pub struct Document<T> {
+    pub body: T,
+    pub file: FileId,
+    pub places: Places,
+}
+
+impl<T> Document<T> {
+    /// The place of a value by its JSON pointer, or of the nearest one around it.
+    pub fn place(&self, path: &str) -> Place {
+        Place { file: self.file, span: self.places.find(path), path: path.to_owned() }
+    }
+}
+
+/// Documents of one kind, by name.
+pub type Shelf<T> = BTreeMap<String, Document<T>>;
+
+/// A set of documents.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    pub files: Vec<SourceFile>,
+    pub providers: Shelf<Provider>,
+    pub hardware_types: Shelf<HardwareType>,
+    pub image_types: Shelf<ImageType>,
+    pub services: Shelf<Service>,
+    pub partial_templates: Shelf<PartialTemplate>,
+    pub templates: Shelf<ClusterTemplate>,
+    pub tenants: Shelf<Tenant>,
+    /// Where each name of a kind was seen first, even if the document cannot be used.
+    seen: BTreeMap<(DocumentKind, String), Place>,
+    problems: Vec<Problem>,
+}
+
+impl Catalog {
+    /// Reads a document. What is wrong with it is among the problems; what can be used of it, is.
+    pub fn add(&mut self, kind: DocumentKind, file_name: &str, text: String) {
+        let file = FileId(self.files.len());
+        match kind {
+            DocumentKind::Provider => {
+                let document = self.read(kind, file, file_name, &text);
+                shelve(&mut self.providers, document);
+            }
+            DocumentKind::HardwareType => {
+                let document = self.read(kind, file, file_name, &text);
+                shelve(&mut self.hardware_types, document);
+            }
+            DocumentKind::ImageType => {
+                let document = self.read(kind, file, file_name, &text);
+                shelve(&mut self.image_types, document);
+            }
+            DocumentKind::Service => {
+                let document = self.read(kind, file, file_name, &text);
+                shelve(&mut self.services, document);
+            }
+            DocumentKind::PartialTemplate => {
+                let document = self.read(kind, file, file_name, &text);
+                shelve(&mut self.partial_templates, document);
+            }
+            DocumentKind::ClusterTemplate => {
+                let document = self.read(kind, file, file_name, &text);
+                shelve(&mut self.templates, document);
+            }
+            DocumentKind::Tenant => {
+                let document = self.read(kind, file, file_name, &text);
+                shelve(&mut self.tenants, document);
+            }
+        }
+        self.files.push(SourceFile { name: file_name.to_owned(), text });
+    }
+
+    fn read<T: DeserializeOwned>(
+        &mut self,
+        kind: DocumentKind,
+        file: FileId,
+        file_name: &str,
+        text: &str,
+    ) -> Option<(String, Document<T>)> {
+        let root = |span| Place { file, span, path: String::new() };
+        let node = match tree::parse(file_name, text) {
+            Ok(node) => node,
+            Err(error) => {
+                let at = text.floor_char_boundary(error.offset);
+                let problem = Problem::error(
+                    ProblemKind::DocumentSyntax,
+                    root(at..at),
+                    format!("this cannot be read: {}", error.message),
+                );
+                self.problems.push(problem);
+                return None;
+            }
+        };
+        // A tenant may be wrapped as in the request that creates it.
+        let inner = match node.get("tenant") {
+            Some(inner) if kind == DocumentKind::Tenant => (inner, "/tenant"),
+            _ => (&node, ""),
+        };
+        if !matches!(inner.0.content, Content::Map(_)) {
+            let message =
+                format!("expected the fields of a {}, but this is {}", kind.noun(), node.noun());
+            self.problems.push(Problem::error(
+                ProblemKind::InvalidField,
+                root(node.span.clone()),
+                message,
+            ));
+            return None;
+        }
+        let mut reader = Reader { file, places: Places::default(), problems: &mut self.problems };
+        let value = reader.read(inner.0, kind.shape(), inner.1)?;
+        let places = reader.places;
+        let name = value.get("name")?.as_str()?.to_owned();
+        let name_path = format!("{}/name", inner.1);
+        let place = Place { file, span: places.find(&name_path), path: name_path };
+        if let Some(first) = self.seen.get(&(kind, name.clone())) {
+            let message = format!("there are two {}s with the name {name}", kind.noun());
+            let problem = Problem::error(ProblemKind::DuplicateDocument, place, message);
+            self.problems.push(problem.related(first.clone(), "first used here"));
+            return None;
+        }
+        self.seen.insert((kind, name.clone()), place);
+        // Fails only where a required field is missing or does not fit, which is a problem already.
+        let body = serde_json::from_value(value).ok()?;
+        Some((name, Document { body, file, places }))
+    }
+
+    /// True if there is a document of that name, even one that cannot be used.
+    pub fn has(&self, kind: DocumentKind, name: &str) -> bool {
+        self.seen.contains_key(&(kind, name.to_owned()))
+    }
+
+    pub fn names(&self, kind: DocumentKind) -> impl Iterator<Item = &str> {
+        let first = (kind, String::new());
+        let of_kind = self.seen.range(first..).take_while(move |((of, _), _)| *of == kind);
+        of_kind.map(|((_, name), _)| name.as_str())
+    }
+
+    /// Services that are meant by a name: those that provide it, or else the one that has it.
+    pub fn providers_of<'c>(&'c self, name: &str) -> Vec<&'c str> {
+        let provides = |service: &Service| service.dependencies.provides.iter().any(|n| n == name);
+        let providers = self.services.iter().filter(|(_, service)| provides(&service.body));
+        let providers: Vec<&str> = providers.map(|(name, _)| name.as_str()).collect();
+        if !providers.is_empty() {
+            return providers;
+        }
+        self.services.get_key_value(name).map(|(name, _)| vec![name.as_str()]).unwrap_or_default()
+    }
+
+    /// All problems, in the order of files and places.
+    pub fn check(&self) -> Vec<Problem> {
+        let mut problems = self.problems.clone();
+        problems.extend(super::check::check(self));
+        problems.sort_by_key(|problem| (problem.place.file, problem.place.span.start));
+        let mut seen = BTreeSet::new();
+        problems.retain(|problem| {
+            let Problem { kind, place, message, .. } = problem;
+            seen.insert((*kind, place.file, place.span.start, message.clone()))
+        });
+        problems
+    }
+
+    pub fn file(&self, id: FileId) -> &SourceFile {
+        &self.files[id.0]
+    }
+
+    /// `services/nginx.json:12:5`
+    pub fn locate(&self, place: &Place) -> String {
+        let file = self.file(place.file);
+        let (line, column) = line_column(&file.text, place.span.start);
+        format!("{}:{line}:{column}", file.name)
+    }
+}
+
+fn shelve<T>(shelf: &mut Shelf<T>, document: Option<(String, Document<T>)>) {
+    shelf.extend(document);
+}

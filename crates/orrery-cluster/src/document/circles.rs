@@ -1,0 +1,132 @@
+//! Circles of dependencies between services.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::catalog::Catalog;
+use super::problem::{Problem, ProblemKind, Severity};
+use super::service::{Phase, Service};
+
+/// The dependencies of each service: the other one, where it is named, and whether it is meant for certain. A name that
+/// several services provide means those that are on the cluster.
+type Edges<'c> = BTreeMap<&'c str, Vec<Edge<'c>>>;
+
+#[derive(Clone)]
+struct Edge<'c> {
+    target: &'c str,
+    path: String,
+    is_certain: bool,
+}
+
+/// Services that wait for each other: an error if they always do, and a warning if that depends on which of several
+/// services of a name is on the cluster.
+pub(super) fn find(catalog: &Catalog) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (phase, verb) in [("install", "installed"), ("runtime", "started")] {
+        let edges = edges_of(catalog, phase);
+        let mut certain = edges.clone();
+        certain.values_mut().for_each(|edges| edges.retain(|edge| edge.is_certain));
+        let mut reported: BTreeSet<Vec<&str>> = BTreeSet::new();
+        for (edges, severity) in [(&certain, Severity::Error), (&edges, Severity::Warning)] {
+            for start in edges.keys() {
+                let Some(circle) = find_circle(start, edges) else { continue };
+                let mut members: Vec<&str> = circle.iter().map(|(name, _)| *name).collect();
+                members.sort_unstable();
+                if are_exclusive(catalog, &members) || !reported.insert(members) {
+                    continue;
+                }
+                problems.extend(report(catalog, &circle, verb, severity));
+            }
+        }
+    }
+    problems
+}
+
+fn edges_of<'c>(catalog: &'c Catalog, phase: &str) -> Edges<'c> {
+    let of = |service: &'c Service| -> &'c Phase {
+        let dependencies = &service.dependencies;
+        if phase == "install" { &dependencies.install } else { &dependencies.runtime }
+    };
+    let mut edges = Edges::new();
+    for (name, service) in &catalog.services {
+        let names = of(&service.body);
+        for (field, names) in [("requires", &names.requires), ("uses", &names.uses)] {
+            for (at, dependency) in names.iter().enumerate() {
+                let path = format!("/dependencies/{phase}/{field}/{at}");
+                let targets = catalog.providers_of(dependency);
+                let is_certain = targets.len() == 1;
+                for target in targets.into_iter().filter(|target| target != name) {
+                    let edge = Edge { target, path: path.clone(), is_certain };
+                    edges.entry(name).or_default().push(edge);
+                }
+            }
+        }
+    }
+    edges
+}
+
+/// True if two of some services cannot be on the same cluster.
+fn are_exclusive(catalog: &Catalog, names: &[&str]) -> bool {
+    names.iter().any(|name| {
+        let service = catalog.services.get(*name);
+        let conflicts = service.map(|service| &service.body.dependencies.conflicts);
+        conflicts.is_some_and(|list| list.iter().any(|other| names.contains(&other.as_str())))
+    })
+}
+
+fn report(
+    catalog: &Catalog,
+    circle: &[(&str, &str)],
+    verb: &str,
+    severity: Severity,
+) -> Option<Problem> {
+    let mut names: Vec<&str> = circle.iter().map(|(name, _)| *name).collect();
+    names.push(names[0]);
+    let circle_text = names.join(" → ");
+    let message = match severity {
+        Severity::Error => format!("services wait for each other to be {verb}: {circle_text}"),
+        Severity::Warning => {
+            format!(
+                "on one cluster, services would wait for each other to be {verb}: {circle_text}"
+            )
+        }
+    };
+    let mut places = Vec::new();
+    for (at, (name, path)) in circle.iter().enumerate() {
+        let document = catalog.services.get(*name)?;
+        places.push((document.place(path), format!("{name} waits for {}", names[at + 1])));
+    }
+    let mut places = places.into_iter();
+    let (place, label) = places.next()?;
+    let mut problem = Problem::error(ProblemKind::DependencyCycle, place, message).label(label);
+    problem.severity = severity;
+    problem.related = places.collect();
+    problem.help = Some("take away the dependency that is not needed".to_owned());
+    Some(problem)
+}
+
+/// A shortest circle through a service: each member with the path of the dependency that leads on. Only circles
+/// whose first member in the alphabet is the start are found, so that each is found once.
+fn find_circle<'e>(start: &'e str, edges: &'e Edges<'_>) -> Option<Vec<(&'e str, &'e str)>> {
+    let mut from: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
+    let mut queue = VecDeque::from([start]);
+    while let Some(name) = queue.pop_front() {
+        for Edge { target, path, .. } in edges.get(name).into_iter().flatten() {
+            if *target == start {
+                let mut circle = vec![(name, path.as_str())];
+                let mut at = name;
+                while at != start {
+                    let (previous, path) = from[at];
+                    circle.push((previous, path));
+                    at = previous;
+                }
+                circle.reverse();
+                return Some(circle);
+            }
+            if *target > start && !from.contains_key(target) {
+                from.insert(target, (name, path));
+                queue.push_back(target);
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,114 @@
+//! Where machines come from: providers, hardware types and image types.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use super::about::{About, texts};
+
+/// An account at a source of machines.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Provider {
+    #[serde(flatten)]
+    pub about: About,
+    /// Name of the plugin that talks to it.
+    pub providertype: String,
+    /// Settings of the plugin, such as a region.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub provisioner: IndexMap<String, serde_json::Value>,
+}
+
+/// Settings of a hardware or image type at one provider.
+pub type Offer = IndexMap<String, String>;
+
+/// A size of machines, and what each provider calls it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HardwareType {
+    #[serde(flatten)]
+    pub about: About,
+    #[serde(default, deserialize_with = "offers")]
+    pub providermap: IndexMap<String, Offer>,
+    /// Properties such as `zone` or `rack`, for rules that spread services.
+    #[serde(default, deserialize_with = "texts", skip_serializing_if = "IndexMap::is_empty")]
+    pub labels: IndexMap<String, String>,
+}
+
+impl HardwareType {
+    /// The provider's own name for it. Without one, the provider does not offer this hardware.
+    pub fn flavor(&self, provider: &str) -> Option<&str> {
+        self.setting(provider, "flavor")
+    }
+
+    /// Cost of one machine, in the unit that the administrator chose.
+    pub fn cost(&self, provider: &str) -> Option<f64> {
+        number(self.setting(provider, "cost")?)
+    }
+
+    /// Number of virtual processors.
+    pub fn vcpu(&self, provider: &str) -> Option<f64> {
+        number(self.setting(provider, "vcpu")?)
+    }
+
+    /// Memory, in the unit that services use in `resources.ram`.
+    pub fn ram(&self, provider: &str) -> Option<f64> {
+        number(self.setting(provider, "ram")?)
+    }
+
+    fn setting(&self, provider: &str, key: &str) -> Option<&str> {
+        let text = self.providermap.get(provider)?.get(key)?;
+        Some(text.as_str()).filter(|text| !text.is_empty())
+    }
+}
+
+/// An operating system, and what each provider calls it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ImageType {
+    #[serde(flatten)]
+    pub about: About,
+    #[serde(default, deserialize_with = "offers")]
+    pub providermap: IndexMap<String, Offer>,
+}
+
+impl ImageType {
+    /// The provider's own name for it. Without one, the provider does not offer this image.
+    pub fn image(&self, provider: &str) -> Option<&str> {
+        let text = self.providermap.get(provider)?.get("image")?;
+        Some(text.as_str()).filter(|text| !text.is_empty())
+    }
+
+    /// Account for the first login.
+    pub fn ssh_user(&self, provider: &str) -> &str {
+        let user = self.providermap.get(provider).and_then(|offer| offer.get("sshuser"));
+        user.map_or("root", String::as_str)
+    }
+}
+
+/// A number that may be followed by a unit, or preceded by a currency sign: `0.25`, `$ 0.25`, `4096 MB`.
+fn number(text: &str) -> Option<f64> {
+    let text = text.trim_start_matches(|c: char| !c.is_ascii_digit() && c != '.' && c != '-');
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-');
+    text[..end.unwrap_or(text.len())].parse().ok().filter(|value: &f64| value.is_finite())
+}
+
+fn offers<'de, D>(deserializer: D) -> Result<IndexMap<String, Offer>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    #[derive(Deserialize)]
+    struct Texts(#[serde(deserialize_with = "texts")] Offer);
+    let offers = IndexMap::<String, Texts>::deserialize(deserializer)?;
+    Ok(offers.into_iter().map(|(provider, Texts(offer))| (provider, offer)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_and_sizes_may_have_units() {
+        assert_eq!(number("0.25"), Some(0.25));
+        assert_eq!(number("$ 0.25/h"), Some(0.25));
+        assert_eq!(number("4096 MB"), Some(4096.0));
+        assert_eq!(number("cheap"), None);
+        assert_eq!(number(""), None);
+    }
+}

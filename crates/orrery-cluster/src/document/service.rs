@@ -1,0 +1,118 @@
+//! Services: their dependencies on each other, and the actions that automators carry out for them.
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use super::about::{About, Link, is_default, texts};
+
+/// Software that runs on the nodes of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Service {
+    #[serde(flatten)]
+    pub about: About,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub dependencies: Dependencies,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub provisioner: Provisioner,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<Link>,
+    /// What one instance takes of its node.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub resources: Demand,
+}
+
+impl Service {
+    pub fn name(&self) -> &str {
+        &self.about.name
+    }
+
+    pub fn action(&self, action: ServiceAction) -> Option<&AutomatorAction> {
+        self.provisioner.actions.get(&action)
+    }
+
+    /// Names that have to be on the cluster, whatever the phase, without repetition.
+    pub fn required(&self) -> Vec<&str> {
+        let phases = [&self.dependencies.install, &self.dependencies.runtime];
+        let mut names: Vec<&str> = Vec::new();
+        for name in phases.into_iter().flat_map(|phase| &phase.requires) {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        names
+    }
+}
+
+/// Relations to other services, by name or by a name that they provide.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dependencies {
+    /// Further names that others may depend on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub provides: Vec<String>,
+    /// Services that must not be on the same cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub install: Phase,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub runtime: Phase,
+}
+
+/// Dependencies of one phase.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Phase {
+    /// Must be on the cluster, and comes first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
+    /// Comes first if it is on the cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uses: Vec<String>,
+}
+
+impl Phase {
+    /// Both kinds of dependencies: they order in the same way.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.requires.iter().chain(&self.uses).map(String::as_str)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provisioner {
+    #[serde(default)]
+    pub actions: IndexMap<ServiceAction, AutomatorAction>,
+}
+
+/// A step in the life of a service on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServiceAction {
+    Install,
+    Configure,
+    Initialize,
+    Start,
+    Stop,
+    Remove,
+}
+
+/// What an automator does for an action.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AutomatorAction {
+    /// Name of the automator: `shell`, `puppet`, …
+    #[serde(rename = "type")]
+    pub automator: String,
+    #[serde(default, deserialize_with = "texts", skip_serializing_if = "IndexMap::is_empty")]
+    pub fields: IndexMap<String, String>,
+}
+
+/// What one instance of a service takes of its node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Demand {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpu: Option<f64>,
+    /// In the unit of the hardware types.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ram: Option<f64>,
+    /// Ports that no other service of the node may use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<u16>,
+}

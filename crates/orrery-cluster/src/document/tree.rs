@@ -1,0 +1,75 @@
+//! The text of a document as a tree whose values know where they stand, whether it is JSON or YAML.
+
+use std::ops::Range;
+
+use serde_json::Number;
+
+/// Deeper documents are refused.
+pub(super) const DEPTH_MAX: usize = 64;
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Node {
+    pub(super) span: Range<usize>,
+    pub(super) content: Content,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Content {
+    Null,
+    Flag(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the text, with repeated keys.
+    Map(Vec<Entry>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) key_span: Range<usize>,
+    pub(super) value: Node,
+}
+
+impl Node {
+    /// The noun that completes "it is".
+    pub(super) fn noun(&self) -> &'static str {
+        match &self.content {
+            Content::Null => "empty",
+            Content::Flag(_) => "a boolean",
+            Content::Number(_) => "a number",
+            Content::Text(_) => "a text",
+            Content::List(_) => "a list",
+            Content::Map(_) => "a mapping",
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+        let Content::Map(entries) = &self.content else { return None };
+        entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)
+    }
+}
+
+/// Why a text is no document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SyntaxError {
+    pub(super) message: String,
+    pub(super) offset: usize,
+}
+
+/// Reads JSON, or YAML for names that end like it.
+pub(super) fn parse(file_name: &str, text: &str) -> Result<Node, SyntaxError> {
+    let extension = file_name.rsplit('.').next().unwrap_or_default();
+    if extension.eq_ignore_ascii_case("yaml") || extension.eq_ignore_ascii_case("yml") {
+        super::yaml::parse(text)
+    } else {
+        super::json::parse(text)
+    }
+}
+
+/// The start of a line and column, both from 1, columns in bytes.
+pub(super) fn offset(text: &str, line: usize, column: usize) -> usize {
+    let before = line.saturating_sub(1);
+    let start: usize = text.split_inclusive('\n').take(before).map(str::len).sum();
+    (start + column.saturating_sub(1)).min(text.len())
+}

@@ -1,0 +1,8 @@
+//! Tests of the solver through the public interface.
+
+mod facts;
+mod properties;
+mod requests;
+mod rules;
+mod scale;
+mod support;

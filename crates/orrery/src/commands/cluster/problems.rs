@@ -1,0 +1,142 @@
+//! Problems of documents, and reasons for no layout, as diagnostics and as JSON.
+
+use orrery_cluster::document::{self, Catalog, Problem, line_column};
+use orrery_cluster::planner::PlanError;
+use orrery_cluster::preview::PreviewError;
+use orrery_cluster::solver::{Infeasible, Invalid, Place, SolveError};
+use orrery_compiler::diagnostic::{self, Diagnostic, Severity};
+use orrery_compiler::source::Sources;
+use orrery_syntax::ast::{FileId, Loc};
+use serde_json::{Value, json};
+
+/// The texts of a catalog, with the same numbers.
+pub(super) fn sources(catalog: &Catalog) -> Sources {
+    let mut sources = Sources::default();
+    for file in &catalog.files {
+        sources.add(file.name.clone(), file.text.clone());
+    }
+    sources
+}
+
+fn offset(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+fn place(place: &document::Place, label: &str) -> diagnostic::Place {
+    let file = FileId(offset(place.file.0));
+    let (start, end) = (offset(place.span.start), offset(place.span.end));
+    let loc = Loc { file, start, end, column: true };
+    diagnostic::Place { loc, highlight: None, label: label.to_owned() }
+}
+
+fn error(id: &'static str, message: String) -> Diagnostic {
+    Diagnostic {
+        severity: Severity::Error,
+        id: Some(id),
+        message,
+        details: Vec::new(),
+        notes: Vec::new(),
+        primary: None,
+        related: Vec::new(),
+        causes: Vec::new(),
+        help: None,
+    }
+}
+
+pub(super) fn of_problem(problem: &Problem) -> Diagnostic {
+    let mut diagnostic = error(problem.kind.diagnostic_id(), problem.message.clone());
+    if problem.severity == document::Severity::Warning {
+        diagnostic.severity = Severity::Warning;
+    }
+    diagnostic.primary = Some(place(&problem.place, &problem.label));
+    let related = problem.related.iter();
+    diagnostic.related = related.map(|(at, label)| place(at, label)).collect();
+    diagnostic.help.clone_from(&problem.help);
+    diagnostic
+}
+
+/// The id of a reason for no layout.
+fn diagnostic_id(error: &PreviewError) -> &'static str {
+    match error {
+        PreviewError::Solve(SolveError::Invalid(_)) => "unsuitable-request",
+        PreviewError::Solve(SolveError::Infeasible(_)) => "unsolvable-template",
+        PreviewError::Solve(SolveError::Interrupted(_) | SolveError::TooLarge(_)) => {
+            "search-interrupted"
+        }
+        PreviewError::Plan(PlanError::DependencyCycle(_)) => "dependency-cycle",
+        PreviewError::Plan(_) => "unsuitable-request",
+    }
+}
+
+/// Why a template has no layout, in one or more diagnostics.
+pub(super) fn of_error(template: &str, failure: &PreviewError) -> Vec<Diagnostic> {
+    let id = diagnostic_id(failure);
+    match failure {
+        PreviewError::Solve(SolveError::Invalid(all)) => {
+            all.iter().map(|invalid| of_invalid(id, template, invalid)).collect()
+        }
+        PreviewError::Solve(SolveError::Infeasible(infeasible)) => {
+            vec![of_infeasible(id, template, infeasible)]
+        }
+        other => vec![error(id, format!("template {template}: {other}"))],
+    }
+}
+
+fn of_invalid(id: &'static str, template: &str, invalid: &Invalid) -> Diagnostic {
+    let mut diagnostic = error(id, format!("template {template}: {}", invalid.message));
+    let source = invalid.place.as_ref().and_then(|place| place.source.as_ref());
+    diagnostic.primary = source.map(|source| place(source, ""));
+    diagnostic.help.clone_from(&invalid.help);
+    diagnostic
+}
+
+fn of_infeasible(id: &'static str, template: &str, infeasible: &Infeasible) -> Diagnostic {
+    let nodes = if infeasible.size == 1 { "node" } else { "nodes" };
+    let message = if infeasible.gave_up {
+        format!(
+            "the compatible search finds no layout of template {template} with {} {nodes}",
+            infeasible.size
+        )
+    } else {
+        format!("template {template} has no layout with {} {nodes}", infeasible.size)
+    };
+    let mut diagnostic = error(id, message);
+    for rule in &infeasible.conflict {
+        let Place { source, .. } = &rule.place;
+        let label = rule.kind.to_string();
+        match source {
+            Some(source) if diagnostic.primary.is_none() => {
+                diagnostic.primary = Some(place(source, &label));
+            }
+            Some(source) => diagnostic.related.push(place(source, &label)),
+            None => diagnostic.notes.push(label),
+        }
+    }
+    let advice = infeasible.advice();
+    diagnostic.help = (!advice.is_empty()).then(|| advice.join("\n"));
+    diagnostic
+}
+
+/// A problem for programs.
+pub(super) fn json_of(catalog: &Catalog, problem: &Problem) -> Value {
+    let place = |place: &document::Place| {
+        let file = catalog.file(place.file);
+        let (line, column) = line_column(&file.text, place.span.start);
+        json!({"file": file.name, "line": line, "column": column, "path": place.path})
+    };
+    let mut value = place(&problem.place);
+    value["id"] = json!(problem.kind.diagnostic_id());
+    value["severity"] = json!(match problem.severity {
+        document::Severity::Error => "error",
+        document::Severity::Warning => "warning",
+    });
+    value["message"] = json!(problem.message);
+    let related = problem.related.iter().map(|(at, label)| {
+        let mut value = place(at);
+        value["label"] = json!(label);
+        value
+    });
+    value["related"] = related.collect();
+    value["help"] = json!(problem.help);
+    value
+}

@@ -1,0 +1,38 @@
+//! A plan in words: one line for each stage.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use orrery_cluster::planner::Plan;
+
+use crate::style;
+
+pub(super) fn in_words(plan: &Plan) -> String {
+    let stages = plan.stages();
+    let mut out = format!(
+        "{}: {} in {}\n",
+        style::heading("plan"),
+        style::count(plan.steps.len(), "step"),
+        style::count(stages.len(), "stage"),
+    );
+    let width = stages.len().to_string().len();
+    for (number, stage) in stages.iter().enumerate() {
+        let mut actions: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
+        for id in stage {
+            let step = &plan.steps[*id];
+            let service = step.service.as_deref().unwrap_or("machine");
+            *actions.entry(step.action()).or_default().entry(service).or_default() += 1;
+        }
+        let actions = actions.into_iter().map(|(action, services)| {
+            let services = services.into_iter().map(|(name, count)| match count {
+                1 => name.to_owned(),
+                count => format!("{name} ×{}", style::grouped(count)),
+            });
+            let services: Vec<String> = services.collect();
+            format!("{} {}", action.to_lowercase(), services.join(", "))
+        });
+        let actions: Vec<String> = actions.collect();
+        let _ = writeln!(out, "  {:>width$}  {}", number + 1, actions.join("; "));
+    }
+    out
+}
