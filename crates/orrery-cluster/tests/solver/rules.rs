@@ -81,6 +81,24 @@ fn anti_affinity_spreads_a_service_over_zones() {
 }
 
 #[test]
+fn a_zone_is_left_to_the_node_that_needs_it() {
+    // Only eastern machines run y. A node with db, u and v in the east would leave no room for db and y.
+    let rules = vec![
+        min("db", 2),
+        min("y", 2),
+        cannot(&["u", "y"]),
+        cannot(&["v", "y"]),
+        RuleKind::HardwareTypes { service: "y".to_owned(), types: names(&["east"]) },
+        RuleKind::AntiAffinity { service: "db".to_owned(), label: "zone".to_owned(), max: 1 },
+    ];
+    let mut problem = problem(&["base", "db", "u", "v", "y"], 3, rules);
+    problem.hardware = vec![hardware("east", Some("e")), hardware("west", Some("w"))];
+    let solution = solved(&problem);
+    assert_eq!(shown(&solution), "base+db+u+v x1, base+db+y x1, base+y x1");
+    assert_eq!(solution.groups[0].layout.hardware, "west");
+}
+
+#[test]
 fn too_few_zones_are_explained() {
     let mut problem = zoned(4);
     problem.hardware.remove(1);
