@@ -222,3 +222,22 @@ fn a_search_can_be_cancelled_and_limited() {
     let limits = Limits { max_steps: Some(10), ..Limits::default() };
     assert_eq!(interrupted(limits), Interrupted::Steps(10));
 }
+
+#[test]
+fn a_no_is_not_lost_when_its_explanation_takes_too_long() {
+    let services = ["a", "b", "c", "d", "e"];
+    let mut rules: Vec<RuleKind> = services.iter().map(|service| min(service, 21)).collect();
+    for (i, a) in services.iter().enumerate() {
+        rules.extend(services[i + 1..].iter().map(|b| cannot(&[a, b])));
+    }
+    rules.push(max("a", 90));
+    let problem = problem(&services, 100, rules);
+    assert_eq!(refused(&problem).conflict.len(), 15);
+    let limits = Limits { max_steps: Some(5), ..Limits::default() };
+    let Err(SolveError::Infeasible(explained)) = solve_problem(&problem, limits) else {
+        panic!("expected an explanation");
+    };
+    assert_eq!(explained.incomplete, Some(Interrupted::Steps(5)));
+    assert!(explained.conflict.len() >= 15, "{explained}");
+    assert!(explained.to_string().ends_with("incomplete: the search reached its limit of 5 steps"));
+}
