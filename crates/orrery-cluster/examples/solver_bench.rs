@@ -70,7 +70,7 @@ fn cases() -> Vec<(String, Problem)> {
         cases.push((format!("random rules, seed {seed}"), random(30, 10_000, seed)));
         cases.push((format!("random and tight, seed {seed}"), tight(30, 10_000, seed)));
         cases.push((format!("random and crowded, seed {seed}"), tight(30, 12, seed)));
-        let smallest = threshold(30, 4_000, seed);
+        let smallest = threshold(30, 3_000, seed);
         let below = Problem { size: smallest.size - 1, ..smallest.clone() };
         cases.push((format!("smallest size, seed {seed}"), smallest));
         cases.push((format!("one node too few, seed {seed}"), below));

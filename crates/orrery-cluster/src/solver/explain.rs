@@ -22,6 +22,8 @@ pub struct Infeasible {
     pub changes: Vec<Change>,
     /// Only the compatible search gives up here; a layout exists.
     pub gave_up: bool,
+    /// A limit was reached while explaining: the conflict may not be minimal, and advice may be missing.
+    pub incomplete: Option<Interrupted>,
 }
 
 /// Sizes that fit with all rules, nearest to the one that was asked for.
@@ -91,30 +93,48 @@ struct Explainer<'p, 'm> {
 
 impl Explainer<'_, '_> {
     fn explain(&self) -> Result<Infeasible, Failure> {
-        let size = self.problem.size;
         let mut active = vec![true; self.problem.rules.len()];
-        let gave_up = self.feasible(&active)?;
         let mut explained = Infeasible {
-            size,
+            size: self.problem.size,
             conflict: Vec::new(),
             sizes: SizeHint::default(),
             changes: Vec::new(),
-            gave_up,
+            gave_up: false,
+            incomplete: None,
         };
-        if gave_up {
-            return Ok(explained);
+        let outcome = self.explain_into(&mut explained, &mut active);
+        if !explained.gave_up {
+            let conflict = active.iter().enumerate().filter(|(_, active)| **active);
+            explained.conflict = conflict.map(|(rule, _)| self.rule(rule)).collect();
         }
-        explained.sizes = self.sizes_from(size)?;
+        match outcome {
+            Ok(()) => Ok(explained),
+            // That there is no layout is known, and more than nothing.
+            Err(Failure::Interrupted(reason)) => {
+                explained.incomplete = Some(reason);
+                Ok(explained)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Fills in what is found out, and leaves a conflict active.
+    fn explain_into(&self, explained: &mut Infeasible, active: &mut [bool]) -> Result<(), Failure> {
+        // Only the compatible mode refuses what has a layout.
+        if self.problem.mode == Mode::Compatible && self.feasible(active)? {
+            explained.gave_up = true;
+            return Ok(());
+        }
         // Rules that are removed first are less likely to be named: a rule that only follows from the
         // request says less than one that was written down.
         let implied = |&rule: &usize| !matches!(self.kind(rule), RuleKind::Requested { .. });
         let mut order: Vec<usize> = (0..active.len()).collect();
         order.sort_by_key(implied);
-        self.shrink(&order, &mut active)?;
+        self.shrink(&order, active)?;
+        explained.sizes = self.sizes_from(self.problem.size)?;
         let conflict: Vec<usize> = (0..active.len()).filter(|&rule| active[rule]).collect();
         explained.changes = self.changes(&conflict)?;
-        explained.conflict = conflict.iter().map(|&rule| self.rule(rule)).collect();
-        Ok(explained)
+        Ok(())
     }
 
     fn rule(&self, index: usize) -> Rule {
@@ -143,12 +163,14 @@ impl Explainer<'_, '_> {
         for &rule in rules {
             active[rule] = false;
         }
-        if !self.feasible(active)? {
+        let feasible = self.feasible(active);
+        if matches!(feasible, Ok(false)) {
             return Ok(());
         }
         for &rule in rules {
             active[rule] = true;
         }
+        feasible?;
         if rules.len() > 1 {
             let (first, second) = rules.split_at(rules.len() / 2);
             self.shrink(first, active)?;
@@ -333,6 +355,9 @@ impl fmt::Display for Infeasible {
         }
         for advice in self.advice() {
             write!(f, "\n  help: {advice}")?;
+        }
+        if let Some(reason) = self.incomplete {
+            write!(f, "\n  this explanation is incomplete: {reason}")?;
         }
         Ok(())
     }

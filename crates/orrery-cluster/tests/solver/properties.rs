@@ -22,7 +22,7 @@ fn rule() -> impl Strategy<Value = RuleKind> {
         4 => (service(), 1..4u32).prop_map(|(service, count)| RuleKind::Min { service, count }),
         4 => (service(), 0..5u32).prop_map(|(service, count)| RuleKind::Max { service, count }),
         1 => (service(), 2..4u32).prop_map(|(service, step)| RuleKind::Step { service, step }),
-        2 => (service(), service(), 1..4u32)
+        4 => (service(), service(), 1..4u32)
             .prop_map(|(service, of, per)| RuleKind::Ratio { service, of, per }),
         2 => btree_set(service(), 2..4).prop_map(|services| RuleKind::MustCoexist { services }),
         5 => btree_set(service(), 2..4).prop_map(|services| RuleKind::CannotCoexist { services }),
@@ -32,7 +32,7 @@ fn rule() -> impl Strategy<Value = RuleKind> {
             .prop_map(|(service, cpu, memory)| RuleKind::Capacity { service, cpu, memory }),
         1 => btree_set(service(), 2..4)
             .prop_map(|services| RuleKind::Port { port: 80, services }),
-        1 => (service(), 1..3u32)
+        4 => (service(), 1..3u32)
             .prop_map(|(service, max)| RuleKind::AntiAffinity { service, label: "zone".to_owned(), max }),
         2 => service().prop_map(|service| RuleKind::Requested { service }),
         1 => service().prop_map(|service| RuleKind::Placed { service }),
@@ -251,7 +251,7 @@ proptest! {
             rules.push(cannot(&set.iter().map(|&i| name(i)).collect::<Vec<_>>()));
         }
         let problem = problem(&services, 1, rules);
-        let expected = Table::new(&demands, &sets).fewest(&demands).max(1);
+        let expected = Table::new(&demands, &|set| avoids(set, &sets)).fewest(&demands).max(1);
         prop_assert_eq!(smallest_size_of(&problem, Limits::default()).expect("an answer"), Some(expected));
     }
 }
@@ -277,29 +277,42 @@ proptest! {
         }
         let services: Vec<&str> = SERVICES.iter().copied().chain(["z"]).collect();
         let mut problem = problem(&services, 1, rules);
-        let table = Table::new(&demands, &sets);
+        let table = Table::new(&demands, &|set| avoids(set, &sets));
         problem.size = table.fewest(&demands) + spare;
-        let (mut open, mut left, mut expected) = (demands.clone(), problem.size, Vec::new());
-        for layout in narrow(&problem, node_layouts(&problem).expect("few services")) {
-            let take = |open: &[u32]| -> Vec<u32> {
-                let has = |i: usize| layout.services.contains(name(i));
-                open.iter().enumerate().map(|(i, n)| n.saturating_sub(u32::from(has(i)))).collect()
-            };
-            let mut count = 0;
-            while left > 0 && table.fewest(&take(&open)) < left {
-                open = take(&open);
-                left -= 1;
-                count += 1;
-            }
-            if count > 0 {
-                expected.push(NodeGroup { layout, count });
-            }
-        }
-        prop_assert_eq!(left, 0);
+        let expected = table.layouts(&problem, &demands);
         let solution = solve_problem(&problem, Limits::default()).expect("a layout");
         prop_assert_eq!(check(&problem, &solution.groups), vec![]);
         prop_assert_eq!(solution.groups, expected);
     }
+
+    /// The same with services that fill machines.
+    #[test]
+    fn full_machines_equal_dynamic_programming(
+        demands in vec(1..7u32, 5),
+        sizes in vec(2..9u64, 5),
+        spare in 0..2u32,
+    ) {
+        let mut rules = Vec::new();
+        for (service, (&count, &cpu)) in SERVICES.iter().zip(demands.iter().zip(&sizes)) {
+            rules.push(min(service, count));
+            rules.push(RuleKind::Capacity { service: (*service).to_owned(), cpu, memory: 0 });
+        }
+        let services: Vec<&str> = SERVICES.iter().copied().chain(["z"]).collect();
+        let mut problem = problem(&services, 1, rules);
+        problem.hardware[0].cpu = Some(12);
+        let is_valid = |set: usize| (0..5).filter(|i| set >> i & 1 == 1).map(|i| sizes[i]).sum::<u64>() <= 12;
+        let table = Table::new(&demands, &is_valid);
+        problem.size = table.fewest(&demands) + spare;
+        let expected = table.layouts(&problem, &demands);
+        let solution = solve_problem(&problem, Limits::default()).expect("a layout");
+        prop_assert_eq!(check(&problem, &solution.groups), vec![]);
+        prop_assert_eq!(solution.groups, expected);
+    }
+}
+
+/// Whether no conflict is a part of the set.
+fn avoids(set: usize, conflicts: &[Vec<usize>]) -> bool {
+    conflicts.iter().all(|conflict| conflict.iter().any(|&service| set >> service & 1 == 0))
 }
 
 /// Fewest nodes that cover demands, for all demands up to given ones.
@@ -309,10 +322,7 @@ struct Table {
 }
 
 impl Table {
-    fn new(limits: &[u32], conflicts: &[Vec<usize>]) -> Self {
-        let is_valid = |set: usize| {
-            conflicts.iter().all(|conflict| conflict.iter().any(|&service| set >> service & 1 == 0))
-        };
+    fn new(limits: &[u32], is_valid: &dyn Fn(usize) -> bool) -> Self {
         let sets: Vec<usize> = (1..1 << limits.len()).filter(|&set| is_valid(set)).collect();
         let mut weights = vec![1];
         for limit in limits {
@@ -336,6 +346,28 @@ impl Table {
             }
         }
         Self { limits: limits.to_vec(), fewest }
+    }
+
+    /// The greatest counts: of each layout as many nodes as leave enough for the rest.
+    fn layouts(&self, problem: &Problem, demands: &[u32]) -> Vec<NodeGroup> {
+        let (mut open, mut left, mut groups) = (demands.to_vec(), problem.size, Vec::new());
+        for layout in narrow(problem, node_layouts(problem).expect("few services")) {
+            let has = |i: usize| u32::from(layout.services.contains(SERVICES[i]));
+            let take = |open: &[u32]| -> Vec<u32> {
+                open.iter().enumerate().map(|(i, n)| n.saturating_sub(has(i))).collect()
+            };
+            let mut count = 0;
+            while left > 0 && self.fewest(&take(&open)) < left {
+                open = take(&open);
+                left -= 1;
+                count += 1;
+            }
+            if count > 0 {
+                groups.push(NodeGroup { layout, count });
+            }
+        }
+        assert_eq!(left, 0);
+        groups
     }
 
     fn fewest(&self, demands: &[u32]) -> u32 {

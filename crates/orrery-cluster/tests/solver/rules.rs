@@ -81,6 +81,24 @@ fn anti_affinity_spreads_a_service_over_zones() {
 }
 
 #[test]
+fn a_zone_is_left_to_the_node_that_needs_it() {
+    // Only eastern machines run y. A node with db, u and v in the east would leave no room for db and y.
+    let rules = vec![
+        min("db", 2),
+        min("y", 2),
+        cannot(&["u", "y"]),
+        cannot(&["v", "y"]),
+        RuleKind::HardwareTypes { service: "y".to_owned(), types: names(&["east"]) },
+        RuleKind::AntiAffinity { service: "db".to_owned(), label: "zone".to_owned(), max: 1 },
+    ];
+    let mut problem = problem(&["base", "db", "u", "v", "y"], 3, rules);
+    problem.hardware = vec![hardware("east", Some("e")), hardware("west", Some("w"))];
+    let solution = solved(&problem);
+    assert_eq!(shown(&solution), "base+db+u+v x1, base+db+y x1, base+y x1");
+    assert_eq!(solution.groups[0].layout.hardware, "west");
+}
+
+#[test]
 fn too_few_zones_are_explained() {
     let mut problem = zoned(4);
     problem.hardware.remove(1);
@@ -203,4 +221,23 @@ fn a_search_can_be_cancelled_and_limited() {
     assert_eq!(interrupted(limits), Interrupted::Stopped);
     let limits = Limits { max_steps: Some(10), ..Limits::default() };
     assert_eq!(interrupted(limits), Interrupted::Steps(10));
+}
+
+#[test]
+fn a_no_is_not_lost_when_its_explanation_takes_too_long() {
+    let services = ["a", "b", "c", "d", "e"];
+    let mut rules: Vec<RuleKind> = services.iter().map(|service| min(service, 21)).collect();
+    for (i, a) in services.iter().enumerate() {
+        rules.extend(services[i + 1..].iter().map(|b| cannot(&[a, b])));
+    }
+    rules.push(max("a", 90));
+    let problem = problem(&services, 100, rules);
+    assert_eq!(refused(&problem).conflict.len(), 15);
+    let limits = Limits { max_steps: Some(5), ..Limits::default() };
+    let Err(SolveError::Infeasible(explained)) = solve_problem(&problem, limits) else {
+        panic!("expected an explanation");
+    };
+    assert_eq!(explained.incomplete, Some(Interrupted::Steps(5)));
+    assert!(explained.conflict.len() >= 15, "{explained}");
+    assert!(explained.to_string().ends_with("incomplete: the search reached its limit of 5 steps"));
 }
