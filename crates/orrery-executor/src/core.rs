@@ -8,7 +8,7 @@ mod starting;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use orrery_handlers::{Session, Stop};
+use orrery_handlers::{Permit, Session, Stop};
 use orrery_model::{
     Blocked, ChangeKind, OutcomeStatus, Resource, ResourceId, ResourceState, Timestamp,
 };
@@ -104,6 +104,10 @@ pub(crate) struct Core {
     /// Tasks that were given up while their handlers still run.
     pub(crate) lost: usize,
     pub(crate) closed: bool,
+    /// The right to act under the lease; `None` for dry runs.
+    pub(crate) permit: Option<Permit>,
+    /// That right ended.
+    pub(crate) is_unauthorized: bool,
     pub(crate) failure: Option<StoreError>,
     /// Time never goes back.
     latest: Timestamp,
@@ -116,7 +120,7 @@ impl Core {
         desired: Desired,
         targets: Arc<dyn Targets>,
         room: Room,
-        discard: bool,
+        permit: Option<Permit>,
     ) -> Self {
         Core {
             scheduler,
@@ -130,7 +134,7 @@ impl Core {
             underway: FxHashMap::default(),
             latest_task: TaskNumber(0),
             requests: Requests::default(),
-            discard,
+            discard: permit.is_none(),
             writes: Vec::new(),
             queued: 0,
             kept: 0,
@@ -150,6 +154,8 @@ impl Core {
             warnings: Vec::new(),
             lost: 0,
             closed: false,
+            permit,
+            is_unauthorized: false,
             failure: None,
             latest: Timestamp::default(),
             commands: Vec::new(),
@@ -291,6 +297,13 @@ impl Core {
         if !self.discard {
             self.writes.push(write);
             self.queued += 1;
+        }
+    }
+
+    /// Forgets the jobs that no worker has yet.
+    pub(crate) fn drop_jobs(&mut self) {
+        for job in self.jobs.drain(..) {
+            self.underway.remove(&job.task);
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use orrery_handlers::{Contents, Registry, Secrets};
+use orrery_handlers::{Contents, Permit, Registry, Secrets};
 use orrery_model::{LogLevel, OutcomeStatus};
 use orrery_scheduler::{Event, Scheduler, Settings};
 use orrery_store::{Lease, Store, StoreError};
@@ -69,6 +69,8 @@ impl std::fmt::Debug for Setup {
 pub struct Keeper {
     pub store: Arc<dyn Store>,
     pub lease: Lease,
+    /// How long this process may act under the lease, by its own clock: without it nothing is begun, and what runs is cancelled.
+    pub permit: Permit,
 }
 
 impl std::fmt::Debug for Keeper {
@@ -123,7 +125,7 @@ impl Shared {
             self.written.notify_one();
             return;
         }
-        let Some(Keeper { store, lease }) = self.workshop.keeper.clone() else { return };
+        let Some(Keeper { store, lease, .. }) = self.workshop.keeper.clone() else { return };
         let (shared, targets) = (Arc::clone(self), Arc::clone(&self.targets));
         let thread = std::thread::Builder::new().name("writer".to_owned());
         match thread.spawn(move || writer::run(&shared, &*store, &lease, &*targets)) {
@@ -262,8 +264,9 @@ impl Engine {
         };
         let room = Room::new(workers);
         settings.running_max = room.limit();
-        let (scheduler, discard) = (Scheduler::new(settings), keeper.is_none());
-        let core = Core::new(scheduler, desired, Arc::clone(&targets), room, discard);
+        let scheduler = Scheduler::new(settings);
+        let permit = keeper.as_ref().map(|keeper| keeper.permit.clone());
+        let core = Core::new(scheduler, desired, Arc::clone(&targets), room, permit);
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
             workshop: Workshop {
@@ -328,6 +331,11 @@ impl Engine {
     /// Why writing failed, if it did: the engine then does nothing any more.
     pub fn has_failed(&self) -> bool {
         self.shared.lock().failure.is_some()
+    }
+
+    /// Whether the right to act ended: the engine then does nothing any more.
+    pub fn is_unauthorized(&self) -> bool {
+        self.shared.lock().is_unauthorized
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -432,6 +440,22 @@ fn work(shared: &Arc<Shared>) {
             }
             continue;
         };
+        if core.permit.as_ref().is_some_and(Permit::is_over) {
+            // What was recorded of finished runs may still be kept, as long as the store takes it.
+            core.is_unauthorized = true;
+            core.closed = true;
+            // The job in hand, and those that nobody has yet, are not begun.
+            core.underway.remove(&job.task);
+            core.drop_jobs();
+            if !core.writes.is_empty() {
+                shared.wake_writer(&mut core);
+            }
+            drop(core);
+            shared.wake_everybody();
+            shared.notify(Notice::Attention);
+            core = shared.lock();
+            continue;
+        }
         let place = core.place_of(&job);
         shared.oversee(&mut core);
         let hiring = core.hiring();

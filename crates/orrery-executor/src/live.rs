@@ -120,7 +120,11 @@ impl Engine {
 
     /// Whether a handler runs.
     pub fn is_running(&self) -> bool {
-        self.with_core(|core| core.scheduler.counts().running > 0)
+        self.with_core(|core| match core.is_unauthorized {
+            // The scheduler still counts what was never begun.
+            true => !core.underway.is_empty(),
+            false => core.scheduler.counts().running > 0,
+        })
     }
 
     /// Jobs that begin from now on use these handlers.

@@ -185,6 +185,8 @@ fn execute<H: Crud>(
     if change.kind != ChangeKind::NoChange || reload {
         context.check_stop()?;
         context.announce_change()?;
+        // That may have taken long.
+        context.check_stop()?;
     }
     match (change.kind, &current) {
         (ChangeKind::Created, _) => handler.create(&desired, context)?,

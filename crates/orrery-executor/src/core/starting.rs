@@ -55,6 +55,10 @@ impl Core {
         }
         let deadline = start.deadline.and_then(|at| Instant::now().checked_add(at.since(now)));
         let stop = deadline.map_or_else(Stop::never, Stop::at);
+        let stop = match &self.permit {
+            Some(permit) => stop.under(permit),
+            None => stop,
+        };
         let id = resource.id.clone();
         let version = self.desired.version;
         let long = key

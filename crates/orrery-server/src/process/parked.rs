@@ -1,7 +1,7 @@
 //! Resources that failed as often as they may, and are not tried again by themselves: people are told.
 
 use orrery_model::{ResourceId, ResourceState, Timestamp};
-use orrery_store::{EnvironmentKey, NewNotification, NotificationFilter, Store, StoreError};
+use orrery_store::{EnvironmentKey, NewNotification, NotificationFilter, Records, StoreError};
 
 const TITLE: &str = "Resources were parked";
 const SEVERITY: &str = "warning";
@@ -12,7 +12,7 @@ const SEARCHED: usize = 200;
 
 /// Tells of resources that were parked, each with the number of its failed attempts.
 pub(super) fn announce(
-    store: &dyn Store,
+    records: Records<'_>,
     environment: EnvironmentKey,
     parked: &[(ResourceId, u32)],
     now: Timestamp,
@@ -43,12 +43,12 @@ pub(super) fn announce(
         uri: "",
         compile: None,
     };
-    store.records().add_notification(environment, &new, now)
+    records.add_notification(environment, &new, now)
 }
 
 /// Makes up for what was parked by a process that did not come to telling it.
 pub(super) fn announce_missed<'a>(
-    store: &dyn Store,
+    records: Records<'_>,
     environment: EnvironmentKey,
     states: impl Iterator<Item = (&'a ResourceId, &'a ResourceState)>,
     now: Timestamp,
@@ -58,12 +58,12 @@ pub(super) fn announce_missed<'a>(
         return Ok(());
     }
     let filter = NotificationFilter { severity: Some(SEVERITY), ..NotificationFilter::default() };
-    let told = store.records().notifications(environment, &filter, None, SEARCHED)?;
+    let told = records.notifications(environment, &filter, None, SEARCHED)?;
     let told_at = told.iter().find(|one| one.title == TITLE).map(|one| one.created);
     let missed: Vec<(ResourceId, u32)> = parked
         .into_iter()
         .filter(|(_, state)| state.last_run_at > told_at)
         .map(|(id, state)| (id.clone(), state.attempts))
         .collect();
-    announce(store, environment, &missed, now)
+    announce(records, environment, &missed, now)
 }

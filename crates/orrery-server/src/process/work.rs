@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_executor::{Engine, RequestProgress, Ticket};
-use orrery_model::Inventory;
+use orrery_model::{Inventory, ResourceId};
 use orrery_scheduler::{Event, Filter, Settings};
-use orrery_store::{EnvironmentKey, Lease, RequestRecord, ServedName};
+use orrery_store::{Lease, RequestRecord, ServedName};
+use serde_json::Value;
 
 use crate::app::App;
 
@@ -30,6 +31,12 @@ pub(super) struct Work {
     pub(super) unknown_facts: UnknownFacts,
     /// What was asked for and is under way.
     pub(super) requests: Vec<Open>,
+    /// What has ended, and is not yet kept as ended.
+    pub(super) ended: Vec<(RequestRecord, Value)>,
+    /// Parked resources that people are still to be told of.
+    pub(super) parked: Vec<(ResourceId, u32)>,
+    /// Something became known that a compile is still to be asked for.
+    pub(super) has_resolved: bool,
 }
 
 /// A request that the engine has taken in.
@@ -99,10 +106,13 @@ impl Work {
                 continue;
             };
             let outcome = super::requests::outcome(&answer);
-            let request = &self.requests[at].request;
-            // If this fails, the engine is begun anew, and takes the request in once more.
-            app.store().records().finish_request(request, &outcome, app.now())?;
-            self.requests.remove(at);
+            self.ended.push((self.requests.remove(at).request, outcome));
+        }
+        let records = app.store().records().under(&self.lease);
+        // What cannot be kept now is kept later.
+        while let Some((request, outcome)) = self.ended.last() {
+            records.finish_request(request, outcome, app.now())?;
+            self.ended.pop();
             app.nudge();
         }
         for open in &mut self.requests {
@@ -115,7 +125,7 @@ impl Work {
             }
             if paused != open.said || progress != open.progress {
                 let noted = super::requests::progress(&paused, progress.as_ref());
-                app.store().records().note_progress(&open.request, &noted, app.now())?;
+                records.note_progress(&open.request, &noted, app.now())?;
                 (open.said, open.progress) = (paused, progress);
                 app.nudge();
             }
@@ -133,17 +143,18 @@ pub(super) struct Taken {
 /// Takes in what was asked for, but for what is known already. The engine has to be told.
 pub(super) fn take_requests(
     app: &App,
-    key: EnvironmentKey,
+    lease: &Lease,
     open: Vec<RequestRecord>,
     known: &[Open],
 ) -> Result<Taken, RunnerError> {
     let store = Arc::clone(app.store());
+    let (records, key) = (store.records().under(lease), lease.environment());
     let mut taken = Taken { events: Vec::new(), requests: Vec::new() };
     for request in open {
         if request.kind == DRY_RUN || known.iter().any(|known| known.request.key == request.key) {
             continue;
         }
-        store.records().take_request(request.key, app.now())?;
+        records.take_request(request.key, app.now())?;
         match super::requests::event(&*store, key, &request)? {
             Ok(event) => {
                 taken.events.push(event);
@@ -151,7 +162,7 @@ pub(super) fn take_requests(
             }
             Err(refusal) => {
                 let outcome = serde_json::json!({"error": refusal});
-                store.records().finish_request(&request, &outcome, app.now())?;
+                records.finish_request(&request, &outcome, app.now())?;
                 app.nudge();
             }
         }

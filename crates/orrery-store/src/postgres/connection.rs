@@ -125,7 +125,8 @@ impl Connection {
     }
 }
 
-fn is_cancelled(error: &(dyn std::error::Error + 'static)) -> bool {
+/// Whether the database ended a statement, because it took too long or was asked to.
+pub(crate) fn is_cancelled(error: &(dyn std::error::Error + 'static)) -> bool {
     state_of(error).is_some_and(|state| *state == SqlState::QUERY_CANCELED)
 }
 

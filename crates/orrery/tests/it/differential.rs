@@ -26,6 +26,7 @@ mod documents;
 mod environments;
 mod exports;
 mod failures;
+mod fencing;
 mod guide;
 mod hosts;
 mod inspection;
@@ -116,6 +117,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(adopted::trials());
     trials.extend(resource_examples::trials());
     trials.extend(right_project::trials());
+    trials.extend(fencing::trials());
     trials.extend(server_kills::trials());
     trials.extend(server_safety::trials());
     trials.extend(server_traces::trials());
