@@ -14,10 +14,11 @@ use orrery_model::{
 };
 use orrery_scheduler::{Command, Event, Parts, ResourceIndex, Scheduler, TaskNumber};
 use orrery_store::{ResourceKey, Started, StoreError};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::asked::Requests;
 use crate::awaited::AwaitedFacts;
+use crate::begun::IsBegun;
 use crate::dry_run::{DryRun, DryRunEntry};
 use crate::job::{AgentRoom, Job};
 use crate::load::Desired;
@@ -56,6 +57,8 @@ pub(crate) struct Underway {
     pub(crate) noted: bool,
     /// It reads facts, and deploys nothing.
     facts: bool,
+    /// Whether an effect was begun that must not be repeated.
+    is_begun: Arc<IsBegun>,
 }
 
 pub(crate) struct Core {
@@ -90,6 +93,10 @@ pub(crate) struct Core {
     pub(crate) room: Room,
     /// What failed as often as it may, since somebody last asked, with the number of attempts.
     pub(crate) parked: Vec<(ResourceId, u32)>,
+    /// Resources of whose effect nobody knows whether it happened.
+    pub(crate) unknown: FxHashSet<ResourceKey>,
+    /// Those that people are still to be told of.
+    pub(crate) became_unknown: Vec<ResourceId>,
     pub(crate) dry_run: DryRun,
     pub(crate) wake_at: Option<Timestamp>,
     /// It was set since somebody last asked.
@@ -144,6 +151,8 @@ impl Core {
             alarmed: false,
             room,
             parked: Vec::new(),
+            unknown: FxHashSet::default(),
+            became_unknown: Vec::new(),
             dry_run: DryRun::default(),
             wake_at: None,
             wake_moved: false,
@@ -268,6 +277,9 @@ impl Core {
                         if underway.noted {
                             self.has_ended(&underway.id);
                         }
+                        if underway.is_begun.get() {
+                            self.effect_is_unknown(&underway.id);
+                        }
                         if let Some(index) = self.scheduler.index_of(underway.id.as_str()) {
                             let failed = (OutcomeStatus::Failed, ChangeKind::NoChange);
                             self.run_ended(index, task, underway.facts, Some(failed));
@@ -354,6 +366,7 @@ impl Core {
             state: Some(state),
             action: None,
             facts: Vec::new(),
+            effect: None,
         }));
     }
 

@@ -10,6 +10,7 @@ use orrery_scheduler::{Event, Scheduler, Settings};
 use orrery_store::{Lease, Store, StoreError};
 
 use crate::asked::Ticket;
+use crate::begun::BegunNotes;
 use crate::core::Core;
 use crate::job::{JobKind, Workshop, perform};
 use crate::load::{Desired, Start};
@@ -125,10 +126,10 @@ impl Shared {
             self.written.notify_one();
             return;
         }
-        let Some(Keeper { store, lease, .. }) = self.workshop.keeper.clone() else { return };
+        let Some(keeper) = self.workshop.keeper.clone() else { return };
         let (shared, targets) = (Arc::clone(self), Arc::clone(&self.targets));
         let thread = std::thread::Builder::new().name("writer".to_owned());
-        match thread.spawn(move || writer::run(&shared, &*store, &lease, &*targets)) {
+        match thread.spawn(move || writer::run(&shared, &keeper, &*targets)) {
             Ok(thread) => {
                 core.writer = WriterState::Waits;
                 *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
@@ -234,8 +235,9 @@ impl Engine {
         start: Start,
         tell: impl FnOnce(&Self) -> T,
     ) -> Result<(Self, T), EngineError> {
-        let Start { desired, mut recovery, former, states } = start;
+        let Start { desired, mut recovery, former, states, unknown } = start;
         let engine = Engine::idle(setup, desired)?;
+        engine.shared.lock().unknown = unknown;
         let stays_halted = std::mem::replace(&mut recovery.halted, true);
         engine.shared.lock().begin(recovery, &former, &states);
         let told = tell(&engine);
@@ -275,6 +277,7 @@ impl Engine {
                 secrets,
                 log_level,
                 keeper,
+                begun: BegunNotes::default(),
             },
             pool: Mutex::default(),
             work: Condvar::new(),
@@ -462,13 +465,13 @@ fn work(shared: &Arc<Shared>) {
         drop(core);
         hire(shared, hiring);
         let began = Instant::now();
-        let performed = perform(&job, &place, &shared.workshop);
+        let (performed, effect) = perform(&job, &place, &shared.workshop);
         if job.kind == JobKind::Deploy && job.skip.is_none() {
             let outcome = performed.outcome.status;
             shared.notify(Notice::Ran { outcome, took: began.elapsed() });
         }
         core = shared.lock();
-        core.job_ended(job, performed);
+        core.job_ended(job, performed, effect);
         if core.must_wake_writer() {
             shared.wake_writer(&mut core);
         }
@@ -478,6 +481,7 @@ fn work(shared: &Arc<Shared>) {
         let wants_attention = core.scheduler.is_idle()
             || core.wake_moved
             || !core.parked.is_empty()
+            || !core.became_unknown.is_empty()
             || core.requests.has_answers(core.kept);
         if shared.listener.is_some() && wants_attention {
             core.wake_moved = false;

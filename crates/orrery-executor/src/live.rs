@@ -144,6 +144,11 @@ impl Engine {
         self.with_core(|core| std::mem::take(&mut core.parked))
     }
 
+    /// Resources of whose effect nobody knows whether it happened, since this was last asked.
+    pub fn take_unknown_effects(&self) -> Vec<ResourceId> {
+        self.with_core(|core| std::mem::take(&mut core.became_unknown))
+    }
+
     /// How many unknowns results have made known since this was last asked.
     pub fn take_resolved(&self) -> usize {
         self.with_core(|core| std::mem::take(&mut core.resolved))

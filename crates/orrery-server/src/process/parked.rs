@@ -46,6 +46,37 @@ pub(super) fn announce(
     records.add_notification(environment, &new, now)
 }
 
+/// Tells of resources of whose effect nobody knows whether it happened.
+pub(super) fn announce_unknown(
+    records: Records<'_>,
+    environment: EnvironmentKey,
+    unknown: &[ResourceId],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let mut lines: Vec<String> =
+        unknown.iter().take(NAMES_MAX).map(ResourceId::to_string).collect();
+    if unknown.len() > NAMES_MAX {
+        lines.push(format!("and {} more", unknown.len() - NAMES_MAX));
+    }
+    let message = format!(
+        "{}\n\nThey were begun, and their results were lost. They must not be done twice, so that they are not run again until \
+         somebody decides for each: `orrery settle --done RESOURCE` counts it as done, `orrery settle --again RESOURCE` has it run again.",
+        lines.join("\n")
+    );
+    let new = NewNotification {
+        uuid: uuid::Uuid::new_v4().into_bytes(),
+        title: "Outcomes are unknown",
+        message: &message,
+        severity: SEVERITY,
+        uri: "",
+        compile: None,
+    };
+    records.add_notification(environment, &new, now)
+}
+
 /// Makes up for what was parked by a process that did not come to telling it.
 pub(super) fn announce_missed<'a>(
     records: Records<'_>,

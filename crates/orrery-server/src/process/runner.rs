@@ -258,6 +258,13 @@ impl Runner {
             work.parked.clear();
             self.app.nudge();
         }
+        work.unknown.extend(work.engine.take_unknown_effects());
+        if !work.unknown.is_empty() {
+            let records = self.app.store().records().under(&work.lease);
+            parked::announce_unknown(records, self.key, &work.unknown, self.app.now())?;
+            work.unknown.clear();
+            self.app.nudge();
+        }
         work.has_resolved |= work.engine.take_resolved() > 0;
         if work.has_resolved {
             let lease = work.lease;

@@ -35,6 +35,8 @@ pub(super) struct Work {
     pub(super) ended: Vec<(RequestRecord, Value)>,
     /// Parked resources that people are still to be told of.
     pub(super) parked: Vec<(ResourceId, u32)>,
+    /// Resources of whose effect nobody knows whether it happened, that people are still to be told of.
+    pub(super) unknown: Vec<ResourceId>,
     /// Something became known that a compile is still to be asked for.
     pub(super) has_resolved: bool,
 }

@@ -51,8 +51,8 @@ use crate::plan::Given;
 use crate::{
     Action, ActionKey, Agent, Connections, ContentHash, Environment, EnvironmentKey, Holder, Lease,
     LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
-    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage, ResourceRow,
-    ResourceSummary, Result, ResultRecord, Started, StateRecord, StateRow, Store, Unknown,
+    Recording, Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage,
+    ResourceRow, ResourceSummary, Result, Started, StateRecord, StateRow, Store, Unknown,
     VersionInfo,
 };
 

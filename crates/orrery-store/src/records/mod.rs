@@ -7,6 +7,7 @@ mod accounts;
 mod actions;
 mod agents;
 mod audit;
+mod begun;
 mod changes;
 mod commit_statuses;
 mod compile_merge;
@@ -47,6 +48,7 @@ pub use accounts::{AccountRecord, Identity, NewAccount, RoleRecord, RoleScope, S
 pub use actions::{ChangeCounts, EventfulRuns};
 pub use agents::AgentRecord;
 pub use audit::{AuditEntry, AuditFilter, AuditRecord, AuditVerdict};
+pub use begun::{BegunEffect, EffectChoice};
 pub use changes::{ChangeNote, ChangeSeq, NewNote};
 pub(crate) use changes::{KEPT_CHANGES, TIDY_EVERY, note, subject_of, subject_of_versions};
 pub use commit_statuses::{CommitStatusRecord, NewCommitStatus};

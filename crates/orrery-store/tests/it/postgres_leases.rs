@@ -14,7 +14,10 @@ pub(crate) fn cases() -> Vec<(&'static str, fn())> {
         ("a_lease_is_given_once", a_lease_is_given_once),
         ("leases_are_renewed_around_a_busy_one", leases_are_renewed_around_a_busy_one),
         ("every_lease_has_an_end", every_lease_has_an_end),
-        ("a_holder_that_is_frozen_in_a_transaction_keeps_nothing", a_holder_that_is_frozen),
+        (
+            "a_holder_that_is_frozen_in_a_transaction_keeps_nothing",
+            a_holder_that_is_frozen_in_a_transaction_keeps_nothing,
+        ),
         ("renewals_wait_for_no_other_work", renewals_wait_for_no_other_work),
     ]
 }
@@ -24,7 +27,7 @@ fn open(database: &Database) -> PostgresStore {
 }
 
 /// The transaction that it holds the lease in is ended by the database before the lease is over.
-fn a_holder_that_is_frozen() {
+fn a_holder_that_is_frozen_in_a_transaction_keeps_nothing() {
     const LASTS: Duration = Duration::from_secs(3);
     let database = postgres_database();
     let (frozen, other) = (open(&database), open(&database));

@@ -23,6 +23,7 @@ mod corpus;
 mod crashes;
 mod deploys;
 mod documents;
+mod effects;
 mod environments;
 mod exports;
 mod failures;
@@ -117,6 +118,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(adopted::trials());
     trials.extend(resource_examples::trials());
     trials.extend(right_project::trials());
+    trials.extend(effects::trials());
     trials.extend(fencing::trials());
     trials.extend(server_kills::trials());
     trials.extend(server_safety::trials());

@@ -31,8 +31,14 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
     };
     vec![
-        trial("an_owner_without_its_database_stops_by_its_own_clock", cut_off),
-        trial("a_frozen_owner_starts_nothing_when_it_goes_on", frozen),
+        trial(
+            "an_owner_without_its_database_stops_by_its_own_clock",
+            an_owner_without_its_database_stops_by_its_own_clock,
+        ),
+        trial(
+            "a_frozen_owner_starts_nothing_when_it_goes_on",
+            a_frozen_owner_starts_nothing_when_it_goes_on,
+        ),
     ]
 }
 
@@ -151,7 +157,7 @@ fn begun_after(entries: &[Entry], moment: Duration) -> Vec<&Entry> {
     entries.iter().filter(|entry| entry.event == "begin" && entry.at > moment).collect()
 }
 
-fn cut_off() -> Result<()> {
+fn an_owner_without_its_database_stops_by_its_own_clock() -> Result<()> {
     let mut pair = Pair::new()?;
     pair.proxy.stall();
     let cut = now()?;
@@ -175,7 +181,7 @@ fn cut_off() -> Result<()> {
     })
 }
 
-fn frozen() -> Result<()> {
+fn a_frozen_owner_starts_nothing_when_it_goes_on() -> Result<()> {
     let pair = Pair::new()?;
     let pid = i32::try_from(pair.owner.child.id()).ok().and_then(Pid::from_raw);
     let pid = pid.context("no process")?;

@@ -123,6 +123,7 @@ impl Runner {
             requests,
             ended: Vec::new(),
             parked: Vec::new(),
+            unknown: Vec::new(),
             has_resolved: false,
         });
         Ok(())
