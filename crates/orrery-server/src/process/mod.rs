@@ -12,6 +12,7 @@
 //! nothing: thousands of them cost memory only.
 
 mod dry_run;
+mod epochs;
 mod facts;
 mod handlers;
 mod held;

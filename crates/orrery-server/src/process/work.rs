@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_executor::{Engine, RequestProgress, Ticket};
+use orrery_handlers::Permit;
 use orrery_model::{Inventory, ResourceId};
 use orrery_scheduler::{Event, Filter, Settings};
 use orrery_store::{Lease, RequestRecord, ServedName};
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use crate::app::App;
 
+use super::epochs;
 use super::facts::UnknownFacts;
 use super::handlers::Handlers;
 use super::places::{AgentPlaces, Moves};
@@ -24,6 +26,7 @@ pub(super) const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Work {
     pub(super) engine: Engine,
     pub(super) lease: Lease,
+    pub(super) permit: Permit,
     pub(super) handlers: Handlers,
     pub(super) places: Arc<AgentPlaces>,
     pub(super) settings: Settings,
@@ -75,7 +78,11 @@ impl Work {
     /// Tells the engine who serves which agent now. What is not as wanted on a machine that came back is tried again. What runs for an
     /// agent that moved says nothing about the machine where it is now: whoever moved it has asked for a repair.
     pub(super) fn move_agents(&self, served: Vec<ServedName>) {
-        self.follow_moves(&self.places.set(served));
+        let moves = self.places.set(served);
+        if self.permit.end().is_some() {
+            epochs::tell(&self.places, moves.reachable.iter().cloned(), self.lease, &self.permit);
+        }
+        self.follow_moves(&moves);
     }
 
     /// Tells the engine where agents are now that something else is declared about them.

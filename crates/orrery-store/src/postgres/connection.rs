@@ -166,6 +166,7 @@ fn is_end_of_connection(state: &SqlState) -> bool {
         SqlState::ADMIN_SHUTDOWN,
         SqlState::CRASH_SHUTDOWN,
         SqlState::CANNOT_CONNECT_NOW,
+        SqlState::TOO_MANY_CONNECTIONS,
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
     ]
     .contains(state)

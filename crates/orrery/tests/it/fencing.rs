@@ -18,6 +18,8 @@ use crate::server_kills::{Server, World, until};
 
 /// Commands that follow each other on one agent.
 const COMMANDS: usize = 100;
+/// One beside them that is to run once, and takes long.
+const LONG: &str = "long";
 /// How long a lease lasts, and how long its holder may act after it has asked for the last renewal that worked.
 const LEASE: Duration = Duration::from_secs(15);
 const PERMIT: Duration = Duration::from_secs(10);
@@ -73,14 +75,14 @@ fn now() -> Result<Duration> {
 }
 
 /// A command that writes into the journal when it begins and when it ends.
-fn command(journal: &Path, agent: &str, name: &str, seconds: f64) -> Value {
+fn command(journal: &Path, agent: &str, name: &str, seconds: f64, once: bool) -> Value {
     let line =
         |event: &str| format!("echo {event} {name} $PPID $(date +%s%N) >> {}", journal.display());
     let command = format!("sh -c '{}; sleep {seconds}; {}'", line("begin"), line("end"));
     json!({
         "id": format!("exec::Run[{agent},command={command}]"),
         "attributes": {
-            "command": command, "creates": "", "cwd": "", "environment": {}, "once": true, "onlyif": "", "path": "",
+            "command": command, "creates": "", "cwd": "", "environment": {}, "once": once, "onlyif": "", "path": "",
             "reload": "", "reload_only": false, "returns": [0], "timeout": 300, "unless": "", "skip_on_fail": false,
             "send_event": false, "receive_events": true,
         },
@@ -108,9 +110,10 @@ impl Pair {
         let body = json!({"name": "e", "project": project["id"]});
         let made = world.made(&owner, "/api/v1/environments", &body)?;
         let path = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
-        let mut resources: Vec<Value> =
-            (0..COMMANDS).map(|at| command(&journal, "localhost", &at.to_string(), 0.25)).collect();
-        resources.push(command(&journal, "internal", "long", 45.0));
+        let mut resources: Vec<Value> = (0..COMMANDS)
+            .map(|at| command(&journal, "localhost", &at.to_string(), 0.25, false))
+            .collect();
+        resources.push(command(&journal, "internal", LONG, 45.0, true));
         let version = json!({"resources": resources, "release": true});
         world.made(&owner, &format!("{path}/versions"), &version)?;
         until("the first commands", || Ok(journal_of(&journal)? > 4))?;
@@ -136,6 +139,14 @@ impl Pair {
             begun.dedup();
             Ok(begun.len() > COMMANDS)
         })
+    }
+
+    /// The command that is to run once was begun once: the other one does not know whether it was done.
+    fn check_once(&self) -> Result<()> {
+        let is_begin = |entry: &&Entry| entry.event == "begin" && entry.command == LONG;
+        let count = journal(&self.journal)?.iter().filter(is_begin).count();
+        ensure!(count == 1, "a command that is to run once was begun {count} times");
+        Ok(())
     }
 
     /// What the owner did is over before the other one does anything.
@@ -169,9 +180,10 @@ fn an_owner_without_its_database_stops_by_its_own_clock() -> Result<()> {
     let between = begun_after(&entries, cut).len();
     println!("{between} commands were started between the cut and the deadline, none after it");
     ensure!(between > 5, "the owner stopped at once: {between} commands after the cut");
-    let ended = entries.iter().any(|entry| entry.event == "end" && entry.command == "long");
+    let ended = entries.iter().any(|entry| entry.event == "end" && entry.command == LONG);
     ensure!(!ended, "the long command of the owner went on to its end");
     pair.check_order()?;
+    pair.check_once()?;
     // It lives, and is of use again when its database is back.
     ensure!(pair.owner.child.try_wait()?.is_none(), "the owner died");
     pair.proxy.heal();
@@ -196,9 +208,10 @@ fn a_frozen_owner_starts_nothing_when_it_goes_on() -> Result<()> {
     // The frozen one has had its time to do something wrong.
     std::thread::sleep(Duration::from_secs(3));
     let entries = pair.entries(&pair.owner)?;
+    pair.check_once()?;
     let late = begun_after(&entries, stopped + SLACK);
     ensure!(late.is_empty(), "{} commands were started after the freeze: {late:?}", late.len());
-    let ended = entries.iter().any(|entry| entry.event == "end" && entry.command == "long");
+    let ended = entries.iter().any(|entry| entry.event == "end" && entry.command == LONG);
     ensure!(!ended, "the long command of the owner went on to its end");
     Ok(())
 }

@@ -19,6 +19,7 @@ use super::intent::read_desired;
 use super::{Runner, RunnerError};
 use crate::placement::Declared;
 use crate::process::Message;
+use crate::process::epochs;
 use crate::process::facts::UnknownFacts;
 use crate::process::handlers::{Handlers, Place};
 use crate::process::parked::announce_missed;
@@ -65,6 +66,10 @@ impl Runner {
         };
         let places = AgentPlaces::read(&self.app, store, record, &self.settings, declared)?;
         let places = Arc::new(places);
+        // Where others cannot take over, nobody has to be refused.
+        if let Some(permit) = self.held.permit().filter(|permit| permit.end().is_some()) {
+            epochs::tell(&places, places.connected(), lease, &permit);
+        }
         let handlers = self.handlers(record, newest, lease)?;
         let mut start = recovery(store, self.key, desired)?;
         start.recovery.reset = self.settings.reset_deploy_progress_on_start;
@@ -91,7 +96,11 @@ impl Runner {
             settings: settings.clone(),
             workers: self.options.workers,
             log_level: LogLevel::Debug,
-            keeper: Some(Keeper { store: Arc::clone(self.app.store()), lease, permit }),
+            keeper: Some(Keeper {
+                store: Arc::clone(self.app.store()),
+                lease,
+                permit: permit.clone(),
+            }),
             listener: Some(Arc::new(listener)),
         };
         // What was asked for before the start is one with what is due anyway.
@@ -115,6 +124,7 @@ impl Runner {
         self.work = Some(Work {
             engine,
             lease,
+            permit,
             handlers,
             places,
             settings,
