@@ -2,7 +2,7 @@
 
 use orrery_model::{Change, Timestamp};
 use orrery_store::{
-    ActionKind, EffectChoice, NewRequest, Recording, ResultRecord, Started, Store, StoreError,
+    ActionKind, EffectChoice, NewRequest, Recording, ResultRecord, Started, StoreError,
 };
 use serde_json::json;
 
