@@ -49,11 +49,11 @@ pub(super) fn acquire_lease(
 }
 
 /// Refuses a lease that is not the current one, and keeps it current until the transaction ends: who takes it over waits. A
-/// transaction that does nothing for two thirds of what the lease lasts is ended by the database, so that a holder that is frozen
-/// in the middle of one keeps the environment no longer than its lease.
+/// transaction that does nothing for two thirds of what the lease lasts, and two seconds at least, is ended by the database, so that
+/// a holder that is frozen in the middle of one keeps the environment no longer than its lease.
 pub(super) fn check_lease(tx: &mut Tx<'_>, lease: &Lease) -> Result<()> {
     let sql = "SELECT epoch, held, \
-         set_config('idle_in_transaction_session_timeout', greatest(lasts / 1500, 1)::text, true) \
+         set_config('idle_in_transaction_session_timeout', greatest(lasts / 1500, 2000)::text, true) \
          FROM lease WHERE environment = $1 FOR SHARE";
     let row = tx.first(sql, &[&lease.environment.0])?;
     let (epoch, held) = match row {
