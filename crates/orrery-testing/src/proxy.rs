@@ -22,6 +22,8 @@ pub struct Proxy {
 struct State {
     /// Nothing passes; connections are accepted and stay open.
     stalled: AtomicBool,
+    /// Connections are closed as soon as they are made, as if nobody listened.
+    down: AtomicBool,
     /// Connections of older generations are closed.
     generation: AtomicU64,
     closed: AtomicBool,
@@ -61,10 +63,17 @@ impl Proxy {
         self.state.stalled.store(true, Ordering::Release);
     }
 
+    /// Closes all connections, and every one that is made, until it is healed: the other side is down.
+    pub fn shut(&self) {
+        self.state.down.store(true, Ordering::Release);
+        self.state.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Closes what was stalled, and relays new connections again.
     pub fn heal(&self) {
         self.state.generation.fetch_add(1, Ordering::AcqRel);
         self.state.stalled.store(false, Ordering::Release);
+        self.state.down.store(false, Ordering::Release);
     }
 }
 
@@ -76,6 +85,9 @@ impl Drop for Proxy {
 }
 
 fn connect(client: TcpStream, target: SocketAddr, state: &Arc<State>) {
+    if state.down.load(Ordering::Acquire) {
+        return;
+    }
     let generation = state.generation.load(Ordering::Acquire);
     while state.stalled.load(Ordering::Acquire) {
         if state.generation.load(Ordering::Acquire) != generation {

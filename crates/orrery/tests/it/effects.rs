@@ -2,18 +2,20 @@
 //! killed and its database cut off again and again. None runs twice, and whatever is unknown is told.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
+use orrery_testing::Proxy;
 use serde_json::{Value, json};
 
 use crate::server_kills::{Server, World, until};
 
 const COMMANDS: usize = 60;
 const KILLS: u64 = 10;
-const CUTS: u32 = 10;
+const OUTAGES: u32 = 5;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name: &str, test: fn(bool) -> Result<()>, postgres: bool| {
@@ -24,7 +26,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("kills_of_the_server/sqlite", kills_of_the_server, false),
         trial("kills_of_the_server/postgres", kills_of_the_server, true),
-        trial("cuts_of_the_database", cuts_of_the_database, true),
+        Trial::test("effects/outages_of_the_database", || {
+            Ok(outages_of_the_database().map_err(|error| format!("{error:#}"))?)
+        }),
     ]
 }
 
@@ -37,6 +41,11 @@ impl Place {
     fn new(postgres: bool) -> Result<(Self, Server)> {
         let world = World::new(postgres)?;
         let server = world.start()?;
+        Place::fill(world, server)
+    }
+
+    /// The environment with its commands.
+    fn fill(world: World, server: Server) -> Result<(Self, Server)> {
         let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
         let body = json!({"name": "e", "project": project["id"]});
         let made = world.made(&server, "/api/v1/environments", &body)?;
@@ -145,21 +154,27 @@ fn kills_of_the_server(postgres: bool) -> Result<()> {
     Ok(())
 }
 
-/// The server lives: what it knows is kept until the database takes it.
-fn cuts_of_the_database(postgres: bool) -> Result<()> {
-    let (place, server) = Place::new(postgres)?;
-    let database = place.world.database.as_ref().context("no database")?;
-    for _ in 0..CUTS {
-        std::thread::sleep(Duration::from_millis(430));
-        database.cut_connections();
+/// The server lives: what it knows is kept until the database, which is down again and again, takes it.
+fn outages_of_the_database() -> Result<()> {
+    let world = World::new(true)?;
+    let database = world.database.as_ref().context("no database")?;
+    let there = SocketAddr::from((Ipv4Addr::LOCALHOST, database.server().port()));
+    let proxy = Proxy::to(there);
+    let server = world.start_at("data", Some(&database.url_through(proxy.port())), &[])?;
+    let (place, server) = Place::fill(world, server)?;
+    for _ in 0..OUTAGES {
+        std::thread::sleep(Duration::from_millis(730));
+        proxy.shut();
+        std::thread::sleep(Duration::from_millis(1_500));
+        proxy.heal();
     }
     until("everything is deployed", || {
-        // The cut may hit this request.
-        Ok(place.count(&server, "deployed").is_ok_and(|count| count == COMMANDS))
+        let ended = |status| place.count(&server, status).unwrap_or(0);
+        Ok(ended("deployed") + ended("failed") == COMMANDS)
     })?;
     place.check_runs()?;
-    ensure!(place.runs()?.len() == COMMANDS, "some commands never ran");
     let unknown = place.unknown(&server)?;
     ensure!(unknown.is_empty(), "outcomes were lost: {unknown:?}");
+    ensure!(place.runs()?.len() == COMMANDS, "some commands never ran");
     Ok(())
 }
