@@ -204,6 +204,9 @@ pub struct Answer {
     pub outcome: WireOutcome,
     /// A change was announced.
     pub announced: bool,
+    /// Something was begun, and nobody knows whether it was done.
+    #[serde(default)]
+    pub unclear: bool,
     /// A part of the run was lost and repeated: nobody knows what it had changed.
     pub repeated: bool,
 }

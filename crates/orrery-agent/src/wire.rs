@@ -71,17 +71,19 @@ impl WireResource {
 
 impl Answer {
     pub fn new(id: Uuid, performed: Performed) -> Self {
-        let Performed { outcome, announced, repeated } = performed;
+        let Performed { outcome, announced, repeated, unclear } = performed;
         let Outcome { status, change, facts, log } = outcome;
-        Answer { id, outcome: WireOutcome { status, change, facts, log }, announced, repeated }
+        let outcome = WireOutcome { status, change, facts, log };
+        Answer { id, outcome, announced, repeated, unclear }
     }
 }
 
 impl From<Answer> for Performed {
     fn from(answer: Answer) -> Self {
-        let Answer { outcome, announced, repeated, .. } = answer;
+        let Answer { outcome, announced, repeated, unclear, .. } = answer;
         let WireOutcome { status, change, facts, log } = outcome;
-        Performed { outcome: Outcome { status, change, facts, log }, announced, repeated }
+        let outcome = Outcome { status, change, facts, log };
+        Performed { outcome, announced, repeated, unclear }
     }
 }
 

@@ -81,3 +81,42 @@ pub struct OperationResult {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocked_by: Vec<String>,
 }
+
+/// Effects that must not be repeated, were begun, and whose results were lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnknownEffects {
+    pub items: Vec<UnknownEffect>,
+}
+
+/// An effect of which nobody knows whether it happened. Its resource is not run again until somebody decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnknownEffect {
+    /// The id of the resource.
+    pub resource: String,
+    /// The version that it was begun for.
+    pub version: u32,
+    /// When it was begun.
+    pub started: String,
+    /// What was decided, until the engine has acted on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<SettleChoice>,
+}
+
+/// What an effect counts as of which nobody knows whether it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SettleChoice {
+    /// It happened: its resource counts as deployed.
+    Done,
+    /// It did not, or may happen again: it is run again.
+    Again,
+}
+
+/// A decision about an effect of which nobody knows whether it happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SettleRequest {
+    /// The id of the resource.
+    pub resource: String,
+    pub choice: SettleChoice,
+}

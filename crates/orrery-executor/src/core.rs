@@ -8,16 +8,17 @@ mod starting;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use orrery_handlers::{Session, Stop};
+use orrery_handlers::{Permit, Session, Stop};
 use orrery_model::{
     Blocked, ChangeKind, OutcomeStatus, Resource, ResourceId, ResourceState, Timestamp,
 };
 use orrery_scheduler::{Command, Event, Parts, ResourceIndex, Scheduler, TaskNumber};
 use orrery_store::{ResourceKey, Started, StoreError};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::asked::Requests;
 use crate::awaited::AwaitedFacts;
+use crate::begun::IsBegun;
 use crate::dry_run::{DryRun, DryRunEntry};
 use crate::job::{AgentRoom, Job};
 use crate::load::Desired;
@@ -56,6 +57,8 @@ pub(crate) struct Underway {
     pub(crate) noted: bool,
     /// It reads facts, and deploys nothing.
     facts: bool,
+    /// Whether an effect was begun that must not be repeated.
+    is_begun: Arc<IsBegun>,
 }
 
 pub(crate) struct Core {
@@ -90,6 +93,10 @@ pub(crate) struct Core {
     pub(crate) room: Room,
     /// What failed as often as it may, since somebody last asked, with the number of attempts.
     pub(crate) parked: Vec<(ResourceId, u32)>,
+    /// Resources of whose effect nobody knows whether it happened.
+    pub(crate) unknown: FxHashSet<ResourceKey>,
+    /// Those that people are still to be told of.
+    pub(crate) became_unknown: Vec<ResourceId>,
     pub(crate) dry_run: DryRun,
     pub(crate) wake_at: Option<Timestamp>,
     /// It was set since somebody last asked.
@@ -104,6 +111,10 @@ pub(crate) struct Core {
     /// Tasks that were given up while their handlers still run.
     pub(crate) lost: usize,
     pub(crate) closed: bool,
+    /// The right to act under the lease; `None` for dry runs.
+    pub(crate) permit: Option<Permit>,
+    /// That right ended.
+    pub(crate) is_unauthorized: bool,
     pub(crate) failure: Option<StoreError>,
     /// Time never goes back.
     latest: Timestamp,
@@ -116,7 +127,7 @@ impl Core {
         desired: Desired,
         targets: Arc<dyn Targets>,
         room: Room,
-        discard: bool,
+        permit: Option<Permit>,
     ) -> Self {
         Core {
             scheduler,
@@ -130,7 +141,7 @@ impl Core {
             underway: FxHashMap::default(),
             latest_task: TaskNumber(0),
             requests: Requests::default(),
-            discard,
+            discard: permit.is_none(),
             writes: Vec::new(),
             queued: 0,
             kept: 0,
@@ -140,6 +151,8 @@ impl Core {
             alarmed: false,
             room,
             parked: Vec::new(),
+            unknown: FxHashSet::default(),
+            became_unknown: Vec::new(),
             dry_run: DryRun::default(),
             wake_at: None,
             wake_moved: false,
@@ -150,6 +163,8 @@ impl Core {
             warnings: Vec::new(),
             lost: 0,
             closed: false,
+            permit,
+            is_unauthorized: false,
             failure: None,
             latest: Timestamp::default(),
             commands: Vec::new(),
@@ -262,6 +277,9 @@ impl Core {
                         if underway.noted {
                             self.has_ended(&underway.id);
                         }
+                        if underway.is_begun.get() {
+                            self.effect_is_unknown(&underway.id);
+                        }
                         if let Some(index) = self.scheduler.index_of(underway.id.as_str()) {
                             let failed = (OutcomeStatus::Failed, ChangeKind::NoChange);
                             self.run_ended(index, task, underway.facts, Some(failed));
@@ -291,6 +309,13 @@ impl Core {
         if !self.discard {
             self.writes.push(write);
             self.queued += 1;
+        }
+    }
+
+    /// Forgets the jobs that no worker has yet.
+    pub(crate) fn drop_jobs(&mut self) {
+        for job in self.jobs.drain(..) {
+            self.underway.remove(&job.task);
         }
     }
 
@@ -341,6 +366,7 @@ impl Core {
             state: Some(state),
             action: None,
             facts: Vec::new(),
+            effect: None,
         }));
     }
 

@@ -4,12 +4,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use orrery_handlers::{Contents, Registry, Secrets};
+use orrery_handlers::{Contents, Permit, Registry, Secrets};
 use orrery_model::{LogLevel, OutcomeStatus};
 use orrery_scheduler::{Event, Scheduler, Settings};
 use orrery_store::{Lease, Store, StoreError};
 
 use crate::asked::Ticket;
+use crate::begun::BegunNotes;
 use crate::core::Core;
 use crate::job::{JobKind, Workshop, perform};
 use crate::load::{Desired, Start};
@@ -69,6 +70,8 @@ impl std::fmt::Debug for Setup {
 pub struct Keeper {
     pub store: Arc<dyn Store>,
     pub lease: Lease,
+    /// How long this process may act under the lease, by its own clock: without it nothing is begun, and what runs is cancelled.
+    pub permit: Permit,
 }
 
 impl std::fmt::Debug for Keeper {
@@ -123,10 +126,10 @@ impl Shared {
             self.written.notify_one();
             return;
         }
-        let Some(Keeper { store, lease }) = self.workshop.keeper.clone() else { return };
+        let Some(keeper) = self.workshop.keeper.clone() else { return };
         let (shared, targets) = (Arc::clone(self), Arc::clone(&self.targets));
         let thread = std::thread::Builder::new().name("writer".to_owned());
-        match thread.spawn(move || writer::run(&shared, &*store, &lease, &*targets)) {
+        match thread.spawn(move || writer::run(&shared, &keeper, &*targets)) {
             Ok(thread) => {
                 core.writer = WriterState::Waits;
                 *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
@@ -232,8 +235,9 @@ impl Engine {
         start: Start,
         tell: impl FnOnce(&Self) -> T,
     ) -> Result<(Self, T), EngineError> {
-        let Start { desired, mut recovery, former, states } = start;
+        let Start { desired, mut recovery, former, states, unknown } = start;
         let engine = Engine::idle(setup, desired)?;
+        engine.shared.lock().unknown = unknown;
         let stays_halted = std::mem::replace(&mut recovery.halted, true);
         engine.shared.lock().begin(recovery, &former, &states);
         let told = tell(&engine);
@@ -262,8 +266,9 @@ impl Engine {
         };
         let room = Room::new(workers);
         settings.running_max = room.limit();
-        let (scheduler, discard) = (Scheduler::new(settings), keeper.is_none());
-        let core = Core::new(scheduler, desired, Arc::clone(&targets), room, discard);
+        let scheduler = Scheduler::new(settings);
+        let permit = keeper.as_ref().map(|keeper| keeper.permit.clone());
+        let core = Core::new(scheduler, desired, Arc::clone(&targets), room, permit);
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
             workshop: Workshop {
@@ -272,6 +277,7 @@ impl Engine {
                 secrets,
                 log_level,
                 keeper,
+                begun: BegunNotes::default(),
             },
             pool: Mutex::default(),
             work: Condvar::new(),
@@ -328,6 +334,11 @@ impl Engine {
     /// Why writing failed, if it did: the engine then does nothing any more.
     pub fn has_failed(&self) -> bool {
         self.shared.lock().failure.is_some()
+    }
+
+    /// Whether the right to act ended: the engine then does nothing any more.
+    pub fn is_unauthorized(&self) -> bool {
+        self.shared.lock().is_unauthorized
     }
 
     pub(crate) fn shared(&self) -> &Shared {
@@ -432,19 +443,35 @@ fn work(shared: &Arc<Shared>) {
             }
             continue;
         };
+        if core.permit.as_ref().is_some_and(Permit::is_over) {
+            // What was recorded of finished runs may still be kept, as long as the store takes it.
+            core.is_unauthorized = true;
+            core.closed = true;
+            // The job in hand, and those that nobody has yet, are not begun.
+            core.underway.remove(&job.task);
+            core.drop_jobs();
+            if !core.writes.is_empty() {
+                shared.wake_writer(&mut core);
+            }
+            drop(core);
+            shared.wake_everybody();
+            shared.notify(Notice::Attention);
+            core = shared.lock();
+            continue;
+        }
         let place = core.place_of(&job);
         shared.oversee(&mut core);
         let hiring = core.hiring();
         drop(core);
         hire(shared, hiring);
         let began = Instant::now();
-        let performed = perform(&job, &place, &shared.workshop);
+        let (performed, effect) = perform(&job, &place, &shared.workshop);
         if job.kind == JobKind::Deploy && job.skip.is_none() {
             let outcome = performed.outcome.status;
             shared.notify(Notice::Ran { outcome, took: began.elapsed() });
         }
         core = shared.lock();
-        core.job_ended(job, performed);
+        core.job_ended(job, performed, effect);
         if core.must_wake_writer() {
             shared.wake_writer(&mut core);
         }
@@ -454,6 +481,7 @@ fn work(shared: &Arc<Shared>) {
         let wants_attention = core.scheduler.is_idle()
             || core.wake_moved
             || !core.parked.is_empty()
+            || !core.became_unknown.is_empty()
             || core.requests.has_answers(core.kept);
         if shared.listener.is_some() && wants_attention {
             core.wake_moved = false;

@@ -4,6 +4,7 @@
 //! exception: resources that reload when this one changes would not learn of the change. So a change that
 //! somebody would reload for is noted in the store before it is made, and its result removes the note. What
 //! is still noted at the next start counts as changed: better one reload too many than one that is missing.
+//! Effects that must not be repeated have notes of their own: what is left of them is unknown from then on.
 
 use std::collections::BTreeSet;
 
@@ -65,5 +66,6 @@ pub fn note_interrupted(
             store.record_results(lease, &records)?;
         }
     }
+    store.records().recover_effects(lease)?;
     Ok(store.recover(lease)?.len())
 }

@@ -13,6 +13,7 @@ use orrery_scheduler::{AgentIndex, Reason, SkipCause, TaskNumber};
 use orrery_store::{ActionKind, ResourceKey, Started};
 use serde_json::Value;
 
+use crate::begun::{self, BegunNotes, Effect, IsBegun};
 use crate::engine::Keeper;
 use crate::fitting::fit;
 use crate::remote::{self, Depot};
@@ -43,6 +44,10 @@ pub(crate) struct Job {
     pub(crate) changed_dependencies: Vec<ResourceId>,
     /// If somebody may reload when this changes: what is noted before it does.
     pub(crate) announce: Option<(ResourceKey, VersionNumber)>,
+    /// An earlier effect of it may have happened or not.
+    pub(crate) is_unsettled: bool,
+    /// Whether it was noted that an effect begins which must not be repeated.
+    pub(crate) is_begun: Arc<IsBegun>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,13 +72,48 @@ pub(crate) struct Workshop {
     pub(crate) log_level: LogLevel,
     /// `None` for dry runs.
     pub(crate) keeper: Option<Keeper>,
+    pub(crate) begun: BegunNotes,
 }
 
 /// Has the handler run. Whatever it does, there is an outcome, and it can be kept.
-pub(crate) fn perform(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
-    let mut performed = have_run(job, room, workshop);
+pub(crate) fn perform(
+    job: &Job,
+    room: &AgentRoom,
+    workshop: &Workshop,
+) -> (Performed, Option<Effect>) {
+    let (mut performed, effect) = match settled(job, workshop) {
+        Some((outcome, effect)) => (outcome.into(), effect),
+        None => {
+            let performed = have_run(job, room, workshop);
+            let effect = job.is_begun.get().then_some(match performed.unclear {
+                true => Effect::Unknown,
+                false => Effect::Ended(job.started),
+            });
+            (performed, effect)
+        }
+    };
+    if effect == Some(Effect::Unknown) {
+        begun::explain(&mut performed.outcome, job.resource.id.as_str());
+    }
     fit(&mut performed.outcome);
-    performed
+    (performed, effect)
+}
+
+/// What a job comes to without being run, because an earlier effect of it may have happened.
+fn settled(job: &Job, workshop: &Workshop) -> Option<(Outcome, Option<Effect>)> {
+    let (Some(key), Some(keeper)) = (job.key.filter(|_| job.is_unsettled), &workshop.keeper) else {
+        return None;
+    };
+    match keeper.store.records().begun_effect(key) {
+        Ok(found) => {
+            let settled = begun::settle(found.as_ref());
+            settled.map(|(outcome, effect)| (outcome, Some(effect)))
+        }
+        Err(error) => {
+            let text = format!("whether it was done before cannot be found out now: {error}");
+            Some((ended(OutcomeStatus::Failed, LogLevel::Error, text), None))
+        }
+    }
 }
 
 fn have_run(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
@@ -98,8 +138,15 @@ fn have_run(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
             return ended(OutcomeStatus::Unavailable, LogLevel::Error, text).into();
         }
     };
+    let handler = registry.handler(resource.id.entity());
+    let must_not_repeat = job.kind == JobKind::Deploy
+        && !resource.flags.report_only
+        && handler.is_some_and(|handler| handler.must_not_repeat(&resource.attributes));
     let announced = Cell::new(false);
-    let announce = || announce(job, workshop, &announced);
+    let announce = || {
+        announce(job, workshop, &announced)?;
+        if must_not_repeat { begin(job, workshop) } else { Ok(()) }
+    };
     let task = Task {
         purpose: match job.kind {
             JobKind::Deploy => Purpose::Deploy,
@@ -112,7 +159,7 @@ fn have_run(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
         changed_dependencies: &job.changed_dependencies,
         reason: &job.reason,
         stop: &job.stop,
-        announce: job.announce.is_some().then_some(Announcement(&announce)),
+        announce: (must_not_repeat || job.announce.is_some()).then_some(Announcement(&announce)),
     };
     let run_with = |target| {
         task.run(&Bench {
@@ -154,6 +201,18 @@ fn without_machine(target: &OutwardTarget) -> Outcome {
         line.values.insert("hint".to_owned(), target.help().into());
     }
     outcome
+}
+
+/// Notes in the store that an effect begins which must not be repeated. Durable when this returns. Once is enough.
+fn begin(job: &Job, workshop: &Workshop) -> Result<(), HandlerError> {
+    let (Some(started), Some(keeper)) = (begun::started(job), &workshop.keeper) else {
+        return Ok(());
+    };
+    if !job.is_begun.get() {
+        workshop.begun.note(keeper, started)?;
+        job.is_begun.set();
+    }
+    Ok(())
 }
 
 /// Notes in the store that a change begins. Durable when this returns. Once is enough.

@@ -16,6 +16,7 @@
 
 mod asked;
 mod awaited;
+mod begun;
 mod core;
 mod dry_run;
 mod engine;

@@ -120,7 +120,11 @@ impl Engine {
 
     /// Whether a handler runs.
     pub fn is_running(&self) -> bool {
-        self.with_core(|core| core.scheduler.counts().running > 0)
+        self.with_core(|core| match core.is_unauthorized {
+            // The scheduler still counts what was never begun.
+            true => !core.underway.is_empty(),
+            false => core.scheduler.counts().running > 0,
+        })
     }
 
     /// Jobs that begin from now on use these handlers.
@@ -138,6 +142,11 @@ impl Engine {
     /// Resources that failed as often as the settings allow since this was last asked, and how often that was.
     pub fn take_parked(&self) -> Vec<(ResourceId, u32)> {
         self.with_core(|core| std::mem::take(&mut core.parked))
+    }
+
+    /// Resources of whose effect nobody knows whether it happened, since this was last asked.
+    pub fn take_unknown_effects(&self) -> Vec<ResourceId> {
+        self.with_core(|core| std::mem::take(&mut core.became_unknown))
     }
 
     /// How many unknowns results have made known since this was last asked.

@@ -3,7 +3,7 @@
 use orrery_model::{Resource, ResourceState, SetName, VersionNumber};
 use orrery_scheduler::{Intent, Recovered, Recovery, Scope, SetContent, SetDiff, VersionDiff};
 use orrery_store::{EnvironmentKey, ResourceKey, Store, StoreError};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A version that is stored, with all its resources.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct Start {
     pub former: Vec<(Resource, ResourceKey)>,
     /// Resources whose state is in the store.
     pub(crate) states: FxHashMap<ResourceKey, ResourceState>,
+    /// Resources of whose effect nobody knows whether it happened.
+    pub(crate) unknown: FxHashSet<ResourceKey>,
 }
 
 /// How all resources were when they were last looked at.
@@ -133,7 +135,9 @@ pub fn recovery_with(
     };
     let recovery =
         Recovery { version: base, resources, paused, halted: false, reset: false, newer };
-    Ok(Start { desired, recovery, former, states })
+    let unknown = store.records().unknown_effects(environment)?;
+    let unknown = unknown.into_iter().map(|effect| effect.resource).collect();
+    Ok(Start { desired, recovery, former, states, unknown })
 }
 
 /// The version as the first one that is ever seen.

@@ -47,6 +47,7 @@ impl Core {
         state.last_produced_events = changed_at;
         state.deploying = false;
         let (action, facts) = (None, Vec::new());
-        self.write(Write::Result(Record { resource, state: Some(state), action, facts }));
+        let effect = None;
+        self.write(Write::Result(Record { resource, state: Some(state), action, facts, effect }));
     }
 }

@@ -120,7 +120,10 @@ pub(crate) fn run(task: Task<'_>, remote: &dyn Remote, depot: &Depot<'_>) -> Per
             }
             performed
         }
-        Err(error) => error.outcome().into(),
+        Err(error) => {
+            let unclear = matches!(error, RemoteError::Unknown { .. });
+            Performed { unclear, ..error.outcome().into() }
+        }
     }
 }
 

@@ -76,11 +76,13 @@ pub struct Performed {
     pub announced: bool,
     /// A part of the run was lost and repeated; nobody knows what it had changed.
     pub repeated: bool,
+    /// Something was begun, and nobody knows whether it was done.
+    pub unclear: bool,
 }
 
 impl From<Outcome> for Performed {
     fn from(outcome: Outcome) -> Self {
-        Performed { outcome, announced: false, repeated: false }
+        Performed { outcome, announced: false, repeated: false, unclear: false }
     }
 }
 
@@ -144,12 +146,14 @@ impl Task<'_> {
         let caught = catch_unwind(AssertUnwindSafe(|| {
             run_handler(&**handler, self.purpose, attributes, &mut context)
         }));
+        let unclear = caught.is_err() || context.is_unclear();
         let outcome = caught.unwrap_or_else(|panic| crashed(&*panic, &mut context));
         let outcome = match resolved {
             Some(resolved) => resolved.hidden.hide(outcome),
             None => outcome,
         };
-        Performed { outcome, announced: announced.get(), repeated: context.was_repeated() }
+        let repeated = context.was_repeated();
+        Performed { outcome, announced: announced.get(), repeated, unclear }
     }
 
     fn mode(&self) -> Mode {

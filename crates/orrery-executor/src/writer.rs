@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use orrery_model::VersionNumber;
 use orrery_model::{Change, ChangeKind, Fact, LogLine, OutcomeStatus, ResourceState, Timestamp};
 use orrery_store::{
-    ActionKind, ActionRecord, Lease, ParameterEffect, ResourceKey, ResultRecord, Started,
-    StateRecord, Store, StoreError,
+    ActionKind, ActionRecord, ParameterEffect, Recording, ResourceKey, ResultRecord, Started,
+    StateRecord, StoreError,
 };
 
-use crate::engine::{Notice, Shared};
+use crate::begun::Effect;
+use crate::engine::{Keeper, Notice, Shared};
 use crate::targets::Targets;
 
 /// So many results are written without waiting for more.
@@ -21,6 +22,14 @@ const GATHER_FOR: Duration = Duration::from_millis(20);
 
 /// After so long without anything to write, the thread ends.
 const STAY_FOR: Duration = Duration::from_secs(2);
+
+/// How long a store that cannot be used is waited for where the right to act has no end, and when the engine ends.
+const PATIENCE: Duration = Duration::from_secs(30);
+const CLOSING_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pause before it is tried again, at first and at most.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// What the writer does at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +62,8 @@ pub(crate) struct Record {
     pub(crate) state: Option<ResourceState>,
     pub(crate) action: Option<Action>,
     pub(crate) facts: Vec<Fact>,
+    /// How an effect ended that must not be repeated.
+    pub(crate) effect: Option<Effect>,
 }
 
 #[derive(Debug)]
@@ -67,8 +78,9 @@ pub(crate) struct Action {
     pub(crate) log: Vec<LogLine>,
 }
 
-/// Writes until there is nothing left and the engine is closed. An error ends the engine.
-pub(crate) fn run(shared: &Arc<Shared>, store: &dyn Store, lease: &Lease, targets: &dyn Targets) {
+/// Writes until there is nothing left and the engine is closed. An error that time may mend is no reason to forget what happened:
+/// it is tried again as long as this process may act. Any other error ends the engine.
+pub(crate) fn run(shared: &Arc<Shared>, keeper: &Keeper, targets: &dyn Targets) {
     loop {
         let writes = {
             let mut core = shared.lock();
@@ -100,7 +112,7 @@ pub(crate) fn run(shared: &Arc<Shared>, store: &dyn Store, lease: &Lease, target
             core.take_writes()
         };
         shared.space.notify_all();
-        match write(store, lease, targets, &writes) {
+        match write_patiently(shared, keeper, targets, &writes) {
             Ok(effect) => {
                 let mut core = shared.lock();
                 core.resolved += effect.resolved;
@@ -129,48 +141,121 @@ pub(crate) fn run(shared: &Arc<Shared>, store: &dyn Store, lease: &Lease, target
     }
 }
 
-fn write(
-    store: &dyn Store,
-    lease: &Lease,
+/// Writes all of it, however often the store has to be asked.
+fn write_patiently(
+    shared: &Shared,
+    keeper: &Keeper,
     targets: &dyn Targets,
     writes: &[Write],
 ) -> Result<ParameterEffect, StoreError> {
-    let mut effect = ParameterEffect::default();
+    let mut progress = Progress::default();
+    let (mut since, mut pause) = (None, PAUSE);
+    loop {
+        let error = match write(keeper, targets, writes, &mut progress) {
+            Ok(()) => return Ok(progress.effect),
+            Err(error) => error,
+        };
+        let began = *since.get_or_insert_with(Instant::now);
+        let limit = match (shared.lock().closed, keeper.permit.end()) {
+            (true, _) => CLOSING_PATIENCE,
+            (false, Some(_)) => Duration::MAX,
+            (false, None) => PATIENCE,
+        };
+        if !error.is_temporary() || keeper.permit.is_over() || began.elapsed() > limit {
+            return Err(error);
+        }
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            results = writes.len(),
+            "results cannot be kept now; they are kept in memory, and it is tried again"
+        );
+        progress.again = true;
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// How far a batch is written.
+#[derive(Default)]
+struct Progress {
+    at: usize,
+    /// Nobody knows whether what comes next was written before.
+    again: bool,
+    effect: ParameterEffect,
+}
+
+fn write(
+    keeper: &Keeper,
+    targets: &dyn Targets,
+    writes: &[Write],
+    progress: &mut Progress,
+) -> Result<(), StoreError> {
+    let Keeper { store, lease, .. } = keeper;
     let changed = |write: &Write| {
         matches!(write, Write::Result(Record { action: Some(action), .. })
             if action.change.kind != ChangeKind::NoChange)
     };
-    if writes.iter().any(changed) {
+    if !progress.again && writes.iter().any(changed) {
         // What is recorded as deployed must not be lost with the power.
         targets.sync();
     }
-    let mut at = 0;
-    while at < writes.len() {
-        if let Write::Processed { version, states } = &writes[at] {
-            let records: Vec<_> = states
-                .iter()
-                .map(|(resource, state)| StateRecord { resource: *resource, state })
-                .collect();
-            store.process_version(lease, *version, &records)?;
-            at += 1;
-            continue;
-        }
-        if let Write::Began(started) = &writes[at] {
-            store.begin(lease, std::slice::from_ref(started))?;
-            at += 1;
-            continue;
-        }
-        let rest = &writes[at..];
-        let count = rest.iter().take_while(|write| matches!(write, Write::Result(_))).count();
-        let records: Vec<ResultRecord<'_>> = rest[..count].iter().filter_map(as_result).collect();
-        effect += store.record_results(lease, &records)?;
-        at += count;
+    while let Some(next) = writes.get(progress.at) {
+        let count = match next {
+            Write::Processed { version, states } => {
+                let records: Vec<_> = states
+                    .iter()
+                    .map(|(resource, state)| StateRecord { resource: *resource, state })
+                    .collect();
+                store.process_version(lease, *version, &records)?;
+                1
+            }
+            Write::Began(started) => {
+                store.begin(lease, std::slice::from_ref(started))?;
+                1
+            }
+            Write::Result(_) => {
+                let rest = writes[progress.at..].iter();
+                let results: Vec<&Record> = rest.map_while(as_record).collect();
+                let kept = record(keeper, &results, progress.again)?;
+                progress.effect += kept;
+                // Whether facts made something known when they were first kept, nobody heard.
+                let has_facts = results.iter().any(|record| !record.facts.is_empty());
+                progress.effect.resolved += usize::from(progress.again && has_facts);
+                results.len()
+            }
+        };
+        progress.at += count;
+        progress.again = false;
     }
-    Ok(effect)
+    Ok(())
 }
 
-fn as_result(write: &Write) -> Option<ResultRecord<'_>> {
-    let Write::Result(record) = write else { return None };
+fn record(
+    keeper: &Keeper,
+    results: &[&Record],
+    again: bool,
+) -> Result<ParameterEffect, StoreError> {
+    let records: Vec<ResultRecord<'_>> = results.iter().map(|record| as_result(record)).collect();
+    let (mut ended, mut unknown) = (Vec::new(), Vec::new());
+    for record in results {
+        match record.effect {
+            Some(Effect::Ended(started)) => ended.push((record.resource, started)),
+            Some(Effect::Unknown) => unknown.push(record.resource),
+            None => {}
+        }
+    }
+    let recording = Recording { results: &records, ended: &ended, unknown: &unknown, again };
+    keeper.store.record(&keeper.lease, &recording)
+}
+
+fn as_record(write: &Write) -> Option<&Record> {
+    match write {
+        Write::Result(record) => Some(record),
+        Write::Processed { .. } | Write::Began(_) => None,
+    }
+}
+
+fn as_result(record: &Record) -> ResultRecord<'_> {
     let action = record.action.as_ref().map(|action| ActionRecord {
         kind: action.kind,
         version: action.version,
@@ -181,10 +266,10 @@ fn as_result(write: &Write) -> Option<ResultRecord<'_>> {
         wants_absence: action.wants_absence,
         log: &action.log,
     });
-    Some(ResultRecord {
+    ResultRecord {
         resource: record.resource,
         state: record.state.as_ref(),
         action,
         facts: &record.facts,
-    })
+    }
 }

@@ -111,6 +111,7 @@ pub struct Context<'a> {
     standing: Standing<'a>,
     announcement: Option<Announcement<'a>>,
     repeated: bool,
+    unclear: bool,
     log: Vec<LogLine>,
     facts: Vec<Fact>,
 }
@@ -120,8 +121,8 @@ impl<'a> Context<'a> {
         let standing =
             Standing { version: VersionNumber(0), requires: &[], changed: &[], reason: &"" };
         let (log, facts) = (Vec::new(), Vec::new());
-        let (announcement, repeated) = (None, false);
-        Context { id, surroundings, run, standing, announcement, repeated, log, facts }
+        let (announcement, repeated, unclear) = (None, false, false);
+        Context { id, surroundings, run, standing, announcement, repeated, unclear, log, facts }
     }
 
     /// Says where the resource stands.
@@ -150,6 +151,15 @@ impl<'a> Context<'a> {
     /// does not know of.
     pub fn note_repetition(&mut self) {
         self.repeated = true;
+    }
+
+    /// Says that something was begun, and that nobody knows whether it was done.
+    pub fn note_unclear(&mut self) {
+        self.unclear = true;
+    }
+
+    pub fn is_unclear(&self) -> bool {
+        self.unclear
     }
 
     pub fn was_repeated(&self) -> bool {

@@ -75,6 +75,15 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Whether what was asked for may have been done nevertheless.
+    pub fn is_unclear(&self) -> bool {
+        match self {
+            Cause::TimedOut | Cause::Cancelled | Cause::Unexpected(_) => true,
+            Cause::Io(error) => error.kind() != io::ErrorKind::ConnectionRefused,
+            _ => false,
+        }
+    }
+
     /// The error of a system call, for a path whose parent may be what is missing.
     pub fn of(error: io::Error) -> Self {
         match error.kind() {

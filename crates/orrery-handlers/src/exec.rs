@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_model::{AttributeChange, Change, ChangeKind, LogLevel, ResourceType};
+use orrery_model::{AttributeChange, Attributes, Change, ChangeKind, LogLevel, ResourceType};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -151,9 +151,15 @@ impl Command {
             }
             // Whoever cancels wants no other word for it.
             Err(error @ HandlerError::Target(TargetError { cause: Cause::Cancelled, .. })) => {
+                context.note_unclear();
                 return Err(error);
             }
-            Err(error) => error,
+            Err(error) => {
+                if matches!(&error, HandlerError::Target(found) if found.cause.is_unclear()) {
+                    context.note_unclear();
+                }
+                error
+            }
         };
         Err(if self.skip_on_fail { HandlerError::Skipped(failure.to_string()) } else { failure })
     }
@@ -179,6 +185,17 @@ impl Crud for RunHandler {
     type Desired = Command;
     /// Whether the command is due.
     type Current = bool;
+
+    /// A command that is to be run once, without anything that tells whether it was.
+    fn must_not_repeat(attributes: &Attributes) -> bool {
+        let attributes = attributes.to_object();
+        let is_set = |name: &str| attributes.get(name).is_some_and(|value| *value == true);
+        let is_empty =
+            |name: &&str| attributes.get(*name).is_none_or(|value| value.is_null() || *value == "");
+        is_set("once")
+            && !is_set("reload_only")
+            && ["creates", "unless", "onlyif"].iter().all(is_empty)
+    }
 
     /// What a command did is not undone.
     fn is_purged(_desired: &Command) -> bool {

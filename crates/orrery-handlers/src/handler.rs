@@ -34,6 +34,12 @@ pub trait Handler: Send + Sync {
         Vec::new()
     }
 
+    /// Whether what a run does must not be done twice, and nothing can be looked at that tells whether it was done. Such an effect is
+    /// recorded before it begins. Attributes may be references.
+    fn must_not_repeat(&self, _attributes: &Attributes) -> bool {
+        false
+    }
+
     /// The path whose changes mean that the resource may no longer be as wanted, if there is one.
     fn watched_path<'i>(&self, id: &'i ResourceId) -> Option<&'i str>;
 }
@@ -51,6 +57,11 @@ pub trait Crud: Send + Sync {
 
     /// Whether it must not exist.
     fn is_purged(desired: &Self::Desired) -> bool;
+
+    /// As `Handler::must_not_repeat`.
+    fn must_not_repeat(_attributes: &Attributes) -> bool {
+        false
+    }
 
     /// `None` if it does not exist.
     fn read(
@@ -125,6 +136,10 @@ const RELOAD: &str = "reload";
 const PURGED: &str = "purged";
 
 impl<H: Crud> Handler for H {
+    fn must_not_repeat(&self, attributes: &Attributes) -> bool {
+        H::must_not_repeat(attributes)
+    }
+
     fn run(&self, attributes: &Attributes, context: &mut Context<'_>) -> Outcome {
         match execute(self, attributes, context) {
             Ok((status, change)) => context.finish(status, change),
@@ -185,6 +200,8 @@ fn execute<H: Crud>(
     if change.kind != ChangeKind::NoChange || reload {
         context.check_stop()?;
         context.announce_change()?;
+        // That may have taken long.
+        context.check_stop()?;
     }
     match (change.kind, &current) {
         (ChangeKind::Created, _) => handler.create(&desired, context)?,

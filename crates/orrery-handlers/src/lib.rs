@@ -39,8 +39,8 @@ pub use removal::{Abilities, Unmanaged};
 pub use secrets::{LocalSecrets, Reference, SecretError, Secrets};
 pub use session::Session;
 pub use target::{
-    Durability, FaultyTarget, LocalTarget, Machine, MemoryTarget, OutwardTarget, Stop, StopReason,
-    Target,
+    Durability, FaultyTarget, LocalTarget, Machine, MemoryTarget, Moment, OutwardTarget, Permit,
+    Stop, StopReason, Target,
 };
 
 /// All handlers of this program, each with its declaration.

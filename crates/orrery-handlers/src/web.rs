@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orrery_model::{AttributeChange, LogLevel, ResourceType};
+use orrery_model::{AttributeChange, Attributes, LogLevel, ResourceType};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::context::{Context, changed};
-use crate::error::HandlerError;
+use crate::error::{HandlerError, TargetError};
 use crate::handler::Crud;
 use crate::registry::Registry;
 use crate::target::{Request, Response};
@@ -66,15 +66,14 @@ impl Wanted {
         url: &str,
         body: Option<&str>,
         context: &Context<'_>,
-    ) -> Result<Response, HandlerError> {
+    ) -> Result<Response, TargetError> {
         let mut request = Request::new(method, url);
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         request.headers =
             self.headers.iter().map(|(name, value)| (name.clone(), text(value))).collect();
         request.body = body.filter(|body| !body.is_empty()).map(|body| body.as_bytes().to_vec());
         request.timeout = Duration::from_secs(self.timeout);
-        let answer = context.target().request(&request, context.stop());
-        answer.map_err(|error| self.failure(error.into()))
+        context.target().request(&request, context.stop())
     }
 
     /// A server that does not answer may be about to start.
@@ -90,7 +89,15 @@ impl Wanted {
         also_good: &[u16],
         context: &mut Context<'_>,
     ) -> Result<(), HandlerError> {
-        let answer = self.send(method, &self.url, body, context)?;
+        let answer = match self.send(method, &self.url, body, context) {
+            Ok(answer) => answer,
+            Err(error) => {
+                if error.cause.is_unclear() {
+                    context.note_unclear();
+                }
+                return Err(self.failure(error.into()));
+            }
+        };
         let values = [
             ("method", Value::from(method)),
             ("url", Value::from(&*self.url)),
@@ -152,6 +159,14 @@ impl Crud for RequestHandler {
     type Desired = Wanted;
     type Current = Response;
 
+    /// A POST makes something each time, unless there is an address that tells whether it is there.
+    fn must_not_repeat(attributes: &Attributes) -> bool {
+        let attributes = attributes.to_object();
+        let method = attributes.get("method").and_then(Value::as_str);
+        method.is_some_and(|method| method.eq_ignore_ascii_case("POST"))
+            && attributes.get("check_url").is_none_or(Value::is_null)
+    }
+
     fn is_purged(desired: &Wanted) -> bool {
         desired.purged
     }
@@ -162,7 +177,8 @@ impl Crud for RequestHandler {
         context: &mut Context<'_>,
     ) -> Result<Option<Response>, HandlerError> {
         let url = desired.check_url.as_deref().unwrap_or(&desired.url);
-        let answer = desired.send(GET, url, None, context)?;
+        let answer = desired.send(GET, url, None, context);
+        let answer = answer.map_err(|error| desired.failure(error.into()))?;
         let right = desired.expected_status.contains(&answer.status);
         Ok((right || !ABSENT.contains(&answer.status)).then_some(answer))
     }

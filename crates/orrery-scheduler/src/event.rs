@@ -56,6 +56,8 @@ pub enum TaskResult {
     Finished(OutcomeStatus),
     /// The handler was stopped before its verdict, or never began.
     Cancelled,
+    /// It failed in a way that only a person can do something about: it is parked at once.
+    Parked,
 }
 
 /// What the scheduler has to know of one resource of a version.

@@ -72,10 +72,14 @@ impl Scheduler {
                 Some(OutcomeStatus::Failed)
             }
             TaskResult::Cancelled => None,
+            TaskResult::Parked => Some(OutcomeStatus::Failed),
         };
         match verdict {
             Some(status) => self.take_verdict(slot, run, status, stale, now, commands),
             None => self.take_interruption(slot, run, now),
+        }
+        if result == TaskResult::Parked && !stale {
+            self.resources[slot].parked = true;
         }
         if was_bad && !self.resources[slot].is_known_bad() {
             self.recover_dependents(slot, run, now);

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use orrery_model::{ResourceId, Status, Timestamp};
-use orrery_store::{ChangeSeq, EnvironmentRecord, MetricRecord, Store, StoreError};
+use orrery_store::{ChangeSeq, EnvironmentRecord, Lease, MetricRecord, Store, StoreError};
 
 use uuid::Uuid;
 
@@ -240,10 +240,11 @@ fn look_after(
 /// Empties an environment, and deletes it if it is marked so. The engine must have let go of it.
 pub(crate) fn erase(
     store: &dyn Store,
+    lease: &Lease,
     environment: &EnvironmentRecord,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let records = store.records();
+    let records = store.records().under(lease);
     while !records.erase_contents(environment.key, now)? {}
     if environment.deleting {
         records.erase_environment(&environment.uuid, now)?;

@@ -110,12 +110,8 @@ macro_rules! methods_of_both_stores {
             self.write(|tx| engine::begin(tx, lease, actions))
         }
 
-        fn record_results(
-            &self,
-            lease: &Lease,
-            results: &[ResultRecord<'_>],
-        ) -> Result<ParameterEffect> {
-            self.write(|tx| engine::record_results(tx, lease, results))
+        fn record(&self, lease: &Lease, recording: &Recording<'_>) -> Result<ParameterEffect> {
+            self.write(|tx| engine::record(tx, lease, recording))
         }
 
         fn process_version(

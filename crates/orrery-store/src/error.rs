@@ -206,6 +206,22 @@ fn article(kind: &str) -> &'static str {
 }
 
 impl StoreError {
+    /// Whether the same may well succeed a little later: the database is not there, is busy, or is full. Whether a change was
+    /// made before a connection was lost is not known.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            StoreError::Busy { .. }
+            | StoreError::Full { .. }
+            | StoreError::Io { .. }
+            | StoreError::Unreachable { .. }
+            | StoreError::ConnectionLost { .. }
+            | StoreError::NoConnection { .. }
+            | StoreError::Contended { .. } => true,
+            StoreError::Database { source } => crate::postgres::is_cancelled(source.as_ref()),
+            _ => false,
+        }
+    }
+
     pub(crate) fn not_found(kind: &'static str, name: impl Into<String>) -> Self {
         StoreError::NotFound { kind, name: name.into() }
     }

@@ -6,7 +6,7 @@
 
 use orrery_model::Timestamp;
 
-use crate::{NewNote, Result, StoreError};
+use crate::{Lease, NewNote, Result, StoreError};
 
 /// A parameter of a statement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,6 +42,8 @@ pub trait Sql {
     /// Makes this transaction wait for, or keep away, others that claim the same name, until it ends. With one writer
     /// there is nothing to do.
     fn claim(&mut self, name: &str) -> Result<()>;
+    /// Ends the transaction if the lease is not the current one. Whoever wants to take it over waits until the transaction ends.
+    fn check_lease(&mut self, lease: &Lease) -> Result<()>;
     /// A number for a new row of a table, which no row of it ever had. Left to itself, SQLite gives the number of the newest row
     /// again after that is deleted, and who remembers the number would take one row for the other.
     fn new_number(&mut self, table: &'static str) -> Result<i64>;

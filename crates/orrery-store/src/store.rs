@@ -7,9 +7,9 @@ use orrery_model::{ResourceId, Status, Timestamp, Version, VersionNumber};
 use crate::{
     Action, ActionKey, Agent, Connections, ContentHash, Environment, EnvironmentKey, Holder, Lease,
     LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
-    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourceKey, ResourcePage,
-    ResourceRow, ResourceSummary, Result, ResultRecord, Started, StateRecord, StateRow, StoreError,
-    Unknown, VersionInfo,
+    Recording, Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourceKey,
+    ResourcePage, ResourceRow, ResourceSummary, Result, ResultRecord, Started, StateRecord,
+    StateRow, StoreError, Unknown, VersionInfo,
 };
 
 /// Where all state lives.
@@ -117,7 +117,11 @@ pub trait Store: Send + Sync {
         &self,
         lease: &Lease,
         results: &[ResultRecord<'_>],
-    ) -> Result<ParameterEffect>;
+    ) -> Result<ParameterEffect> {
+        self.record(lease, &Recording { results, ..Recording::default() })
+    }
+    /// The same, with what the results mean for effects that must not be repeated.
+    fn record(&self, lease: &Lease, recording: &Recording<'_>) -> Result<ParameterEffect>;
     /// Notes that a version was processed, with all states that this changed.
     fn process_version(
         &self,

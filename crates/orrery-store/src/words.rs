@@ -247,6 +247,18 @@ pub struct ResultRecord<'a> {
     pub facts: &'a [Fact],
 }
 
+/// Results that are kept together, with what they mean for effects that must not be repeated.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recording<'a> {
+    pub results: &'a [ResultRecord<'a>],
+    /// Resources whose effect has ended, with the time at which the run began that says so.
+    pub ended: &'a [(ResourceKey, Timestamp)],
+    /// Resources of whose effect nobody knows whether it happened.
+    pub unknown: &'a [ResourceKey],
+    /// Nobody knows whether this was kept before: actions that are there already are not added again.
+    pub again: bool,
+}
+
 /// One entry in the log of a resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Action {

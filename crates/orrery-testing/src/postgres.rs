@@ -152,6 +152,11 @@ impl Database {
         format!("postgres://postgres@{host}:{}/{}", self.server.port, self.name)
     }
 
+    /// Where it is for a program that reaches the server through this local port.
+    pub fn url_through(&self, port: u16) -> String {
+        format!("postgres://postgres@127.0.0.1:{port}/{}", self.name)
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -84,6 +84,7 @@ pub(crate) enum Command {
     Resources(cli_inspect::Resources),
     Log(cli_inspect::Log),
     Why(cli_inspect::Why),
+    Settle(cli_inspect::Settle),
     Versions(cli_inspect::Versions),
     Diff(cli_inspect::Diff),
     Facts(cli_inspect::Facts),

@@ -119,6 +119,33 @@ pub(crate) struct Why {
     pub(crate) look: LookOptions,
 }
 
+/// Decide about effects whose outcome is unknown
+///
+/// A command that is to run once, or a request that must not be sent twice, is recorded before it begins. If its result is
+/// lost, for example because the machine lost its power, nobody knows whether it was done, and it is not run again until
+/// somebody decides. Without a resource, all of them are listed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery settle
+  orrery settle --done 'exec::Run[web1,command=/opt/app/migrate]'
+  orrery settle --again migrate
+
+Exit codes: 0 done, or nothing is unknown, 1 error, 2 there are effects whose outcome is unknown.")]
+pub(crate) struct Settle {
+    /// The id of the resource, or a part of it that no other one has
+    #[arg(requires = "choice")]
+    pub(crate) resource: Option<String>,
+    /// It happened: the resource counts as deployed
+    #[arg(long, group = "choice", requires = "resource")]
+    pub(crate) done: bool,
+    /// It did not happen, or may happen again: it is run again
+    #[arg(long, group = "choice", requires = "resource")]
+    pub(crate) again: bool,
+    #[command(flatten)]
+    pub(crate) look: LookOptions,
+}
+
 /// List the versions of the desired state
 ///
 /// The newest first, each with how it differs from the one before.

@@ -15,7 +15,10 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "parse", "explain", "modules", "sdk",
         ],
     ),
-    ("Look at a deployment", &["status", "resources", "why", "log", "versions", "diff", "facts"]),
+    (
+        "Look at a deployment",
+        &["status", "resources", "why", "settle", "log", "versions", "diff", "facts"],
+    ),
     (
         "Work with a server",
         &[

@@ -19,7 +19,13 @@ fn answer(number: u128, message: &str) -> Answer {
         facts: Vec::new(),
         log: vec![line],
     };
-    Answer { id: Uuid::from_u128(number), outcome, announced: true, repeated: false }
+    Answer {
+        id: Uuid::from_u128(number),
+        outcome,
+        announced: true,
+        repeated: false,
+        unclear: false,
+    }
 }
 
 fn finished(number: u128, message: &str) -> Option<Known> {

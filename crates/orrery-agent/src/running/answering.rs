@@ -88,6 +88,16 @@ pub(super) fn never_begun() -> Performed {
     Outcome { status, change, facts: Vec::new(), log: vec![line] }.into()
 }
 
+/// What a command comes to that had begun before this agent was restarted, and must not be done twice.
+pub(super) fn cut_off() -> Performed {
+    let message = "the agent was restarted in the middle of it".to_owned();
+    let values = serde_json::Map::new();
+    let line = LogLine { at: now(), level: LogLevel::Error, message, values };
+    let (status, change) = (OutcomeStatus::Failed, Change::default());
+    let outcome = Outcome { status, change, facts: Vec::new(), log: vec![line] };
+    Performed { unclear: true, repeated: true, ..outcome.into() }
+}
+
 /// Measures what is written, and keeps nothing of it.
 struct Counted(usize);
 

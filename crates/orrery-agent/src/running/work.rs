@@ -7,6 +7,7 @@ use orrery_executor::{Bench, Performed, Task};
 use orrery_handlers::{Announcement, HandlerError, Session, StopReason};
 use orrery_model::ResourceId;
 
+use super::answering::cut_off;
 use super::{Item, Shared, State, lock};
 use crate::errors::chain;
 use crate::journal::JournalError;
@@ -88,6 +89,14 @@ impl Shared {
         let id = command.id;
         if command.what != What::DryRun {
             lock(&self.journal).started(id)?;
+        }
+        let handler = self.registry.handler(item.resource.id.entity());
+        let attributes = &item.resource.attributes;
+        if item.repeated
+            && command.what == What::Deploy
+            && handler.is_some_and(|handler| handler.must_not_repeat(attributes))
+        {
+            return Ok(cut_off());
         }
         let announce = || self.announce(item);
         let task = Task {

@@ -1,10 +1,11 @@
 //! What a job comes to: what the scheduler hears of it, what is kept, and what is told.
 
-use orrery_model::{ChangeKind, LogLevel, LogLine, Outcome, OutcomeStatus, Timestamp};
+use orrery_model::{ChangeKind, LogLevel, LogLine, Outcome, OutcomeStatus, ResourceId, Timestamp};
 use orrery_scheduler::{Event, TaskResult};
 use orrery_store::ActionKind;
 
 use super::{Core, Underway};
+use crate::begun::Effect;
 use crate::dry_run::DryRunEntry;
 use crate::job::{Job, JobKind};
 use crate::progress::Finished;
@@ -13,12 +14,17 @@ use crate::writer::{Action, Record, Write};
 
 impl Core {
     /// A worker is done with a job.
-    pub(crate) fn job_ended(&mut self, job: Job, performed: Performed) {
-        let Performed { mut outcome, announced, repeated } = performed;
+    pub(crate) fn job_ended(&mut self, job: Job, performed: Performed, effect: Option<Effect>) {
+        let Performed { mut outcome, announced, repeated, .. } = performed;
         let now = self.now();
         let Some(underway) = self.underway.remove(&job.task) else {
-            // It was given up before.
+            // It was given up before; what it has done is known nevertheless.
             self.lost = self.lost.saturating_sub(1);
+            if let (Some(Effect::Ended(_)), Some(resource)) = (effect, job.key)
+                && outcome.status == OutcomeStatus::Deployed
+            {
+                tracing::info!(id = %job.resource.id, ?resource, "a run that was given up ended well");
+            }
             return;
         };
         if let JobKind::DryRun { entry } = job.kind {
@@ -26,6 +32,18 @@ impl Core {
             self.dry_run_answer(entry, DryRunEntry::Outcome(outcome));
             let result = TaskResult::Finished(OutcomeStatus::Deployed);
             return self.apply(Event::TaskFinished { task: job.task, result });
+        }
+        let is_unknown = effect == Some(Effect::Unknown);
+        match (effect, job.key) {
+            (Some(Effect::Unknown), Some(key)) => {
+                outcome.status = OutcomeStatus::Failed;
+                self.unknown.insert(key);
+                self.became_unknown.push(job.resource.id.clone());
+            }
+            (Some(Effect::Ended(_)), Some(key)) => {
+                self.unknown.remove(&key);
+            }
+            _ => {}
         }
         let interrupted = job.stop.is_cancelled() && outcome.status == OutcomeStatus::Skipped;
         let late = job.stop.remaining().is_some_and(|left| left.is_zero());
@@ -41,10 +59,12 @@ impl Core {
             TaskResult::Cancelled
         } else {
             self.tally.add(outcome.status, outcome.change.kind);
-            TaskResult::Finished(outcome.status)
+            if is_unknown { TaskResult::Parked } else { TaskResult::Finished(outcome.status) }
         };
         let verdict = match result {
-            TaskResult::Finished(status) => Some((status, outcome.change.kind)),
+            TaskResult::Finished(_) | TaskResult::Parked => {
+                Some((outcome.status, outcome.change.kind))
+            }
             TaskResult::Cancelled => None,
         };
         let unclear = announced && (repeated || outcome.status != OutcomeStatus::Deployed);
@@ -56,7 +76,7 @@ impl Core {
         self.tell(&job, &outcome, now);
         self.apply(Event::TaskFinished { task: job.task, result });
         let due = job.kind == JobKind::Deploy && self.awaited_facts.are_due(&job, &outcome);
-        self.record(&job, outcome, underway.noted, now);
+        self.record(&job, outcome, (underway.noted, effect), now);
         // After that: whoever asked for it is told when it is kept.
         if !self.requests.is_empty()
             && let Some(index) = self.scheduler.index_of(job.resource.id.as_str())
@@ -74,8 +94,15 @@ impl Core {
 
     /// Keeps what a run did. One that found everything as it was is kept in the state alone, unless it was noted that it takes
     /// long, which its end takes back.
-    fn record(&mut self, job: &Job, outcome: Outcome, noted: bool, now: Timestamp) {
+    fn record(
+        &mut self,
+        job: &Job,
+        outcome: Outcome,
+        (noted, effect): (bool, Option<Effect>),
+        now: Timestamp,
+    ) {
         let uneventful = !noted
+            && effect.is_none()
             && job.kind == JobKind::Deploy
             && job.was_compliant
             && outcome.status == OutcomeStatus::Deployed
@@ -100,7 +127,19 @@ impl Core {
             log: outcome.log,
         });
         let Some(resource) = job.key else { return };
-        self.write(Write::Result(Record { resource, state: None, action, facts: outcome.facts }));
+        let facts = outcome.facts;
+        self.write(Write::Result(Record { resource, state: None, action, facts, effect }));
+    }
+
+    /// Notes that nobody will learn how an effect ended: its run was given up.
+    pub(super) fn effect_is_unknown(&mut self, id: &ResourceId) {
+        let Some(index) = self.scheduler.index_of(id.as_str()) else { return };
+        let Some(resource) = self.entry(index).key else { return };
+        self.unknown.insert(resource);
+        self.became_unknown.push(id.clone());
+        let (state, action, facts) = (None, None, Vec::new());
+        let effect = Some(Effect::Unknown);
+        self.write(Write::Result(Record { resource, state, action, facts, effect }));
     }
 
     fn tell(&mut self, job: &Job, outcome: &Outcome, now: Timestamp) {

@@ -1,5 +1,6 @@
 //! How a task becomes a job: what a worker gets to know, and what is noted of it.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use orrery_handlers::Stop;
@@ -10,6 +11,7 @@ use orrery_scheduler::{
 use orrery_store::{ActionKind, Started};
 
 use super::{Core, Underway};
+use crate::begun::IsBegun;
 use crate::job::{Job, JobKind};
 
 impl Core {
@@ -55,6 +57,10 @@ impl Core {
         }
         let deadline = start.deadline.and_then(|at| Instant::now().checked_add(at.since(now)));
         let stop = deadline.map_or_else(Stop::never, Stop::at);
+        let stop = match &self.permit {
+            Some(permit) => stop.under(permit),
+            None => stop,
+        };
         let id = resource.id.clone();
         let version = self.desired.version;
         let long = key
@@ -62,7 +68,18 @@ impl Core {
             .map(|resource| Started { resource, kind: ActionKind::Deploy, version, at: now });
         self.latest_task = self.latest_task.max(start.task);
         let facts = kind == JobKind::Facts;
-        let underway = Underway { stop: stop.clone(), id, started: now, long, noted: false, facts };
+        let is_begun = Arc::new(IsBegun::default());
+        let underway = Underway {
+            stop: stop.clone(),
+            id,
+            started: now,
+            long,
+            noted: false,
+            facts,
+            is_begun: Arc::clone(&is_begun),
+        };
+        let is_unsettled =
+            kind == JobKind::Deploy && key.is_some_and(|key| self.unknown.contains(&key));
         self.underway.insert(start.task, underway);
         self.jobs.push_back(Job {
             task: start.task,
@@ -80,6 +97,8 @@ impl Core {
                 .is_some_and(|state| state.compliance() == Some(Compliance::Compliant)),
             changed_dependencies,
             announce,
+            is_unsettled,
+            is_begun,
         });
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use orrery_executor::{Engine, Keeper, Update, note_interrupted, recovery};
-use orrery_handlers::{Context, Handler, HandlerError};
+use orrery_handlers::{Context, Handler, HandlerError, Moment, Permit};
 use orrery_model::{
     Attributes, Change, Fact, Outcome, OutcomeStatus, Resource, ResourceId, Status,
 };
@@ -27,11 +27,19 @@ impl Live {
     }
 
     fn start_in(world: World, resources: &[Resource]) -> Self {
+        Live::start_under(world, resources, &Permit::unlimited())
+    }
+
+    fn start_under(world: World, resources: &[Resource], permit: &Permit) -> Self {
         let desired = world.put(resources);
         let lease = world.lease();
         note_interrupted(&*world.store, &lease, now()).unwrap();
         let start = recovery(&*world.store, world.environment, desired).unwrap();
-        let keeper = Keeper { store: Arc::clone(&world.store) as Arc<dyn Store>, lease };
+        let keeper = Keeper {
+            store: Arc::clone(&world.store) as Arc<dyn Store>,
+            lease,
+            permit: permit.clone(),
+        };
         let engine = Engine::start(world.setup(Some(keeper)), start, Vec::new()).unwrap();
         Live { world, engine, lease }
     }
@@ -314,4 +322,28 @@ fn a_repair_that_goes_on_answers_for_what_was_done_before() {
         assert!(after[at] > before[at], "r{at}");
     }
     live.finish();
+}
+
+/// The right to act ends by the clock alone: what runs is cancelled, nothing more begins, and what has ended is kept.
+#[test]
+fn nothing_begins_when_the_right_to_act_is_over() {
+    let permit = Permit::until(Moment::now().after(Duration::from_millis(700)));
+    // All of one agent, one after the other.
+    let names: Vec<String> = (0..50).map(|at| format!("r{at:02}")).collect();
+    let resources: Vec<Resource> =
+        names.iter().map(|name| scripted(name, r#"{"delay_ms":100}"#, &[])).collect();
+    let live = Live::start_under(World::new(), &resources, &permit);
+    let until = Instant::now() + Duration::from_secs(20);
+    while !live.engine.is_unauthorized() || live.engine.is_running() {
+        assert!(Instant::now() < until, "the engine goes on");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(permit.is_over());
+    live.engine.tell(Event::Repair(Filter { agents: None, ids: None }));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!live.engine.is_running());
+    let world = live.finish();
+    let done = |name: &&String| world.status(name) == Status::Deployed;
+    let count = names.iter().filter(done).count();
+    assert!((1..10).contains(&count), "{count} were deployed in the time of seven");
 }

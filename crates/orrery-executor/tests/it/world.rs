@@ -8,7 +8,7 @@ use orrery_executor::{
     Workers, note_interrupted, plan, recovery,
 };
 use orrery_handlers::{
-    Contents, Durability, LocalSecrets, LocalTarget, NoContents, Registry, Secrets,
+    Contents, Durability, LocalSecrets, LocalTarget, NoContents, Permit, Registry, Secrets,
 };
 use orrery_model::{Attributes, LogLevel, Resource, ResourceId, Status, Timestamp, VersionNumber};
 use orrery_scheduler::{Event, Filter, Interval, Settings};
@@ -139,7 +139,11 @@ impl World {
         let desired = Desired { version: put.number, resources, keys: put.keys };
         note_interrupted(&*self.store, &lease, now()).unwrap();
         let start = recovery(&*self.store, self.environment, desired).unwrap();
-        let keeper = Keeper { store: Arc::clone(&self.store) as Arc<dyn Store>, lease };
+        let keeper = Keeper {
+            store: Arc::clone(&self.store) as Arc<dyn Store>,
+            lease,
+            permit: Permit::unlimited(),
+        };
         let first = vec![Event::Repair(Filter::all())];
         let engine = Engine::start(self.setup(Some(keeper)), start, first).unwrap();
         let mut finished = Vec::new();

@@ -12,6 +12,7 @@ mod http;
 mod local;
 mod memory;
 mod outward;
+mod permit;
 mod stop;
 
 pub use account::{AccountName, Group, User};
@@ -22,6 +23,7 @@ pub use http::{Request, Response};
 pub use local::{Durability, LocalTarget, host_name};
 pub use memory::{Content, Invocation, MemoryTarget, Node};
 pub use outward::OutwardTarget;
+pub use permit::{Moment, Permit};
 pub use stop::{Stop, StopReason};
 
 use crate::error::{Cause, Operation, TargetError};

@@ -1,14 +1,18 @@
-//! When work has to end: a deadline, or somebody who cancels.
+//! When work has to end: a deadline, somebody who cancels, or the end of the right to act.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use super::Permit;
 
 /// A flag that is shared with whoever may cancel, and a deadline. Long work polls it.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     cancelled: Arc<AtomicBool>,
     deadline: Option<Instant>,
+    /// What this work is done under; `None` if it needs no right.
+    permit: Option<Permit>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +38,19 @@ impl Stop {
             (Some(deadline), Some(limit)) => Some(deadline.min(limit)),
             (deadline, limit) => deadline.or(limit),
         };
-        Stop { cancelled: Arc::clone(&self.cancelled), deadline }
+        Stop { cancelled: Arc::clone(&self.cancelled), deadline, permit: self.permit.clone() }
+    }
+
+    /// Ends also when the permit does.
+    #[must_use]
+    pub fn under(mut self, permit: &Permit) -> Self {
+        self.permit = Some(permit.clone());
+        self
+    }
+
+    /// Whether the right to act is over: another process may act any moment, and nothing may be waited for.
+    pub fn is_unauthorized(&self) -> bool {
+        self.permit.as_ref().is_some_and(Permit::is_over)
     }
 
     /// Asks everybody who shares the flag to end.
@@ -43,7 +59,7 @@ impl Stop {
     }
 
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Acquire)
+        self.cancelled.load(Ordering::Acquire) || self.is_unauthorized()
     }
 
     pub fn reason(&self) -> Option<StopReason> {
@@ -90,6 +106,18 @@ mod tests {
         assert_eq!(shorter.reason(), None);
         stop.cancel();
         assert_eq!(shorter.reason(), Some(StopReason::Cancelled));
+        assert_eq!(shorter.sleep(Duration::from_secs(3600)), Some(StopReason::Cancelled));
+    }
+
+    #[test]
+    fn the_end_of_a_permit_cancels() {
+        let permit = Permit::unlimited();
+        let stop = Stop::never().under(&permit);
+        let shorter = stop.within(Duration::from_secs(3600));
+        assert_eq!((shorter.reason(), shorter.is_unauthorized()), (None, false));
+        permit.revoke();
+        assert_eq!(shorter.reason(), Some(StopReason::Cancelled));
+        assert!(shorter.is_cancelled() && shorter.is_unauthorized());
         assert_eq!(shorter.sleep(Duration::from_secs(3600)), Some(StopReason::Cancelled));
     }
 

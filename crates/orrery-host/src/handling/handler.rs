@@ -48,6 +48,10 @@ impl Handler for HostedHandler {
         {
             return context.finish_with_error(&error);
         }
+        // That may have taken long.
+        if let Err(error) = context.check_stop() {
+            return context.finish_with_error(&error);
+        }
         match self.perform(Question::Run, attributes, context) {
             Performed::Ended(End::Report(report)) => finish(report, context),
             Performed::Unavailable(reason) => {

@@ -16,6 +16,8 @@ use super::services::Services;
 
 /// How often it is looked whether somebody has cancelled.
 const POLL: Duration = Duration::from_millis(50);
+/// How long an operation may take to end when the right to act is over: another process may be about to begin the same one.
+const UNAUTHORIZED_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long it may take to find out how a host was lost.
 const LOSS_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -57,12 +59,16 @@ pub(super) fn follow(
                 );
             }
         }
+        let patience = match context.stop().is_unauthorized() {
+            true => limits.cancel_time_max.min(UNAUTHORIZED_TIME_MAX),
+            false => limits.cancel_time_max,
+        };
         match (&stopped, context.stop().reason()) {
             (None, Some(reason)) => {
                 host.cancel(ticket.number);
                 stopped = Some((reason, Instant::now()));
             }
-            (Some((reason, since)), _) if since.elapsed() > limits.cancel_time_max => {
+            (Some((reason, since)), _) if since.elapsed() > patience => {
                 let reason = *reason;
                 host.give_up(ticket.number);
                 host.finish(ticket.number);

@@ -262,6 +262,9 @@ impl HandlerHosts {
             if let Some(reason) = manifest.lacks(id.entity()) {
                 return Performed::Unavailable(reason);
             }
+            if context.stop().reason().is_some() {
+                return Performed::Stopped;
+            }
             let ticket = match host.begin(id.agent(), operation) {
                 Ok(ticket) => ticket,
                 Err(NotBegun::Closing) => continue,
@@ -301,6 +304,9 @@ impl HandlerHosts {
             Ok(found) => found,
             Err(error) => return Performed::Unavailable(error.to_string()),
         };
+        if context.stop().reason().is_some() {
+            return Performed::Stopped;
+        }
         let ticket = match host.begin(context.id().agent(), operation) {
             Ok(ticket) => ticket,
             Err(NotBegun::TooLong) => return Performed::TooLong,

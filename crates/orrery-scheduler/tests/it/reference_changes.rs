@@ -28,6 +28,7 @@ impl Reference {
                 Some(OutcomeStatus::Failed)
             }
             TaskResult::Cancelled => None,
+            TaskResult::Parked => Some(OutcomeStatus::Failed),
         };
         match verdict {
             Some(status) => self.take_verdict(&run, status, stale),

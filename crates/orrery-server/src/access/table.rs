@@ -206,6 +206,12 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
     ),
     ("POST", "/api/v1/environments/{environment}/deploy", Access::Environment(Right::Operate)),
     ("POST", "/api/v1/environments/{environment}/repair", Access::Environment(Right::Operate)),
+    ("GET", "/api/v1/environments/{environment}/unknown-effects", Access::Environment(Right::View)),
+    (
+        "POST",
+        "/api/v1/environments/{environment}/unknown-effects/settle",
+        Access::Environment(Right::Operate),
+    ),
     ("GET", "/api/v1/environments/{environment}/operations", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/operations/{id}", Access::Environment(Right::View)),
     (

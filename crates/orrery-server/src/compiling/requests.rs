@@ -3,7 +3,7 @@
 use orrery_model::Timestamp;
 use orrery_store::sql::Sql;
 use orrery_store::{
-    CompileRequest, EnvironmentKey, EnvironmentRecord, NewCompile, ParameterEffect, Store,
+    CompileRequest, EnvironmentKey, EnvironmentRecord, NewCompile, ParameterEffect, Records, Store,
     StoreError, enqueue_consequence,
 };
 use sha2::{Digest as _, Sha256};
@@ -60,13 +60,13 @@ pub fn request_for_values(
 /// # Errors
 /// Those of the database.
 pub fn facts_became_known(
-    store: &dyn Store,
+    records: Records<'_>,
     environment: EnvironmentKey,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let request = Trigger::Fact.request();
     let new = NewCompile { id: Uuid::new_v4().into_bytes(), request: &request };
-    store.records().add_consequence(environment, &new, now)
+    records.add_consequence(environment, &new, now)
 }
 
 /// Asks for a compile that is due at a time; whoever else finds the same due asks for the same.

@@ -1,7 +1,7 @@
 //! What happens to an environment as a whole: it is emptied, or deleted.
 
 use orrery_store::{
-    EnvironmentKey, EnvironmentRecord, RequestRecord, Store, StoreError, uuid_text,
+    EnvironmentKey, EnvironmentRecord, Lease, RequestRecord, Store, StoreError, uuid_text,
 };
 
 use crate::upkeep;
@@ -16,8 +16,12 @@ impl Runner {
         record: &EnvironmentRecord,
     ) -> Result<Next, RunnerError> {
         self.stop();
+        // Another process may be at work here: it deletes the environment then.
+        let lease = self.acquire(store)?;
         self.remove_files(record);
-        upkeep::erase(store, record, self.app.now())?;
+        let erased = upkeep::erase(store, &lease, record, self.app.now());
+        self.release(store, &lease);
+        erased?;
         self.app.nudge();
         tracing::info!(environment = %record.name, "environment deleted");
         Ok(Next::Gone)
@@ -42,23 +46,34 @@ impl Runner {
         request: &RequestRecord,
     ) -> Result<(), RunnerError> {
         self.stop();
-        let now = self.app.now();
         // Another process may be at work here: it clears the environment then.
         let lease = self.acquire(store)?;
-        let erased = store.records().take_request(request.key, now).and_then(|_| {
-            self.remove_files(record);
-            upkeep::erase(store, record, now)
-        });
+        let cleared = self.clear_under(store, &lease, record, request);
         self.release(store, &lease);
-        erased?;
-        if request.payload["resume"] == true && record.halted {
-            store.records().set_halted(&record.uuid, false, now)?;
-        }
-        // Erasing takes requests along, but for this one if it came meanwhile.
-        store.records().finish_request(request, &serde_json::json!({"done": true}), now)?;
+        cleared?;
         self.app.nudge();
         tracing::info!(environment = %record.name, "environment cleared");
         Ok(())
+    }
+}
+
+impl Runner {
+    fn clear_under(
+        &self,
+        store: &dyn Store,
+        lease: &Lease,
+        record: &EnvironmentRecord,
+        request: &RequestRecord,
+    ) -> Result<(), StoreError> {
+        let (records, now) = (store.records().under(lease), self.app.now());
+        records.take_request(request.key, now)?;
+        self.remove_files(record);
+        upkeep::erase(store, lease, record, now)?;
+        if request.payload["resume"] == true && record.halted {
+            records.set_halted(&record.uuid, false, now)?;
+        }
+        // Erasing takes requests along, but for this one if it came meanwhile.
+        records.finish_request(request, &serde_json::json!({"done": true}), now)
     }
 }
 

@@ -12,12 +12,14 @@
 //! nothing: thousands of them cost memory only.
 
 mod dry_run;
+mod epochs;
 mod facts;
 mod handlers;
 mod held;
 mod life;
 mod parked;
 mod places;
+mod renewal;
 mod requests;
 mod runner;
 mod secrets;
@@ -25,6 +27,7 @@ mod supervisor;
 mod work;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -65,6 +68,7 @@ enum Message {
 pub struct ProcessRole {
     messages: Sender<Message>,
     supervisor: Option<JoinHandle<()>>,
+    renewer: Option<renewal::Renewer>,
     _upkeep: Upkeep,
 }
 
@@ -83,11 +87,16 @@ impl ProcessRole {
         }
         // Who asks before it has looked once must not hear that all is well.
         app.pulse().beat(supervisor::PULSE, Some("it is starting"));
-        let own = messages.clone();
+        let held = Arc::new(held::HeldLeases::default());
+        let (own, renewing) = (messages.clone(), messages.clone());
+        let renewer = options
+            .lease
+            .map(|lasts| renewal::Renewer::start(app.clone(), lasts, Arc::clone(&held), renewing))
+            .transpose()?;
         let supervisor = std::thread::Builder::new()
             .name("supervisor".to_owned())
-            .spawn(move || supervisor::Supervisor::new(app, options, own).run(&inbox))?;
-        Ok(ProcessRole { messages, supervisor: Some(supervisor), _upkeep: upkeep })
+            .spawn(move || supervisor::Supervisor::new(app, options, own, held).run(&inbox))?;
+        Ok(ProcessRole { messages, supervisor: Some(supervisor), renewer, _upkeep: upkeep })
     }
 
     /// Gives all environments back and ends. What handlers have come to is kept; those that still run are cancelled.
@@ -102,6 +111,10 @@ impl ProcessRole {
             && supervisor.join().is_err()
         {
             tracing::error!("the supervisor crashed");
+        }
+        // Last: what is given back in order is held until then.
+        if let Some(mut renewer) = self.renewer.take() {
+            renewer.stop();
         }
     }
 }

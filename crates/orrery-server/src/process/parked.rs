@@ -1,7 +1,7 @@
 //! Resources that failed as often as they may, and are not tried again by themselves: people are told.
 
 use orrery_model::{ResourceId, ResourceState, Timestamp};
-use orrery_store::{EnvironmentKey, NewNotification, NotificationFilter, Store, StoreError};
+use orrery_store::{EnvironmentKey, NewNotification, NotificationFilter, Records, StoreError};
 
 const TITLE: &str = "Resources were parked";
 const SEVERITY: &str = "warning";
@@ -12,7 +12,7 @@ const SEARCHED: usize = 200;
 
 /// Tells of resources that were parked, each with the number of its failed attempts.
 pub(super) fn announce(
-    store: &dyn Store,
+    records: Records<'_>,
     environment: EnvironmentKey,
     parked: &[(ResourceId, u32)],
     now: Timestamp,
@@ -43,12 +43,43 @@ pub(super) fn announce(
         uri: "",
         compile: None,
     };
-    store.records().add_notification(environment, &new, now)
+    records.add_notification(environment, &new, now)
+}
+
+/// Tells of resources of whose effect nobody knows whether it happened.
+pub(super) fn announce_unknown(
+    records: Records<'_>,
+    environment: EnvironmentKey,
+    unknown: &[ResourceId],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let mut lines: Vec<String> =
+        unknown.iter().take(NAMES_MAX).map(ResourceId::to_string).collect();
+    if unknown.len() > NAMES_MAX {
+        lines.push(format!("and {} more", unknown.len() - NAMES_MAX));
+    }
+    let message = format!(
+        "{}\n\nThey were begun, and their results were lost. They must not be done twice, so that they are not run again until \
+         somebody decides for each: `orrery settle --done RESOURCE` counts it as done, `orrery settle --again RESOURCE` has it run again.",
+        lines.join("\n")
+    );
+    let new = NewNotification {
+        uuid: uuid::Uuid::new_v4().into_bytes(),
+        title: "Outcomes are unknown",
+        message: &message,
+        severity: SEVERITY,
+        uri: "",
+        compile: None,
+    };
+    records.add_notification(environment, &new, now)
 }
 
 /// Makes up for what was parked by a process that did not come to telling it.
 pub(super) fn announce_missed<'a>(
-    store: &dyn Store,
+    records: Records<'_>,
     environment: EnvironmentKey,
     states: impl Iterator<Item = (&'a ResourceId, &'a ResourceState)>,
     now: Timestamp,
@@ -58,12 +89,12 @@ pub(super) fn announce_missed<'a>(
         return Ok(());
     }
     let filter = NotificationFilter { severity: Some(SEVERITY), ..NotificationFilter::default() };
-    let told = store.records().notifications(environment, &filter, None, SEARCHED)?;
+    let told = records.notifications(environment, &filter, None, SEARCHED)?;
     let told_at = told.iter().find(|one| one.title == TITLE).map(|one| one.created);
     let missed: Vec<(ResourceId, u32)> = parked
         .into_iter()
         .filter(|(_, state)| state.last_run_at > told_at)
         .map(|(id, state)| (id.clone(), state.attempts))
         .collect();
-    announce(store, environment, &missed, now)
+    announce(records, environment, &missed, now)
 }

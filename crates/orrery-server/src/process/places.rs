@@ -66,6 +66,18 @@ impl AgentPlaces {
         })
     }
 
+    /// Agents whose machines are connected, one for each machine.
+    pub(super) fn connected(&self) -> Vec<String> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let machines: BTreeMap<[u8; 16], &String> = known
+            .served
+            .values()
+            .filter(|served| served.gateway.is_some() && !served.revoked)
+            .map(|served| (served.agent, &served.name))
+            .collect();
+        machines.into_values().cloned().collect()
+    }
+
     /// Takes in what the store says now.
     pub(super) fn set(&self, served: Vec<ServedName>) -> Moves {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);

@@ -10,6 +10,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use orrery_executor::{EngineError, HostingError};
+use orrery_handlers::Moment;
 use orrery_model::{Timestamp, VersionNumber};
 use orrery_scheduler::Event;
 use orrery_store::{
@@ -25,6 +26,7 @@ use super::dry_run::DryRun;
 use super::held::HeldLease;
 use super::life::clearing;
 use super::parked;
+use super::renewal;
 use super::supervisor::micros;
 use super::work::{PROGRESS_EVERY, Work};
 use super::{Message, ProcessOptions};
@@ -79,6 +81,8 @@ pub(super) struct Runner {
     pub(super) settings: EnvironmentSettings,
     /// What people were last told about why it does not go on.
     trouble: String,
+    /// The store was to be read, and could not be.
+    looks_again: bool,
 }
 
 impl Runner {
@@ -99,6 +103,7 @@ impl Runner {
             dry_runs: BTreeSet::new(),
             settings: EnvironmentSettings::from_map(&BTreeMap::new()),
             trouble: String::new(),
+            looks_again: false,
         }
     }
 
@@ -113,10 +118,23 @@ impl Runner {
 
     /// Does what there is to do. With `look`, the store is read first.
     pub(super) fn attend(&mut self, look: bool) -> Next {
+        let look = look || std::mem::take(&mut self.looks_again);
         let attend = AssertUnwindSafe(|| self.try_attend(look));
         let done = std::panic::catch_unwind(attend).unwrap_or(Err(RunnerError::Panicked));
         match done {
             Ok(next) => next,
+            // What runs and what has ended stays as it is: all that is known of it is here, and the store takes it later.
+            Err(RunnerError::Store(error))
+                if error.is_temporary() && self.work.is_some() && !self.held.is_lost() =>
+            {
+                tracing::warn!(
+                    environment = %self.name,
+                    error = &error as &dyn std::error::Error,
+                    "the store cannot be used now; work goes on, and it is tried again"
+                );
+                self.looks_again |= look;
+                self.later(TRY_AGAIN_AFTER)
+            }
             Err(error) => {
                 match &error {
                     RunnerError::Store(StoreError::Leased { holder }) => {
@@ -144,9 +162,36 @@ impl Runner {
         if self.trouble == trouble {
             return;
         }
-        let (store, now) = (Arc::clone(self.app.store()), self.app.now());
-        let mut told = store.records().set_trouble(self.key, trouble, now);
-        if told.is_ok() && !trouble.is_empty() {
+        let store = Arc::clone(self.app.store());
+        let told = match self.work.as_ref().map(|work| work.lease) {
+            Some(lease) => self.keep_trouble(&*store, &lease, trouble),
+            // Another process that is at work has no use for what this one cannot do.
+            None => self.acquire(&*store).and_then(|lease| {
+                let told = self.keep_trouble(&*store, &lease, trouble);
+                self.release(&*store, &lease);
+                told
+            }),
+        };
+        match told {
+            Ok(()) => {
+                self.trouble = trouble.to_owned();
+                self.app.nudge();
+            }
+            // Who has the lease tells of its own trouble.
+            Err(StoreError::Leased { .. }) => self.trouble = trouble.to_owned(),
+            Err(error) => tracing::warn!(%error, "the trouble of an environment is not kept"),
+        }
+    }
+
+    fn keep_trouble(
+        &self,
+        store: &dyn Store,
+        lease: &Lease,
+        trouble: &str,
+    ) -> Result<(), StoreError> {
+        let (records, now) = (store.records().under(lease), self.app.now());
+        records.set_trouble(self.key, trouble, now)?;
+        if !trouble.is_empty() {
             let new = NewNotification {
                 uuid: uuid::Uuid::new_v4().into_bytes(),
                 title: "The environment cannot be worked on",
@@ -155,15 +200,9 @@ impl Runner {
                 uri: "",
                 compile: None,
             };
-            told = store.records().add_notification(self.key, &new, now).map(drop);
+            records.add_notification(self.key, &new, now)?;
         }
-        match told {
-            Ok(()) => {
-                self.trouble = trouble.to_owned();
-                self.app.nudge();
-            }
-            Err(error) => tracing::warn!(%error, "the trouble of an environment is not kept"),
-        }
+        Ok(())
     }
 
     fn later(&self, after: Duration) -> Next {
@@ -183,7 +222,8 @@ impl Runner {
             self.stop();
             return Ok(self.later(TRY_AGAIN_AFTER));
         }
-        if self.held.is_lost() {
+        let is_unauthorized = self.work.as_ref().is_some_and(|work| work.engine.is_unauthorized());
+        if is_unauthorized || self.held.is_lost() {
             // Whatever is still written here is refused, and somebody else may be at work.
             self.stop();
             self.held.let_go();
@@ -211,15 +251,27 @@ impl Runner {
         let Some(work) = &mut self.work else { return Ok(Next::Nothing) };
         work.engine.tick();
         work.finish_requests(&self.app)?;
-        let parked = work.engine.take_parked();
-        if !parked.is_empty() {
-            parked::announce(&**self.app.store(), self.key, &parked, self.app.now())?;
+        work.parked.extend(work.engine.take_parked());
+        if !work.parked.is_empty() {
+            let records = self.app.store().records().under(&work.lease);
+            parked::announce(records, self.key, &work.parked, self.app.now())?;
+            work.parked.clear();
             self.app.nudge();
         }
-        if work.engine.take_resolved() > 0 {
-            self.unknowns_became_known()?;
+        work.unknown.extend(work.engine.take_unknown_effects());
+        if !work.unknown.is_empty() {
+            let records = self.app.store().records().under(&work.lease);
+            parked::announce_unknown(records, self.key, &work.unknown, self.app.now())?;
+            work.unknown.clear();
+            self.app.nudge();
+        }
+        work.has_resolved |= work.engine.take_resolved() > 0;
+        if work.has_resolved {
+            let lease = work.lease;
+            self.unknowns_became_known(&lease)?;
         }
         let Some(work) = &mut self.work else { return Ok(Next::Nothing) };
+        work.has_resolved = false;
         let (store, now) = (self.app.store(), self.app.now());
         work.unknown_facts.ask_again(&**store, self.key, &work.engine, now)?;
         let progress_at = match work.requests.is_empty() {
@@ -301,11 +353,13 @@ impl Runner {
 
     pub(super) fn acquire(&self, store: &dyn Store) -> Result<Lease, StoreError> {
         let now = self.app.now();
+        // Before the request: the store counts from some moment after it.
+        let asked = Moment::now();
         let holder = Holder::this_process("orrery server", now);
         let expires =
             self.options.lease.map(|lease| Timestamp(now.0.saturating_add(micros(lease))));
         let lease = store.acquire_lease(self.key, &LeaseRequest { holder, now, expires })?;
-        self.held.hold(lease);
+        self.held.hold(lease, renewal::permit(asked, self.options.lease));
         Ok(lease)
     }
 
@@ -318,9 +372,9 @@ impl Runner {
     }
 
     /// Unknowns of the released version became known: a compile may know more now.
-    fn unknowns_became_known(&self) -> Result<(), RunnerError> {
-        let store = self.app.store();
-        facts_became_known(&**store, self.key, self.app.now())?;
+    fn unknowns_became_known(&self, lease: &Lease) -> Result<(), RunnerError> {
+        let records = self.app.store().records().under(lease);
+        facts_became_known(records, self.key, self.app.now())?;
         self.app.nudge();
         Ok(())
     }
@@ -354,13 +408,14 @@ impl Runner {
         if engine.is_running() {
             tracing::warn!(environment = %self.name, "handlers that do not end are left behind");
         }
+        // First: the store may not answer, and nothing may run meanwhile.
+        handlers.close();
         if let Err(error) = engine.finish() {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "the last results are not kept"
             );
         }
-        handlers.close();
         self.release(&**self.app.store(), &lease);
     }
 }

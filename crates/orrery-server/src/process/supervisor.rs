@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
-use orrery_store::{ChangeSeq, EnvironmentKey, Lease, Renewal, StoreError};
+use orrery_store::{ChangeSeq, EnvironmentKey, StoreError};
 
 use crate::app::App;
 
-use super::held::HeldLease;
+use super::held::HeldLeases;
 use super::runner::{LOOK_EVERY, Next, Runner, STOP_WITHIN};
 use super::{Message, ProcessOptions};
 
@@ -22,8 +22,6 @@ const POLL_EVERY: Duration = Duration::from_secs(1);
 const CHANGES_MAX: usize = 5_000;
 /// Environments that are attended to at once.
 const POOL: usize = 4;
-/// Leases are renewed three times before they run out.
-const RENEWALS: u32 = 3;
 
 /// What an environment needs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,7 +34,6 @@ struct Need {
 
 struct Place {
     runner: Arc<Mutex<Runner>>,
-    held: Arc<HeldLease>,
     need: Need,
     /// Somebody of the pool is at it.
     busy: bool,
@@ -55,11 +52,16 @@ pub(super) struct Supervisor {
     seen: ChangeSeq,
     /// The feed could not be read; everything is looked at once it can be.
     lost: bool,
-    renew_at: Instant,
+    held: Arc<HeldLeases>,
 }
 
 impl Supervisor {
-    pub(super) fn new(app: App, options: ProcessOptions, messages: Sender<Message>) -> Self {
+    pub(super) fn new(
+        app: App,
+        options: ProcessOptions,
+        messages: Sender<Message>,
+        held: Arc<HeldLeases>,
+    ) -> Self {
         Supervisor {
             app,
             options: Arc::new(options),
@@ -70,7 +72,7 @@ impl Supervisor {
             timers: BTreeSet::new(),
             seen: ChangeSeq::default(),
             lost: true,
-            renew_at: Instant::now(),
+            held,
         }
     }
 
@@ -105,7 +107,6 @@ impl Supervisor {
                 polled = Instant::now();
             }
             self.fire_timers();
-            self.renew_leases();
         }
         self.stop(inbox);
     }
@@ -115,8 +116,6 @@ impl Supervisor {
         let poll = poll_at.saturating_duration_since(Instant::now());
         let due = self.timers.first().map(|(at, _)| at.since(self.app.now()));
         let next = due.map_or(poll, |due| due.min(poll));
-        let renewal = self.renew_at.saturating_duration_since(Instant::now());
-        let next = if self.options.lease.is_some() { next.min(renewal) } else { next };
         next.max(Duration::from_millis(1))
     }
 
@@ -139,8 +138,8 @@ impl Supervisor {
                 self.messages.clone(),
                 key,
             );
+            self.held.add(key, runner.held());
             Place {
-                held: runner.held(),
                 runner: Arc::new(Mutex::new(runner)),
                 need: Need::default(),
                 busy: false,
@@ -195,6 +194,7 @@ impl Supervisor {
         match next {
             Next::Gone => {
                 self.places.remove(&key);
+                self.held.remove(key);
                 return;
             }
             Next::At(at) => {
@@ -266,43 +266,6 @@ impl Supervisor {
         }
     }
 
-    /// One step for all of them, also for those that are being attended to, which may take longer than a lease lasts.
-    fn renew_leases(&mut self) {
-        let Some(lasts) = self.options.lease else { return };
-        if Instant::now() < self.renew_at {
-            return;
-        }
-        self.renew_at = Instant::now() + lasts / RENEWALS;
-        let leases: Vec<Lease> =
-            self.places.values().filter_map(|place| place.held.held()).collect();
-        if leases.is_empty() {
-            return;
-        }
-        let expires = Timestamp(self.app.now().0.saturating_add(micros(lasts)));
-        match self.app.store().renew_leases(&leases, expires) {
-            Ok(Renewal { lost, busy }) => {
-                if !busy.is_empty() {
-                    self.renew_at = Instant::now() + lasts / RENEWALS / 5;
-                }
-                lost.into_iter().for_each(|lease| self.lose(lease));
-            }
-            // Whether they are lost, the store will say when it answers again.
-            Err(error) => {
-                let error: &dyn std::error::Error = &error;
-                tracing::warn!(error, count = leases.len(), "leases cannot be renewed now");
-                self.renew_at = Instant::now() + lasts / RENEWALS / 5;
-            }
-        }
-    }
-
-    fn lose(&mut self, lease: Lease) {
-        let key = lease.environment();
-        if self.places.get(&key).is_some_and(|place| place.held.lose(lease)) {
-            tracing::warn!(environment = ?key, "the lease of an environment is lost");
-            self.need(key, Need { look: false, tick: true });
-        }
-    }
-
     /// Gives everything back.
     fn stop(mut self, inbox: &Receiver<Message>) {
         self.waiting.clear();
@@ -327,7 +290,6 @@ impl Supervisor {
         runners.iter().for_each(|runner| own(runner).cancel());
         let until = Instant::now() + STOP_WITHIN;
         while Instant::now() < until && runners.iter().any(|runner| own(runner).is_running()) {
-            self.renew_leases();
             std::thread::sleep(LOOK_EVERY);
         }
         runners.iter().for_each(|runner| own(runner).stop_until(until));

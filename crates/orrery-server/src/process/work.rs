@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orrery_executor::{Engine, RequestProgress, Ticket};
-use orrery_model::Inventory;
+use orrery_handlers::Permit;
+use orrery_model::{Inventory, ResourceId};
 use orrery_scheduler::{Event, Filter, Settings};
-use orrery_store::{EnvironmentKey, Lease, RequestRecord, ServedName};
+use orrery_store::{Lease, RequestRecord, ServedName};
+use serde_json::Value;
 
 use crate::app::App;
 
+use super::epochs;
 use super::facts::UnknownFacts;
 use super::handlers::Handlers;
 use super::places::{AgentPlaces, Moves};
@@ -23,6 +26,7 @@ pub(super) const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Work {
     pub(super) engine: Engine,
     pub(super) lease: Lease,
+    pub(super) permit: Permit,
     pub(super) handlers: Handlers,
     pub(super) places: Arc<AgentPlaces>,
     pub(super) settings: Settings,
@@ -30,6 +34,14 @@ pub(super) struct Work {
     pub(super) unknown_facts: UnknownFacts,
     /// What was asked for and is under way.
     pub(super) requests: Vec<Open>,
+    /// What has ended, and is not yet kept as ended.
+    pub(super) ended: Vec<(RequestRecord, Value)>,
+    /// Parked resources that people are still to be told of.
+    pub(super) parked: Vec<(ResourceId, u32)>,
+    /// Resources of whose effect nobody knows whether it happened, that people are still to be told of.
+    pub(super) unknown: Vec<ResourceId>,
+    /// Something became known that a compile is still to be asked for.
+    pub(super) has_resolved: bool,
 }
 
 /// A request that the engine has taken in.
@@ -66,7 +78,11 @@ impl Work {
     /// Tells the engine who serves which agent now. What is not as wanted on a machine that came back is tried again. What runs for an
     /// agent that moved says nothing about the machine where it is now: whoever moved it has asked for a repair.
     pub(super) fn move_agents(&self, served: Vec<ServedName>) {
-        self.follow_moves(&self.places.set(served));
+        let moves = self.places.set(served);
+        if self.permit.end().is_some() {
+            epochs::tell(&self.places, moves.reachable.iter().cloned(), self.lease, &self.permit);
+        }
+        self.follow_moves(&moves);
     }
 
     /// Tells the engine where agents are now that something else is declared about them.
@@ -99,10 +115,13 @@ impl Work {
                 continue;
             };
             let outcome = super::requests::outcome(&answer);
-            let request = &self.requests[at].request;
-            // If this fails, the engine is begun anew, and takes the request in once more.
-            app.store().records().finish_request(request, &outcome, app.now())?;
-            self.requests.remove(at);
+            self.ended.push((self.requests.remove(at).request, outcome));
+        }
+        let records = app.store().records().under(&self.lease);
+        // What cannot be kept now is kept later.
+        while let Some((request, outcome)) = self.ended.last() {
+            records.finish_request(request, outcome, app.now())?;
+            self.ended.pop();
             app.nudge();
         }
         for open in &mut self.requests {
@@ -115,7 +134,7 @@ impl Work {
             }
             if paused != open.said || progress != open.progress {
                 let noted = super::requests::progress(&paused, progress.as_ref());
-                app.store().records().note_progress(&open.request, &noted, app.now())?;
+                records.note_progress(&open.request, &noted, app.now())?;
                 (open.said, open.progress) = (paused, progress);
                 app.nudge();
             }
@@ -133,17 +152,18 @@ pub(super) struct Taken {
 /// Takes in what was asked for, but for what is known already. The engine has to be told.
 pub(super) fn take_requests(
     app: &App,
-    key: EnvironmentKey,
+    lease: &Lease,
     open: Vec<RequestRecord>,
     known: &[Open],
 ) -> Result<Taken, RunnerError> {
     let store = Arc::clone(app.store());
+    let (records, key) = (store.records().under(lease), lease.environment());
     let mut taken = Taken { events: Vec::new(), requests: Vec::new() };
     for request in open {
         if request.kind == DRY_RUN || known.iter().any(|known| known.request.key == request.key) {
             continue;
         }
-        store.records().take_request(request.key, app.now())?;
+        records.take_request(request.key, app.now())?;
         match super::requests::event(&*store, key, &request)? {
             Ok(event) => {
                 taken.events.push(event);
@@ -151,7 +171,7 @@ pub(super) fn take_requests(
             }
             Err(refusal) => {
                 let outcome = serde_json::json!({"error": refusal});
-                store.records().finish_request(&request, &outcome, app.now())?;
+                records.finish_request(&request, &outcome, app.now())?;
                 app.nudge();
             }
         }

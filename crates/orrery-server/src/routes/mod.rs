@@ -6,6 +6,7 @@ mod by_agent;
 mod compiles;
 mod discovered;
 mod dry_runs;
+mod effects;
 pub(crate) mod environments;
 mod events;
 mod files;
@@ -170,6 +171,8 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(resources::logs))
         .routes(routes!(operations::deploy))
         .routes(routes!(operations::repair))
+        .routes(routes!(effects::list))
+        .routes(routes!(effects::settle))
         .routes(routes!(operations::list))
         .routes(routes!(operations::get))
         .routes(routes!(operation_results::report))

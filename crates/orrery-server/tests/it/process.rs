@@ -547,6 +547,35 @@ fn a_lost_lease_is_noticed_by_who_does_nothing() {
     assert_eq!((world.runs(lost, &a), world.runs(kept, &a)), (1, 1));
 }
 
+/// Whoever deletes an environment has its lease: another process may have handlers that run in it.
+#[test]
+fn an_environment_is_deleted_by_who_has_its_lease() {
+    let mut world = World::new(Kind::Postgres);
+    let environment = world.environment("gone");
+    let key = environment.key;
+    world.put(key, &[scripted("x", "a", "{}")]);
+    let store = Arc::clone(world.app.store());
+    let other = LeaseRequest {
+        holder: Holder::this_process("other", Timestamp(1)),
+        now: Timestamp(0),
+        expires: Some(Timestamp(600_000_000)),
+    };
+    let held = store.acquire_lease(key, &other).unwrap();
+    store.records().begin_deletion(&environment.uuid, world.app.now()).unwrap();
+    world.start();
+    // Another environment is deployed meanwhile: it has looked at this one, too, and more than once.
+    for name in ["one", "two"] {
+        let next = world.environment(name).key;
+        let a = scripted("x", "a", "{}");
+        world.put(next, std::slice::from_ref(&a));
+        world.until_deployed(next, std::slice::from_ref(&a));
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    assert_eq!(store.versions(key).unwrap().len(), 1, "it was emptied under another one's hands");
+    store.release_lease(&held).unwrap();
+    world.until("the environment is gone", |_| store.records().environment_of(key).is_err());
+}
+
 macro_rules! on {
     ($module:ident, $kind:expr) => {
         mod $module {

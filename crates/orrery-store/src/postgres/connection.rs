@@ -125,7 +125,8 @@ impl Connection {
     }
 }
 
-fn is_cancelled(error: &(dyn std::error::Error + 'static)) -> bool {
+/// Whether the database ended a statement, because it took too long or was asked to.
+pub(crate) fn is_cancelled(error: &(dyn std::error::Error + 'static)) -> bool {
     state_of(error).is_some_and(|state| *state == SqlState::QUERY_CANCELED)
 }
 
@@ -165,6 +166,7 @@ fn is_end_of_connection(state: &SqlState) -> bool {
         SqlState::ADMIN_SHUTDOWN,
         SqlState::CRASH_SHUTDOWN,
         SqlState::CANNOT_CONNECT_NOW,
+        SqlState::TOO_MANY_CONNECTIONS,
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
     ]
     .contains(state)

@@ -1,6 +1,6 @@
 //! What an engine writes, under its lease, and reads when it starts: states, results, progress.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use orrery_model::{ChangeKind, ResourceState, Timestamp, VersionNumber};
 use rustc_hash::FxHashMap;
@@ -17,8 +17,8 @@ use crate::records::subject_of;
 use crate::rows::{is_purged, list_text, origin_after};
 use crate::sql::RowExt as _;
 use crate::{
-    ActionKind, EnvironmentKey, Lease, ParameterEffect, ResourceKey, Result, ResultRecord, Started,
-    StateRecord, StateRow,
+    ActionKind, EnvironmentKey, Lease, ParameterEffect, Recording, ResourceKey, Result,
+    ResultRecord, Started, StateRecord, StateRow,
 };
 
 /// Rows that one statement writes.
@@ -69,12 +69,55 @@ pub(super) fn begin(tx: &mut Tx<'_>, lease: &Lease, actions: &[Started]) -> Resu
     Ok(())
 }
 
-pub(super) fn record_results(
+/// Takes back that effects were begun, and notes those of which nobody knows whether they happened.
+fn settle_effects(tx: &mut Tx<'_>, recording: &Recording<'_>) -> Result<()> {
+    if !recording.ended.is_empty() {
+        let keys: Vec<i64> = recording.ended.iter().map(|(resource, _)| resource.0).collect();
+        let times: Vec<i64> = recording.ended.iter().map(|(_, started)| started.0).collect();
+        tx.execute(
+            "DELETE FROM begun USING unnest($1::bigint[], $2::bigint[]) AS e (resource, started) \
+             WHERE begun.resource = e.resource AND begun.started <= e.started",
+            &[&keys, &times],
+        )?;
+    }
+    if !recording.unknown.is_empty() {
+        let keys: Vec<i64> = recording.unknown.iter().map(|resource| resource.0).collect();
+        tx.execute("UPDATE begun SET is_unknown = 1 WHERE resource = ANY($1)", &[&keys])?;
+    }
+    Ok(())
+}
+
+/// Actions of these results that are in the log already: resource, beginning and end.
+fn kept_actions(
+    tx: &mut Tx<'_>,
+    results: &[ResultRecord<'_>],
+) -> Result<BTreeSet<(i64, i64, i64)>> {
+    let (mut keys, mut started, mut finished) = (Vec::new(), Vec::new(), Vec::new());
+    for result in results {
+        let Some(action) = &result.action else { continue };
+        keys.push(result.resource.0);
+        started.push(action.started.0);
+        finished.push(action.finished.0);
+    }
+    let rows = tx.query(
+        "SELECT a.resource, a.started, a.finished \
+         FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS a (resource, started, finished) \
+         JOIN action ON action.resource = a.resource AND action.started = a.started \
+         AND action.finished = a.finished",
+        &[&keys, &started, &finished],
+    )?;
+    rows.iter().map(|row| Ok((row.int(0)?, row.int(1)?, row.int(2)?))).collect()
+}
+
+pub(super) fn record(
     tx: &mut Tx<'_>,
     lease: &Lease,
-    results: &[ResultRecord<'_>],
+    recording: &Recording<'_>,
 ) -> Result<ParameterEffect> {
     check_lease(tx, lease)?;
+    settle_effects(tx, recording)?;
+    let results = recording.results;
+    let kept = if recording.again { kept_actions(tx, results)? } else { BTreeSet::new() };
     tx.walk()?;
     let mut states = Vec::with_capacity(results.len());
     let mut ended = Vec::with_capacity(results.len());
@@ -106,8 +149,14 @@ pub(super) fn record_results(
     if !ended.is_empty() {
         tx.execute("DELETE FROM running WHERE resource = ANY($1)", &[&ended])?;
     }
+    let is_new = |result: &ResultRecord<'_>| {
+        let place = |action: &crate::ActionRecord<'_>| {
+            (result.resource.0, action.started.0, action.finished.0)
+        };
+        result.action.as_ref().is_some_and(|action| !kept.contains(&place(action)))
+    };
     let with_actions: Vec<&ResultRecord<'_>> =
-        results.iter().filter(|result| result.action.is_some()).collect();
+        results.iter().filter(|result| is_new(result)).collect();
     if !with_actions.is_empty() {
         let first = tx.take_numbers("action", with_actions.len())?;
         for (place, results) in with_actions.chunks(CHUNK).enumerate() {

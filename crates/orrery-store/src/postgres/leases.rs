@@ -48,9 +48,13 @@ pub(super) fn acquire_lease(
     Err(StoreError::Leased { holder })
 }
 
-/// Refuses a lease that is not the current one, and keeps it current until the transaction ends: who takes it over waits.
+/// Refuses a lease that is not the current one, and keeps it current until the transaction ends: who takes it over waits. A
+/// transaction that does nothing for two thirds of what the lease lasts, and two seconds at least, is ended by the database, so that
+/// a holder that is frozen in the middle of one keeps the environment no longer than its lease.
 pub(super) fn check_lease(tx: &mut Tx<'_>, lease: &Lease) -> Result<()> {
-    let sql = "SELECT epoch, held FROM lease WHERE environment = $1 FOR SHARE";
+    let sql = "SELECT epoch, held, \
+         set_config('idle_in_transaction_session_timeout', greatest(lasts / 1500, 2000)::text, true) \
+         FROM lease WHERE environment = $1 FOR SHARE";
     let row = tx.first(sql, &[&lease.environment.0])?;
     let (epoch, held) = match row {
         Some(row) => (row.int(0)?, row.flag(1)?),
@@ -110,19 +114,19 @@ fn numbers(lease: &Lease) -> (i64, i64) {
 impl PostgresStore {
     pub(super) fn renew(&self, leases: &[Lease]) -> Result<Renewal> {
         let mut renewal = Renewal::default();
-        let renewed = self.write(|tx| renew_idle(tx, leases))?;
+        let renewed = self.write_through(self.renewals(), |tx| renew_idle(tx, leases))?;
         let mut left: Vec<Lease> = leases.to_vec();
         left.retain(|lease| !renewed.contains(&numbers(lease)));
         if left.is_empty() {
             return Ok(renewal);
         }
-        let current = self.read_once(|tx| current(tx, &left))?;
+        let current = self.read_once_through(self.renewals(), |tx| current(tx, &left))?;
         for lease in left {
             if !current.contains(&numbers(&lease)) {
                 renewal.lost.push(lease);
                 continue;
             }
-            match self.write(|tx| renew_patiently(tx, &lease)) {
+            match self.write_through(self.renewals(), |tx| renew_patiently(tx, &lease)) {
                 Ok(()) => {}
                 Err(StoreError::StaleEpoch { .. }) => renewal.lost.push(lease),
                 Err(StoreError::Contended { .. }) => renewal.busy.push(lease),

@@ -18,6 +18,7 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0009_following.sql"),
     include_str!("extras/0010_model_project.sql"),
     include_str!("extras/0011_origin.sql"),
+    include_str!("extras/0012_begun.sql"),
 ];
 
 /// Functions that this program relies on.
@@ -26,7 +27,8 @@ const OLDEST_SERVER: i64 = 130_000;
 /// Brings an empty or older database to the schema of this program. Others wait meanwhile, and then find nothing to do.
 pub(super) fn migrate(connection: &mut Connection) -> Result<()> {
     check_server(connection)?;
-    connection.batch("BEGIN")?;
+    // A migration takes as long as it takes.
+    connection.batch("BEGIN; SET LOCAL statement_timeout = 0")?;
     let done = migrate_in_transaction(connection);
     connection.batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
     done

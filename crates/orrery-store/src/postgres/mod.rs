@@ -43,15 +43,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use orrery_model::{Timestamp, VersionNumber};
 use rustc_hash::FxHashSet;
 
-use self::pool::Pool;
+pub(crate) use self::connection::is_cancelled;
+use self::pool::{Pool, Purpose};
 use self::transaction::Tx;
 use crate::acting;
 use crate::plan::Given;
 use crate::{
     Action, ActionKey, Agent, Connections, ContentHash, Environment, EnvironmentKey, Holder, Lease,
     LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
-    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage, ResourceRow,
-    ResourceSummary, Result, ResultRecord, Started, StateRecord, StateRow, Store, Unknown,
+    Recording, Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage,
+    ResourceRow, ResourceSummary, Result, Started, StateRecord, StateRow, Store, Unknown,
     VersionInfo,
 };
 
@@ -62,6 +63,9 @@ const LOCK_OF_SCHEMA: i32 = 3;
 /// Connections that a store has at most, unless it is told otherwise.
 const CONNECTIONS: usize = 10;
 
+/// Connections for renewals of leases alone: one, and another one while that does not answer.
+const RENEWAL_CONNECTIONS: usize = 2;
+
 /// So many new rows change what the planner should know of a table.
 const LARGE: u64 = 10_000;
 
@@ -69,6 +73,8 @@ const LARGE: u64 = 10_000;
 #[derive(Debug)]
 pub struct PostgresStore {
     pool: Arc<Pool>,
+    /// For renewals of leases, which whatever else is being done must not hold up.
+    renewals: Pool,
     growth: Mutex<Growth>,
     /// Statements after which a look at the database goes on with others.
     followed: Mutex<FxHashSet<Box<str>>>,
@@ -102,10 +108,12 @@ impl PostgresStore {
     /// # Errors
     /// As `open`.
     pub fn open_with(url: &str, holder: &Holder, connections: usize) -> Result<Self> {
-        let pool = Pool::new(url, holder, connections)?;
+        let pool = Pool::new(url, holder, connections, Purpose::Work)?;
+        let renewals = Pool::new(url, holder, RENEWAL_CONNECTIONS, Purpose::Renewals)?;
         pool.take(&mut migrate::migrate)?;
         Ok(PostgresStore {
             pool: Arc::new(pool),
+            renewals,
             growth: Mutex::default(),
             followed: Mutex::default(),
         })
@@ -118,6 +126,10 @@ impl PostgresStore {
 
     fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    fn renewals(&self) -> &Pool {
+        &self.renewals
     }
 
     /// The planner gets to know tables that have doubled soon, and not only when the database gets round to it. Whoever made them

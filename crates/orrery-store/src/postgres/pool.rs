@@ -22,18 +22,35 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a dead machine may go unnoticed.
-const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE: Duration = Duration::from_secs(15);
 
 /// What every connection is told. A process that was stopped in the middle of a transaction must not hold up the others for
-/// ever; and nobody waits for ever for a lock. Compiling statements to machine code costs more than ours take.
+/// ever (what holds a lease is ended sooner, see `check_lease`); and nobody waits for ever for a lock or a statement. Compiling
+/// statements to machine code costs more than ours take.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '300s'; \
-     SET jit = off; SET client_min_messages = warning; SET default_transaction_isolation = 'read committed'";
+     SET statement_timeout = '900s'; SET jit = off; SET client_min_messages = warning; \
+     SET default_transaction_isolation = 'read committed'";
+
+/// What a pool is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Whatever there is to do, however long it takes.
+    Work,
+    /// Renewals of leases: an answer that comes late is worth nothing, and nothing else may hold them up.
+    Renewals,
+}
+
+/// Everything about renewals is over within seconds, or fails.
+const RENEWAL_SILENCE: Duration = Duration::from_secs(3);
+const RENEWAL_SESSION: &str = "SET statement_timeout = '3s'; SET lock_timeout = '3s'; \
+     SET idle_in_transaction_session_timeout = '3s'";
 
 pub(super) struct Pool {
     config: Config,
     tls: Option<MakeRustlsConnect>,
     place: Arc<str>,
     size: usize,
+    purpose: Purpose,
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -52,7 +69,7 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    pub(super) fn new(url: &str, holder: &Holder, size: usize) -> Result<Self> {
+    pub(super) fn new(url: &str, holder: &Holder, size: usize, purpose: Purpose) -> Result<Self> {
         let bad = |reason: String| StoreError::BadUrl { reason };
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(bad("the address does not begin with postgres://".to_owned()));
@@ -64,10 +81,18 @@ impl Pool {
         if config.get_hosts().is_empty() {
             return Err(bad("the address has no host".to_owned()));
         }
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
+        let (silence, connect_timeout) = match purpose {
+            Purpose::Work => (SILENCE, CONNECT_TIMEOUT),
+            Purpose::Renewals => (RENEWAL_SILENCE, RENEWAL_SILENCE),
+        };
+        if purpose == Purpose::Renewals || config.get_connect_timeout().is_none() {
+            config.connect_timeout(connect_timeout);
         }
-        config.keepalives_idle(SILENCE).keepalives_interval(SILENCE / 3).tcp_user_timeout(SILENCE);
+        config
+            .keepalives_idle(silence)
+            .keepalives_interval(silence / 3)
+            .keepalives_retries(3)
+            .tcp_user_timeout(silence);
         if config.get_application_name().is_none() {
             config.application_name(&format!(
                 "{} ({} on {})",
@@ -86,7 +111,7 @@ impl Pool {
             Some(tls(&place)?)
         };
         let (state, freed) = (Mutex::default(), Condvar::new());
-        Ok(Pool { config, tls, place, size: size.max(1), state, freed })
+        Ok(Pool { config, tls, place, size: size.max(1), purpose, state, freed })
     }
 
     pub(super) fn place(&self) -> &str {
@@ -117,6 +142,10 @@ impl Pool {
     /// Some connection, and whether it was made just now.
     fn take_any(&self) -> Result<(Taken<'_>, bool)> {
         let began = Instant::now();
+        let patience = match self.purpose {
+            Purpose::Work => PATIENCE,
+            Purpose::Renewals => RENEWAL_SILENCE,
+        };
         let mut state = self.lock();
         loop {
             if let Some(connection) = state.idle.pop() {
@@ -130,11 +159,11 @@ impl Pool {
                 taken.connection = Some(self.connect()?);
                 return Ok((taken, true));
             }
-            let Some(left) = PATIENCE.checked_sub(began.elapsed()) else {
+            let Some(left) = patience.checked_sub(began.elapsed()) else {
                 return Err(StoreError::NoConnection {
                     place: self.place.to_string(),
                     size: self.size,
-                    seconds: PATIENCE.as_secs(),
+                    seconds: patience.as_secs(),
                 });
             };
             state = self
@@ -152,6 +181,9 @@ impl Pool {
         let client: Client = made.map_err(|error| explain_connecting(&error, &self.place))?;
         let mut connection = Connection::new(client, Arc::clone(&self.place));
         connection.batch(SESSION)?;
+        if self.purpose == Purpose::Renewals {
+            connection.batch(RENEWAL_SESSION)?;
+        }
         Ok(connection)
     }
 

@@ -194,7 +194,8 @@ fn forget_resources(tx: &mut Tx<'_>, environment: EnvironmentKey) -> Result<()> 
              AND NOT EXISTS (SELECT 1 FROM running WHERE running.resource = resource.id)), \
          facts AS (DELETE FROM parameter WHERE environment = $1 \
              AND resource IN (SELECT id FROM unused)), \
-         states AS (DELETE FROM state WHERE resource IN (SELECT id FROM unused)) \
+         states AS (DELETE FROM state WHERE resource IN (SELECT id FROM unused)), \
+         effects AS (DELETE FROM begun WHERE resource IN (SELECT id FROM unused)) \
          DELETE FROM resource WHERE id IN (SELECT id FROM unused)",
         &[&environment.0],
     )?;

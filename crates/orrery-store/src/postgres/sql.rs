@@ -8,7 +8,7 @@ use super::connection::Parameter;
 use super::transaction::Tx;
 use crate::acting;
 use crate::sql::{Database, Row, Sql, Value};
-use crate::{NewNote, Result, StoreError};
+use crate::{Lease, NewNote, Result, StoreError};
 
 type Boxed = Box<dyn std::error::Error + Sync + Send>;
 
@@ -126,6 +126,10 @@ impl Sql for Tx<'_> {
 
     fn claim(&mut self, name: &str) -> Result<()> {
         Tx::claim(self, name)
+    }
+
+    fn check_lease(&mut self, lease: &Lease) -> Result<()> {
+        super::leases::check_lease(self, lease)
     }
 
     fn new_number(&mut self, table: &'static str) -> Result<i64> {

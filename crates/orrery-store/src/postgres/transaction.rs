@@ -16,6 +16,7 @@ use rustc_hash::FxHashSet;
 
 use super::connection::{Connection, Parameter, state_of};
 use super::copy::{CopyRows, NotCopied};
+use super::pool::Pool;
 use super::{LOCK_OF_CLAIMS, PostgresStore};
 use crate::records::{KEPT_CHANGES, TIDY_EVERY};
 use crate::{EnvironmentKey, NewNote, Result, StoreError};
@@ -209,17 +210,26 @@ impl PostgresStore {
     /// Runs `work` in a transaction that is committed if it succeeds. It sees what others commit meanwhile, and locks what must
     /// not change.
     pub(super) fn write<T>(&self, work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-        self.transact("BEGIN ISOLATION LEVEL READ COMMITTED", false, work)
+        self.write_through(self.pool(), work)
+    }
+
+    /// The same through another set of connections.
+    pub(super) fn write_through<T>(
+        &self,
+        pool: &Pool,
+        work: impl FnMut(&mut Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.transact(pool, "BEGIN ISOLATION LEVEL READ COMMITTED", false, work)
     }
 
     /// Runs `work` in a transaction that sees one state and is begun again if somebody changes what it writes.
     pub(super) fn write_whole<T>(&self, work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-        self.transact("BEGIN ISOLATION LEVEL REPEATABLE READ", true, work)
+        self.transact(self.pool(), "BEGIN ISOLATION LEVEL REPEATABLE READ", true, work)
     }
 
     /// Runs `work` on one state of the store.
     pub(super) fn read<T>(&self, work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
-        self.transact(BEGIN_READING, false, work)
+        self.transact(self.pool(), BEGIN_READING, false, work)
     }
 
     /// The same for work that may be run again, and most often is a single statement.
@@ -247,10 +257,19 @@ impl PostgresStore {
     }
 
     /// Runs work that is a single statement, and so needs no transaction to see one state.
-    pub(super) fn read_once<T>(&self, mut work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
+    pub(super) fn read_once<T>(&self, work: impl FnMut(&mut Tx<'_>) -> Result<T>) -> Result<T> {
+        self.read_once_through(self.pool(), work)
+    }
+
+    /// The same through another set of connections.
+    pub(super) fn read_once_through<T>(
+        &self,
+        pool: &Pool,
+        mut work: impl FnMut(&mut Tx<'_>) -> Result<T>,
+    ) -> Result<T> {
         let mut answer = None;
         let claims = BTreeSet::new();
-        self.pool().take(&mut |connection| {
+        pool.take(&mut |connection| {
             connection.has_failed = false;
             let mut tx =
                 Tx { connection, notes: Vec::new(), claims: &claims, wanted: None, look: None };
@@ -262,6 +281,7 @@ impl PostgresStore {
 
     fn transact<T>(
         &self,
+        pool: &Pool,
         begin: &str,
         is_whole: bool,
         mut work: impl FnMut(&mut Tx<'_>) -> Result<T>,
@@ -269,7 +289,7 @@ impl PostgresStore {
         let mut claims = BTreeSet::new();
         let mut attempt = 1;
         loop {
-            let (outcome, wanted) = self.attempt(begin, &claims, &mut work);
+            let (outcome, wanted) = self.attempt(pool, begin, &claims, &mut work);
             let error = match (outcome, wanted) {
                 (Ok(answer), _) => return Ok(answer),
                 (Err(_), Some(name)) => {
@@ -282,7 +302,7 @@ impl PostgresStore {
                 Some(Again::Changed) if attempt < ATTEMPTS_TO_SEE => {}
                 Some(Again::Conflict) if attempt < ATTEMPTS => pause(attempt),
                 Some(Again::Conflict) => {
-                    let place = self.pool().place().to_owned();
+                    let place = pool.place().to_owned();
                     return Err(StoreError::Contended { place, attempts: attempt });
                 }
                 _ => return Err(error),
@@ -294,11 +314,12 @@ impl PostgresStore {
     /// One try. Answers also which name it has to have before the next.
     fn attempt<T>(
         &self,
+        pool: &Pool,
         begin: &str,
         claims: &BTreeSet<String>,
         work: &mut impl FnMut(&mut Tx<'_>) -> Result<T>,
     ) -> (Result<T>, Option<String>) {
-        let taken = self.pool().take(&mut |connection| {
+        let taken = pool.take(&mut |connection| {
             let mut began = Ok(());
             for name in claims {
                 let sql = "SELECT pg_advisory_lock($1, hashtext($2))";

@@ -44,7 +44,7 @@ fn erase_resources(sql: &mut dyn Sql, environment: EnvironmentKey) -> Result<usi
         let past = "DELETE FROM revision \
              WHERE id IN (SELECT revision FROM ended WHERE resource = ?1)";
         sql.run(past, values![*id])?;
-        for table in ["ended", "state", "running", "action"] {
+        for table in ["ended", "state", "running", "begun", "action"] {
             sql.run(&format!("DELETE FROM {table} WHERE resource = ?1"), values![*id])?;
         }
         let facts = "DELETE FROM parameter WHERE environment = ?1 AND resource = ?2";
@@ -116,7 +116,9 @@ impl Records<'_> {
         // Logs and revisions whose resources were forgotten before; seldom many.
         self.change(|sql| {
             // What was compiled is forgotten too, so that an environment that follows a branch starts from its newest commit.
-            for table in ["action", "revision", "ended", "running", "followed", "commit_status"] {
+            for table in
+                ["action", "revision", "ended", "running", "begun", "followed", "commit_status"]
+            {
                 sql.run(&format!("DELETE FROM {table} WHERE environment = ?1"), values![key])?;
             }
             let unbind = "UPDATE environment SET model_project = '' WHERE id = ?1";

@@ -4,23 +4,8 @@
 use orrery_model::Timestamp;
 
 use crate::records::{NewDiscovered, NewParameter, Records, discovered, parameters};
-use crate::sql::{RowExt as _, Sql, SqlExt as _};
-use crate::{Lease, ParameterEffect, Result, StoreError, values};
-
-/// Ends the transaction if the lease is not the current one. Whoever wants to take it over waits until the transaction is over.
-fn keep_hold(sql: &mut dyn Sql, lease: &Lease) -> Result<()> {
-    let epoch = i64::try_from(lease.epoch).unwrap_or(i64::MAX);
-    let values = values![lease.environment.0, epoch];
-    // To write the row is the one way to lock it that both databases know.
-    let hold = "UPDATE lease SET held = 1 WHERE environment = ?1 AND epoch = ?2 AND held = 1";
-    if sql.run(hold, values)? > 0 {
-        return Ok(());
-    }
-    let select = "SELECT epoch FROM lease WHERE environment = ?1";
-    let current = sql.first(select, values![lease.environment.0], |row| row.int(0))?;
-    let current = u64::try_from(current.unwrap_or(0)).unwrap_or(0);
-    Err(StoreError::StaleEpoch { held: lease.epoch, current })
-}
+use crate::sql::Sql;
+use crate::{Lease, ParameterEffect, Result};
 
 impl Records<'_> {
     /// As `put_parameter`, for a handler.
@@ -35,7 +20,7 @@ impl Records<'_> {
         then: &dyn Fn(&mut dyn Sql, ParameterEffect) -> Result<()>,
     ) -> Result<ParameterEffect> {
         self.change(|sql| {
-            keep_hold(sql, lease)?;
+            sql.check_lease(lease)?;
             parameters::put(sql, lease.environment, new, None, now, then)
         })
     }
@@ -51,7 +36,7 @@ impl Records<'_> {
         now: Timestamp,
     ) -> Result<()> {
         self.change(|sql| {
-            keep_hold(sql, lease)?;
+            sql.check_lease(lease)?;
             discovered::put(sql, lease.environment, found, now)
         })
     }

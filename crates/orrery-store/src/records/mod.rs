@@ -7,6 +7,7 @@ mod accounts;
 mod actions;
 mod agents;
 mod audit;
+mod begun;
 mod changes;
 mod commit_statuses;
 mod compile_merge;
@@ -40,13 +41,14 @@ mod settings;
 mod tokens;
 mod versions;
 
-use crate::Result;
 use crate::sql::{Database, Sql};
+use crate::{Lease, Result};
 
 pub use accounts::{AccountRecord, Identity, NewAccount, RoleRecord, RoleScope, SessionRecord};
 pub use actions::{ChangeCounts, EventfulRuns};
 pub use agents::AgentRecord;
 pub use audit::{AuditEntry, AuditFilter, AuditRecord, AuditVerdict};
+pub use begun::{BegunEffect, EffectChoice};
 pub use changes::{ChangeNote, ChangeSeq, NewNote};
 pub(crate) use changes::{KEPT_CHANGES, TIDY_EVERY, note, subject_of, subject_of_versions};
 pub use commit_statuses::{CommitStatusRecord, NewCommitStatus};
@@ -91,6 +93,8 @@ pub use versions::{Standing, VersionResource};
 #[derive(Clone, Copy)]
 pub struct Records<'a> {
     database: &'a dyn Database,
+    /// What all changes are made under; `None` for what needs no lease.
+    lease: Option<Lease>,
 }
 
 impl std::fmt::Debug for Records<'_> {
@@ -101,7 +105,14 @@ impl std::fmt::Debug for Records<'_> {
 
 impl<'a> Records<'a> {
     pub(crate) fn of(database: &'a dyn Database) -> Self {
-        Records { database }
+        Records { database, lease: None }
+    }
+
+    /// The same records for whoever acts for an environment: every change is refused with `StaleEpoch` if this lease is not the
+    /// current one.
+    #[must_use]
+    pub fn under(self, lease: &Lease) -> Self {
+        Records { lease: Some(*lease), ..self }
     }
 
     /// Answers from one state of the database.
@@ -118,6 +129,9 @@ impl<'a> Records<'a> {
     fn change<T>(&self, mut work: impl FnMut(&mut dyn Sql) -> Result<T>) -> Result<T> {
         let mut answer = None;
         self.database.change(&mut |sql| {
+            if let Some(lease) = &self.lease {
+                sql.check_lease(lease)?;
+            }
             answer = Some(work(sql)?);
             Ok(())
         })?;

@@ -11,8 +11,8 @@ use crate::codes::{
 use crate::records::subject_of;
 use crate::rows::{is_purged, list_text, origin_after};
 use crate::{
-    ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, ParameterEffect, Renewal, ResourceKey,
-    Result, ResultRecord, Started, StateRecord, StateRow, StoreError,
+    ActionKind, EnvironmentKey, Holder, Lease, LeaseRequest, ParameterEffect, Recording, Renewal,
+    ResourceKey, Result, Started, StateRecord, StateRow, StoreError,
 };
 
 pub(super) fn acquire_lease(
@@ -154,13 +154,25 @@ const SET_ORIGIN: &str = "UPDATE state SET origin = ?2 WHERE resource = ?1 \
 /// Microseconds since the epoch.
 const NOW: &str = "SELECT CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
 
-pub(super) fn record_results(
+pub(super) fn record(
     tx: &Connection,
     lease: &Lease,
-    results: &[ResultRecord<'_>],
+    recording: &Recording<'_>,
 ) -> Result<ParameterEffect> {
     check_lease(tx, lease)?;
     let environment = lease.environment;
+    let Recording { results, ended, unknown, again } = *recording;
+    for (resource, started) in ended {
+        let end = "DELETE FROM begun WHERE resource = ?1 AND started <= ?2";
+        tx.prepare_cached(end)?.execute(params![resource.0, started.0])?;
+    }
+    for resource in unknown {
+        let mark = "UPDATE begun SET is_unknown = 1 WHERE resource = ?1";
+        tx.prepare_cached(mark)?.execute([resource.0])?;
+    }
+    let mut is_there = tx.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM action WHERE resource = ?1 AND started = ?2 AND finished = ?3)",
+    )?;
     let count = results.iter().filter(|result| result.action.is_some()).count();
     let mut action_id = take_numbers(tx, "action", count)?;
     let any_running: bool =
@@ -189,6 +201,13 @@ pub(super) fn record_results(
             }
             continue;
         };
+        if again
+            && is_there.query_row(params![key.0, action.started.0, action.finished.0], |row| {
+                row.get::<_, bool>(0)
+            })?
+        {
+            continue;
+        }
         insert.execute(params![
             action_id,
             environment.0,

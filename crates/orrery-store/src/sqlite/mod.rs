@@ -37,8 +37,8 @@ use crate::sql::Sql as _;
 use crate::{
     Action, ActionKey, Agent, ContentHash, Environment, EnvironmentKey, Holder, Lease,
     LeaseRequest, NewRequest, NewVersion, Parameter, ParameterEffect, ParameterSource, PutVersion,
-    Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage, ResourceRow,
-    ResourceSummary, Result, ResultRecord, Started, StateRecord, StateRow, Store, StoreError,
+    Recording, Renewal, RequestRecord, ResourceDifference, ResourceFilter, ResourcePage,
+    ResourceRow, ResourceSummary, Result, Started, StateRecord, StateRow, Store, StoreError,
     Unknown, VersionInfo,
 };
 

@@ -204,10 +204,12 @@ fn forget_resources(tx: &Connection, environment: EnvironmentKey) -> Result<()> 
     let mut facts =
         tx.prepare_cached("DELETE FROM parameter WHERE environment = ?1 AND resource = ?2")?;
     let mut state = tx.prepare_cached("DELETE FROM state WHERE resource = ?1")?;
+    let mut effect = tx.prepare_cached("DELETE FROM begun WHERE resource = ?1")?;
     let mut resource = tx.prepare_cached("DELETE FROM resource WHERE id = ?1")?;
     for key in unused {
         facts.execute([environment.0, key])?;
         state.execute([key])?;
+        effect.execute([key])?;
         resource.execute([key])?;
     }
     Ok(())

@@ -5,7 +5,7 @@ use rusqlite::{Connection, params, params_from_iter};
 
 use crate::records::{KEPT_CHANGES, NewNote, TIDY_EVERY};
 use crate::sql::{Database, Row, Sql, Value};
-use crate::{Result, StoreError};
+use crate::{Lease, Result, StoreError};
 
 use super::SqliteStore;
 
@@ -71,6 +71,10 @@ impl Sql for OnSqlite<'_> {
 
     fn claim(&mut self, _: &str) -> Result<()> {
         Ok(())
+    }
+
+    fn check_lease(&mut self, lease: &Lease) -> Result<()> {
+        super::engine::check_lease(self.0, lease)
     }
 
     fn new_number(&mut self, table: &'static str) -> Result<i64> {

@@ -1,10 +1,10 @@
 //! Leases in a database that several processes share: given once, renewed together, and never held for ever.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orrery_model::Timestamp;
-use orrery_store::{LeaseRequest, PostgresStore, Store, StoreError};
+use orrery_store::{LeaseRequest, NewParameter, ParameterSource, PostgresStore, Store, StoreError};
 use orrery_testing::Database;
 
 use crate::support::{holder, lease, postgres_database};
@@ -14,11 +14,75 @@ pub(crate) fn cases() -> Vec<(&'static str, fn())> {
         ("a_lease_is_given_once", a_lease_is_given_once),
         ("leases_are_renewed_around_a_busy_one", leases_are_renewed_around_a_busy_one),
         ("every_lease_has_an_end", every_lease_has_an_end),
+        (
+            "a_holder_that_is_frozen_in_a_transaction_keeps_nothing",
+            a_holder_that_is_frozen_in_a_transaction_keeps_nothing,
+        ),
+        ("renewals_wait_for_no_other_work", renewals_wait_for_no_other_work),
     ]
 }
 
 fn open(database: &Database) -> PostgresStore {
     PostgresStore::open(&database.url(), &holder("test")).unwrap()
+}
+
+/// The transaction that it holds the lease in is ended by the database before the lease is over.
+fn a_holder_that_is_frozen_in_a_transaction_keeps_nothing() {
+    const LASTS: Duration = Duration::from_secs(3);
+    let database = postgres_database();
+    let (frozen, other) = (open(&database), open(&database));
+    let environment = frozen.default_environment().unwrap();
+    let request = || LeaseRequest {
+        holder: holder("engine"),
+        now: Timestamp(0),
+        expires: Some(Timestamp(3_000_000)),
+    };
+    let lease = frozen.acquire_lease(environment, &request()).unwrap();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let written = scope.spawn(|| {
+            let new = NewParameter {
+                name: "p",
+                value: "v",
+                resource: None,
+                source: ParameterSource::User,
+                expires: false,
+                metadata: None,
+            };
+            frozen.records().put_parameter_of_handler(&lease, &new, Timestamp(1), &|_, _| {
+                std::thread::sleep(LASTS * 5);
+                Ok(())
+            })
+        });
+        std::thread::sleep(LASTS / 10);
+        while let Err(error) = other.acquire_lease(environment, &request()) {
+            assert!(matches!(error, StoreError::Leased { .. }), "{error:?}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let took = began.elapsed();
+        assert!(took < LASTS * 2, "it took {took:?} to take the environment over");
+        assert!(written.join().unwrap().is_err(), "what the frozen one wrote is kept");
+    });
+}
+
+/// All connections for other work are taken, and leases are renewed all the same.
+fn renewals_wait_for_no_other_work() {
+    let database = postgres_database();
+    let store = PostgresStore::open_with(&database.url(), &holder("test"), 1).unwrap();
+    let environment = store.default_environment().unwrap();
+    let held = lease(&store, environment);
+    let mut blocker = database.connect();
+    blocker.batch_execute("BEGIN; LOCK TABLE environment IN ACCESS EXCLUSIVE MODE").unwrap();
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| store.environments());
+        std::thread::sleep(Duration::from_millis(200));
+        let began = Instant::now();
+        let renewal = store.renew_leases(&[held], Timestamp(0)).unwrap();
+        assert_eq!((renewal.lost, renewal.busy), (Vec::new(), Vec::new()));
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        blocker.batch_execute("COMMIT").unwrap();
+        busy.join().unwrap().unwrap();
+    });
 }
 
 fn a_lease_is_given_once() {

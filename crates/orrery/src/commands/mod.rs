@@ -19,6 +19,7 @@ mod report;
 mod sdk;
 mod serve;
 mod server;
+mod settle;
 pub(crate) mod trouble;
 
 use crate::Exit;
@@ -46,6 +47,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Resources(options) => inspect::resources(&options),
         Command::Log(options) => inspect::log(&options, cli.global.verbose > 0),
         Command::Why(options) => inspect::why(&options),
+        Command::Settle(options) => settle::run(&options),
         Command::Versions(options) => inspect::versions(&options),
         Command::Diff(options) => inspect::diff(&options),
         Command::Facts(options) => inspect::facts(&options),

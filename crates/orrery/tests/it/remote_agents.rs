@@ -26,7 +26,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     let apart = Trial::test("remote_agents/roles_apart", || {
         Ok(roles_apart().map_err(|error| format!("{error:#}"))?)
     });
-    vec![trial("sqlite", false), trial("postgres", true), apart]
+    let owner = Trial::test("remote_agents/a_new_owner_is_known_at_once", || {
+        Ok(a_new_owner_is_known_at_once().map_err(|error| format!("{error:#}"))?)
+    });
+    vec![trial("sqlite", false), trial("postgres", true), apart, owner]
 }
 
 /// A process that dies with this value.
@@ -299,6 +302,44 @@ fn serve_and_kill(postgres: bool) -> Result<()> {
     scene.until_all(&server, "unavailable", 1)?;
     ensure!(scene.read("motd") == "fourth\n");
     Ok(())
+}
+
+/// Another process takes the environment over, and has nothing to deploy: the agent refuses the former one from then on all the same.
+fn a_new_owner_is_known_at_once() -> Result<()> {
+    let world = World::new(true)?;
+    let port = Port::keep()?;
+    let [listen, own] = port.options();
+    let server = world.start_with(&["--role", "api,gateway", &listen, &own])?;
+    let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
+    let body = json!({"project": project["id"], "name": "e"});
+    let made = world.made(&server, "/api/v1/environments", &body)?;
+    let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
+    let (machine, state) = (world.path("machine"), world.path("agent"));
+    std::fs::create_dir(&machine)?;
+    let options = [listen, own];
+    let scene = Scene { world, options, _port: port, machine, state, environment };
+    let mut first = scene.world.start_with(&["--role", "process"])?;
+    let invited = orrery(&server, scene.id(), &["agent", "invite", "web1"])?;
+    let token = invited["token"].as_str().context("no token")?;
+    let gateway = invited["gateway"].as_str().context("no gateway")?;
+    if let Err(said) = join(gateway, token, &scene.state)? {
+        anyhow::bail!("joining failed: {said}");
+    }
+    let _agent = run(&scene.state)?;
+    scene.put(&server, &[file(&scene.machine.join("motd"), "first\n")])?;
+    scene.until_all(&server, "deployed", 1)?;
+    // As the agent wrote it down.
+    let epoch = || -> Result<u64> {
+        let text = std::fs::read_to_string(scene.state.join("journal")).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        Ok(lines.filter_map(|line| line["epoch"].as_u64()).max().unwrap_or(0))
+    };
+    let before = epoch()?;
+    ensure!(before > 0, "the agent knows of no epoch");
+    first.child.kill()?;
+    first.child.wait()?;
+    let _second = scene.world.start_with(&["--role", "process"])?;
+    until("the agent knows of the new owner", || Ok(epoch()? > before))
 }
 
 /// One process answers requests, one deploys, and two are gateways; one of them dies.

@@ -150,6 +150,17 @@ impl World {
 
     /// With further options.
     pub(crate) fn start_with(&self, options: &[&str]) -> Result<Server> {
+        let database = self.database.as_ref().map(Database::url);
+        self.start_at("data", database.as_deref(), options)
+    }
+
+    /// With a data directory of its own, on a database of its own address.
+    pub(crate) fn start_at(
+        &self,
+        data: &str,
+        database: Option<&str>,
+        options: &[&str],
+    ) -> Result<Server> {
         let mut command = Command::new(BINARY);
         command
             .args([
@@ -161,13 +172,13 @@ impl World {
                 "--allow-local-repositories",
             ])
             .arg("--data")
-            .arg(self.path("data"))
+            .arg(self.path(data))
             .args(options)
             .env("ORRERY_ADMIN_PASSWORD", PASSWORD)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        if let Some(database) = &self.database {
-            command.arg("--database").arg(database.url());
+        if let Some(database) = database {
+            command.arg("--database").arg(database);
         }
         let mut child = command.spawn()?;
         let mut line = String::new();
@@ -187,7 +198,7 @@ impl World {
         Ok(server)
     }
 
-    fn call(
+    pub(crate) fn call(
         &self,
         server: &Server,
         method: &str,

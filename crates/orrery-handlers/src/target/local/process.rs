@@ -50,6 +50,10 @@ pub(super) fn run(target: &LocalTarget, command: &CommandLine, stop: &Stop) -> R
         }
         prepared.current_dir(directory);
     }
+    // Once more, as late as possible: the right to act may have ended while this process was held up.
+    if let Some(reason) = stop.reason() {
+        return Err(error(stop_cause(reason)));
+    }
     let child =
         prepared.spawn().map_err(|found| failed(Operation::Run, &command.display(), found))?;
     let mut running = Running::new(child, command);

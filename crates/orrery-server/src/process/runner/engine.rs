@@ -8,6 +8,7 @@ use orrery_executor::{
     Engine, Keeper, Notice, Setup, StoredContents, Update, declared_address, declared_addresses,
     note_interrupted, recovery,
 };
+use orrery_handlers::Permit;
 use orrery_model::{LogLevel, VersionNumber};
 use orrery_scheduler::Settings;
 use orrery_store::{
@@ -18,6 +19,7 @@ use super::intent::read_desired;
 use super::{Runner, RunnerError};
 use crate::placement::Declared;
 use crate::process::Message;
+use crate::process::epochs;
 use crate::process::facts::UnknownFacts;
 use crate::process::handlers::{Handlers, Place};
 use crate::process::parked::announce_missed;
@@ -64,11 +66,15 @@ impl Runner {
         };
         let places = AgentPlaces::read(&self.app, store, record, &self.settings, declared)?;
         let places = Arc::new(places);
+        // Where others cannot take over, nobody has to be refused.
+        if let Some(permit) = self.held.permit().filter(|permit| permit.end().is_some()) {
+            epochs::tell(&places, places.connected(), lease, &permit);
+        }
         let handlers = self.handlers(record, newest, lease)?;
         let mut start = recovery(store, self.key, desired)?;
         start.recovery.reset = self.settings.reset_deploy_progress_on_start;
         let states = start.recovery.resources.iter().map(|one| (&one.intent.id, &one.state));
-        announce_missed(store, self.key, states, self.app.now())?;
+        announce_missed(store.records().under(&lease), self.key, states, self.app.now())?;
         let (messages, app, key) = (self.messages.clone(), self.app.clone(), self.key);
         let listener = move |notice| match notice {
             // A supervisor that is gone wants to know nothing.
@@ -76,6 +82,12 @@ impl Runner {
             Notice::Written => app.nudge(),
             Notice::Ran { outcome, took } => app.metrics().handler_ran(outcome, took),
         };
+        // One that was lost meanwhile starts nothing.
+        let permit = self.held.permit().unwrap_or_else(|| {
+            let over = Permit::unlimited();
+            over.revoke();
+            over
+        });
         let setup = Setup {
             registry: handlers.registry(),
             targets: Arc::clone(&places) as _,
@@ -84,16 +96,20 @@ impl Runner {
             settings: settings.clone(),
             workers: self.options.workers,
             log_level: LogLevel::Debug,
-            keeper: Some(Keeper { store: Arc::clone(self.app.store()), lease }),
+            keeper: Some(Keeper {
+                store: Arc::clone(self.app.store()),
+                lease,
+                permit: permit.clone(),
+            }),
             listener: Some(Arc::new(listener)),
         };
         // What was asked for before the start is one with what is due anyway.
-        let Taken { events, requests } = take_requests(&self.app, self.key, open, &[])?;
+        let Taken { events, requests } = take_requests(&self.app, &lease, open, &[])?;
         let (engine, tickets) = Engine::start_asked(setup, start, events)?;
         let requests = opened(requests, tickets).collect();
         // A process that was killed may have kept a fact without asking for the compile that it is a reason for.
         if store.unknowns(self.key, newest.number)?.iter().any(|(_, resolved)| *resolved) {
-            self.unknowns_became_known()?;
+            self.unknowns_became_known(&lease)?;
         }
         let mut unknown_facts = UnknownFacts::default();
         unknown_facts.follow(store, self.key, &engine, self.app.now())?;
@@ -108,12 +124,17 @@ impl Runner {
         self.work = Some(Work {
             engine,
             lease,
+            permit,
             handlers,
             places,
             settings,
             paused,
             unknown_facts,
             requests,
+            ended: Vec::new(),
+            parked: Vec::new(),
+            unknown: Vec::new(),
+            has_resolved: false,
         });
         Ok(())
     }
@@ -132,7 +153,7 @@ impl Runner {
             released.iter().filter(|version| version.number > current).collect();
         let Some(newest) = newer.last() else {
             let Taken { events, requests } =
-                take_requests(&self.app, self.key, open, &work.requests)?;
+                take_requests(&self.app, &work.lease, open, &work.requests)?;
             let tickets = events.into_iter().map(|event| work.engine.ask(event)).collect();
             work.requests.extend(opened(requests, tickets));
             return Ok(());
@@ -172,7 +193,8 @@ impl Runner {
                 known.addresses.extend(after.and_then(declared_address));
             }
         });
-        let Taken { events, requests } = take_requests(&self.app, self.key, open, &work.requests)?;
+        let Taken { events, requests } =
+            take_requests(&self.app, &work.lease, open, &work.requests)?;
         let tickets = work.engine.update_and(update, events);
         work.requests.extend(opened(requests, tickets));
         work.unknown_facts.follow(store, self.key, &work.engine, self.app.now())?;

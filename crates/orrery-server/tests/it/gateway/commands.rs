@@ -103,7 +103,13 @@ pub(super) fn answer(command: &Command, status: OutcomeStatus) -> FromAgent {
     let change = Change { kind: ChangeKind::Updated, ..Change::default() };
     let outcome = WireOutcome { status, change, facts: Vec::new(), log: Vec::new() };
     let id = command.id;
-    FromAgent::Result(Box::new(Answer { id, outcome, announced: true, repeated: false }))
+    FromAgent::Result(Box::new(Answer {
+        id,
+        outcome,
+        announced: true,
+        repeated: false,
+        unclear: false,
+    }))
 }
 
 pub(super) fn connected(working: &Working) -> (Identity, Session) {

@@ -1,6 +1,7 @@
 //! What every store must do. Each case gets a store with nothing in it.
 
 mod accounts;
+mod begun;
 mod compiles;
 mod details;
 mod engine;
@@ -21,6 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
     [
         versions::CASES,
         accounts::CASES,
+        begun::CASES,
         compiles::CASES,
         details::CASES,
         engine::CASES,

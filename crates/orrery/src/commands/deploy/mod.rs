@@ -30,7 +30,7 @@ use std::time::Duration;
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_compiler::export::{Exported, Note};
 use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup, StoredContents, Workers};
-use orrery_handlers::{Contents, LocalTarget, Registry};
+use orrery_handlers::{Contents, LocalTarget, Permit, Registry};
 use orrery_host::code::CodeSet;
 use orrery_model::{Inventory, LogLevel, Resource, ResourceId};
 use orrery_scheduler::{Filter, Interval, Settings};
@@ -269,7 +269,9 @@ impl Opened {
     }
 
     pub(super) fn keeper(&self) -> Keeper {
-        Keeper { store: Arc::clone(&self.store) as Arc<dyn Store>, lease: self.lease }
+        // The lock of the file is the lease here: nobody takes over while this process lives.
+        let permit = Permit::unlimited();
+        Keeper { store: Arc::clone(&self.store) as Arc<dyn Store>, lease: self.lease, permit }
     }
 }
 

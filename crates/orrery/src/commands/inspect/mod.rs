@@ -129,7 +129,7 @@ fn paper() -> Paper {
     BufWriter::with_capacity(1 << 16, anstream::stdout().lock())
 }
 
-fn print_json(value: &serde_json::Value) -> Result<(), Trouble> {
+pub(in crate::commands) fn print_json(value: &serde_json::Value) -> Result<(), Trouble> {
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     serde_json::to_writer_pretty(&mut out, value).map_err(io::Error::from)?;
     writeln!(out)?;

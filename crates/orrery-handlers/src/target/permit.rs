@@ -1,0 +1,122 @@
+//! The right to act, which ends by the clock of this machine.
+//!
+//! Whoever acts for an environment under a lease must stop before the lease ends, whether or not the store can be asked. So each
+//! renewal that worked moves the end of a [`Permit`] on, and everything that acts looks at the permit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A moment of a clock that never goes back, and that goes on while the machine is suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(u64);
+
+impl Moment {
+    pub fn now() -> Self {
+        Moment(nanoseconds())
+    }
+
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        // The greatest number stands for no end.
+        Moment(self.0.saturating_add(nanoseconds).min(UNLIMITED - 1))
+    }
+
+    /// Time from now until then; none if it has passed.
+    pub fn left(self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(nanoseconds()))
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn nanoseconds() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn nanoseconds() -> u64 {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    let elapsed = START.get_or_init(std::time::Instant::now).elapsed();
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+const UNLIMITED: u64 = u64::MAX;
+const OVER: u64 = 0;
+
+/// The right to act until a moment that its holder moves on. Clones share it. One that is over stays over.
+#[derive(Clone, Debug)]
+pub struct Permit(Arc<AtomicU64>);
+
+impl Permit {
+    /// For holders that nobody can take over from while they live.
+    pub fn unlimited() -> Self {
+        Permit(Arc::new(AtomicU64::new(UNLIMITED)))
+    }
+
+    pub fn until(end: Moment) -> Self {
+        Permit(Arc::new(AtomicU64::new(end.0)))
+    }
+
+    /// Moves the end on, never back. Answers whether the permit holds: one that was over meanwhile is not revived, since
+    /// something may have been given up because of that.
+    pub fn extend(&self, end: Moment) -> bool {
+        let moved = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |current| {
+            (current > nanoseconds()).then(|| current.max(end.0))
+        });
+        if moved.is_err() {
+            self.revoke();
+        }
+        moved.is_ok()
+    }
+
+    /// Ends it now.
+    pub fn revoke(&self) {
+        self.0.store(OVER, Ordering::Release);
+    }
+
+    pub fn is_over(&self) -> bool {
+        let end = self.0.load(Ordering::Acquire);
+        end != UNLIMITED && end <= nanoseconds()
+    }
+
+    /// When it ends, if it does.
+    pub fn end(&self) -> Option<Moment> {
+        let end = self.0.load(Ordering::Acquire);
+        (end != UNLIMITED).then_some(Moment(end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permit_ends_by_itself_and_is_not_revived() {
+        let permit = Permit::until(Moment::now().after(Duration::from_millis(20)));
+        let shared = permit.clone();
+        assert!(!shared.is_over());
+        assert!(permit.extend(Moment::now().after(Duration::from_millis(60))));
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!shared.is_over(), "its end was moved on");
+        std::thread::sleep(Duration::from_millis(40));
+        assert!(shared.is_over());
+        assert!(!permit.extend(Moment::now().after(Duration::from_secs(60))));
+        assert!(shared.is_over(), "what is over stays over");
+    }
+
+    #[test]
+    fn an_end_is_never_moved_back() {
+        let permit = Permit::until(Moment::now().after(Duration::from_secs(60)));
+        assert!(permit.extend(Moment::now()));
+        assert!(!permit.is_over());
+        permit.revoke();
+        assert!(permit.is_over());
+        let unlimited = Permit::unlimited();
+        assert!(unlimited.extend(Moment::now()) && !unlimited.is_over());
+        assert_eq!(unlimited.end(), None);
+    }
+}

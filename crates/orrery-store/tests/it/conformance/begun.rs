@@ -1,0 +1,85 @@
+//! Effects that must not be repeated, and results that are kept again because nobody knows whether they were.
+
+use orrery_model::{Change, Timestamp};
+use orrery_store::{
+    ActionKind, EffectChoice, NewRequest, Recording, ResultRecord, Started, StoreError,
+};
+use serde_json::json;
+
+use crate::support::{Backend, action, lease, named, nothing_of, put, simple};
+
+super::list_cases![effects_are_unknown_until_somebody_decides, what_is_kept_again_is_kept_once];
+
+fn effects_are_unknown_until_somebody_decides(backend: Backend) {
+    let store = backend.fresh();
+    let (records, environment) = (store.records(), store.default_environment().unwrap());
+    let first = lease(&*store, environment);
+    let stored = put(&*store, environment, &simple(&["a", "b", "c"])).unwrap();
+    let started = |at: usize, time| Started {
+        resource: stored.keys[at],
+        kind: ActionKind::Deploy,
+        version: stored.number,
+        at: Timestamp(time),
+    };
+    records.begin_effects(&first, &[started(0, 10), started(1, 20), started(2, 30)]).unwrap();
+    assert!(records.unknown_effects(environment).unwrap().is_empty(), "they are under way");
+    let choose = |name: &str| {
+        let request = NewRequest { uuid: [7; 16], kind: "deploy", payload: &json!({}) };
+        let id = named(name);
+        records.choose_effect(environment, id.as_str(), EffectChoice::Done, &request, Timestamp(1))
+    };
+    assert!(matches!(choose("b"), Err(StoreError::NotFound { .. })));
+    // One ended. A result of an earlier run says nothing about another one. The third is unknown.
+    let ended = [(stored.keys[0], Timestamp(10)), (stored.keys[1], Timestamp(19))];
+    let unknown = [stored.keys[2]];
+    let recording = Recording { ended: &ended, unknown: &unknown, ..Recording::default() };
+    store.record(&first, &recording).unwrap();
+    let names = || -> Vec<String> {
+        let found = records.unknown_effects(environment).unwrap();
+        found.into_iter().map(|effect| effect.name).collect()
+    };
+    assert_eq!(names(), [named("c").as_str()]);
+    // The next holder knows of nothing that is under way.
+    store.release_lease(&first).unwrap();
+    let second = lease(&*store, environment);
+    let error = records.begin_effects(&first, &[started(0, 40)]).unwrap_err();
+    assert!(matches!(error, StoreError::StaleEpoch { .. }), "{error:?}");
+    assert_eq!(records.recover_effects(&second).unwrap(), [stored.keys[1], stored.keys[2]]);
+    assert_eq!(names(), [named("b").as_str(), named("c").as_str()]);
+    choose("b").unwrap();
+    let choice =
+        |at: usize| records.begun_effect(stored.keys[at]).unwrap().and_then(|effect| effect.choice);
+    assert_eq!((choice(1), choice(2)), (Some(EffectChoice::Done), None));
+    let again = EffectChoice::RunAgain;
+    records.choose_effect_under(&second, named("c").as_str(), again).unwrap();
+    assert_eq!(choice(2), Some(again));
+    // What is begun again is under way.
+    records.begin_effects(&second, &[started(2, 50)]).unwrap();
+    assert_eq!((names(), choice(2)), (vec![named("b").to_string()], None));
+    let ended = [(stored.keys[1], Timestamp(20)), (stored.keys[2], Timestamp(50))];
+    store.record(&second, &Recording { ended: &ended, ..Recording::default() }).unwrap();
+    assert!(records.recover_effects(&second).unwrap().is_empty());
+}
+
+fn what_is_kept_again_is_kept_once(backend: Backend) {
+    let store = backend.fresh();
+    let environment = store.default_environment().unwrap();
+    let lease = lease(&*store, environment);
+    let stored = put(&*store, environment, &simple(&["a", "b"])).unwrap();
+    let change = Change::default();
+    let of = |at: usize, time| ResultRecord {
+        action: Some(action(stored.number, time, &change, &[])),
+        ..nothing_of(stored.keys[at])
+    };
+    let first = [of(0, 10)];
+    store.record(&lease, &Recording { results: &first, ..Recording::default() }).unwrap();
+    let both = [of(0, 10), of(0, 20), of(1, 10)];
+    let again = Recording { results: &both, again: true, ..Recording::default() };
+    store.record(&lease, &again).unwrap();
+    store.record(&lease, &again).unwrap();
+    let starts = |name: &str| -> Vec<i64> {
+        let log = store.actions(environment, named(name).as_str(), None, 99).unwrap();
+        log.iter().map(|action| action.started.0).collect()
+    };
+    assert_eq!((starts("a"), starts("b")), (vec![20, 10], vec![10]));
+}
