@@ -20,7 +20,8 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::{self, Caller, Trail};
+use crate::auth::{self, Caller, Trail, network_of};
+use crate::body::{Bounds, Guarded, KNOWN_WITHIN, STRANGER};
 use crate::classic;
 use crate::problem::ServerError;
 
@@ -191,6 +192,9 @@ const PLACEMENTS: &str = "/api/v1/environments/{environment}/placements";
 const SWALLOWED_MAX: usize = 64 * 1024;
 const SWALLOWED_WITHIN: Duration = Duration::from_secs(1);
 
+/// Forges send more than other strangers do: a push with all its commits.
+const WEBHOOK_MAX: usize = 1024 * 1024;
+
 /// Where the request came from, for handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientAddress(pub(crate) String);
@@ -227,6 +231,20 @@ pub(crate) async fn check(
         swallow(body).await;
         return Ok(response);
     }
+    let caller = parts.extensions.get::<Caller>();
+    let (charge, bounds) = match caller.filter(|_| access != Access::Public) {
+        Some(caller) => {
+            let owner = caller.account.map_or_else(|| caller.name.clone(), |id| id.to_string());
+            let bounds = Bounds { size: crate::server::BODY_MAX, within: KNOWN_WITHIN };
+            (app.budgets().known(owner), bounds)
+        }
+        None => {
+            let size = if route == WEBHOOK { WEBHOOK_MAX } else { STRANGER.size };
+            let charge = app.budgets().stranger(network_of(trail.address()));
+            (charge, Bounds { size, ..STRANGER })
+        }
+    };
+    let body = Guarded::wrap(body, std::sync::Arc::clone(&charge), bounds);
     // In a task of its own: whoever hangs up early has acted all the same, and it is written down.
     let request = Request::from_parts(parts, body);
     let work = async move {
@@ -235,6 +253,7 @@ pub(crate) async fn check(
         let mut response = answered.unwrap_or_else(|_| failed());
         app.auth().remembered.forget();
         trail.end(&app, &mut response).await;
+        drop(charge);
         response
     };
     tokio::spawn(work.in_current_span()).await.map_err(|_| ServerError::Stopping)

@@ -9,6 +9,7 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Auth, AuthSettings};
+use crate::body::Budgets;
 use crate::conventions;
 use crate::counts::Counts;
 use crate::gateway::{Hub, Links};
@@ -54,6 +55,7 @@ struct Inner {
     counts: Counts,
     gather: Gather,
     auth: Auth,
+    budgets: Budgets,
     vault: Vault,
     hub: Arc<Hub>,
     links: Links,
@@ -96,6 +98,7 @@ impl App {
                 pulse: Pulse::default(),
                 nudges,
                 auth: Auth::default(),
+                budgets: Budgets::default(),
                 stopping: CancellationToken::new(),
                 tail: Tail::default(),
                 counts: Counts::default(),
@@ -131,6 +134,11 @@ impl App {
 
     pub(crate) fn auth(&self) -> &Auth {
         &self.inner.auth
+    }
+
+    /// Memory that bodies of requests may take.
+    pub(crate) fn budgets(&self) -> &Budgets {
+        &self.inner.budgets
     }
 
     /// Writes what is still to be written. To be called when the last request has been answered.

@@ -48,6 +48,12 @@ pub enum ServerError {
     Stopping,
     #[error("{0}")]
     Unavailable(String),
+    /// Nothing was done, since there is no room for the request now.
+    #[error("{0}; try again in a moment")]
+    Overloaded(String),
+    /// Nothing was done, since the request did not arrive in time.
+    #[error("{0}; nothing was done")]
+    TooSlow(String),
     #[error(transparent)]
     Store(#[from] StoreError),
     /// What several requests asked for together failed.
@@ -104,6 +110,10 @@ impl ServerError {
             ServerError::Stopping | ServerError::Unavailable(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available now")
             }
+            ServerError::Overloaded(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Too busy now")
+            }
+            ServerError::TooSlow(_) => (StatusCode::REQUEST_TIMEOUT, "body-too-slow", "Too slow"),
             ServerError::Store(error) => classify_store(error),
             ServerError::SharedStore(error) => classify_store(error),
             ServerError::Internal(_) => {
@@ -216,6 +226,9 @@ impl IntoResponse for ServerError {
         }
         if let ServerError::TooMany { seconds } = self {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let ServerError::Overloaded(_) = self {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

@@ -1,12 +1,13 @@
 //! Logging in, users, roles and tokens.
 
 use axum::Extension;
-use axum::extract::FromRequest;
+use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse as _;
 use orrery_api::PasswordChange;
 use orrery_model::{Duration, SecretText};
 use orrery_store::{AccountRecord, NewAccount, RoleRecord, RoleScope, StoreError, TokenRecord};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -18,6 +19,7 @@ use crate::auth::{
     AuditNote, Caller, How, Minted, SESSION_LENGTH, TokenGrants, check_password, normalized,
     role_right,
 };
+use crate::extract::{has_nul, read_bytes};
 use crate::problem::ServerError;
 use crate::routes::sessions::enter;
 use crate::routes::users::{change_password, check_name};
@@ -30,7 +32,7 @@ pub(super) struct Addressed(Call, String);
 impl FromRequest<App> for Addressed {
     type Rejection = ServerError;
 
-    async fn from_request(request: axum::extract::Request, app: &App) -> Result<Self, ServerError> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, ServerError> {
         let address = request.extensions().get::<ClientAddress>().map(|known| known.0.clone());
         let call = Call::from_request(request, app).await?;
         Ok(Addressed(call, address.unwrap_or_default()))
@@ -56,11 +58,29 @@ fn session(secret: &SecretText, user: Value) -> Answer {
     Ok(response)
 }
 
-pub(super) async fn login(Addressed(call, address): Addressed) -> Answer {
-    call.only(&["username", "password"])?;
-    let name = call.need_text("username")?;
-    let password = SecretText::new(call.need_text("password")?);
-    let (identity, Minted { secret, .. }, _) = enter(&call.app, &address, name, &password).await?;
+/// What a stranger sends: nothing but these fields is kept in memory.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Login {
+    username: Option<String>,
+    password: Option<SecretText>,
+}
+
+pub(super) async fn login(
+    State(app): State<App>,
+    Extension(ClientAddress(address)): Extension<ClientAddress>,
+    request: Request,
+) -> Answer {
+    let bytes = read_bytes(request, &app).await?;
+    if has_nul(&bytes) {
+        return Err(bad("no text may have a NUL character in it"));
+    }
+    let login: Login = serde_json::from_slice(&bytes)
+        .map_err(|error| bad(format!("the body is no such JSON object: {error}")))?;
+    let needed = |name: &str| bad(format!("Field '{name}' is required."));
+    let name = login.username.ok_or_else(|| needed("username"))?;
+    let password = login.password.ok_or_else(|| needed("password"))?;
+    let (identity, Minted { secret, .. }, _) = enter(&app, &address, &name, &password).await?;
     let response = session(&secret, shown(&identity.account))?;
     let actor = Some(format!("user:{}", identity.account.name));
     let note = Extension(AuditNote { actor, ..AuditNote::default() });

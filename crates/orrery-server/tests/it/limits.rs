@@ -1,0 +1,125 @@
+//! What strangers can take of a server: memory, time and connections.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::support::Served;
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    packer.write_all(bytes).unwrap();
+    packer.finish().unwrap()
+}
+
+fn raw(served: &Served) -> TcpStream {
+    TcpStream::connect(served.admin.base.strip_prefix("http://").unwrap()).unwrap()
+}
+
+/// 97 KB that unpack to fifty million values are refused after 64 KiB, on every route that needs no credential.
+#[test]
+fn strangers_send_little_packed_or_not() {
+    let served = Served::start();
+    let bomb = packed(&[b"{\"a\":[".as_slice(), &b"1,".repeat(50_000_000), b"1]}"].concat());
+    let plain = json!({"name": "x".repeat(65 * 1024), "password": "x"}).to_string().into_bytes();
+    for path in ["/api/v1/login", "/api/v2/login", "/api/v1/setup"] {
+        let begun = Instant::now();
+        let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
+        let answer = served.nobody().send_bytes("POST", path, &headers, bomb.clone());
+        assert_eq!(answer.status, 413, "{path}: {answer:?}");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{path}: {:?}", begun.elapsed());
+        let answer = served.nobody().send_bytes("POST", path, &headers[..1], plain.clone());
+        assert_eq!(answer.status, 413, "{path}: {answer:?}");
+        assert!(answer.text.contains("64 KiB"), "{answer:?}");
+    }
+    // A forge sends more, and no more than a mebibyte.
+    let hook = "/api/v1/webhooks/00000000-0000-0000-0000-000000000000";
+    let sizes = [(1 << 20, 401), ((1 << 20) + 1, 413)];
+    for (size, status) in sizes {
+        assert_eq!(served.nobody().send_bytes("POST", hook, &[], vec![b' '; size]).status, status);
+    }
+    // The classic log-in takes two fields, and no others.
+    let login = |body| served.nobody().post("/api/v2/login", &body).status;
+    let password = crate::support::ADMIN_PASSWORD;
+    assert_eq!(login(json!({"username": "admin", "password": password})), 200);
+    assert_eq!(login(json!({"username": "admin", "password": password, "x": 1})), 400);
+    assert_eq!(login(json!({"username": "admin"})), 400);
+}
+
+/// A body of which a byte comes every second ends at its deadline, with an answer and its connection.
+#[test]
+fn a_slow_body_of_a_stranger_ends_at_a_deadline() {
+    let served = Served::start();
+    let mut slow = raw(&served);
+    slow.write_all(
+        b"POST /api/v1/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n{",
+    )
+    .unwrap();
+    slow.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let begun = Instant::now();
+    let mut answer = Vec::new();
+    while begun.elapsed() < Duration::from_secs(30) {
+        let mut part = [0; 4096];
+        match slow.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => answer.extend_from_slice(&part[..length]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => break,
+        }
+        let _ = slow.write_all(b" ");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("body-too-slow"), "{answer}");
+}
+
+/// Strangers together hold a few mebibytes, and one network leaves room for others.
+#[test]
+fn bodies_of_strangers_share_a_budget() {
+    let served = Served::start();
+    let begin = |size: usize| {
+        let mut stream = raw(&served);
+        let head = format!(
+            "POST /api/v1/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    // All but the last byte of each: 4 MiB.
+    let mut held = Vec::new();
+    for _ in 0..64 {
+        let mut stream = begin(64 * 1024);
+        stream.write_all(&vec![b' '; 64 * 1024 - 1]).unwrap();
+        held.push(stream);
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let mut one_more = begin(60_000);
+    one_more.write_all(&vec![b' '; 60_000]).unwrap();
+    let mut answer = vec![0; 2000];
+    let length = one_more.read(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("overloaded"), "{answer}");
+    assert!(answer.to_lowercase().contains("retry-after: 1"), "{answer}");
+    // Those who are known are not held up.
+    assert_eq!(served.admin.get("/api/v1/me").status, 200);
+    served
+        .admin
+        .post("/api/v1/projects", &json!({"name": "a", "description": "x".repeat(100_000)}));
+    drop(held);
+    let until = Instant::now() + Duration::from_secs(5);
+    while served
+        .nobody()
+        .send_bytes(
+            "POST",
+            "/api/v1/login",
+            &[("content-type", "application/json")],
+            vec![b' '; 60_000],
+        )
+        .status
+        == 503
+    {
+        assert!(Instant::now() < until, "what was held is not given back");
+    }
+}
