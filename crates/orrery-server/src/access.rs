@@ -3,7 +3,7 @@
 mod table;
 
 use std::panic::AssertUnwindSafe;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -23,7 +23,9 @@ use crate::app::App;
 use crate::auth::{self, Caller, Trail, network_of};
 use crate::body::{Bounds, Guarded, KNOWN_WITHIN, STRANGER};
 use crate::classic;
+use crate::connection::Place;
 use crate::problem::ServerError;
+use crate::server::ToStranger;
 
 use table::ROUTES;
 
@@ -218,7 +220,11 @@ pub(crate) async fn check(
     };
     if !changes {
         admit(&app, &mut parts, route, access, None).await?;
-        return Ok(next.run(Request::from_parts(parts, body)).await);
+        let mut response = next.run(Request::from_parts(parts, body)).await;
+        if access == Access::Public {
+            response.extensions_mut().insert(ToStranger);
+        }
+        return Ok(response);
     }
     let mut trail = Trail::begin(&app, &parts, route);
     if route == WEBHOOK {
@@ -244,7 +250,7 @@ pub(crate) async fn check(
             (charge, Bounds { size, ..STRANGER })
         }
     };
-    let body = Guarded::wrap(body, std::sync::Arc::clone(&charge), bounds);
+    let body = Guarded::wrap(body, Arc::clone(&charge), bounds);
     // In a task of its own: whoever hangs up early has acted all the same, and it is written down.
     let request = Request::from_parts(parts, body);
     let work = async move {
@@ -319,6 +325,9 @@ async fn admit(
 }
 
 /// The environment with an id: for what only reads, as it was a moment ago.
+    if let Some(place) = parts.extensions.get::<Arc<Place>>() {
+        place.become_known();
+    }
 async fn find_environment(
     app: &App,
     id: Uuid,

@@ -1,9 +1,13 @@
 //! What strangers can take of a server: memory, time and connections.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use orrery_server::{Tls, TlsSource};
+use rustls_pki_types::ServerName;
+use rustls_pki_types::pem::PemObject as _;
 use serde_json::json;
 
 use crate::support::Served;
@@ -122,4 +126,75 @@ fn bodies_of_strangers_share_a_budget() {
     {
         assert!(Instant::now() < until, "what was held is not given back");
     }
+}
+
+/// How HTTP/2 begins, and its first frame: settings that change nothing.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// Answers pings until the other side closes; how long that took, and all that was read.
+fn stay(mut stream: impl Read + Write, most: Duration) -> (Duration, Vec<u8>) {
+    let begun = Instant::now();
+    let mut seen = Vec::new();
+    while begun.elapsed() < most {
+        let mut part = [0; 4096];
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => {
+                seen.extend_from_slice(&part[..length]);
+                let mut frames = &part[..length];
+                while let Some(frame) = frames.get(..17).filter(|frame| frame[3] == 6) {
+                    let mut answer = frame.to_vec();
+                    answer[4] |= 1;
+                    let _ = stream.write_all(&answer);
+                    frames = &frames[17..];
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => break,
+        }
+    }
+    (begun.elapsed(), seen)
+}
+
+/// In the clear there is no HTTP/2, and no connection stays without a request.
+#[test]
+fn a_connection_without_a_request_ends() {
+    let served = Served::start();
+    let silent = raw(&served);
+    silent.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut second = raw(&served);
+    second.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    second.write_all(PREFACE).unwrap();
+    let (took, seen) = stay(second, Duration::from_secs(40));
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    let is_settings = |frame: &[u8]| frame[3] == 4;
+    assert!(!seen.windows(9).next().is_some_and(is_settings), "it speaks HTTP/2: {seen:?}");
+    let (took, _) = stay(silent, Duration::from_secs(30));
+    assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+/// Where HTTP/2 was agreed on, answered pings keep no connection without a request.
+#[test]
+fn an_http2_connection_without_a_request_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let names = vec!["localhost".to_owned()];
+    let source = TlsSource::SelfSigned { directory: directory.path().to_owned(), names };
+    let running = crate::tls::serve(Some(Tls::load(source).unwrap()));
+    let mut roots = rustls::RootCertStore::empty();
+    let certificate = directory.path().join("self-signed.crt");
+    roots.add(rustls_pki_types::CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+    let mut config =
+        rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let stream = TcpStream::connect(running.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut stream = rustls::StreamOwned::new(connection, stream);
+    stream.write_all(PREFACE).unwrap();
+    let (took, seen) = stay(stream, Duration::from_secs(60));
+    assert!(seen.len() > 9 && seen[3] == 4, "it speaks HTTP/2: {seen:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    running.stop.cancel();
+    running.thread.join().unwrap();
 }

@@ -27,6 +27,8 @@ const WORKERS: u16 = 16;
 const HOST_MEMORY_MIB: u64 = 4096;
 /// With less, the compiler cannot start all its threads, however small the model is.
 const COMPILE_MEMORY_MIN_MIB: u64 = 512;
+/// With fewer file descriptors a server takes fewer connections than it could.
+const DESCRIPTORS_FEW: u64 = 16_384;
 /// How long a lease lasts when its holder is gone.
 const LEASE: Duration = Duration::from_secs(15);
 /// How long requests may take to end after the server was asked to.
@@ -185,6 +187,13 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let data = options.data.clone().map_or_else(data_directory, Ok)?;
     std::fs::create_dir_all(&data)
         .map_err(|source| Failure::Data { path: data.clone(), source })?;
+    let descriptors = crate::descriptors::raise_limit();
+    if descriptors < DESCRIPTORS_FEW {
+        tracing::warn!(
+            descriptors,
+            "few file descriptors: raise the hard limit (LimitNOFILE, ulimit -Hn) for more connections at once"
+        );
+    }
     let all = [Role::Api, Role::Process, Role::Gateway];
     let roles = options.role.clone().unwrap_or_else(|| all.to_vec());
     let database = options.database.as_deref();
