@@ -157,6 +157,7 @@ pub(super) async fn users(call: Call) -> Answer {
 }
 
 pub(super) async fn add_user(call: Call) -> Answer {
+    call.caller.need_person()?;
     call.only(&["username", "password"])?;
     let name = call.need_text("username")?.to_owned();
     check_name(&name)?;
@@ -224,6 +225,9 @@ pub(super) async fn set_is_admin(call: Call) -> Answer {
     call.only(&["username", "is_admin"])?;
     let account = named(&call, call.need_text("username")?).await?.uuid;
     let admin = call.flag("is_admin")?.ok_or_else(|| bad("Field 'is_admin' is required."))?;
+    if admin {
+        call.caller.need_person()?;
+    }
     let now = call.app.now();
     call.app
         .change(move |store| store.records().update_account(&account, None, Some(admin), None, now))
@@ -263,6 +267,7 @@ fn assignment(call: &Call) -> Result<(RoleScope, String), ServerError> {
 }
 
 pub(super) async fn assign_role(call: Call) -> Answer {
+    call.caller.need_person()?;
     let (scope, role) = assignment(&call)?;
     let account = named(&call, call.path_text("username")).await?.uuid;
     let now = call.app.now();
@@ -360,7 +365,11 @@ fn may_see(call: &Call, caller: &Caller, token: &TokenRecord) -> Result<bool, Se
     let environment = call.environment()?;
     let is_own = caller.account.is_some_and(|id| id.as_bytes() == &token.account);
     let is_here = token.scope == RoleScope::Environment(environment.uuid);
-    Ok(is_here && (is_own || caller.may_in_environment(Right::Administer, environment)))
+    let grants = serde_json::from_value::<TokenGrants>(token.grants.clone());
+    let is_within = grants.is_ok_and(|it| caller.covers_token(token.scope.into(), &it.role));
+    Ok(is_here
+        && is_within
+        && (is_own || caller.may_in_environment(Right::Administer, environment)))
 }
 
 pub(super) async fn tokens(call: Call) -> Answer {
