@@ -222,6 +222,14 @@ fn a_compile_is_asked_for_by_a_get_that_is_written_down() {
     assert_eq!(bench.send("HEAD", &path, None).status, 200);
     let queue = bench.get("/api/v1/compilequeue").good();
     assert_eq!(queue["queue"][0]["force_update"], json!(true));
+    // A page of another origin of the same site, in a browser that is logged in, does not ask for one.
+    let session = bench.served.admin.token.clone().unwrap();
+    let cookie = format!("orrery={session}");
+    let from = |site: &str| {
+        let headers = [("cookie", cookie.as_str()), ("sec-fetch-site", site)];
+        bench.served.nobody().send("GET", &path, &headers, None).status
+    };
+    assert_eq!((from("same-site"), from("same-origin")), (403, 200));
     let setting = json!({"value": false});
     bench.post("/api/v2/environment_settings/server_compile", &setting).good();
     let skipped = bench.served.admin.post(&path, &json!({})).good();
