@@ -144,6 +144,24 @@ fn data_directory() -> Result<PathBuf, Failure> {
     Ok(state.or_else(home).ok_or(Failure::NoHome)?.join("orrery"))
 }
 
+/// Makes the data directory, for this user alone. One of an older release, which others could look into, is closed to them.
+fn prepare_data(data: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data)?;
+    let found = std::fs::metadata(data)?;
+    if found.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let is_own = found.uid() == rustix::process::geteuid().as_raw();
+    let has_data =
+        ["server.db", "secret.key", "environments"].iter().any(|name| data.join(name).exists());
+    if is_own && has_data {
+        return std::fs::set_permissions(data, std::fs::Permissions::from_mode(0o700));
+    }
+    tracing::warn!(path = %data.display(), "other users can look into the data directory: make it 0700");
+    Ok(())
+}
+
 fn is_postgres(database: &str) -> bool {
     database.starts_with("postgres://") || database.starts_with("postgresql://")
 }
@@ -185,8 +203,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let traces = options.traces.as_deref();
     let _telemetry = telemetry::start(filter, format, output::stderr_has_colour(), traces)?;
     let data = options.data.clone().map_or_else(data_directory, Ok)?;
-    std::fs::create_dir_all(&data)
-        .map_err(|source| Failure::Data { path: data.clone(), source })?;
+    prepare_data(&data).map_err(|source| Failure::Data { path: data.clone(), source })?;
     let descriptors = crate::descriptors::raise_limit();
     if descriptors < DESCRIPTORS_FEW {
         tracing::warn!(

@@ -22,7 +22,10 @@ const PASSING: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEX
 #[derive(Debug)]
 pub(super) enum Astray {
     /// The link at this path is controlled by a user who does not own what it leads to.
-    Link { link: String, uid: u32 },
+    Link {
+        link: String,
+        uid: u32,
+    },
     Io(io::Error),
 }
 
@@ -121,8 +124,11 @@ fn walk(path: &str) -> Result<OwnedFd, Astray> {
 }
 
 fn parts(path: &str) -> impl Iterator<Item = String> + use<> {
-    let parts: Vec<String> =
-        path.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned).collect();
+    let parts: Vec<String> = path
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+        .map(str::to_owned)
+        .collect();
     parts.into_iter()
 }
 
