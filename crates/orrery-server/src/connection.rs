@@ -102,6 +102,7 @@ pub(crate) async fn serve(
                     () = stop.cancelled() => None,
                 };
                 let Some(Prepared { io, certificate, is_http2 }) = prepared else { return };
+                place.ready();
                 if certificate.is_some() {
                     place.become_known();
                 }

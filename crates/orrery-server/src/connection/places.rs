@@ -207,6 +207,11 @@ impl Place {
         self.holder.evicted.cancelled().await;
     }
 
+    /// From now on requests can come: the time for the first one counts from here.
+    pub(crate) fn ready(&self) {
+        self.holder.idle_since.store(self.places.now(), Ordering::Relaxed);
+    }
+
     pub(crate) fn begin_request(self: &Arc<Self>) -> InFlight {
         self.holder.in_flight.fetch_add(1, Ordering::Relaxed);
         self.holder.requests.fetch_add(1, Ordering::Relaxed);
