@@ -73,6 +73,8 @@ pub(crate) enum Access {
     Public,
     /// Everybody who is known; the handler shows each only what they may see.
     Known,
+    /// Who has the right in any place; the handler shows each only what they may see.
+    Somewhere(Right),
     /// Who has the right everywhere.
     Server(Right),
     /// Who has the right in the project that the path names.
@@ -93,7 +95,7 @@ pub(crate) fn table() -> impl Iterator<Item = &'static (&'static str, &'static s
 pub struct RouteAccess {
     pub method: &'static str,
     pub path: &'static str,
-    /// `everybody`, `known`, or where the role is needed: `server`, `project`, `environment`; or `header` for the environment that
+    /// `everybody`, `known`, `somewhere`, or where the role is needed: `server`, `project`, `environment`; or `header` for the environment that
     /// the header of the classic paths names.
     pub place: &'static str,
     /// The weakest role that is enough.
@@ -106,6 +108,7 @@ pub fn routes() -> impl Iterator<Item = RouteAccess> {
         let (place, right) = match access {
             Access::Public => ("everybody", None),
             Access::Known => ("known", None),
+            Access::Somewhere(right) => ("somewhere", Some(right)),
             Access::Server(right) => ("server", Some(right)),
             Access::Project(right) => ("project", Some(right)),
             Access::Environment(right) => ("environment", Some(right)),
@@ -143,6 +146,7 @@ pub(crate) fn may_post(caller: &Caller, environment: &EnvironmentRecord, path: &
     caller.need_route(&Method::POST, route).is_ok()
         && match *access {
             Access::Public | Access::Known => true,
+            Access::Somewhere(right) => caller.may_somewhere(right),
             Access::Server(right) => caller.may_everywhere(right),
             Access::Project(right) => {
                 caller.may_in_project(right, &Uuid::from_bytes(environment.project))
@@ -227,7 +231,7 @@ pub(crate) async fn check(
         return Ok(response);
     }
     let mut trail = Trail::begin(&app, &parts, route);
-    if route == WEBHOOK {
+    if access == Access::Public {
         trail = trail.of_strangers();
     }
     parts.extensions.insert(ClientAddress(trail.address().to_owned()));
@@ -299,6 +303,7 @@ async fn admit(
     };
     match access {
         Access::Public | Access::Known => {}
+        Access::Somewhere(right) => caller.need_somewhere(right)?,
         Access::Server(right) => caller.need_everywhere(right)?,
         Access::Project(right) => caller.need_in_project(right, &named("{project}")?)?,
         Access::Environment(right) | Access::Header(right) => {
@@ -320,14 +325,14 @@ async fn admit(
             parts.extensions.insert(found);
         }
     }
+    if let Some(place) = parts.extensions.get::<Arc<Place>>() {
+        place.become_known();
+    }
     parts.extensions.insert(caller);
     Ok(())
 }
 
 /// The environment with an id: for what only reads, as it was a moment ago.
-    if let Some(place) = parts.extensions.get::<Arc<Place>>() {
-        place.become_known();
-    }
 async fn find_environment(
     app: &App,
     id: Uuid,

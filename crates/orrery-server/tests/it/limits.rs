@@ -198,3 +198,72 @@ fn an_http2_connection_without_a_request_ends() {
     running.stop.cancel();
     running.thread.join().unwrap();
 }
+
+/// Comparing files needs a role, has a limit, and holds up nobody.
+#[test]
+fn comparing_files_is_bounded() {
+    use sha1::Digest as _;
+    let served = Served::start();
+    let put = |content: &[u8]| {
+        let name: String = sha1::Sha1::digest(content).iter().map(|b| format!("{b:02x}")).collect();
+        let path = format!("/api/v1/files/{name}");
+        let status = served.admin.send_bytes("PUT", &path, &[], content.to_vec()).status;
+        assert_eq!(status, 204);
+        name
+    };
+    // As bad as it gets for the algorithm: lines of one letter, in an order that has nothing in common.
+    let lines = |start: u32| -> Vec<u8> {
+        let mut state = start;
+        let mut letter = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            b'a' + u8::try_from((state >> 16) % 26).unwrap()
+        };
+        (0..500_000).flat_map(|_| [letter(), b'\n']).collect()
+    };
+    let (one, other) = (put(&lines(1)), put(&lines(2)));
+    let large = put(&vec![b'x'; (1 << 20) + 1]);
+    let diff = |one: &str, other: &str| json!({"file_id_1": one, "file_id_2": other});
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..4)
+            .map(|_| {
+                let body = diff(&one, &other);
+                let admin = served.admin.clone();
+                scope.spawn(move || admin.post("/api/v1/filediff", &body).status)
+            })
+            .collect();
+        let begun = Instant::now();
+        while asked.iter().any(|one| !one.is_finished()) {
+            let asked = Instant::now();
+            assert_eq!(served.nobody().get("/health/live").status, 200);
+            assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+            assert!(begun.elapsed() < Duration::from_secs(50), "it takes too long");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        for one in asked {
+            assert_eq!(one.join().unwrap(), 200);
+        }
+    });
+    assert_eq!(served.admin.post("/api/v1/filediff", &diff(&one, &large)).status, 413);
+    let new = json!({"name": "ada", "password": "Staple-battery-2"});
+    served.admin.post("/api/v1/users", &new).good();
+    let ada = served.login("ada", "Staple-battery-2");
+    assert_eq!(ada.post("/api/v1/filediff", &diff(&one, &other)).status, 403);
+    assert_eq!(ada.send_bytes("PUT", &format!("/api/v1/files/{one}"), &[], vec![]).status, 403);
+    assert_eq!(ada.post("/api/v1/files/missing", &json!({"hashes": []})).status, 403);
+    assert_eq!(ada.get(&format!("/api/v1/files/{one}")).status, 403);
+}
+
+/// Answers are not kept by browsers and proxies, unless they say so.
+#[test]
+fn answers_are_not_kept_elsewhere() {
+    let served = Served::start();
+    let login = json!({"name": "admin", "password": crate::support::ADMIN_PASSWORD});
+    let token = json!({"name": "t", "role": "viewer"});
+    for answer in [
+        served.nobody().post("/api/v1/login", &login),
+        served.admin.post("/api/v1/tokens", &token),
+        served.admin.get("/api/v1/me"),
+    ] {
+        assert_eq!(answer.headers["cache-control"], "no-store", "{answer:?}");
+    }
+}
