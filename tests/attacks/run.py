@@ -8,6 +8,7 @@ Most need a minute or two, because deadlines do.
 import argparse
 import contextlib
 import gzip
+import http.client
 import json
 import os
 import resource
@@ -127,6 +128,20 @@ def idle_connections(orrery):
         return figures
 
 
+def run(command):
+    """A resource that runs a command on the server's machine."""
+    attributes = {
+        "command": command, "creates": "", "cwd": "", "environment": {}, "onlyif": "", "path": "", "reload": "", "reload_only": False,
+        "returns": [0], "timeout": 300, "unless": "", "skip_on_fail": False, "send_event": False, "receive_events": True,
+    }  # fmt: skip
+    return {"id": f"exec::Run[localhost,command={command}]", "attributes": attributes}
+
+
+def made(server):
+    """Files that deployed commands made."""
+    return sum(name.startswith("made") for name in os.listdir(server.data))
+
+
 def descriptors(orrery):
     """More connections than the server has descriptors, while it deploys commands that need some."""
     with serving(orrery, soft=1024, hard=1024) as server:
@@ -149,34 +164,121 @@ def descriptors(orrery):
         try:
             time.sleep(3)
             commands = [f"touch {server.data}/made{number}" for number in range(200)]
-            attributes = {
-                "creates": "", "cwd": "", "environment": {}, "onlyif": "", "path": "", "reload": "", "reload_only": False,
-                "returns": [0], "timeout": 300, "unless": "", "skip_on_fail": False, "send_event": False, "receive_events": True,
-            }  # fmt: skip
-            resources = [
-                {"id": f"exec::Run[localhost,command={command}]", "attributes": dict(attributes, command=command)}
-                for command in commands
-            ]
+            resources = [run(command) for command in commands]
             answer = server.as_admin("POST", f"{environment}/versions", {"resources": resources, "release": True})
             check(answer[0] == 201, f"a push while descriptors are short: {answer}")
             until, counts = time.monotonic() + 60, None
             while time.monotonic() < until:
                 counts = server.as_admin("GET", f"{environment}/resource-counts")[1]
-                if counts.get("deployed") == 200 or sum(path.startswith("made") for path in os.listdir(server.data)) == 200:
+                if made(server) == 200:
                     break
                 time.sleep(0.5)
         finally:
             stop.set()
             holding.join()
-        made = sum(path.startswith("made") for path in os.listdir(server.data))
         log = json.dumps(server.as_admin("GET", f"{environment}/resources?limit=1000")[1])
         failed = log.count('"failed"')
-        figures = f"{made} of 200 commands run, {failed} failed, {server.descriptors()} descriptors, {counts}"
-        check(made == 200 and failed == 0, figures)
+        figures = f"{made(server)} of 200 commands run, {failed} failed, {server.descriptors()} descriptors, {counts}"
+        check(made(server) == 200 and failed == 0, figures)
         return figures
 
 
-ATTACKS = {attack.__name__: attack for attack in [packed_values, slow_bodies, idle_connections, descriptors]}
+def flood(stop, send):
+    """Calls `send` again and again, until `stop`; how often it worked."""
+    count = 0
+    while not stop.is_set():
+        try:
+            send()
+            count += 1
+        except (OSError, http.client.HTTPException):
+            time.sleep(0.01)
+    return count
+
+
+def audit_growth(orrery):
+    """Malformed log-ins from 16 connections for 20 s: each used to be an entry of the audit log."""
+    with serving(orrery) as server:
+        stop, counts = threading.Event(), []
+        paths = ["/api/v1/login", "/api/v1/setup", "/api/v2/login"]
+
+        def send_all():
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+            count = 0
+            while not stop.is_set():
+                try:
+                    connection.request("POST", paths[count % 3], b'{"x": 1}', {"Content-Type": "application/json"})
+                    connection.getresponse().read()
+                    count += 1
+                except (OSError, http.client.HTTPException):
+                    connection.close()
+            counts.append(count)
+
+        threads = [threading.Thread(target=send_all) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        time.sleep(20)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        newest = server.as_admin("GET", "/api/v1/audit?limit=1")[1]["items"][0]["id"]
+        figures = f"{sum(counts)} requests, {newest} entries"
+        check(sum(counts) > 1000 and newest < 100, figures)
+        return figures
+
+
+def everything(orrery):
+    """All attacks of strangers at once, for a minute, while commands are deployed."""
+    packed = gzip.compress(b'{"a":[' + b"1," * 50_000_000 + b"1]}", 9)
+    is_json = {"Content-Type": "application/json"}
+    with serving(orrery) as server:
+        project = server.as_admin("POST", "/api/v1/projects", {"name": "p"})[1]["id"]
+        new = {"name": "e", "project": project}
+        environment = "/api/v1/environments/" + server.as_admin("POST", "/api/v1/environments", new)[1]["id"]
+        stop, held = threading.Event(), []
+
+        def hold():
+            stream = server.connect()
+            if len(held) % 3 == 1:
+                stream.sendall(PREFACE)
+            if len(held) % 3 == 2:
+                stream.sendall(b"POST /api/v1/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 65000\r\n\r\n" + b" " * 60000)
+            held.append(stream)
+            if len(held) > 6000:
+                held.pop(0).close()
+
+        sends = [
+            hold,
+            hold,
+            lambda: server.call("POST", "/api/v2/login", packed, headers=dict(is_json, **{"Content-Encoding": "gzip"})),
+            lambda: server.call("POST", "/api/v1/login", {"name": f"n{time.monotonic()}", "password": "x"}),
+            lambda: server.call("POST", "/api/v1/setup", b"{", headers=is_json),
+            lambda: server.call("GET", "/api/v1/openapi.json", headers={"Accept-Encoding": "gzip"}),
+        ]
+        threads = [threading.Thread(target=flood, args=(stop, send)) for send in sends]
+        with Probe(server) as probe:
+            for thread in threads:
+                thread.start()
+            began, deployed, most = time.monotonic(), 0, 0.0
+            while time.monotonic() - began < 60:
+                body = {"resources": [run(f"touch {server.data}/made{deployed}")], "release": True}
+                with contextlib.suppress(OSError):
+                    server.as_admin("POST", f"{environment}/versions", body)
+                    deployed += 1
+                most = max(most, server.memory("VmHWM"))
+                time.sleep(1)
+            stop.set()
+            for thread in threads:
+                thread.join()
+        done = made(server)
+        figures = f"{deployed} versions pushed, {done} deployed, at most {most:.0f} MiB, {probe}"
+        check(most < 500 and probe.unanswered == 0 and probe.worst < 1 and done > 10, figures)
+        return figures
+
+
+ATTACKS = {
+    attack.__name__: attack
+    for attack in [packed_values, slow_bodies, idle_connections, descriptors, audit_growth, everything]
+}
 
 
 def main():

@@ -36,6 +36,8 @@ pub struct AppSettings {
     pub auth: AuthSettings,
     /// What seals the server's own secrets.
     pub master_key: MasterKey,
+    /// How long entries of the audit log are kept; `None` for ever.
+    pub audit_retention: Option<std::time::Duration>,
 }
 
 /// One server process. Cheap to clone.
@@ -143,7 +145,7 @@ impl App {
 
     /// Writes what is still to be written. To be called when the last request has been answered.
     pub async fn close(&self) {
-        self.inner.auth.audit.close().await;
+        self.inner.auth.audit.close(self.store(), self.now()).await;
     }
 
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {

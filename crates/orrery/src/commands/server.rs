@@ -29,6 +29,7 @@ const HOST_MEMORY_MIB: u64 = 4096;
 const COMPILE_MEMORY_MIN_MIB: u64 = 512;
 /// With fewer file descriptors a server takes fewer connections than it could.
 const DESCRIPTORS_FEW: u64 = 16_384;
+const AUDIT_RETENTION_DAYS: u32 = 365;
 /// How long a lease lasts when its holder is gone.
 const LEASE: Duration = Duration::from_secs(15);
 /// How long requests may take to end after the server was asked to.
@@ -228,6 +229,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
         local_repositories: options.allow_local_repositories.unwrap_or(false),
         auth: security::auth(&options, tls.is_some())?,
         master_key: security::master_key(&options, &data),
+        audit_retention: audit_retention(&options),
     };
     let app = App::new(store, settings);
     if rotate {
@@ -255,6 +257,11 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let served = runtime.block_on(serve(app, &roles, process, gateway, compiles, told, tls));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
+}
+
+fn audit_retention(options: &ServerOptions) -> Option<Duration> {
+    let days = options.audit_retention.unwrap_or(AUDIT_RETENTION_DAYS);
+    (days > 0).then(|| Duration::from_secs(u64::from(days) * 24 * 3600))
 }
 
 /// Where another process answers requests.
