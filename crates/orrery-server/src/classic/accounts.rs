@@ -6,7 +6,9 @@ use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse as _;
 use orrery_api::PasswordChange;
 use orrery_model::{Duration, SecretText};
-use orrery_store::{AccountRecord, NewAccount, RoleRecord, RoleScope, StoreError, TokenRecord};
+use orrery_store::{
+    AccountRecord, EnvironmentRecord, NewAccount, RoleRecord, RoleScope, StoreError, TokenRecord,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -361,28 +363,31 @@ pub(super) async fn create_token_v1(call: Call) -> Answer {
 }
 
 /// Whether the caller may see and revoke a token: an administrator of the environment all, others their own.
-fn may_see(call: &Call, caller: &Caller, token: &TokenRecord) -> Result<bool, ServerError> {
-    let environment = call.environment()?;
+fn may_see(environment: &EnvironmentRecord, caller: &Caller, token: &TokenRecord) -> bool {
     let is_own = caller.account.is_some_and(|id| id.as_bytes() == &token.account);
     let is_here = token.scope == RoleScope::Environment(environment.uuid);
     let grants = serde_json::from_value::<TokenGrants>(token.grants.clone());
     let is_within = grants.is_ok_and(|it| caller.covers_token(token.scope.into(), &it.role));
-    Ok(is_here
-        && is_within
-        && (is_own || caller.may_in_environment(Right::Administer, environment)))
+    is_here && is_within && (is_own || caller.may_in_environment(Right::Administer, environment))
 }
 
 pub(super) async fn tokens(call: Call) -> Answer {
     call.only(&[])?;
+    // Only what the caller may see is kept of each page; those of others are not even read for who administers nothing here.
+    let environment = call.environment()?.clone();
+    let caller = call.caller.clone();
+    let all = caller.may_in_environment(Right::Administer, &environment);
+    let whose = if all { None } else { Some(caller.need_account()?) };
     let found = call
         .app
-        .with_store(|store| {
-            let mut found: Vec<TokenRecord> = Vec::new();
+        .with_store(move |store| {
+            let whose = whose.as_ref().map(Uuid::as_bytes);
+            let (mut found, mut before) = (Vec::new(), None);
             loop {
-                let before = found.last().map(|last| (last.created, last.uuid));
-                let part = store.records().tokens(None, before, AT_ONCE)?;
+                let part = store.records().tokens(whose, before, AT_ONCE)?;
                 let is_last = part.len() < AT_ONCE;
-                found.extend(part);
+                before = part.last().map(|last| (last.created, last.uuid));
+                found.extend(part.into_iter().filter(|one| may_see(&environment, &caller, one)));
                 if is_last {
                     return Ok(found);
                 }
@@ -391,9 +396,6 @@ pub(super) async fn tokens(call: Call) -> Answer {
         .await?;
     let mut listed = Vec::new();
     for token in &found {
-        if !may_see(&call, &call.caller, token)? {
-            continue;
-        }
         let kinds: Vec<&str> = token
             .name
             .strip_prefix("classic: ")
@@ -421,7 +423,7 @@ pub(super) async fn revoke_token(call: Call) -> Answer {
         Err(ServerError::Store(StoreError::NotFound { .. })) => return Err(unknown()),
         found => found?,
     };
-    if !may_see(&call, &call.caller, &found)? {
+    if !may_see(call.environment()?, &call.caller, &found) {
         return Err(unknown());
     }
     let now = call.app.now();

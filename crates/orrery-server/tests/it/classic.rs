@@ -243,6 +243,26 @@ fn a_compile_is_asked_for_by_a_get_that_is_written_down() {
     assert!(noted, "{log}");
 }
 
+/// A version of many resources is written part by part, and whole.
+#[test]
+fn a_large_version_is_read_part_by_part() {
+    let bench = Bench::start();
+    let all: Vec<Value> = (0..1003).map(|n| idle(&format!("r{n:04}"))).collect();
+    assert_eq!(bench.put(&json!(all), json!({})).status, 200);
+    let version = bench.get("/api/v1/version/1");
+    assert!(!version.headers.contains_key("content-length"), "it is in memory as a whole");
+    let version = version.good();
+    let rows = version["resources"].as_array().unwrap();
+    let ids: std::collections::BTreeSet<&str> =
+        rows.iter().map(|row| row["resource_id"].as_str().unwrap()).collect();
+    assert_eq!((rows.len(), ids.len()), (1003, 1003));
+    assert_eq!(version["model"]["version"], json!(1));
+    let few = bench.get("/api/v1/version/1?limit=3&include_logs=true").good();
+    assert_eq!(few["resources"].as_array().unwrap().len(), 3);
+    assert!(few["resources"][0]["actions"].is_array(), "{few}");
+    assert_eq!(bench.get("/api/v1/version/2").status, 404);
+}
+
 #[test]
 fn undefined_resources_and_unknowns_come_as_clients_send_them() {
     let bench = Bench::start();
