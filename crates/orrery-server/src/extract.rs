@@ -39,7 +39,7 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
 async fn read<T: DeserializeOwned + Send + 'static>(
     bytes: axum::body::Bytes,
 ) -> Result<Body<T>, ServerError> {
-    parse_aside(bytes, |bytes| parse(bytes)).await
+    parse_aside(bytes, parse).await
 }
 
 /// Parses a body, on a thread that may block if it is long.

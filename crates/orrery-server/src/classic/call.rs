@@ -70,7 +70,7 @@ async fn from_body(request: Request, app: &App) -> Result<Map<String, Value>, Se
     if bytes.is_empty() {
         return Ok(Map::new());
     }
-    crate::extract::parse_aside(bytes, |bytes| parse_object(bytes)).await
+    crate::extract::parse_aside(bytes, parse_object).await
 }
 
 fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>, ServerError> {
