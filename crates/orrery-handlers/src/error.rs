@@ -61,6 +61,11 @@ pub enum Cause {
         limit: u64,
     },
     TooManyLinks,
+    /// A link on the way that another user controls leads to what that user does not own.
+    ForeignLink {
+        link: String,
+        uid: u32,
+    },
     InvalidPath,
     UnknownUser,
     UnknownGroup,
@@ -101,6 +106,16 @@ impl Cause {
         }
     }
 
+    /// Whether this process, or the machine, has no more file descriptors: that says nothing about what the operation was to do.
+    pub fn is_descriptors_exhausted(&self) -> bool {
+        let exhausted = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+        let code = match self {
+            Cause::Io(error) => error.raw_os_error(),
+            _ => None,
+        };
+        exhausted.iter().any(|errno| code == Some(errno.raw_os_error()))
+    }
+
     /// What a person could do about it.
     pub fn hint(&self) -> Option<&'static str> {
         Some(match self {
@@ -130,6 +145,9 @@ impl Cause {
                 "move or remove what is in it; `purge_content` of a directory in the model removes all of it"
             }
             Cause::TooManyLinks => "the symbolic links on the way lead in a circle, or too far",
+            Cause::ForeignLink { .. } => {
+                "a user could choose in this way what is read, written or removed: name the directory that the link leads to, or let root own the link"
+            }
             Cause::InvalidPath => "a path begins with `/`, has no `..` and no zero byte",
             Cause::UnknownUser => "declare a user::User for it and require it, or use a numeric id",
             Cause::UnknownGroup => {
@@ -166,6 +184,9 @@ impl fmt::Display for Cause {
                 return write!(f, "it is larger than {limit} bytes");
             }
             Cause::TooManyLinks => "too many symbolic links",
+            Cause::ForeignLink { link, uid } => {
+                return write!(f, "the symbolic link {link} on the way is controlled by the user with the id {uid}");
+            }
             Cause::InvalidPath => "it is not an absolute, normal path",
             Cause::UnknownUser => "there is no such user",
             Cause::UnknownGroup => "there is no such group",
@@ -202,7 +223,7 @@ impl TargetError {
 #[derive(Debug, thiserror::Error)]
 pub enum HandlerError {
     #[error(transparent)]
-    Target(#[from] TargetError),
+    Target(TargetError),
     /// It cannot be done, for a reason that another try does not cure by itself.
     #[error("{message}")]
     Failed { message: String, hint: Option<Cow<'static, str>> },
@@ -215,6 +236,16 @@ pub enum HandlerError {
     Cancelled,
     #[error("the deadline has passed")]
     DeadlinePassed,
+}
+
+impl From<TargetError> for HandlerError {
+    fn from(error: TargetError) -> Self {
+        if error.cause.is_descriptors_exhausted() {
+            let what = "the process that deploys has no file descriptors left";
+            return HandlerError::Skipped(format!("{error}: {what}; it is tried again"));
+        }
+        HandlerError::Target(error)
+    }
 }
 
 impl HandlerError {

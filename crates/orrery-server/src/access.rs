@@ -3,7 +3,7 @@
 mod table;
 
 use std::panic::AssertUnwindSafe;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -20,9 +20,12 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::{self, Caller, Trail};
+use crate::auth::{self, Caller, Trail, network_of};
+use crate::body::{Bounds, Guarded, KNOWN_WITHIN, STRANGER};
 use crate::classic;
+use crate::connection::Place;
 use crate::problem::ServerError;
+use crate::server::ToStranger;
 
 use table::ROUTES;
 
@@ -70,6 +73,8 @@ pub(crate) enum Access {
     Public,
     /// Everybody who is known; the handler shows each only what they may see.
     Known,
+    /// Who has the right in any place; the handler shows each only what they may see.
+    Somewhere(Right),
     /// Who has the right everywhere.
     Server(Right),
     /// Who has the right in the project that the path names.
@@ -90,7 +95,7 @@ pub(crate) fn table() -> impl Iterator<Item = &'static (&'static str, &'static s
 pub struct RouteAccess {
     pub method: &'static str,
     pub path: &'static str,
-    /// `everybody`, `known`, or where the role is needed: `server`, `project`, `environment`; or `header` for the environment that
+    /// `everybody`, `known`, `somewhere`, or where the role is needed: `server`, `project`, `environment`; or `header` for the environment that
     /// the header of the classic paths names.
     pub place: &'static str,
     /// The weakest role that is enough.
@@ -103,6 +108,7 @@ pub fn routes() -> impl Iterator<Item = RouteAccess> {
         let (place, right) = match access {
             Access::Public => ("everybody", None),
             Access::Known => ("known", None),
+            Access::Somewhere(right) => ("somewhere", Some(right)),
             Access::Server(right) => ("server", Some(right)),
             Access::Project(right) => ("project", Some(right)),
             Access::Environment(right) => ("environment", Some(right)),
@@ -140,6 +146,7 @@ pub(crate) fn may_post(caller: &Caller, environment: &EnvironmentRecord, path: &
     caller.need_route(&Method::POST, route).is_ok()
         && match *access {
             Access::Public | Access::Known => true,
+            Access::Somewhere(right) => caller.may_somewhere(right),
             Access::Server(right) => caller.may_everywhere(right),
             Access::Project(right) => {
                 caller.may_in_project(right, &Uuid::from_bytes(environment.project))
@@ -191,6 +198,9 @@ const PLACEMENTS: &str = "/api/v1/environments/{environment}/placements";
 const SWALLOWED_MAX: usize = 64 * 1024;
 const SWALLOWED_WITHIN: Duration = Duration::from_secs(1);
 
+/// Forges send more than other strangers do: a push with all its commits.
+const WEBHOOK_MAX: usize = 1024 * 1024;
+
 /// Where the request came from, for handlers.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientAddress(pub(crate) String);
@@ -214,10 +224,14 @@ pub(crate) async fn check(
     };
     if !changes {
         admit(&app, &mut parts, route, access, None).await?;
-        return Ok(next.run(Request::from_parts(parts, body)).await);
+        let mut response = next.run(Request::from_parts(parts, body)).await;
+        if access == Access::Public {
+            response.extensions_mut().insert(ToStranger);
+        }
+        return Ok(response);
     }
     let mut trail = Trail::begin(&app, &parts, route);
-    if route == WEBHOOK {
+    if access == Access::Public {
         trail = trail.of_strangers();
     }
     parts.extensions.insert(ClientAddress(trail.address().to_owned()));
@@ -227,6 +241,20 @@ pub(crate) async fn check(
         swallow(body).await;
         return Ok(response);
     }
+    let caller = parts.extensions.get::<Caller>();
+    let (charge, bounds) = match caller.filter(|_| access != Access::Public) {
+        Some(caller) => {
+            let owner = caller.account.map_or_else(|| caller.name.clone(), |id| id.to_string());
+            let bounds = Bounds { size: crate::server::BODY_MAX, within: KNOWN_WITHIN };
+            (app.budgets().known(owner), bounds)
+        }
+        None => {
+            let size = if route == WEBHOOK { WEBHOOK_MAX } else { STRANGER.size };
+            let charge = app.budgets().stranger(network_of(trail.address()));
+            (charge, Bounds { size, ..STRANGER })
+        }
+    };
+    let body = Guarded::wrap(body, Arc::clone(&charge), bounds);
     // In a task of its own: whoever hangs up early has acted all the same, and it is written down.
     let request = Request::from_parts(parts, body);
     let work = async move {
@@ -235,6 +263,7 @@ pub(crate) async fn check(
         let mut response = answered.unwrap_or_else(|_| failed());
         app.auth().remembered.forget();
         trail.end(&app, &mut response).await;
+        drop(charge);
         response
     };
     tokio::spawn(work.in_current_span()).await.map_err(|_| ServerError::Stopping)
@@ -274,6 +303,7 @@ async fn admit(
     };
     match access {
         Access::Public | Access::Known => {}
+        Access::Somewhere(right) => caller.need_somewhere(right)?,
         Access::Server(right) => caller.need_everywhere(right)?,
         Access::Project(right) => caller.need_in_project(right, &named("{project}")?)?,
         Access::Environment(right) | Access::Header(right) => {
@@ -294,6 +324,9 @@ async fn admit(
             caller.need_in_environment(right, &found)?;
             parts.extensions.insert(found);
         }
+    }
+    if let Some(place) = parts.extensions.get::<Arc<Place>>() {
+        place.become_known();
     }
     parts.extensions.insert(caller);
     Ok(())

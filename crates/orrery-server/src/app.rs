@@ -9,6 +9,7 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Auth, AuthSettings};
+use crate::body::Budgets;
 use crate::conventions;
 use crate::counts::Counts;
 use crate::gateway::{Hub, Links};
@@ -35,6 +36,8 @@ pub struct AppSettings {
     pub auth: AuthSettings,
     /// What seals the server's own secrets.
     pub master_key: MasterKey,
+    /// How long entries of the audit log are kept; `None` for ever.
+    pub audit_retention: Option<std::time::Duration>,
 }
 
 /// One server process. Cheap to clone.
@@ -54,6 +57,7 @@ struct Inner {
     counts: Counts,
     gather: Gather,
     auth: Auth,
+    budgets: Budgets,
     vault: Vault,
     hub: Arc<Hub>,
     links: Links,
@@ -96,6 +100,7 @@ impl App {
                 pulse: Pulse::default(),
                 nudges,
                 auth: Auth::default(),
+                budgets: Budgets::default(),
                 stopping: CancellationToken::new(),
                 tail: Tail::default(),
                 counts: Counts::default(),
@@ -133,9 +138,14 @@ impl App {
         &self.inner.auth
     }
 
+    /// Memory that bodies of requests may take.
+    pub(crate) fn budgets(&self) -> &Budgets {
+        &self.inner.budgets
+    }
+
     /// Writes what is still to be written. To be called when the last request has been answered.
     pub async fn close(&self) {
-        self.inner.auth.audit.close().await;
+        self.inner.auth.audit.close(self.store(), self.now()).await;
     }
 
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {

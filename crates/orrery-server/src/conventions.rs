@@ -144,18 +144,25 @@ pub(crate) async fn frame(request: Request, next: Next) -> Response {
     });
     let new_id = || HeaderValue::from_str(&Uuid::new_v4().to_string()).ok();
     let id = id.cloned().or_else(new_id);
+    let is_safe = request.method().is_safe();
     let answer = tokio::time::timeout(TIME_MAX, next.run(request)).await;
     let mut response = match answer {
         Ok(response) => formed(response),
-        Err(_) => {
-            let text = format!("this took longer than {} s", TIME_MAX.as_secs());
-            ServerError::Unavailable(text).into_response()
-        }
+        Err(_) => took_too_long(is_safe).into_response(),
     };
     if let Some(id) = id {
         response.headers_mut().insert(REQUEST_ID, id);
     }
+    // Answers are for one caller at one time, and some have secrets in them; what may be kept says so itself.
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().entry(header::CACHE_CONTROL).or_insert(no_store);
     response
+}
+
+/// What changes something goes on after its time: 503 would say that nothing was done.
+fn took_too_long(is_safe: bool) -> ServerError {
+    let text = format!("this took longer than {} s", TIME_MAX.as_secs());
+    if is_safe { ServerError::Unavailable(text) } else { ServerError::OutcomeUnknown(text) }
 }
 
 /// Errors that a library answered with, as problems.
@@ -298,4 +305,22 @@ fn replayed(kept: KeptAnswer) -> Response {
     }
     response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
     Noted("repeated, and answered as before".to_owned(), response).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_takes_too_long_is_not_told_as_undone() {
+        assert_eq!(took_too_long(true).status(), StatusCode::SERVICE_UNAVAILABLE);
+        let error = took_too_long(false);
+        assert_eq!(error.status(), StatusCode::GATEWAY_TIMEOUT);
+        let problem = error.problem();
+        assert_eq!(problem.code, "outcome-unknown");
+        assert!(problem.detail.contains("whether it was carried out is not known"), "{problem:?}");
+        let (place, reason) = ("db".to_owned(), "cut off".to_owned());
+        let lost = orrery_store::StoreError::ConnectionLost { place, reason };
+        assert_eq!(ServerError::from(lost).problem().code, "outcome-unknown");
+    }
 }

@@ -6,9 +6,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http_body_util::BodyExt as _;
 use orrery_store::EnvironmentRecord;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
+use crate::body::BodyError;
 use crate::problem::ServerError;
 use crate::words;
 
@@ -16,8 +19,11 @@ use crate::words;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Body<T>(pub(crate) T);
 
-/// A body that takes longer to read than others should wait is read on a thread that may block.
-const LONG_BODY: usize = 256 * 1024;
+/// A body that takes longer to parse than others should wait is parsed on a thread that may block.
+const LONG_BODY: usize = 64 * 1024;
+
+/// Long bodies that are parsed at once: what is parsed may take many times the memory of its text.
+static PARSERS: Semaphore = Semaphore::const_new(4);
 
 impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = ServerError;
@@ -33,10 +39,20 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> FromRequest<S> for Bo
 async fn read<T: DeserializeOwned + Send + 'static>(
     bytes: axum::body::Bytes,
 ) -> Result<Body<T>, ServerError> {
+    parse_aside(bytes, parse).await
+}
+
+/// Parses a body, on a thread that may block if it is long.
+pub(crate) async fn parse_aside<T: Send + 'static>(
+    bytes: axum::body::Bytes,
+    parse: impl FnOnce(&[u8]) -> Result<T, ServerError> + Send + 'static,
+) -> Result<T, ServerError> {
     if bytes.len() < LONG_BODY {
         return parse(&bytes);
     }
+    let turn = PARSERS.acquire().await.map_err(|_| ServerError::Stopping)?;
     let parsed = tokio::task::spawn_blocking(move || parse(&bytes)).await;
+    drop(turn);
     parsed.map_err(|_| ServerError::Stopping)?
 }
 
@@ -68,22 +84,35 @@ impl<T: DeserializeOwned + Send + 'static, S: Send + Sync> OptionalFromRequest<S
     }
 }
 
-/// All bytes of a body, if they are not too many.
+/// All bytes of a body, within the bounds that it was given when the request was admitted.
 pub(crate) async fn read_bytes<S: Send + Sync>(
     request: Request,
-    state: &S,
+    _: &S,
 ) -> Result<axum::body::Bytes, ServerError> {
-    axum::body::Bytes::from_request(request, state).await.map_err(|rejection| {
-        match rejection.status().as_u16() {
-            413 => {
-                let most = crate::server::BODY_MAX >> 20;
-                ServerError::TooLarge(format!("at most {most} MiB are taken, packed or not"))
-            }
-            _ => ServerError::BadRequest(
-                "the body cannot be read: it broke off, or is not packed as Content-Encoding says"
-                    .to_owned(),
-            ),
+    let body = http_body_util::Limited::new(request.into_body(), crate::server::BODY_MAX);
+    let error = match body.collect().await {
+        Ok(read) => return Ok(read.to_bytes()),
+        Err(error) => error,
+    };
+    let too_large = |most: usize| {
+        let most = if most >= 1 << 20 {
+            format!("{} MiB", most >> 20)
+        } else {
+            format!("{} KiB", most >> 10)
+        };
+        ServerError::TooLarge(format!("at most {most} are taken here, packed or not"))
+    };
+    Err(match BodyError::find(&*error) {
+        Some(BodyError::TooLarge(most)) => too_large(most),
+        Some(error @ BodyError::TooSlow(_)) => ServerError::TooSlow(error.to_string()),
+        Some(error @ BodyError::NoRoom) => ServerError::Overloaded(error.to_string()),
+        None if error.is::<http_body_util::LengthLimitError>() => {
+            too_large(crate::server::BODY_MAX)
         }
+        None => ServerError::BadRequest(
+            "the body cannot be read: it broke off, or is not packed as Content-Encoding says"
+                .to_owned(),
+        ),
     })
 }
 

@@ -26,6 +26,7 @@
 mod access;
 mod app;
 mod auth;
+mod body;
 mod classic;
 mod code;
 pub mod compiling;

@@ -48,6 +48,18 @@ pub enum ServerError {
     Stopping,
     #[error("{0}")]
     Unavailable(String),
+    /// The request may be carried out, or may have been.
+    #[error(
+        "{0}; whether it was carried out is not known: look at what is there before you repeat it, or repeat it with the same \
+         Idempotency-Key"
+    )]
+    OutcomeUnknown(String),
+    /// Nothing was done, since there is no room for the request now.
+    #[error("{0}; try again in a moment")]
+    Overloaded(String),
+    /// Nothing was done, since the request did not arrive in time.
+    #[error("{0}; nothing was done")]
+    TooSlow(String),
     #[error(transparent)]
     Store(#[from] StoreError),
     /// What several requests asked for together failed.
@@ -104,6 +116,13 @@ impl ServerError {
             ServerError::Stopping | ServerError::Unavailable(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available now")
             }
+            ServerError::OutcomeUnknown(_) => {
+                (StatusCode::GATEWAY_TIMEOUT, "outcome-unknown", "The outcome is not known")
+            }
+            ServerError::Overloaded(_) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "Too busy now")
+            }
+            ServerError::TooSlow(_) => (StatusCode::REQUEST_TIMEOUT, "body-too-slow", "Too slow"),
             ServerError::Store(error) => classify_store(error),
             ServerError::SharedStore(error) => classify_store(error),
             ServerError::Internal(_) => {
@@ -143,6 +162,10 @@ impl ServerError {
 
 fn store_failed(error: &StoreError) -> String {
     tracing::error!(error = error as &dyn std::error::Error, "the store failed");
+    if let StoreError::ConnectionLost { .. } = error {
+        let text = "the connection to the database was lost".to_owned();
+        return ServerError::OutcomeUnknown(text).to_string();
+    }
     "the store failed; the server's log tells more".to_owned()
 }
 
@@ -191,10 +214,13 @@ fn classify_store(error: &StoreError) -> (StatusCode, &'static str, &'static str
         StoreError::Busy { .. }
         | StoreError::Full { .. }
         | StoreError::Unreachable { .. }
-        | StoreError::ConnectionLost { .. }
         | StoreError::NoConnection { .. }
         | StoreError::Contended { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not available now")
+        }
+        // It may have been lost after the database had committed.
+        StoreError::ConnectionLost { .. } => {
+            (StatusCode::GATEWAY_TIMEOUT, "outcome-unknown", "The outcome is not known")
         }
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "A defect of the server"),
     }
@@ -216,6 +242,9 @@ impl IntoResponse for ServerError {
         }
         if let ServerError::TooMany { seconds } = self {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let ServerError::Overloaded(_) = self {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Request};
-use axum::http::header;
+use axum::http::{StatusCode, Version, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
@@ -15,11 +15,12 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
+use tower_http::compression::predicate::{DefaultPredicate, Predicate as _};
 use tower_http::decompression::RequestDecompressionLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
 
 use crate::app::App;
-use crate::connection::{self, Encryption};
+use crate::connection::{self, Encryption, PlaceLimits, Places};
 use crate::conventions::{self, Parameters};
 use crate::metrics;
 use crate::problem::ServerError;
@@ -67,7 +68,7 @@ fn framed(app: &App, routes: Router<App>) -> Router {
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(RequestDecompressionLayer::new())
         .layer(middleware::from_fn(limit_packed))
-        .layer(CompressionLayer::new())
+        .layer(CompressionLayer::new().compress_when(DefaultPredicate::new().and(is_for_known)))
         .layer(RequestBodyTimeoutLayer::new(BODY_STALLED))
         .layer(CatchPanicLayer::custom(|_| {
             axum::response::IntoResponse::into_response(ServerError::Internal("a panic".to_owned()))
@@ -75,6 +76,20 @@ fn framed(app: &App, routes: Router<App>) -> Router {
         .layer(middleware::from_fn(conventions::frame))
         .layer(middleware::from_fn(classic::errors))
         .with_state(app.clone())
+}
+
+/// Marks answers to strangers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToStranger;
+
+/// Packing needs memory as long as the answer is not taken, and strangers may take their time.
+fn is_for_known(
+    _: StatusCode,
+    _: Version,
+    _: &axum::http::HeaderMap,
+    extensions: &axum::http::Extensions,
+) -> bool {
+    extensions.get::<ToStranger>().is_none()
 }
 
 /// Limits a body as it is sent, packed or not.
@@ -158,7 +173,9 @@ impl Server {
         });
         let encryption = self.tls.map_or(Encryption::Absent, Encryption::Present);
         let router = if self.api { router(&self.app) } else { bare_router(&self.app) };
-        connection::serve(self.listener, encryption, router, stop).await;
+        let proxies = self.app.settings().auth.trusted_proxies.clone();
+        let places = Places::new(PlaceLimits::for_process(true), proxies);
+        connection::serve(self.listener, encryption, router, places, stop).await;
         self.app.close().await;
         Ok(())
     }

@@ -47,6 +47,9 @@ impl TlsError {
     }
 }
 
+/// The name of HTTP/2 where protocols are agreed on.
+pub(crate) const HTTP2: &[u8] = b"h2";
+
 /// What connections are encrypted with. It can be read anew while the server runs.
 #[derive(Clone, Debug)]
 pub struct Tls {
@@ -132,7 +135,7 @@ fn read(source: &TlsSource) -> Result<Loaded, TlsError> {
     let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, private);
     let mut config =
         config.map_err(|source| TlsError::Refused { path: certificate.clone(), source })?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
     let pem = String::from_utf8_lossy(&pem).into_owned();
     Ok(Loaded { config: Arc::new(config), fingerprint: fingerprint.join(":"), pem })
 }

@@ -31,6 +31,9 @@ pub(crate) const GAUGES: [&str; 2] = [RESOURCE_COUNT, AGENT_COUNT];
 const REQUESTS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long remote agents that were revoked can be looked at.
 const REVOKED_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Entries of the audit log that are forgotten in one transaction, and how many of those in one turn.
+const FORGOTTEN_AT_ONCE: usize = 10_000;
+const FORGOTTEN_PARTS: usize = 50;
 /// How long repeated requests are answered as before.
 const REPEATABLE_KEPT: Duration = Duration::from_secs(24 * 3600);
 
@@ -103,8 +106,22 @@ pub(crate) fn tidy_up(
 }
 
 /// Forgets what is too old and belongs to no environment.
-pub(crate) fn tidy_up_server(store: &dyn Store, now: Timestamp) -> Result<(), StoreError> {
-    store.records().forget_repeatable(now - REPEATABLE_KEPT).map(drop)
+pub(crate) fn tidy_up_server(
+    store: &dyn Store,
+    audit_retention: Option<Duration>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let records = store.records();
+    records.forget_repeatable(now - REPEATABLE_KEPT)?;
+    if let Some(retention) = audit_retention {
+        // In parts, between which others can append.
+        for _ in 0..FORGOTTEN_PARTS {
+            if records.forget_audit(now - retention, FORGOTTEN_AT_ONCE, now)? == 0 {
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Resources that one request asks for their facts.
@@ -196,7 +213,7 @@ fn take_turns(app: &App, seen: &mut ChangeSeq) -> Result<(), StoreError> {
         app.nudge();
     }
     if tidying {
-        tidy_up_server(store, now)?;
+        tidy_up_server(store, app.settings().audit_retention, now)?;
     }
     if !sampling && !tidying {
         return Ok(());

@@ -97,6 +97,9 @@ pub(crate) struct ServerOptions {
     /// The file with the key that seals secrets, mode 0600 [default: the credential `orrery-secret-key` of systemd, else secret.key in the data directory, made when it is needed]
     #[arg(long, value_name = "FILE", env = "ORRERY_SECRET_KEY_FILE", value_hint = ValueHint::FilePath)]
     pub(crate) secret_key_file: Option<PathBuf>,
+    /// How many days entries of the audit log are kept; 0 keeps them for ever [default: 365]
+    #[arg(long, value_name = "DAYS", env = "ORRERY_AUDIT_RETENTION", value_parser = whole::<u32>)]
+    pub(crate) audit_retention: Option<u32>,
     /// Who else may vouch for callers, by JSON Web Tokens; only in the configuration file, as `[[issuers]]`
     #[arg(skip)]
     pub(crate) issuers: Option<Vec<IssuerSettings>>,
@@ -212,6 +215,7 @@ impl ServerOptions {
             insecure_listen: self.insecure_listen.or(other.insecure_listen),
             trusted_proxies: self.trusted_proxies.or(other.trusted_proxies),
             secret_key_file: self.secret_key_file.or(other.secret_key_file),
+            audit_retention: self.audit_retention.or(other.audit_retention),
             issuers: self.issuers.or(other.issuers),
             database: self.database.or(other.database),
             database_connections: self.database_connections.or(other.database_connections),

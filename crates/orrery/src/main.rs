@@ -17,6 +17,7 @@ mod cli_things;
 mod cli_values;
 mod code;
 mod commands;
+mod descriptors;
 mod environment;
 mod excerpt;
 mod guard;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Err(error) => return answered_by_clap(error),
     };
     output::choose_colour(cli.global.color);
+    descriptors::raise_limit();
     // What stays has a log of its own.
     let stays = match &cli.command {
         Command::Server(_) => true,

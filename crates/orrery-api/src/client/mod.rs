@@ -222,6 +222,12 @@ impl Client {
                     pause = asked_pause(&answer).unwrap_or(pause).min(PAUSE_MAX);
                     // Such an answer says that nothing was done.
                 }
+                // Whether it was done is not known: only what may be repeated is.
+                Ok(answer)
+                    if answer.status() == http::StatusCode::GATEWAY_TIMEOUT
+                        && !matches!(repeating, Repeating::Never)
+                        && !last
+                        && began.elapsed() < REPEAT_WITHIN => {}
                 Err(error) if !last && is_worth_repeating(&error, repeating) => {}
                 Ok(answer) => return Ok(answer),
                 Err(error) => return Err(ClientError::unreachable(&self.server, &error)),

@@ -2,7 +2,8 @@
 //! that the same handlers run on this machine, over a connection, or in memory.
 //!
 //! Paths are absolute and UTF-8. No operation follows a symbolic link in the last part of a path
-//! unless its name says so; links in the directories before it are followed, as everywhere.
+//! unless its name says so. Links in the directories before it are followed if root or the user of
+//! this process controls them, or if the user who does also owns the directory that they lead to.
 
 mod account;
 mod command;

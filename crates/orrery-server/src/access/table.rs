@@ -318,9 +318,9 @@ pub(super) const ROUTES: &[(&str, &str, Access)] = &[
     ),
     ("GET", "/api/v1/environments/{environment}/metrics", Access::Environment(Right::View)),
     ("GET", "/api/v1/environments/{environment}/events", Access::Environment(Right::View)),
-    // Contents are found only by who knows their digest.
-    ("GET", "/api/v1/files/{sha1}", Access::Known),
-    ("PUT", "/api/v1/files/{sha1}", Access::Known),
-    ("POST", "/api/v1/files/missing", Access::Known),
+    // Contents belong to no environment. They are found only by who knows their digest, and kept for who may store versions.
+    ("GET", "/api/v1/files/{sha1}", Access::Somewhere(Right::View)),
+    ("PUT", "/api/v1/files/{sha1}", Access::Somewhere(Right::Develop)),
+    ("POST", "/api/v1/files/missing", Access::Somewhere(Right::Develop)),
     ("GET", "/api/v1/events", Access::Known),
 ];

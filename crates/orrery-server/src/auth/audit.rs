@@ -3,7 +3,7 @@
 //! A request is answered when its entry is on disk: what was acknowledged is in the log, wherever the process is killed. All requests that
 //! wait at the same time share one commit. Only those that are refused, and so changed nothing, do not wait.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -24,8 +24,14 @@ const BATCH: usize = 256;
 /// A request waits no longer than this for its entry.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Refused requests that are noted within a second; the others are counted.
-const REFUSED_PER_SECOND: u32 = 20;
+/// Refused requests that are noted one by one: so many at once, and one more for each pause. The others are counted.
+const STRANGERS: Pace = Pace { at_once: 20, pause: Duration::from_secs(10) };
+const KNOWN: Pace = Pace { at_once: 200, pause: Duration::from_secs(1) };
+/// Entries that were only counted are told after this, if no other entry has told of them.
+const TELL_AFTER: Duration = Duration::from_secs(60);
+
+/// The actor of requests that show no credential, or none that is good.
+const ANONYMOUS: &str = "anonymous";
 
 const SUBJECT_MAX: usize = 512;
 /// Characters of what a handler tells.
@@ -61,7 +67,9 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog {
     writer: Mutex<Writer>,
-    refused: Mutex<Refused>,
+    /// Of strangers, and of callers who are known: strangers must not keep what others try out of the log.
+    strangers: Mutex<Refused>,
+    known: Mutex<Refused>,
 }
 
 #[derive(Debug, Default)]
@@ -72,12 +80,34 @@ enum Writer {
     Closed,
 }
 
-/// How many refusals were seen in the current second, and how many were left out since the last entry.
+/// How fast entries may come.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    at_once: u32,
+    pause: Duration,
+}
+
+/// Refusals of one kind: what is left of those that may be noted, and how many were left out since the last entry.
 #[derive(Debug, Default)]
 struct Refused {
-    second: i64,
-    count: u32,
+    /// When the last of those that were used up comes back, in microseconds. Before now, all are there.
+    full_at: i64,
     left_out: u64,
+    will_tell: bool,
+}
+
+impl Refused {
+    /// Whether to note one more, and how many were left out before it.
+    fn note(&mut self, pace: Pace, now: Timestamp) -> Option<u64> {
+        let pause = i64::try_from(pace.pause.as_micros()).unwrap_or(i64::MAX);
+        let full_at = self.full_at.max(now.0) + pause;
+        if full_at - now.0 > pause.saturating_mul(pace.at_once.into()) {
+            self.left_out += 1;
+            return None;
+        }
+        self.full_at = full_at;
+        Some(std::mem::take(&mut self.left_out))
+    }
 }
 
 impl AuditLog {
@@ -112,7 +142,12 @@ impl AuditLog {
     }
 
     /// Writes what is still waiting. Nothing can be added afterwards.
-    pub(crate) async fn close(&self) {
+    pub(crate) async fn close(&self, store: &Arc<dyn Store>, now: Timestamp) {
+        for is_known in [false, true] {
+            if let Some(entry) = self.left_out(is_known, now) {
+                self.append(store, entry, false).await;
+            }
+        }
         let writer = {
             let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *writer, Writer::Closed)
@@ -125,20 +160,44 @@ impl AuditLog {
         }
     }
 
-    /// Whether to note one more refusal, and how many were left out before it.
-    fn note_refusal(&self, now: Timestamp) -> Option<u64> {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let second = now.0.div_euclid(1_000_000);
-        if refused.second != second {
-            refused.second = second;
-            refused.count = 0;
+    fn refused(&self, is_known: bool) -> (MutexGuard<'_, Refused>, Pace) {
+        let (kind, pace) =
+            if is_known { (&self.known, KNOWN) } else { (&self.strangers, STRANGERS) };
+        (kind.lock().unwrap_or_else(PoisonError::into_inner), pace)
+    }
+
+    /// Whether to note one more refusal, and how many were left out before it. The first that is left out sees to it that they are told.
+    fn note_refusal(&self, app: &App, is_known: bool, now: Timestamp) -> Option<u64> {
+        let (mut refused, pace) = self.refused(is_known);
+        let noted = refused.note(pace, now);
+        if noted.is_none() && !std::mem::replace(&mut refused.will_tell, true) {
+            let app = app.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(TELL_AFTER).await;
+                let log = &app.auth().audit;
+                if let Some(entry) = log.left_out(is_known, app.now()) {
+                    log.append(app.store(), entry, false).await;
+                }
+            });
         }
-        refused.count = refused.count.saturating_add(1);
-        if refused.count > REFUSED_PER_SECOND {
-            refused.left_out += 1;
-            return None;
-        }
-        Some(std::mem::take(&mut refused.left_out))
+        noted
+    }
+
+    /// An entry that tells how many were left out.
+    fn left_out(&self, is_known: bool, now: Timestamp) -> Option<AuditEntry> {
+        let (mut refused, _) = self.refused(is_known);
+        refused.will_tell = false;
+        let left_out = std::mem::take(&mut refused.left_out);
+        (left_out > 0).then(|| AuditEntry {
+            at: now,
+            actor: if is_known { "various" } else { ANONYMOUS }.to_owned(),
+            address: String::new(),
+            action: "refused".to_owned(),
+            subject: String::new(),
+            environment: None,
+            status: 0,
+            detail: format!("{left_out} refused requests are not noted one by one"),
+        })
     }
 }
 
@@ -199,7 +258,7 @@ impl Trail {
     pub(crate) fn begin(app: &App, parts: &Parts, route: &str) -> Self {
         let entry = AuditEntry {
             at: app.now(),
-            actor: "anonymous".to_owned(),
+            actor: ANONYMOUS.to_owned(),
             address: client_address(&app.settings().auth, parts),
             action: format!("{} {route}", parts.method),
             subject: parts.uri.path().chars().take(SUBJECT_MAX).collect(),
@@ -244,7 +303,8 @@ impl Trail {
         let refused = matches!(status.as_u16(), 401 | 403 | 429)
             || (self.is_open_to_strangers && !status.is_success());
         if refused {
-            match log.note_refusal(self.entry.at) {
+            let is_known = self.entry.actor != ANONYMOUS && !self.is_open_to_strangers;
+            match log.note_refusal(app, is_known, self.entry.at) {
                 None => return,
                 Some(0) => {}
                 Some(left_out) => {
@@ -264,5 +324,25 @@ impl Trail {
             }
             .into_response();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_noted_at_a_pace_and_the_rest_is_counted() {
+        let mut refused = Refused::default();
+        let at = |seconds: i64| Timestamp(1_000_000_000_000 + seconds * 1_000_000);
+        let noted = (0..100_000).filter(|_| refused.note(STRANGERS, at(0)).is_some()).count();
+        assert_eq!(noted, 20);
+        // A day at full speed.
+        let day = 86_400;
+        let noted =
+            (1..=day).filter(|second| refused.note(STRANGERS, at(*second)).is_some()).count();
+        assert_eq!(noted, 8640);
+        assert!(refused.note(STRANGERS, at(day + 3600)).is_some());
+        assert_eq!(refused.left_out, 0, "they were told with the one that was noted");
     }
 }

@@ -1,8 +1,8 @@
 //! From what a request shows to a caller.
 
+use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method};
 use orrery_model::Duration;
 use orrery_store::{Identity, TokenRecord};
 
@@ -63,8 +63,8 @@ fn shown<'a>(headers: &'a HeaderMap, cookie: &str) -> Result<Shown<'a>, ServerEr
 }
 
 /// Whether a request could have been made by a page of another site: a browser sends cookies along with those too.
-fn needs_proof_of_origin(method: &Method, headers: &HeaderMap) -> bool {
-    if method.is_safe() || headers.contains_key(OWN_SCRIPT) {
+fn needs_proof_of_origin(headers: &HeaderMap) -> bool {
+    if headers.contains_key(OWN_SCRIPT) {
         return false;
     }
     headers.get("sec-fetch-site").is_none_or(|site| site != "same-origin")
@@ -81,7 +81,8 @@ pub(crate) async fn authenticate(
     if secret.len() > SHOWN_MAX {
         return Err(unknown("invalid token"));
     }
-    if cookie && needs_proof_of_origin(&parts.method, &parts.headers) {
+    // Not by the method: there is a classic GET that changes something.
+    if cookie && !only_reads && needs_proof_of_origin(&parts.headers) {
         let need = format!("change things with a cookie from this site only: send {OWN_SCRIPT}");
         return Err(ServerError::Forbidden(need));
     }

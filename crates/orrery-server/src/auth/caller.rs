@@ -188,6 +188,23 @@ impl Caller {
         within && self.grants.iter().any(|(scope, granted)| *granted >= right && holds(scope))
     }
 
+    /// Whether there is any place where the caller has a right.
+    pub(crate) fn may_somewhere(&self, right: Right) -> bool {
+        self.roles().iter().any(|held| role_right(&held.role).is_some_and(|held| held >= right))
+    }
+
+    pub(crate) fn need_somewhere(&self, right: Right) -> Result<(), ServerError> {
+        self.check(self.may_somewhere(right), right, "in some environment")
+    }
+
+    /// Whether a token, with its scope and role, is within what the caller may know of. Who shows a token knows those that could do no more.
+    pub(crate) fn covers_token(&self, scope: Scope, role: &str) -> bool {
+        let Some(limit) = &self.limit else { return true };
+        let is_within = limit.scope == Scope::Everywhere || limit.scope == scope;
+        let rights = role_right(role).zip(role_right(&limit.grants.role));
+        is_within && rights.is_some_and(|(other, own)| other <= own)
+    }
+
     pub(crate) fn may_everywhere(&self, right: Right) -> bool {
         self.has(right, |scope| *scope == Scope::Everywhere)
     }

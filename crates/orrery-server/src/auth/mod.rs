@@ -30,6 +30,7 @@ use std::sync::{Mutex, PoisonError};
 
 use orrery_model::{Duration, Timestamp};
 
+pub(crate) use address::network_of;
 pub(crate) use audit::{AuditLog, AuditNote, Noted, Trail};
 pub(crate) use authenticate::{SESSION_LENGTH, authenticate, cookie_name};
 pub(crate) use caller::{Caller, How, Limit, TokenGrants, granted, role_right, scope_of};

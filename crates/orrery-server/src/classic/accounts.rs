@@ -1,12 +1,15 @@
 //! Logging in, users, roles and tokens.
 
 use axum::Extension;
-use axum::extract::FromRequest;
+use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::IntoResponse as _;
 use orrery_api::PasswordChange;
 use orrery_model::{Duration, SecretText};
-use orrery_store::{AccountRecord, NewAccount, RoleRecord, RoleScope, StoreError, TokenRecord};
+use orrery_store::{
+    AccountRecord, EnvironmentRecord, NewAccount, RoleRecord, RoleScope, StoreError, TokenRecord,
+};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -18,6 +21,7 @@ use crate::auth::{
     AuditNote, Caller, How, Minted, SESSION_LENGTH, TokenGrants, check_password, normalized,
     role_right,
 };
+use crate::extract::{has_nul, read_bytes};
 use crate::problem::ServerError;
 use crate::routes::sessions::enter;
 use crate::routes::users::{change_password, check_name};
@@ -30,7 +34,7 @@ pub(super) struct Addressed(Call, String);
 impl FromRequest<App> for Addressed {
     type Rejection = ServerError;
 
-    async fn from_request(request: axum::extract::Request, app: &App) -> Result<Self, ServerError> {
+    async fn from_request(request: Request, app: &App) -> Result<Self, ServerError> {
         let address = request.extensions().get::<ClientAddress>().map(|known| known.0.clone());
         let call = Call::from_request(request, app).await?;
         Ok(Addressed(call, address.unwrap_or_default()))
@@ -56,11 +60,29 @@ fn session(secret: &SecretText, user: Value) -> Answer {
     Ok(response)
 }
 
-pub(super) async fn login(Addressed(call, address): Addressed) -> Answer {
-    call.only(&["username", "password"])?;
-    let name = call.need_text("username")?;
-    let password = SecretText::new(call.need_text("password")?);
-    let (identity, Minted { secret, .. }, _) = enter(&call.app, &address, name, &password).await?;
+/// What a stranger sends: nothing but these fields is kept in memory.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Login {
+    username: Option<String>,
+    password: Option<SecretText>,
+}
+
+pub(super) async fn login(
+    State(app): State<App>,
+    Extension(ClientAddress(address)): Extension<ClientAddress>,
+    request: Request,
+) -> Answer {
+    let bytes = read_bytes(request, &app).await?;
+    if has_nul(&bytes) {
+        return Err(bad("no text may have a NUL character in it"));
+    }
+    let login: Login = serde_json::from_slice(&bytes)
+        .map_err(|error| bad(format!("the body is no such JSON object: {error}")))?;
+    let needed = |name: &str| bad(format!("Field '{name}' is required."));
+    let name = login.username.ok_or_else(|| needed("username"))?;
+    let password = login.password.ok_or_else(|| needed("password"))?;
+    let (identity, Minted { secret, .. }, _) = enter(&app, &address, &name, &password).await?;
     let response = session(&secret, shown(&identity.account))?;
     let actor = Some(format!("user:{}", identity.account.name));
     let note = Extension(AuditNote { actor, ..AuditNote::default() });
@@ -137,6 +159,7 @@ pub(super) async fn users(call: Call) -> Answer {
 }
 
 pub(super) async fn add_user(call: Call) -> Answer {
+    call.caller.need_person()?;
     call.only(&["username", "password"])?;
     let name = call.need_text("username")?.to_owned();
     check_name(&name)?;
@@ -204,6 +227,9 @@ pub(super) async fn set_is_admin(call: Call) -> Answer {
     call.only(&["username", "is_admin"])?;
     let account = named(&call, call.need_text("username")?).await?.uuid;
     let admin = call.flag("is_admin")?.ok_or_else(|| bad("Field 'is_admin' is required."))?;
+    if admin {
+        call.caller.need_person()?;
+    }
     let now = call.app.now();
     call.app
         .change(move |store| store.records().update_account(&account, None, Some(admin), None, now))
@@ -243,6 +269,7 @@ fn assignment(call: &Call) -> Result<(RoleScope, String), ServerError> {
 }
 
 pub(super) async fn assign_role(call: Call) -> Answer {
+    call.caller.need_person()?;
     let (scope, role) = assignment(&call)?;
     let account = named(&call, call.path_text("username")).await?.uuid;
     let now = call.app.now();
@@ -336,24 +363,31 @@ pub(super) async fn create_token_v1(call: Call) -> Answer {
 }
 
 /// Whether the caller may see and revoke a token: an administrator of the environment all, others their own.
-fn may_see(call: &Call, caller: &Caller, token: &TokenRecord) -> Result<bool, ServerError> {
-    let environment = call.environment()?;
+fn may_see(environment: &EnvironmentRecord, caller: &Caller, token: &TokenRecord) -> bool {
     let is_own = caller.account.is_some_and(|id| id.as_bytes() == &token.account);
     let is_here = token.scope == RoleScope::Environment(environment.uuid);
-    Ok(is_here && (is_own || caller.may_in_environment(Right::Administer, environment)))
+    let grants = serde_json::from_value::<TokenGrants>(token.grants.clone());
+    let is_within = grants.is_ok_and(|it| caller.covers_token(token.scope.into(), &it.role));
+    is_here && is_within && (is_own || caller.may_in_environment(Right::Administer, environment))
 }
 
 pub(super) async fn tokens(call: Call) -> Answer {
     call.only(&[])?;
+    // Only what the caller may see is kept of each page; those of others are not even read for who administers nothing here.
+    let environment = call.environment()?.clone();
+    let caller = call.caller.clone();
+    let all = caller.may_in_environment(Right::Administer, &environment);
+    let whose = if all { None } else { Some(caller.need_account()?) };
     let found = call
         .app
-        .with_store(|store| {
-            let mut found: Vec<TokenRecord> = Vec::new();
+        .with_store(move |store| {
+            let whose = whose.as_ref().map(Uuid::as_bytes);
+            let (mut found, mut before) = (Vec::new(), None);
             loop {
-                let before = found.last().map(|last| (last.created, last.uuid));
-                let part = store.records().tokens(None, before, AT_ONCE)?;
+                let part = store.records().tokens(whose, before, AT_ONCE)?;
                 let is_last = part.len() < AT_ONCE;
-                found.extend(part);
+                before = part.last().map(|last| (last.created, last.uuid));
+                found.extend(part.into_iter().filter(|one| may_see(&environment, &caller, one)));
                 if is_last {
                     return Ok(found);
                 }
@@ -362,9 +396,6 @@ pub(super) async fn tokens(call: Call) -> Answer {
         .await?;
     let mut listed = Vec::new();
     for token in &found {
-        if !may_see(&call, &call.caller, token)? {
-            continue;
-        }
         let kinds: Vec<&str> = token
             .name
             .strip_prefix("classic: ")
@@ -392,7 +423,7 @@ pub(super) async fn revoke_token(call: Call) -> Answer {
         Err(ServerError::Store(StoreError::NotFound { .. })) => return Err(unknown()),
         found => found?,
     };
-    if !may_see(&call, &call.caller, &found)? {
+    if !may_see(call.environment()?, &call.caller, &found) {
         return Err(unknown());
     }
     let now = call.app.now();

@@ -13,6 +13,9 @@ use crate::app::App;
 use crate::auth::Caller;
 use crate::problem::ServerError;
 
+/// Values that one body may have: enough for versions of more than a hundred thousand resources.
+const VALUES_MAX: usize = 4_000_000;
+
 /// One call. Arguments of GET and DELETE stand behind the question mark, those of other methods in the body; some clients repeat
 /// those of the path there.
 pub(super) struct Call {
@@ -67,14 +70,38 @@ async fn from_body(request: Request, app: &App) -> Result<Map<String, Value>, Se
     if bytes.is_empty() {
         return Ok(Map::new());
     }
-    if crate::extract::has_nul(&bytes) {
+    crate::extract::parse_aside(bytes, parse_object).await
+}
+
+fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>, ServerError> {
+    if crate::extract::has_nul(bytes) {
         return Err(bad("no text may have a NUL character in it"));
     }
-    match serde_json::from_slice(&bytes) {
+    if has_more_values_than(bytes, VALUES_MAX) {
+        let text = format!("at most {VALUES_MAX} values are taken in one body");
+        return Err(ServerError::TooLarge(text));
+    }
+    match serde_json::from_slice(bytes) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(bad("the body must be a JSON object")),
         Err(error) => Err(bad(format!("the body is no JSON: {error}"))),
     }
+}
+
+/// Whether a text of JSON has more values than may be kept in memory. Each takes about a hundred bytes, however short its text is.
+fn has_more_values_than(text: &[u8], most: usize) -> bool {
+    let (mut values, mut in_string, mut at) = (1_usize, false, 0);
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => in_string = !in_string,
+            // What is escaped ends no string.
+            b'\\' if in_string => at += 1,
+            b',' | b'[' | b'{' if !in_string => values += 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    values > most
 }
 
 /// The request is not acceptable.
@@ -270,6 +297,13 @@ mod tests {
             assert_eq!(parse_time(text), Some(noon), "{text}");
         }
         assert_eq!(parse_time("yesterday"), None);
+    }
+
+    #[test]
+    fn values_are_counted_outside_of_strings() {
+        assert!(!has_more_values_than(br#"{"a": "[[[,,,", "b\\\",,": 1}"#, 3));
+        assert!(has_more_values_than(br#"{"a": [1, 1, 1, 1]}"#, 5));
+        assert!(!has_more_values_than(br#"{"a": [1, 1, 1, 1]}"#, 6));
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! Contents of files by their SHA-1, in base64.
 
-use axum::http::StatusCode;
+use std::time::Duration;
+
+use axum::http::{StatusCode, header};
 use axum::response::IntoResponse as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orrery_store::ContentHash;
 use serde_json::json;
 use sha1::{Digest as _, Sha1};
+use tokio::sync::Semaphore;
 
 use super::answer::{Answer, done, plain};
 use super::call::{Call, bad};
@@ -67,15 +70,36 @@ pub(super) async fn diff(call: Call) -> Answer {
     for name in names {
         let content =
             if name.is_empty() || name == "0" { Vec::new() } else { content(&call, name).await? };
+        if content.len() > COMPARED_MAX {
+            let most = COMPARED_MAX >> 20;
+            return Err(ServerError::TooLarge(format!("files of at most {most} MiB are compared")));
+        }
         texts.push(String::from_utf8_lossy(&content).into_owned());
     }
-    let lines = unified(&texts[0], &texts[1], names);
-    plain(json!({ "diff": lines }))
+    let names = names.map(str::to_owned);
+    let turn = COMPARISONS.acquire().await.map_err(|_| ServerError::Stopping)?;
+    // With the answer's text, which may have a million lines.
+    let compare = move || {
+        let lines = unified(&texts[0], &texts[1], [&names[0], &names[1]]);
+        serde_json::to_vec(&json!({ "diff": lines }))
+    };
+    let text = tokio::task::spawn_blocking(compare).await.map_err(|_| ServerError::Stopping)?;
+    drop(turn);
+    let text = text.map_err(|error| ServerError::Internal(error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
+
+/// Files that are larger are not compared.
+const COMPARED_MAX: usize = 1 << 20;
+/// Time for finding the shortest difference; after it, a longer one is told.
+const COMPARED_WITHIN: Duration = Duration::from_secs(1);
+/// Comparisons at once.
+static COMPARISONS: Semaphore = Semaphore::const_new(2);
 
 /// A unified difference, one entry for each line, as many tools print it.
 fn unified(from: &str, to: &str, names: [&str; 2]) -> Vec<String> {
-    let difference = similar::TextDiff::from_lines(from, to);
+    let mut config = similar::TextDiff::configure();
+    let difference = config.timeout(COMPARED_WITHIN).diff_lines(from, to);
     let mut lines = Vec::new();
     for hunk in difference.unified_diff().context_radius(3).iter_hunks() {
         if lines.is_empty() {

@@ -14,10 +14,10 @@ use super::call::{Call, bad};
 use super::settings;
 use crate::access::Right;
 use crate::app::App;
-use crate::compiling;
+use crate::compiling::{self, CredentialChange};
 use crate::problem::ServerError;
 use crate::routes::environments::{
-    check_icon, check_repository, check_text, meant, refuse_if_protected,
+    check_icon, check_repository, check_text, keep_credential, meant, refuse_if_protected,
 };
 use crate::routes::operations::begin;
 
@@ -223,7 +223,9 @@ async fn make_environment(call: &Call) -> Result<EnvironmentRecord, ServerError>
     let place = (Some(&*repository), Some(&*branch));
     check(&call.app, Some(&name), Some(&description), Some(&icon), place.0, place.1)?;
     let now = call.app.now();
-    call.app
+    let (repository, credential) = compiling::credential_change(&repository, "");
+    let made = call
+        .app
         .change(move |store| {
             let new = NewEnvironment {
                 uuid: id.into_bytes(),
@@ -236,7 +238,9 @@ async fn make_environment(call: &Call) -> Result<EnvironmentRecord, ServerError>
             };
             store.records().add_environment(&new, now)
         })
-        .await
+        .await?;
+    keep_credential(&call.app, made.key, credential).await?;
+    Ok(made)
 }
 
 pub(super) async fn create_environment_v1(call: Call) -> Answer {
@@ -314,21 +318,24 @@ async fn change_environment(call: &Call) -> Result<(), ServerError> {
         branch.as_deref(),
     )?;
     let now = call.app.now();
-    call.app
+    let (changed, credential) = call
+        .app
         .change(move |store| {
+            let (repository, credential) = meant(store, id, repository.as_deref())?.unzip();
             let change = EnvironmentChange {
                 project: project.as_ref().map(Uuid::as_bytes),
                 name: name.as_deref(),
                 description: description.as_deref(),
                 icon: icon.as_deref(),
-                repository: meant(store, id, repository.as_deref())?,
+                repository: repository.as_deref(),
                 branch: branch.as_deref(),
                 model_project: None,
             };
-            store.records().update_environment(id.as_bytes(), None, &change, now)
+            let changed = store.records().update_environment(id.as_bytes(), None, &change, now)?;
+            Ok((changed.key, credential))
         })
         .await?;
-    Ok(())
+    keep_credential(&call.app, changed, credential.unwrap_or(CredentialChange::Keep)).await
 }
 
 pub(super) async fn modify_environment_v1(call: Call) -> Answer {

@@ -1,6 +1,6 @@
 //! Resources as they are now: lists, details, history, logs, compliance.
 
-use orrery_model::{ResourceId, Status, VersionNumber};
+use orrery_model::{Resource, ResourceId, Status, VersionNumber};
 use orrery_store::{
     EnvironmentKey, ResourceFilter, ResourceLine, ResourceQuery, Store, StoreError, VersionInfo,
     VersionResource,
@@ -74,30 +74,25 @@ pub(super) fn in_version(
     Ok(found.into_iter().next().filter(|found| found.id == text))
 }
 
-/// Everything of a version, in the form of the first generation.
+/// One resource of a version, in the form of the first generation.
 pub(super) fn of_version(
-    store: &dyn Store,
-    key: EnvironmentKey,
+    resource: &Resource,
     environment: [u8; 16],
     number: VersionNumber,
-) -> Result<Vec<Value>, StoreError> {
-    let version = orrery_store::load_version(store, key, number)?;
-    let shown = version.resources.iter().map(|resource| {
-        let requires: Vec<String> = resource.requires.iter().map(ToString::to_string).collect();
-        json!({
-            "environment": Uuid::from_bytes(environment).to_string(),
-            "resource_id": resource.id.as_str(),
-            "resource_version_id": format!("{},v={number}", resource.id),
-            "agent": resource.id.agent(),
-            "attributes": attributes_of(resource.attributes.as_str(), &requires),
-            "attribute_hash": resource.hash.to_string(),
-            "resource_type": resource.id.entity(),
-            "resource_id_value": resource.id.value(),
-            "is_undefined": resource.flags.undefined,
-            "resource_set": derived_uuid(&environment, "set", resource.set.as_deref().unwrap_or("")),
-        })
-    });
-    Ok(shown.collect())
+) -> Value {
+    let requires: Vec<String> = resource.requires.iter().map(ToString::to_string).collect();
+    json!({
+        "environment": Uuid::from_bytes(environment).to_string(),
+        "resource_id": resource.id.as_str(),
+        "resource_version_id": format!("{},v={number}", resource.id),
+        "agent": resource.id.agent(),
+        "attributes": attributes_of(resource.attributes.as_str(), &requires),
+        "attribute_hash": resource.hash.to_string(),
+        "resource_type": resource.id.entity(),
+        "resource_id_value": resource.id.value(),
+        "is_undefined": resource.flags.undefined,
+        "resource_set": derived_uuid(&environment, "set", resource.set.as_deref().unwrap_or("")),
+    })
 }
 
 /// The latest actions on a resource.

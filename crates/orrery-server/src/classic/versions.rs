@@ -1,15 +1,22 @@
 //! Storing versions: numbers, full ones, changes of some sets; releasing and deleting them.
 
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::http::header;
+use axum::response::IntoResponse as _;
+use futures_util::StreamExt as _;
 use orrery_api::{ResourceUpload, UnknownUpload, UploadScope, VersionUpload};
-use orrery_model::Attributes;
-use orrery_model::VersionedId;
-use orrery_store::{PutVersion, StoreError, VersionInfo};
+use orrery_model::{Attributes, Resource, VersionNumber, VersionedId};
+use orrery_store::{EnvironmentKey, PutVersion, StoreError, VersionInfo};
 use serde_json::{Map, Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use uuid::Uuid;
 
 use super::answer::{Answer, data, done, plain, time};
 use super::call::{Call, bad};
 use super::{code, resources};
+use crate::app::App;
 use crate::problem::ServerError;
 use crate::routes::pushes::check_push;
 use crate::settings::EnvironmentSettings;
@@ -263,19 +270,14 @@ pub(super) async fn get_v1(call: Call) -> Answer {
     let environment = call.environment()?.uuid;
     let with_logs = call.flag("include_logs")?.unwrap_or(false);
     let limit = call.number("limit")?.and_then(|limit| usize::try_from(limit).ok());
+    // Of a large version only some are in memory at once.
+    let turn = READS.acquire().await.map_err(|_| ServerError::Stopping)?;
     let (version, rows, unknowns) = call
         .look(move |store, key| {
             let version = version_info(store, key, number)?;
-            let mut rows = resources::of_version(store, key, environment, number)?;
+            let mut rows = orrery_store::load_version(store, key, number)?.resources;
             if let Some(limit) = limit.filter(|limit| *limit > 0) {
                 rows.truncate(limit);
-            }
-            if with_logs {
-                for row in &mut rows {
-                    let id = row["resource_id"].as_str().unwrap_or_default().to_owned();
-                    row["actions"] =
-                        json!(resources::actions_of(store, key, environment, &id, 100)?);
-                }
             }
             Ok((version, rows, store.unknowns(key, number)?))
         })
@@ -295,7 +297,57 @@ pub(super) async fn get_v1(call: Call) -> Answer {
         })
         .collect();
     let model = shown_v1(&environment, &version);
-    plain(json!({"model": model, "resources": rows, "unknowns": unknowns}))
+    let head = format!(r#"{{"model":{model},"unknowns":{},"resources":["#, Value::from(unknowns));
+    let rows = Rows { rows: Arc::new(rows), key: call.key()?, environment, number, with_logs };
+    let parts = futures_util::stream::unfold((call.app.clone(), rows, 0, turn), next_part);
+    let head = futures_util::stream::iter([Ok(Bytes::from(head))]);
+    let tail = futures_util::stream::iter([Ok(Bytes::from_static(b"]}"))]);
+    let body = axum::body::Body::from_stream(head.chain(parts).chain(tail));
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+/// Whole versions that are read at once, and resources of one that are written at once.
+static READS: Semaphore = Semaphore::const_new(4);
+const WRITTEN_AT_ONCE: usize = 200;
+
+/// Resources of a version, on their way to a client.
+#[derive(Clone)]
+struct Rows {
+    rows: Arc<Vec<Resource>>,
+    key: EnvironmentKey,
+    environment: [u8; 16],
+    number: VersionNumber,
+    with_logs: bool,
+}
+
+type Reading = (App, Rows, usize, SemaphorePermit<'static>);
+
+/// The next resources as text, beside the event loop.
+async fn next_part(
+    (app, rows, at, turn): Reading,
+) -> Option<(Result<Bytes, ServerError>, Reading)> {
+    let end = (at + WRITTEN_AT_ONCE).min(rows.rows.len());
+    if at == end {
+        return None;
+    }
+    let part = rows.clone();
+    let written = app.with_store(move |store| {
+        let Rows { key, environment, number, with_logs, .. } = part;
+        let mut text = String::new();
+        for (index, resource) in part.rows[at..end].iter().enumerate() {
+            let mut row = resources::of_version(resource, environment, number);
+            if with_logs {
+                let id = resource.id.as_str();
+                row["actions"] = json!(resources::actions_of(store, key, environment, id, 100)?);
+            }
+            if at + index > 0 {
+                text.push(',');
+            }
+            text.push_str(&row.to_string());
+        }
+        Ok(Bytes::from(text))
+    });
+    Some((written.await, (app, rows, end, turn)))
 }
 
 /// Releases a version.

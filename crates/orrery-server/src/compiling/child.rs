@@ -9,6 +9,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use orrery_model::SecretText;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::ssh;
@@ -70,6 +71,8 @@ pub(crate) struct Command {
     input: Option<Vec<u8>>,
     /// It may call ssh, which must not ask anything.
     calls_ssh: bool,
+    /// Arguments, by their place, that name a file with this content, which is there only while the program runs.
+    private_files: Vec<(usize, SecretText)>,
 }
 
 /// How a program ended.
@@ -84,7 +87,37 @@ pub(crate) enum End {
 impl Command {
     pub(crate) fn new(program: PathBuf) -> Self {
         let (arguments, variables) = (Vec::new(), inherited());
-        Command { program, arguments, directory: None, variables, input: None, calls_ssh: false }
+        Command {
+            program,
+            arguments,
+            directory: None,
+            variables,
+            input: None,
+            calls_ssh: false,
+            private_files: Vec::new(),
+        }
+    }
+
+    /// Adds an argument that ends with the path of a file, which only this user can read, and which is there only while the program runs.
+    #[must_use]
+    pub(crate) fn arg_with_private_file(mut self, before: &str, content: SecretText) -> Self {
+        self.private_files.push((self.arguments.len(), content));
+        self.arg(before)
+    }
+
+    /// The arguments with the paths of private files, which are removed when they are dropped.
+    fn arguments(&self) -> io::Result<(Vec<OsString>, Vec<tempfile::NamedTempFile>)> {
+        let (mut arguments, mut files) = (self.arguments.clone(), Vec::new());
+        for (at, content) in &self.private_files {
+            let mut file = tempfile::NamedTempFile::with_prefix(".orrery-")?;
+            file.write_all(content.expose().as_bytes())?;
+            file.flush()?;
+            if let Some(argument) = arguments.get_mut(*at) {
+                argument.push(file.path());
+            }
+            files.push(file);
+        }
+        Ok((arguments, files))
     }
 
     #[must_use]
@@ -143,7 +176,12 @@ impl Command {
         mask.apply(&text)
     }
 
-    fn spawn(&self, limits: &Limits, mark: &Path) -> io::Result<Child> {
+    fn spawn(
+        &self,
+        limits: &Limits,
+        mark: &Path,
+    ) -> io::Result<(Child, Vec<tempfile::NamedTempFile>)> {
+        let (arguments, private_files) = self.arguments()?;
         let memory = match limits.memory_max {
             // In the shell, so that there is no moment without it. Where it cannot be set, a lower one is in force.
             Some(bytes) => format!("ulimit -d {} 2>/dev/null || :; ", (bytes / 1024).max(1)),
@@ -155,7 +193,7 @@ impl Command {
         };
         let mut shell = std::process::Command::new("/bin/sh");
         shell.arg("-c").arg(format!("{memory}{nice}exec \"$@\"")).arg("compile");
-        shell.arg(&self.program).args(&self.arguments);
+        shell.arg(&self.program).args(&arguments);
         shell.env_clear().envs(&self.variables).env(MARK, mark);
         if self.calls_ssh && !ssh::is_configured(&self.variables) {
             shell.env("GIT_SSH_COMMAND", ssh::WITHOUT_QUESTIONS);
@@ -166,7 +204,7 @@ impl Command {
         shell.stdin(if self.input.is_some() { Stdio::piped() } else { Stdio::null() });
         shell.stdout(Stdio::piped()).stderr(Stdio::piped());
         shell.process_group(0);
-        shell.spawn()
+        Ok((shell.spawn()?, private_files))
     }
 
     /// Runs it to its end, and hands on what it writes: whether on the error stream, and what. `go_on` is asked again and
@@ -181,7 +219,7 @@ impl Command {
         go_on: &mut dyn FnMut() -> bool,
         said: &mut dyn FnMut(bool, &[u8]),
     ) -> io::Result<End> {
-        let mut child = self.spawn(limits, mark)?;
+        let (mut child, private_files) = self.spawn(limits, mark)?;
         let group = Pid::from_child(&child);
         let (sender, receiver) = sync_channel(64);
         let pipes: [(bool, Option<Box<dyn Read + Send>>); 2] = [
@@ -200,7 +238,7 @@ impl Command {
         let _ = kill_process_group(group, Signal::KILL);
         end_leftovers(mark);
         let status = child.wait()?;
-        drop(lifeline);
+        drop((lifeline, private_files));
         Ok(end.unwrap_or_else(|| End::Exit(code_of(status))))
     }
 

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::child::{End, Limits};
+use super::credentials::address_of;
 use super::recorder::later;
 use super::repository::{Head, Repository, RepositoryError};
 use super::text::Mask;
@@ -316,7 +317,8 @@ impl Worker {
     }
 
     fn head(&self, environment: &EnvironmentRecord) -> Result<Head, String> {
-        let EnvironmentRecord { repository, branch, .. } = environment;
+        let branch = &environment.branch;
+        let repository = &address_of(&self.app, environment);
         let local = self.app.settings().local_repositories;
         let wrong = |error: RepositoryError| error.to_string();
         let of = Repository::new(repository, branch, local).map_err(wrong)?;

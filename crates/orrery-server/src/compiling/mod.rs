@@ -13,6 +13,7 @@
 mod backoff;
 mod child;
 mod commit_status;
+mod credentials;
 mod follower;
 mod job;
 mod memory;
@@ -33,6 +34,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub(crate) use credentials::{CredentialChange, credential_change, keep_credential};
 pub(crate) use follower::look_now;
 pub use job::{JOB_COMMAND, Job, JobParameter, JobResult, JobServer, Task};
 pub(crate) use repository::without_password;

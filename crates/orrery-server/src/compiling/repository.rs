@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use orrery_model::SecretText;
 use sha2::{Digest as _, Sha256};
 
 use super::child::Command;
-use super::text::without_userinfo;
+use super::text::{HIDDEN, without_userinfo};
 
 /// Why an address or a branch is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +33,8 @@ pub(crate) struct Repository {
     pub(crate) branch: String,
     /// What git may speak.
     protocols: &'static str,
+    /// Name and password, as they stood in the address before the host. They are in no argument and no file of the checkout.
+    credential: Option<SecretText>,
 }
 
 /// Where a branch stands.
@@ -67,6 +70,53 @@ pub(crate) fn without_password(url: &str) -> String {
     }
 }
 
+/// Takes name and password out of an address: what is kept and shown, and what has to be sealed. A password that was hidden is none.
+pub(crate) fn split_credential(url: &str) -> (String, Option<SecretText>) {
+    let url = url.trim();
+    let Some((scheme, userinfo, rest)) = userinfo_of(url) else { return (url.to_owned(), None) };
+    if scheme.contains("ssh") {
+        // Git gives no password to ssh.
+        let name = userinfo.split(':').next().unwrap_or_default();
+        return (format!("{scheme}://{name}@{rest}"), None);
+    }
+    let secret = (!is_hidden(userinfo)).then(|| SecretText::new(userinfo));
+    (without_password(url), secret)
+}
+
+/// The address with the name and password that were sealed for it.
+pub(crate) fn with_credential(url: &str, credential: &SecretText) -> String {
+    match userinfo_of(url) {
+        Some((scheme, userinfo, rest)) if is_hidden(userinfo) => {
+            format!("{scheme}://{}@{rest}", credential.expose())
+        }
+        _ => url.to_owned(),
+    }
+}
+
+/// Host and port of an address, as far as it has a scheme.
+pub(crate) fn authority_of(url: &str) -> Option<&str> {
+    let (_, rest) = url.trim().split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    Some(authority.rsplit_once('@').map_or(authority, |(_, host)| host))
+}
+
+/// Whether the password of an address is one that was hidden when it was shown.
+pub(crate) fn has_hidden_password(url: &str) -> bool {
+    userinfo_of(url.trim()).is_some_and(|(_, userinfo, _)| is_hidden(userinfo))
+}
+
+fn is_hidden(userinfo: &str) -> bool {
+    userinfo.split_once(':').map_or(userinfo, |(_, password)| password) == HIDDEN
+}
+
+/// Scheme, what stands before the host, and all from the host on.
+fn userinfo_of(url: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let at = rest[..end].rfind('@')?;
+    Some((scheme, &rest[..at], &rest[at + 1..]))
+}
+
 impl Repository {
     pub(crate) fn new(url: &str, branch: &str, local: bool) -> Result<Self, RepositoryError> {
         check_branch(branch)?;
@@ -94,7 +144,14 @@ impl Repository {
             None if Path::new(url).is_absolute() => local_only(local, shown)?,
             None => return Err(RepositoryError::Address(shown())),
         };
-        Ok(Repository { url: url.to_owned(), branch: branch.to_owned(), protocols })
+        let (url, credential) = match userinfo_of(url) {
+            Some((scheme @ ("https" | "http"), userinfo, rest)) => {
+                let credential = (!is_hidden(userinfo)).then(|| SecretText::new(userinfo));
+                (format!("{scheme}://{rest}"), credential)
+            }
+            _ => (url.to_owned(), None),
+        };
+        Ok(Repository { url, branch: branch.to_owned(), protocols, credential })
     }
 
     /// Tells whether a checkout is of this repository, without keeping what may be in its address.
@@ -147,7 +204,25 @@ impl Repository {
     }
 
     fn git(&self, directory: Option<&Path>) -> Command {
-        git(directory).env("GIT_ALLOW_PROTOCOL", self.protocols)
+        let command = git(directory).env("GIT_ALLOW_PROTOCOL", self.protocols);
+        match self.credential_line() {
+            // As git's own helper reads it, from a file that is there only while git runs.
+            Some(line) => command
+                .arg("-c")
+                .arg("credential.helper=")
+                .arg("-c")
+                .arg_with_private_file("credential.helper=store --file=", line),
+            None => command,
+        }
+    }
+
+    /// The credential for the host, as `git credential-store` reads it.
+    fn credential_line(&self) -> Option<SecretText> {
+        let credential = self.credential.as_ref()?.expose();
+        let (scheme, _) = self.url.split_once("://")?;
+        let password = if credential.contains(':') { "" } else { ":" };
+        let host = authority_of(&self.url)?;
+        Some(SecretText::new(format!("{scheme}://{credential}{password}@{host}\n")))
     }
 
     /// Which commit is checked out.
@@ -345,6 +420,35 @@ mod tests {
         ] {
             assert_eq!(without_password(url), shown);
         }
+    }
+
+    #[test]
+    fn credentials_are_apart_from_addresses() {
+        for (url, kept, secret) in [
+            ("https://ada:word@h:8/x", "https://ada:***@h:8/x", Some("ada:word")),
+            ("https://token@h/x", "https://***@h/x", Some("token")),
+            ("https://ada:***@h/x", "https://ada:***@h/x", None),
+            ("https://h/x@y", "https://h/x@y", None),
+            ("ssh://git:word@h/x", "ssh://git@h/x", None),
+            ("git@h:x", "git@h:x", None),
+        ] {
+            let (address, found) = split_credential(url);
+            assert_eq!(
+                (&*address, found.as_ref().map(SecretText::expose)),
+                (kept, secret),
+                "{url}"
+            );
+            if let Some(secret) = found {
+                assert_eq!(with_credential(&address, &secret), url);
+            }
+        }
+        let repository = Repository::new("https://ada:word@h:8/x", "", false).unwrap();
+        assert_eq!(repository.url, "https://h:8/x");
+        assert_eq!(repository.credential_line().unwrap().expose(), "https://ada:word@h:8\n");
+        assert!(!format!("{repository:?}").contains("word"));
+        let again = Repository::new("https://ada:other@h:8/x", "", false).unwrap();
+        assert_eq!(repository.fingerprint(), again.fingerprint());
+        assert!(has_hidden_password("https://ada:***@h/x") && !has_hidden_password("https://h/x"));
     }
 
     #[test]

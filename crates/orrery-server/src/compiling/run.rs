@@ -11,6 +11,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::child::{Command, End, Limits, end_leftovers};
+use super::credentials::address_of;
 use super::job::{JOB_COMMAND, Job, JobParameter, JobResult, Task};
 use super::outcome::Exported;
 use super::place::Place;
@@ -107,7 +108,8 @@ pub(super) fn run(
     stopping: &dyn Fn() -> bool,
 ) -> Result<(), Interrupted> {
     let records = app.store().records();
-    let environment = records.environment_of(claimed.run.environment)?;
+    let mut environment = records.environment_of(claimed.run.environment)?;
+    environment.repository = address_of(app, &environment);
     let place = Place::of(&options.data, &environment.uuid);
     let request = claimed.record.used.clone().unwrap_or_else(|| claimed.record.request.clone());
     let mask = Mask::for_url(&environment.repository);

@@ -78,9 +78,11 @@ impl CompileService {
             active: BTreeSet::new(),
             cleaned: None,
         };
-        let thread = std::thread::Builder::new()
-            .name("compile service".to_owned())
-            .spawn(move || service.run(&inbox))?;
+        let thread =
+            std::thread::Builder::new().name("compile service".to_owned()).spawn(move || {
+                super::credentials::seal_old(&service.app);
+                service.run(&inbox);
+            })?;
         Ok(CompileService { messages, stopping, thread: Some(thread), follower })
     }
 

@@ -48,7 +48,7 @@ pub(crate) struct Mask {
 }
 
 /// What stands for a secret.
-const HIDDEN: &str = "***";
+pub(super) const HIDDEN: &str = "***";
 /// Shorter ones would hide half of every word.
 const SECRET_MIN: usize = 4;
 

@@ -1,7 +1,10 @@
 //! Who may do what at a gateway: one table, checked before any handler runs.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
 use axum::Json;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{ConnectInfo, MatchedPath, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -9,10 +12,12 @@ use orrery_agent::protocol::{JOIN_PATH, RENEW_PATH, Refusal, RefusalCode, SESSIO
 use orrery_store::{RemoteAgentRecord, StoreError};
 use uuid::Uuid;
 
+use crate::auth::network_of;
+use crate::body::{Bounds, Guarded, KNOWN_WITHIN, STRANGER};
 use crate::connection::PeerCertificate;
 
-use super::GatewayState;
 use super::authority::Identity;
+use super::{BODY_MAX, GatewayState};
 
 /// Where other processes of the installation dial in.
 pub(crate) const PEER_PATH: &str = "/peer/v1";
@@ -97,7 +102,21 @@ pub(crate) async fn check(
             }
         }
     }
-    Ok(next.run(request).await)
+    // Who joins is a stranger until the token was checked.
+    let app = &gateway.app;
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    let network = peer.map_or_else(String::new, |peer| network_of(&peer.ip().to_string()));
+    let (charge, bounds) = match request.extensions().get::<AdmittedAgent>() {
+        Some(agent) => {
+            let owner = Uuid::from_bytes(agent.0.uuid).to_string();
+            (app.budgets().known(owner), Bounds { size: BODY_MAX, within: KNOWN_WITHIN })
+        }
+        None => (app.budgets().stranger(network), STRANGER),
+    };
+    let request = request.map(|body| Guarded::wrap(body, Arc::clone(&charge), bounds));
+    let response = next.run(request).await;
+    drop(charge);
+    Ok(response)
 }
 
 /// Every time: a certificate says who somebody was, the store who may still come.

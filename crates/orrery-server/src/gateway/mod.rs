@@ -43,7 +43,7 @@ use tower_http::timeout::RequestBodyTimeoutLayer;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::connection::{self, Encryption};
+use crate::connection::{self, Encryption, PlaceLimits, Places};
 
 pub(crate) use authority::{Authority, AuthorityError};
 pub(crate) use call::RemotePlace;
@@ -155,8 +155,10 @@ impl GatewayRole {
         }
         let living = tokio::spawn(alive::live(state.clone(), addresses));
         let encryption = Encryption::Mutual(tls);
+        let places = Places::new(PlaceLimits::for_process(false), Vec::new());
+        let router = router(state);
         let serving =
-            tokio::spawn(connection::serve(listener, encryption, router(state), stop.clone()));
+            tokio::spawn(connection::serve(listener, encryption, router, places, stop.clone()));
         hub.set_gateway(Some(OwnGateway { id, peer_address }));
         tracing::info!(%bound, address, "the gateway is ready");
         Ok(GatewayRole { address, hub, stop, sessions, serving, living })

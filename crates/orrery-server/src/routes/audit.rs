@@ -97,6 +97,11 @@ pub(super) async fn list(
     Ok(Json(Page { items: found.into_iter().map(shown).collect(), next }))
 }
 
+/// Number of the oldest entry that is kept.
+async fn first(app: &App) -> Result<i64, ServerError> {
+    app.with_store(|store| store.records().first_audit()).await
+}
+
 /// Walks the whole chain and tells whether each entry is as it was written.
 #[utoipa::path(post, path = "/api/v1/audit/verify", tag = "audit", request_body = AuditCheck,
     responses((status = 200, body = AuditVerdict), (status = "default", body = Problem, content_type = "application/problem+json")))]
@@ -109,7 +114,7 @@ pub(super) async fn verify(
         (None, None) => None,
         _ => return Err(ServerError::field("hash", "give both the id and the hash, or neither")),
     };
-    let (mut good, mut head) = (0, [0; 32]);
+    let (mut good, mut head, mut begins) = (0, [0; 32], None);
     loop {
         let from = Some((good, head));
         let step = known.as_ref().map_or(STEP as i64, |(id, _)| (id - good).clamp(1, STEP as i64));
@@ -119,10 +124,16 @@ pub(super) async fn verify(
             store::AuditVerdict::Broken { id, reason } => Some((id, reason)),
             store::AuditVerdict::Good { id, hash } => {
                 let ended = id == good;
+                if good == 0 && id > 0 {
+                    begins = Some(first(&app).await?);
+                }
                 (good, head) = (id, hash);
                 // A head that was noted earlier must be met on the way.
                 let differs = known.take_if(|(at, _)| *at <= good || ended);
                 match differs {
+                    Some((at, _)) if at < begins.unwrap_or(0) => {
+                        Some((at, "the entry was forgotten; note a newer head"))
+                    }
                     Some((at, hash)) if at != good || !hash.eq_ignore_ascii_case(&hex(&head)) => {
                         Some((at, "the entry is not the one that was noted"))
                     }

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::access::Right;
 use crate::app::App;
 use crate::auth::{Caller, Noted};
-use crate::compiling::{self, RepositoryError};
+use crate::compiling::{self, CredentialChange, RepositoryError};
 use crate::extract::{
     Body, IfMatch, InEnvironment, Path, Query, cursor, etag, limit_of, place, unchanged,
 };
@@ -161,14 +161,34 @@ pub(crate) fn check_repository(
 }
 
 /// The repository that a change means: whoever sends back what was shown means what is kept.
-pub(crate) fn meant<'a>(
+pub(crate) fn meant(
     store: &dyn Store,
     environment: Uuid,
-    given: Option<&'a str>,
-) -> Result<Option<&'a str>, StoreError> {
+    given: Option<&str>,
+) -> Result<Option<(String, CredentialChange)>, StoreError> {
     let Some(given) = given else { return Ok(None) };
     let kept = store.records().environment(environment.as_bytes())?.repository;
-    Ok(Some(given).filter(|given| *given != compiling::without_password(&kept)))
+    let is_other = given != compiling::without_password(&kept);
+    Ok(is_other.then(|| compiling::credential_change(given, &kept)))
+}
+
+/// Seals or forgets the credential of an environment's repository.
+pub(crate) async fn keep_credential(
+    app: &App,
+    environment: EnvironmentKey,
+    change: CredentialChange,
+) -> Result<(), ServerError> {
+    if change == CredentialChange::Keep {
+        return Ok(());
+    }
+    let (own, now) = (app.clone(), app.now());
+    let keep = move || compiling::keep_credential(&own, environment, &change, now);
+    let kept = tokio::task::spawn_blocking(keep).await.map_err(|_| ServerError::Stopping)?;
+    kept.map_err(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "a credential is not kept");
+        let text = "the environment is kept, and the password of its repository is not: set the repository again";
+        ServerError::Unavailable(format!("{text} ({error})"))
+    })
 }
 
 async fn with_settings(
@@ -270,6 +290,7 @@ pub(super) async fn create(
     check_repository(&app, Some(&new.repository), Some(&new.branch))?;
     let id = new.id.unwrap_or_else(Uuid::new_v4);
     let now = app.now();
+    let (repository, credential) = compiling::credential_change(&new.repository, "");
     let made = app
         .change(move |store| {
             let new = orrery_store::NewEnvironment {
@@ -278,12 +299,13 @@ pub(super) async fn create(
                 name: &new.name,
                 description: &new.description,
                 icon: &new.icon,
-                repository: &new.repository,
+                repository: &repository,
                 branch: &new.branch,
             };
             store.records().add_environment(&new, now)
         })
         .await?;
+    keep_credential(&app, made.key, credential).await?;
     let mut headers = etag(made.revision);
     if let Ok(location) = HeaderValue::from_str(&path_of(&made)) {
         headers.insert(header::LOCATION, location);
@@ -338,21 +360,25 @@ pub(super) async fn update(
         ("model_project", update.model_project.is_some()),
     ];
     let now = app.now();
-    let changed = app
+    let (changed, credential) = app
         .change(move |store| {
-            let repository = meant(store, environment, update.repository.as_deref())?;
+            let meant = meant(store, environment, update.repository.as_deref())?;
+            let (repository, credential) = meant.unzip();
             let change = EnvironmentChange {
                 project: update.project.as_ref().map(Uuid::as_bytes),
                 name: update.name.as_deref(),
                 description: update.description.as_deref(),
                 icon: update.icon.as_deref(),
-                repository,
+                repository: repository.as_deref(),
                 branch: update.branch.as_deref(),
                 model_project: update.model_project.as_deref(),
             };
-            store.records().update_environment(environment.as_bytes(), expected, &change, now)
+            let records = store.records();
+            let id = environment.as_bytes();
+            Ok((records.update_environment(id, expected, &change, now)?, credential))
         })
         .await?;
+    keep_credential(&app, changed.key, credential.unwrap_or(CredentialChange::Keep)).await?;
     let mut detail = format!("environment {}: {} changed", told(&changed), names_of(&given));
     if given.iter().any(|(name, is)| *is && matches!(*name, "repository" | "branch")) {
         let repository = compiling::without_password(&changed.repository);

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::access::Right;
 use crate::app::App;
-use crate::auth::{Noted, granted, role_right};
+use crate::auth::{Caller, Noted, granted, role_right};
 use crate::extract::{Body, Path};
 use crate::problem::ServerError;
 
@@ -53,10 +53,12 @@ fn check_role(role: &str) -> Result<(), ServerError> {
 
 async fn assign(
     app: App,
+    caller: &Caller,
     scope: RoleScope,
     new: NewRoleAssignment,
 ) -> Result<Noted<(StatusCode, Json<RoleAssignment>)>, ServerError> {
     let NewRoleAssignment { user, role } = new;
+    caller.need_person()?;
     check_role(&role)?;
     let now = app.now();
     let made = app
@@ -118,9 +120,10 @@ pub(super) async fn list_everywhere(State(app): State<App>) -> Listed {
     responses((status = 201, body = RoleAssignment), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn assign_everywhere(
     State(app): State<App>,
+    caller: Caller,
     Body(new): Body<NewRoleAssignment>,
 ) -> Result<Noted<(StatusCode, Json<RoleAssignment>)>, ServerError> {
-    assign(app, RoleScope::Everywhere, new).await
+    assign(app, &caller, RoleScope::Everywhere, new).await
 }
 
 /// Takes away a role that counts everywhere.
@@ -145,10 +148,11 @@ pub(super) async fn list_in_project(State(app): State<App>, Path(project): Path<
     responses((status = 201, body = RoleAssignment), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn assign_in_project(
     State(app): State<App>,
+    caller: Caller,
     Path(project): Path<Uuid>,
     Body(new): Body<NewRoleAssignment>,
 ) -> Result<Noted<(StatusCode, Json<RoleAssignment>)>, ServerError> {
-    assign(app, RoleScope::Project(project.into_bytes()), new).await
+    assign(app, &caller, RoleScope::Project(project.into_bytes()), new).await
 }
 
 /// Takes a role away in a project.
@@ -176,10 +180,11 @@ pub(super) async fn list_in_environment(
     responses((status = 201, body = RoleAssignment), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn assign_in_environment(
     State(app): State<App>,
+    caller: Caller,
     Path(environment): Path<Uuid>,
     Body(new): Body<NewRoleAssignment>,
 ) -> Result<Noted<(StatusCode, Json<RoleAssignment>)>, ServerError> {
-    assign(app, RoleScope::Environment(environment.into_bytes()), new).await
+    assign(app, &caller, RoleScope::Environment(environment.into_bytes()), new).await
 }
 
 /// Takes a role away in an environment.

@@ -88,7 +88,7 @@ pub(crate) async fn enter(
     let kept = usable.as_ref().and_then(|found| found.account.password.clone());
     let fits = app.auth().passwords.verify(kept, normalized(password)).await?;
     let Some(identity) = usable.filter(|_| fits) else { return Err(wrong()) };
-    app.auth().throttle.succeed(name, address);
+    app.auth().throttle.succeed(name, address, now);
 
     let minted = Minted::session()?;
     let hash = minted.hash;

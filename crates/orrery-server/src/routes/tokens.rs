@@ -75,9 +75,21 @@ pub(super) async fn list(
         false => Some(caller.need_account()?),
     };
     let before = after.as_deref().map(place).transpose()?;
+    let asking = caller.clone();
     let mut found = app
         .with_store(move |store| {
-            store.records().tokens(whose.as_ref().map(Uuid::as_bytes), before, limit + 1)
+            let whose = whose.as_ref().map(Uuid::as_bytes);
+            let mut found: Vec<TokenRecord> = Vec::new();
+            let mut before = before;
+            loop {
+                let part = store.records().tokens(whose, before, limit + 1)?;
+                let is_last = part.len() <= limit;
+                before = part.last().map(|last| (last.created, last.uuid));
+                found.extend(part.into_iter().filter(|token| may_know(&asking, token)));
+                if is_last || found.len() > limit {
+                    return Ok(found);
+                }
+            }
         })
         .await?;
     let more = found.len() > limit;
@@ -86,6 +98,12 @@ pub(super) async fn list(
     let next = found.last().filter(|_| more).map(end);
     let items = found.into_iter().map(shown).collect::<Result<_, _>>()?;
     Ok(Json(Page { items, next }))
+}
+
+/// Whether a caller may see and revoke a token, if it is one of theirs: a token knows only of those that could do no more than itself.
+fn may_know(caller: &Caller, token: &TokenRecord) -> bool {
+    let grants = serde_json::from_value::<TokenGrants>(token.grants.clone());
+    grants.is_ok_and(|grants| caller.covers_token(token.scope.into(), &grants.role))
 }
 
 /// Where a page ended.
@@ -100,6 +118,9 @@ fn place(after: &str) -> Result<(Timestamp, [u8; 16]), ServerError> {
 fn check(new: &NewToken) -> Result<(), ServerError> {
     if !(1..=255).contains(&new.name.chars().count()) {
         return Err(ServerError::field("name", "must have 1 to 255 characters"));
+    }
+    if new.name.chars().any(char::is_control) {
+        return Err(ServerError::field("name", "must be printable text on one line"));
     }
     if role_right(&new.role).is_none() {
         return Err(ServerError::field("role", "must be viewer, operator, developer or admin"));
@@ -194,7 +215,8 @@ pub(super) async fn revoke(
     let unknown = || ServerError::NotFound { kind: "token", name: token.to_string() };
     let found = app.with_store(move |store| store.records().token(token.as_bytes())).await;
     let found = found.map_err(|_| unknown())?;
-    if !may_all && account != Some(found.account) {
+    let is_theirs = may_all || account == Some(found.account);
+    if !is_theirs || !may_know(&caller, &found) {
         return Err(unknown());
     }
     app.change(move |store| store.records().revoke_token(token.as_bytes(), now)).await?;

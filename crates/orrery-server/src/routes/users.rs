@@ -78,8 +78,10 @@ pub(super) fn page_size(wanted: Option<usize>) -> Result<usize, ServerError> {
     responses((status = 201, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn create(
     State(app): State<App>,
+    caller: Caller,
     Body(new): Body<NewUser>,
 ) -> Result<Noted<(StatusCode, HeaderMap, Json<User>)>, ServerError> {
+    caller.need_person()?;
     let NewUser { name, password, issuer, admin } = new;
     check_name(&name)?;
     let password = match (&password, &issuer) {
@@ -157,10 +159,15 @@ pub(super) async fn get(
     responses((status = 200, body = User), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn update(
     State(app): State<App>,
+    caller: Caller,
     Path(user): Path<Uuid>,
     IfMatch(expected): IfMatch,
     Body(UserUpdate { admin, disabled }): Body<UserUpdate>,
 ) -> Result<Noted<(HeaderMap, Json<User>)>, ServerError> {
+    // Taking rights away outlives nothing.
+    if admin == Some(true) || disabled == Some(false) {
+        caller.need_person()?;
+    }
     let now = app.now();
     let changed = app
         .change(move |store| {
@@ -231,7 +238,7 @@ pub(crate) async fn change_password(
         if !app.auth().passwords.verify(found.password, current).await? {
             return Err(ServerError::field("current", "is not the current password"));
         }
-        app.auth().throttle.succeed(&found.name, address);
+        app.auth().throttle.succeed(&found.name, address, now);
     }
     let kept = app.auth().passwords.hash(password).await?;
     let keep = match caller.how {

@@ -11,15 +11,12 @@ use uuid::Uuid;
 use crate::app::App;
 use crate::auth::{Minted, Noted};
 use crate::compiling::{self, RepositoryError};
-use crate::extract::{InEnvironment, Path};
+use crate::extract::{InEnvironment, Path, read_bytes};
 use crate::forge::{Event, Signature, read_event};
 use crate::problem::ServerError;
 use crate::vault::{RESERVED, VaultError};
 
 use super::{active, time};
-
-/// The largest body that is read: until its signature is checked, anybody may have sent it. A larger push is found by polling.
-const BODY_MAX: usize = 1024 * 1024;
 
 fn secret_name() -> String {
     format!("{RESERVED}webhook")
@@ -97,24 +94,6 @@ fn unproven() -> ServerError {
     ServerError::Unauthenticated("the webhook does not exist, or its signature is wrong")
 }
 
-/// A body that is too large, or none at all.
-fn unreadable(error: &axum::Error) -> ServerError {
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if error.is::<http_body_util::LengthLimitError>() {
-            return ServerError::TooLarge(format!(
-                "a webhook takes at most {} KiB",
-                BODY_MAX >> 10
-            ));
-        }
-        cause = error.source();
-    }
-    ServerError::BadRequest(
-        "the body cannot be read: it broke off, or is not packed as Content-Encoding says"
-            .to_owned(),
-    )
-}
-
 /// Takes what GitHub, GitLab, Gitea or Forgejo tells. The request is signed with the secret of the webhook, as each of them does. A push to the
 /// branch that the environment follows has the server look at the branch at once.
 #[utoipa::path(post, path = "/api/v1/webhooks/{environment}", tag = "webhooks", params(("environment" = Uuid, Path)),
@@ -127,7 +106,7 @@ pub(super) async fn receive(
     request: Request,
 ) -> Result<Noted<(StatusCode, Json<WebhookReceived>)>, ServerError> {
     let (parts, body) = request.into_parts();
-    let body = axum::body::to_bytes(body, BODY_MAX).await.map_err(|error| unreadable(&error))?;
+    let body = read_bytes(Request::from_parts(parts.clone(), body), &app).await?;
     let signature = Signature::of(&parts.headers).ok_or_else(unproven)?;
     let known = find(&app, &id).await?;
     // Whether there is a secret takes no less time to find out than whether it is the right one.

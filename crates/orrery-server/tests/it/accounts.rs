@@ -84,6 +84,73 @@ fn guessing_is_slowed_down() {
     assert!(refused.body["detail"].as_str().unwrap().contains(&told), "{refused:?}");
 }
 
+/// Wrong tries with made-up names from an address lock out none of those who log in from there.
+#[test]
+fn wrong_tries_of_others_lock_nobody_out() {
+    let served = Served::start();
+    let login = |name: &str, password: &str| {
+        let login = json!({"name": name, "password": password});
+        served.nobody().post("/api/v1/login", &login).status
+    };
+    for n in 0..60 {
+        login(&format!("made-up-{n}"), "Wrong-password-1");
+    }
+    let (known, _) = user(&served, "ada");
+    drop(known);
+    for n in 0..10 {
+        login(&format!("another-{n}"), "Wrong-password-1");
+        assert_eq!(login("admin", ADMIN_PASSWORD), 200);
+        assert_eq!(login("ada", PASSWORD), 200);
+    }
+    // Guessing on is what has to wait.
+    let guesses: Vec<u16> = (0..10).map(|_| login("made-up-1", "Wrong-password-2")).collect();
+    assert!(guesses.contains(&429), "{guesses:?}");
+}
+
+/// A token makes nothing that outlives or exceeds it, and does not see or revoke tokens that may do more.
+#[test]
+fn a_token_reaches_nothing_beyond_itself() {
+    let served = Served::start();
+    let mine = project(&served, "mine");
+    let make = |new: Value| {
+        let made = served.admin.post("/api/v1/tokens", &new).good();
+        let path = format!("/api/v1/tokens/{}", made["token"]["id"].as_str().unwrap());
+        (served.with_token(made["secret"].as_str().unwrap()), path)
+    };
+    let (production, its_path) = make(json!({"name": "production", "role": "admin"}));
+    let (_, other_path) = make(json!({"name": "other", "role": "operator", "project": mine}));
+    let (weak, _) = make(json!({"name": "weak", "role": "viewer", "project": mine}));
+    assert_eq!(names(&weak.get("/api/v1/tokens").good()), ["weak"]);
+    for path in [&its_path, &other_path] {
+        assert_eq!(weak.delete(path).status, 404, "{path}");
+    }
+    assert_eq!(production.get("/api/v1/me").status, 200, "it is not revoked");
+    // The strongest token still makes no accounts and no roles: they would outlive its revocation.
+    let (ada, id) = user(&served, "ada");
+    let limited = json!({"name": "users", "role": "admin", "groups": ["users"], "days": 1});
+    for token in [&production, &make(limited).0] {
+        let new = json!({"name": "eve", "password": PASSWORD, "admin": true});
+        assert_eq!(token.post("/api/v1/users", &new).status, 403);
+        let path = format!("/api/v1/users/{id}");
+        assert_eq!(token.patch(&path, &json!({"admin": true})).status, 403);
+    }
+    let role = json!({"user": "ada", "role": "admin"});
+    for place in ["", &format!("/projects/{mine}")] {
+        let path = format!("/api/v1{place}/role-assignments");
+        assert_eq!(production.post(&path, &role).status, 403, "{path}");
+    }
+    let classic = json!({"username": "eve", "password": PASSWORD});
+    assert_eq!(production.post("/api/v2/user", &classic).status, 403);
+    let admin = json!({"username": "ada", "is_admin": true});
+    assert_eq!(production.patch("/api/v2/is_admin", &admin).status, 403);
+    assert_eq!(ada.get("/api/v1/users").status, 403);
+    // Taking away is what it may do.
+    let path = format!("/api/v1/users/{id}");
+    assert_eq!(production.patch(&path, &json!({"disabled": true})).status, 200);
+    let odd = json!({"name": "two\nlines", "role": "viewer"});
+    assert_eq!(served.admin.post("/api/v1/tokens", &odd).status, 422);
+}
+
 #[test]
 fn sessions_are_renewed_and_ended() {
     let served = Served::start();

@@ -79,6 +79,33 @@ fn many_refusals_do_not_flood_the_log() {
     assert!((20..200).contains(&refused.len()), "{}", refused.len());
 }
 
+/// Whatever strangers send, the log grows slowly, tells how much was left out, and keeps what others are refused.
+#[test]
+fn strangers_do_not_fill_the_log() {
+    let mut served = Served::start();
+    let bodies = [json!({"name": 1}), json!({"name": "eve", "password": "x"}), json!([])];
+    for n in 0..600 {
+        for path in ["/api/v1/login", "/api/v1/setup", "/api/v2/login"] {
+            let answer = served.nobody().post(path, &bodies[n % 3]);
+            assert!(answer.status >= 400, "{answer:?}");
+        }
+    }
+    let ada = json!({"name": "ada", "password": "Staple-battery-2"});
+    served.admin.post("/api/v1/users", &ada).good();
+    let ada = served.login("ada", "Staple-battery-2");
+    assert_eq!(ada.post("/api/v1/users", &json!({"name": "eve"})).status, 403);
+    let all = entries(&served, "?limit=1000");
+    assert!(all.len() < 60, "{} entries", all.len());
+    assert!(all.iter().any(|entry| entry["actor"] == "user:ada" && entry["status"] == 403));
+    // At the end it is told how many there were.
+    let store = Arc::clone(served.app.store());
+    served.end();
+    let last = store.records().audit(&orrery_store::AuditFilter::default(), None, 3).unwrap();
+    let told = last.iter().find_map(|record| record.entry.detail.split_once(" refused requests"));
+    let left_out: u64 = told.unwrap().0.parse().unwrap();
+    assert!(left_out > 1500, "{left_out}");
+}
+
 #[test]
 fn tampering_is_found() {
     let directory = tempfile::tempdir().unwrap();

@@ -222,6 +222,14 @@ fn a_compile_is_asked_for_by_a_get_that_is_written_down() {
     assert_eq!(bench.send("HEAD", &path, None).status, 200);
     let queue = bench.get("/api/v1/compilequeue").good();
     assert_eq!(queue["queue"][0]["force_update"], json!(true));
+    // A page of another origin of the same site, in a browser that is logged in, does not ask for one.
+    let session = bench.served.admin.token.clone().unwrap();
+    let cookie = format!("orrery={session}");
+    let from = |site: &str| {
+        let headers = [("cookie", cookie.as_str()), ("sec-fetch-site", site)];
+        bench.served.nobody().send("GET", &path, &headers, None).status
+    };
+    assert_eq!((from("same-site"), from("same-origin")), (403, 200));
     let setting = json!({"value": false});
     bench.post("/api/v2/environment_settings/server_compile", &setting).good();
     let skipped = bench.served.admin.post(&path, &json!({})).good();
@@ -233,6 +241,26 @@ fn a_compile_is_asked_for_by_a_get_that_is_written_down() {
         .iter()
         .any(|entry| entry["action"] == json!("GET /api/v1/notify/{environment}"));
     assert!(noted, "{log}");
+}
+
+/// A version of many resources is written part by part, and whole.
+#[test]
+fn a_large_version_is_read_part_by_part() {
+    let bench = Bench::start();
+    let all: Vec<Value> = (0..1003).map(|n| idle(&format!("r{n:04}"))).collect();
+    assert_eq!(bench.put(&json!(all), json!({})).status, 200);
+    let version = bench.get("/api/v1/version/1");
+    assert!(!version.headers.contains_key("content-length"), "it is in memory as a whole");
+    let version = version.good();
+    let rows = version["resources"].as_array().unwrap();
+    let ids: std::collections::BTreeSet<&str> =
+        rows.iter().map(|row| row["resource_id"].as_str().unwrap()).collect();
+    assert_eq!((rows.len(), ids.len()), (1003, 1003));
+    assert_eq!(version["model"]["version"], json!(1));
+    let few = bench.get("/api/v1/version/1?limit=3&include_logs=true").good();
+    assert_eq!(few["resources"].as_array().unwrap().len(), 3);
+    assert!(few["resources"][0]["actions"].is_array(), "{few}");
+    assert_eq!(bench.get("/api/v1/version/2").status, 404);
 }
 
 #[test]

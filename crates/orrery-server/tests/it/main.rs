@@ -10,6 +10,7 @@ mod engines;
 mod gateway;
 mod health;
 mod issuers;
+mod limits;
 mod process;
 mod secrets;
 mod support;

@@ -72,3 +72,53 @@ fn without_a_key_nothing_is_kept() {
     assert_eq!(refused.status, 503);
     assert!(refused.text.contains("--secret-key-file"), "{}", refused.text);
 }
+
+/// Passwords in addresses of repositories are neither in the database nor in answers, and stay when an address is sent back as it was shown.
+#[test]
+fn passwords_of_repositories_are_sealed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("server.db");
+    let holder = orrery_store::Holder::this_process("test", orrery_model::Timestamp(0));
+    let store = Arc::new(SqliteStore::open(&path, &holder).unwrap());
+    let master_key = MasterKey::Made(directory.path().join("secret.key"));
+    let settings = AppSettings { master_key, ..AppSettings::default() };
+    let served = Served::with(Arc::clone(&store) as _, settings);
+    let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
+    let url = "https://ada:hunter2-git-pass@git.example.com/x.git";
+    let new = json!({"name": "e", "project": project["id"], "repository": url, "branch": "main"});
+    let made = served.admin.post("/api/v1/environments", &new).good();
+    let shown = "https://ada:***@git.example.com/x.git";
+    assert_eq!(made["repository"], shown);
+    let at = format!("/api/v1/environments/{}", made["id"].as_str().unwrap());
+    let id: uuid::Uuid = made["id"].as_str().unwrap().parse().unwrap();
+    let sealed = || {
+        let key = store.records().environment(id.as_bytes()).unwrap().key;
+        store.records().secret(Some(key), "orrery/repository").ok().map(|secret| secret.updated)
+    };
+    let first = sealed().unwrap();
+    let set = |repository: &str| {
+        served.admin.patch(&at, &json!({"repository": repository})).good()["repository"].clone()
+    };
+    assert_eq!((set(shown), sealed()), (json!(shown), Some(first)), "it is sent back as shown");
+    let moved = "https://ada:***@git.example.com/y.git";
+    assert_eq!((set(moved), sealed()), (json!(moved), Some(first)), "another path of the host");
+    // Another host does not get it.
+    set("https://ada:***@other.example.com/y.git");
+    assert_eq!(sealed(), None);
+    let classic = json!({"name": "e", "repository": url, "branch": "main"});
+    let path_of = format!("/api/v2/environment/{id}");
+    served.admin.post(&path_of, &classic).good();
+    assert!(sealed().is_some());
+    let listed = served.admin.get("/api/v1/environments").text;
+    let secrets = served.admin.get(&format!("{at}/secrets")).text;
+    let log = served.admin.get("/api/v1/audit").text;
+    drop(served);
+    for text in [listed, secrets.clone(), log] {
+        assert!(!text.contains("hunter2-git-pass"), "{text}");
+    }
+    assert!(!secrets.contains("orrery/repository"), "{secrets}");
+    for name in ["server.db", "server.db-wal"] {
+        let bytes = std::fs::read(directory.path().join(name)).unwrap_or_default();
+        assert!(memchr::memmem::find(&bytes, b"hunter2-git-pass").is_none(), "{name}");
+    }
+}

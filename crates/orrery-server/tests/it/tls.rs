@@ -11,13 +11,13 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio_util::sync::CancellationToken;
 
-struct Running {
-    address: SocketAddr,
-    stop: CancellationToken,
-    thread: std::thread::JoinHandle<()>,
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    pub(crate) stop: CancellationToken,
+    pub(crate) thread: std::thread::JoinHandle<()>,
 }
 
-fn serve(tls: Option<Tls>) -> Running {
+pub(crate) fn serve(tls: Option<Tls>) -> Running {
     let stop = CancellationToken::new();
     let until = stop.clone();
     let (tell, told) = std::sync::mpsc::channel();

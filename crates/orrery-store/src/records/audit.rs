@@ -2,6 +2,8 @@
 //!
 //! Whoever changes, inserts or takes out an entry, or cuts off the beginning, breaks the chain, and [`Records::verify_audit`] finds
 //! the place. Cutting off the end shows only to somebody who noted the head of the chain elsewhere.
+//!
+//! Retention forgets old entries and leaves the chain whole: an entry at its end names the one that it begins with now, and its hash.
 
 use orrery_model::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -56,6 +58,9 @@ pub enum AuditVerdict {
     /// The first entry that does not fit, and why.
     Broken { id: i64, reason: &'static str },
 }
+
+/// The action of entries that say where the chain begins.
+const RETENTION: &str = "retention";
 
 /// What the first entry has before it.
 const START: [u8; 32] = [0; 32];
@@ -113,6 +118,22 @@ fn head(sql: &mut dyn Sql) -> Result<(i64, [u8; 32])> {
     Ok(found.unwrap_or((0, START)))
 }
 
+fn hex(hash: &[u8; 32]) -> String {
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn insert(sql: &mut dyn Sql, id: i64, entry: &AuditEntry, hash: &[u8; 32]) -> Result<()> {
+    let insert = "INSERT INTO audit (id, at, actor, address, action, subject, \
+         environment, status, detail, hash) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    let AuditEntry { at, actor, address, action, subject, .. } = entry;
+    let environment = entry.environment.as_ref();
+    let (status, detail) = (entry.status, &entry.detail);
+    let values =
+        values![id, *at, actor, address, action, subject, environment, status, detail, hash];
+    sql.run(insert, values).map(drop)
+}
+
 impl Records<'_> {
     /// Adds entries to the end of the chain, all or none.
     ///
@@ -125,28 +146,67 @@ impl Records<'_> {
             for entry in entries {
                 id += 1;
                 hash = entry.seal(&hash, id);
-                let insert = "INSERT INTO audit (id, at, actor, address, action, subject, \
-                     environment, status, detail, hash) \
-                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-                let AuditEntry { at, actor, address, action, subject, .. } = entry;
-                let environment = entry.environment.as_ref();
-                let (status, detail) = (entry.status, &entry.detail);
-                let values = values![
-                    id,
-                    *at,
-                    actor,
-                    address,
-                    action,
-                    subject,
-                    environment,
-                    status,
-                    detail,
-                    &hash
-                ];
-                sql.run(insert, values)?;
+                insert(sql, id, entry, &hash)?;
             }
             Ok(())
         })
+    }
+
+    /// Forgets entries from before a time, the oldest first and at most `limit`; how many. The last of those that are old stays as the beginning of
+    /// the chain, and a new entry says so.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn forget_audit(&self, before: Timestamp, limit: usize, now: Timestamp) -> Result<u64> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.change(|sql| {
+            sql.claim("audit")?;
+            let oldest = sql.first("SELECT min(id) FROM audit", &[], |row| row.integer(0))?;
+            let Some(first) = oldest.flatten() else { return Ok(0) };
+            let select =
+                "SELECT id, hash FROM audit WHERE at < ?1 AND id <= ?2 ORDER BY id DESC LIMIT 1";
+            let values = values![before, first.saturating_add(limit)];
+            let newest = sql.first(select, values, |row| Ok((row.int(0)?, hash_of(row, 1)?)))?;
+            let Some((kept, hash)) = newest.filter(|(kept, _)| *kept > first) else { return Ok(0) };
+            let (last, before) = head(sql)?;
+            let entry = AuditEntry {
+                at: now,
+                actor: "system".to_owned(),
+                address: String::new(),
+                action: RETENTION.to_owned(),
+                subject: kept.to_string(),
+                environment: None,
+                status: 0,
+                detail: format!(
+                    "entries before {kept} are forgotten; {kept} has the hash {}",
+                    hex(&hash)
+                ),
+            };
+            let seal = entry.seal(&before, last + 1);
+            insert(sql, last + 1, &entry, &seal)?;
+            sql.run("DELETE FROM audit WHERE id < ?1", values![kept])?;
+            Ok(u64::try_from(kept - first).unwrap_or(0))
+        })
+    }
+
+    /// Number of the oldest entry; zero if there is none.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn first_audit(&self) -> Result<i64> {
+        let select = "SELECT min(id) FROM audit";
+        let found = self.look(|sql| sql.first(select, &[], |row| row.integer(0)))?;
+        Ok(found.flatten().unwrap_or(0))
+    }
+
+    /// Whether an entry of the chain says that it begins with this one.
+    fn begins_with(&self, record: &AuditRecord) -> Result<bool> {
+        let select =
+            "SELECT detail FROM audit WHERE action = ?1 AND subject = ?2 ORDER BY id DESC LIMIT 1";
+        let subject = record.id.to_string();
+        let told =
+            self.look(|sql| sql.first(select, values![RETENTION, &subject], |row| row.string(0)))?;
+        Ok(told.is_some_and(|told| told.ends_with(&hex(&record.hash))))
     }
 
     /// Entries that fit, newest first. With `before`, only those with smaller numbers.
@@ -195,6 +255,11 @@ impl Records<'_> {
         let select = format!("{COLUMNS} WHERE id > ?1 ORDER BY id LIMIT ?2");
         let found = self.look(|sql| sql.all(&select, values![id, limit], from_row))?;
         for record in found {
+            // Where retention has forgotten the beginning, the chain begins with the entry that it named.
+            if id == 0 && record.id > 1 && self.begins_with(&record)? {
+                (id, hash) = (record.id, record.hash);
+                continue;
+            }
             if record.id != id + 1 {
                 broken = Some((id + 1, "the entry is missing"));
                 break;

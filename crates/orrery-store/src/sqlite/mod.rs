@@ -153,11 +153,14 @@ impl SqliteStore {
             if sync == Sync::Later {
                 connection.pragma_update(None, "synchronous", "normal")?;
             }
-            let answer = commit(&mut connection, work);
+            // Also if it panics: whatever is written afterwards is to reach the disk.
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                commit(&mut connection, work)
+            }));
             if sync == Sync::Later {
                 connection.pragma_update(None, "synchronous", "full")?;
             }
-            answer
+            done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         run().map_err(|error| self.explain(error))
     }
@@ -272,5 +275,26 @@ impl Store for SqliteStore {
             Err(StoreError::Damaged { detail, .. }) => Ok(vec![detail]),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_leaves_later_commits_as_durable_as_before() {
+        let store = SqliteStore::in_memory().unwrap();
+        let synchronous = || {
+            let connection = lock(store.writer.as_ref().unwrap());
+            connection.pragma_query_value(None, "synchronous", |row| row.get::<_, i64>(0)).unwrap()
+        };
+        store.write_with(Sync::Later, |_| Ok(())).unwrap();
+        let before = synchronous();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            store.write_with(Sync::Later, |_| -> Result<()> { panic!("in the middle") })
+        }));
+        assert!(panicked.is_err());
+        assert_eq!((before, synchronous()), (2, 2));
     }
 }

@@ -27,6 +27,9 @@ const WORKERS: u16 = 16;
 const HOST_MEMORY_MIB: u64 = 4096;
 /// With less, the compiler cannot start all its threads, however small the model is.
 const COMPILE_MEMORY_MIN_MIB: u64 = 512;
+/// With fewer file descriptors a server takes fewer connections than it could.
+const DESCRIPTORS_FEW: u64 = 16_384;
+const AUDIT_RETENTION_DAYS: u32 = 365;
 /// How long a lease lasts when its holder is gone.
 const LEASE: Duration = Duration::from_secs(15);
 /// How long requests may take to end after the server was asked to.
@@ -142,6 +145,24 @@ fn data_directory() -> Result<PathBuf, Failure> {
     Ok(state.or_else(home).ok_or(Failure::NoHome)?.join("orrery"))
 }
 
+/// Makes the data directory, for this user alone. One of an older release, which others could look into, is closed to them.
+fn prepare_data(data: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data)?;
+    let found = std::fs::metadata(data)?;
+    if found.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let is_own = found.uid() == rustix::process::geteuid().as_raw();
+    let has_data =
+        ["server.db", "secret.key", "environments"].iter().any(|name| data.join(name).exists());
+    if is_own && has_data {
+        return std::fs::set_permissions(data, std::fs::Permissions::from_mode(0o700));
+    }
+    tracing::warn!(path = %data.display(), "other users can look into the data directory: make it 0700");
+    Ok(())
+}
+
 fn is_postgres(database: &str) -> bool {
     database.starts_with("postgres://") || database.starts_with("postgresql://")
 }
@@ -183,8 +204,14 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let traces = options.traces.as_deref();
     let _telemetry = telemetry::start(filter, format, output::stderr_has_colour(), traces)?;
     let data = options.data.clone().map_or_else(data_directory, Ok)?;
-    std::fs::create_dir_all(&data)
-        .map_err(|source| Failure::Data { path: data.clone(), source })?;
+    prepare_data(&data).map_err(|source| Failure::Data { path: data.clone(), source })?;
+    let descriptors = crate::descriptors::raise_limit();
+    if descriptors < DESCRIPTORS_FEW {
+        tracing::warn!(
+            descriptors,
+            "few file descriptors: raise the hard limit (LimitNOFILE, ulimit -Hn) for more connections at once"
+        );
+    }
     let all = [Role::Api, Role::Process, Role::Gateway];
     let roles = options.role.clone().unwrap_or_else(|| all.to_vec());
     let database = options.database.as_deref();
@@ -202,6 +229,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
         local_repositories: options.allow_local_repositories.unwrap_or(false),
         auth: security::auth(&options, tls.is_some())?,
         master_key: security::master_key(&options, &data),
+        audit_retention: audit_retention(&options),
     };
     let app = App::new(store, settings);
     if rotate {
@@ -229,6 +257,11 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let served = runtime.block_on(serve(app, &roles, process, gateway, compiles, told, tls));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
+}
+
+fn audit_retention(options: &ServerOptions) -> Option<Duration> {
+    let days = options.audit_retention.unwrap_or(AUDIT_RETENTION_DAYS);
+    (days > 0).then(|| Duration::from_secs(u64::from(days) * 24 * 3600))
 }
 
 /// Where another process answers requests.

@@ -9,6 +9,7 @@ use rustix::fs::{self as sys, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::replace::{Place, apply_by_path, open_place};
+use super::walk;
 use super::written::Change;
 use super::{LocalTarget, failed};
 use crate::error::{Cause, Operation, TargetError};
@@ -37,10 +38,25 @@ fn is_absent(error: Errno) -> bool {
     error == Errno::NOENT || error == Errno::NOTDIR
 }
 
-pub(super) fn stat(path: &str, follow: bool) -> io::Result<Option<Stat>> {
-    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    match sys::statat(CWD, path, flags) {
-        Ok(stat) => Ok(Some(to_stat(&stat))),
+/// Attributes of what is at a path, itself.
+pub(super) fn stat(path: &str) -> Result<Option<Stat>> {
+    if let Some(opened) = walk::open_without_links(path, OFlags::PATH | OFlags::NOFOLLOW) {
+        let looked = opened.and_then(|found| Ok(to_stat(&sys::fstat(&found)?)));
+        return present(looked).map_err(|error| failed(Operation::Stat, path, error));
+    }
+    let Some(place) = open_existing_place(Operation::Stat, path)? else { return Ok(None) };
+    place.stat().map_err(|error| failed(Operation::Stat, path, error))
+}
+
+/// Attributes of what a path leads to, whoever made the links on the way: nothing is read or changed there.
+pub(super) fn stat_following(path: &str) -> Result<Option<Stat>> {
+    let looked = sys::statat(CWD, path, AtFlags::empty()).map(|stat| to_stat(&stat));
+    present(looked).map_err(|error| failed(Operation::Stat, path, error))
+}
+
+fn present<T>(looked: std::result::Result<T, Errno>) -> io::Result<Option<T>> {
+    match looked {
+        Ok(found) => Ok(Some(found)),
         Err(error) if is_absent(error) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -55,23 +71,32 @@ enum Opened {
     Other(Stat),
 }
 
-fn open(path: &str) -> io::Result<Opened> {
+fn open(path: &str) -> Result<Opened> {
+    let error = |error: io::Error| failed(Operation::Read, path, error);
     // Without blocking, since there may be a pipe in its place that nobody writes to.
     let flags =
         OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    match sys::open(path, flags, Mode::empty()) {
+    let opened = match walk::open_without_links(path, flags) {
+        Some(opened) => opened,
+        // A link at the end, or on the way.
+        None => match open_existing_place(Operation::Read, path)? {
+            Some(place) => sys::openat(&place.directory, place.name, flags, Mode::empty()),
+            None => return Ok(Opened::Absent),
+        },
+    };
+    match opened {
         Ok(file) => {
-            let stat = to_stat(&sys::fstat(&file)?);
+            let stat = to_stat(&sys::fstat(&file).map_err(|found| error(found.into()))?);
             Ok(match stat.kind {
                 FileKind::File => Opened::File(file, stat),
                 _ => Opened::Other(stat),
             })
         }
-        Err(error) if is_absent(error) => Ok(Opened::Absent),
+        Err(found) if is_absent(found) => Ok(Opened::Absent),
         // Symbolic links, sockets and directories without permission cannot be opened but looked at.
-        Err(error) => match stat(path, false)? {
+        Err(found) => match stat(path)? {
             Some(stat) if stat.kind != FileKind::File => Ok(Opened::Other(stat)),
-            _ => Err(error.into()),
+            _ => Err(error(found.into())),
         },
     }
 }
@@ -86,7 +111,7 @@ fn not_a_file(path: &str, stat: Stat) -> TargetError {
 
 pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     let error = |error| failed(Operation::Read, path, error);
-    match open(path).map_err(error)? {
+    match open(path)? {
         Opened::Absent => Ok(None),
         Opened::Other(stat) => Err(not_a_file(path, stat)),
         Opened::File(file, stat) => {
@@ -107,7 +132,7 @@ pub(super) fn read(path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
 
 pub(super) fn digest(path: &str, algorithm: Algorithm) -> Result<Option<ContentDigest>> {
     let error = |error| failed(Operation::Read, path, error);
-    match open(path).map_err(error)? {
+    match open(path)? {
         Opened::Absent => Ok(None),
         Opened::Other(stat) => Err(not_a_file(path, stat)),
         Opened::File(file, _) => {
@@ -118,7 +143,7 @@ pub(super) fn digest(path: &str, algorithm: Algorithm) -> Result<Option<ContentD
 
 pub(super) fn compare(path: &str, expected: Expected<'_>) -> Result<Option<Compared>> {
     let error = |error| failed(Operation::Read, path, error);
-    Ok(match open(path).map_err(error)? {
+    Ok(match open(path)? {
         Opened::Absent => None,
         Opened::Other(stat) => Some(Compared { stat, same: false }),
         Opened::File(file, stat) => {
@@ -154,7 +179,8 @@ fn holds(file: &OwnedFd, mut expected: &[u8]) -> io::Result<bool> {
 }
 
 pub(super) fn read_link(path: &str) -> Result<Option<String>> {
-    match sys::readlinkat(CWD, path, Vec::new()) {
+    let Some(place) = open_existing_place(Operation::ReadLink, path)? else { return Ok(None) };
+    match sys::readlinkat(&place.directory, place.name, Vec::new()) {
         Ok(leads_to) => Ok(Some(leads_to.to_string_lossy().into_owned())),
         Err(error) if is_absent(error) => Ok(None),
         Err(Errno::INVAL) => Err(TargetError::new(Operation::ReadLink, path, Cause::NotASymlink)),
@@ -162,10 +188,17 @@ pub(super) fn read_link(path: &str) -> Result<Option<String>> {
     }
 }
 
-pub(super) fn list(path: &str) -> io::Result<Vec<String>> {
+pub(super) fn list(path: &str) -> Result<Vec<String>> {
+    let error = |error: Errno| failed(Operation::List, path, error);
+    let place = open_place(Operation::List, path)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = sys::openat(&place.directory, place.name, flags, Mode::empty());
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(path)? {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
+    for entry in sys::Dir::new(directory.map_err(error)?).map_err(error)? {
+        let name = entry.map_err(error)?.file_name().to_string_lossy().into_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
     }
     names.sort_unstable();
     Ok(names)
@@ -199,7 +232,7 @@ pub(super) fn make_directory(target: &LocalTarget, path: &str, ownership: Owners
 
 pub(super) fn remove_file(target: &LocalTarget, path: &str) -> Result<bool> {
     let error = |error: io::Error| failed(Operation::Remove, path, error);
-    let Some(place) = open_existing_place(path)? else {
+    let Some(place) = open_existing_place(Operation::Remove, path)? else {
         return Ok(false);
     };
     target.step().map_err(error)?;
@@ -212,18 +245,17 @@ pub(super) fn remove_file(target: &LocalTarget, path: &str) -> Result<bool> {
 
 pub(super) fn remove_directory(target: &LocalTarget, path: &str, tree: Tree) -> Result<bool> {
     let error = |error: io::Error| failed(Operation::Remove, path, error);
-    let Some(place) = open_existing_place(path)? else {
+    let Some(place) = open_existing_place(Operation::Remove, path)? else {
         return Ok(false);
     };
-    match stat(path, false).map_err(error)?.map(|stat| stat.kind) {
+    match place.stat().map_err(error)?.map(|stat| stat.kind) {
         None => return Ok(false),
         Some(FileKind::Directory) => {}
         Some(_) => return Err(TargetError::new(Operation::Remove, path, Cause::NotADirectory)),
     }
     target.step().map_err(error)?;
     match tree {
-        // The standard library's removal is safe against links that appear meanwhile.
-        Tree::WithContent => std::fs::remove_dir_all(path).map_err(error)?,
+        Tree::WithContent => walk::remove_tree(&place.directory, place.name).map_err(error)?,
         Tree::OnlyIfEmpty => sys::unlinkat(&place.directory, place.name, AtFlags::REMOVEDIR)
             .map_err(|found| error(found.into()))?,
     }
@@ -232,8 +264,8 @@ pub(super) fn remove_directory(target: &LocalTarget, path: &str, tree: Tree) -> 
 }
 
 /// `None` if not even the directory is there.
-fn open_existing_place(path: &str) -> Result<Option<Place<'_>>> {
-    match open_place(Operation::Remove, path) {
+fn open_existing_place(operation: Operation, path: &str) -> Result<Option<Place<'_>>> {
+    match open_place(operation, path) {
         Ok(place) => Ok(Some(place)),
         Err(TargetError { cause: Cause::ParentMissing | Cause::NotADirectory, .. }) => Ok(None),
         Err(error) => Err(error),

@@ -5,10 +5,12 @@ mod process;
 mod replace;
 #[cfg(test)]
 mod tests;
+mod walk;
 mod web;
 mod written;
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use nix::unistd;
 
@@ -70,6 +72,38 @@ impl LocalTarget {
     }
 }
 
+/// How long an operation waits for file descriptors, all tries together.
+const DESCRIPTORS_WITHIN: Duration = Duration::from_secs(20);
+
+/// Tries an operation again while there are no file descriptors for it: others give theirs back, and nothing was done yet.
+fn patiently<T>(stop: Option<&Stop>, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+    let began = Instant::now();
+    let mut pause = Duration::from_millis(20);
+    loop {
+        match operation() {
+            Err(error) if error.cause.is_descriptors_exhausted() => {
+                let is_over = stop.is_some_and(|stop| stop.reason().is_some());
+                if is_over || began.elapsed() > DESCRIPTORS_WITHIN {
+                    return Err(error);
+                }
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_secs(1));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// A path whose directories cannot be walked.
+fn astray(operation: Operation, subject: &str, found: walk::Astray) -> TargetError {
+    match found {
+        walk::Astray::Link { link, uid } => {
+            TargetError::new(operation, subject, Cause::ForeignLink { link, uid })
+        }
+        walk::Astray::Io(error) => failed(operation, subject, error),
+    }
+}
+
 fn failed(operation: Operation, subject: &str, error: impl Into<io::Error>) -> TargetError {
     TargetError::new(operation, subject, Cause::of(error.into()))
 }
@@ -77,67 +111,67 @@ fn failed(operation: Operation, subject: &str, error: impl Into<io::Error>) -> T
 impl Target for LocalTarget {
     fn stat(&self, path: &str) -> Result<Option<Stat>> {
         let path = check_path(Operation::Stat, path)?;
-        files::stat(path, false).map_err(|error| failed(Operation::Stat, path, error))
+        patiently(None, || files::stat(path))
     }
 
     fn stat_following(&self, path: &str) -> Result<Option<Stat>> {
         let path = check_path(Operation::Stat, path)?;
-        files::stat(path, true).map_err(|error| failed(Operation::Stat, path, error))
+        patiently(None, || files::stat_following(path))
     }
 
     fn read_file(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>> {
         let path = check_path(Operation::Read, path)?;
-        files::read(path, limit)
+        patiently(None, || files::read(path, limit))
     }
 
     fn digest(&self, path: &str, algorithm: Algorithm) -> Result<Option<ContentDigest>> {
         let path = check_path(Operation::Read, path)?;
-        files::digest(path, algorithm)
+        patiently(None, || files::digest(path, algorithm))
     }
 
     fn compare(&self, path: &str, expected: Expected<'_>) -> Result<Option<Compared>> {
         let path = check_path(Operation::Read, path)?;
-        files::compare(path, expected)
+        patiently(None, || files::compare(path, expected))
     }
 
     fn write_file(&self, path: &str, content: &[u8], ownership: Ownership) -> Result<()> {
         let path = check_path(Operation::Write, path)?;
-        replace::write(self, path, content, ownership)
+        patiently(None, || replace::write(self, path, content, ownership))
     }
 
     fn set_attributes(&self, path: &str, ownership: Ownership) -> Result<()> {
         let path = check_path(Operation::SetAttributes, path)?;
-        files::set_attributes(self, path, ownership)
+        patiently(None, || files::set_attributes(self, path, ownership))
     }
 
     fn make_directory(&self, path: &str, ownership: Ownership) -> Result<()> {
         let path = check_path(Operation::MakeDirectory, path)?;
-        files::make_directory(self, path, ownership)
+        patiently(None, || files::make_directory(self, path, ownership))
     }
 
     fn make_symlink(&self, path: &str, leads_to: &str) -> Result<()> {
         let path = check_path(Operation::MakeSymlink, path)?;
-        replace::symlink(self, path, leads_to)
+        patiently(None, || replace::symlink(self, path, leads_to))
     }
 
     fn read_link(&self, path: &str) -> Result<Option<String>> {
         let path = check_path(Operation::ReadLink, path)?;
-        files::read_link(path)
+        patiently(None, || files::read_link(path))
     }
 
     fn remove_file(&self, path: &str) -> Result<bool> {
         let path = check_path(Operation::Remove, path)?;
-        files::remove_file(self, path)
+        patiently(None, || files::remove_file(self, path))
     }
 
     fn remove_directory(&self, path: &str, tree: Tree) -> Result<bool> {
         let path = check_path(Operation::Remove, path)?;
-        files::remove_directory(self, path, tree)
+        patiently(None, || files::remove_directory(self, path, tree))
     }
 
     fn list_directory(&self, path: &str) -> Result<Vec<String>> {
         let path = check_path(Operation::List, path)?;
-        files::list(path).map_err(|error| failed(Operation::List, path, error))
+        patiently(None, || files::list(path))
     }
 
     fn sync(&self) -> Result<()> {
@@ -147,21 +181,22 @@ impl Target for LocalTarget {
     }
 
     fn run(&self, command: &CommandLine, stop: &Stop) -> Result<Output> {
-        let done = process::run(self, command, stop);
+        let done = patiently(Some(stop), || process::run(self, command, stop));
         self.written.note_command();
         done
     }
 
     fn request(&self, request: &Request, stop: &Stop) -> Result<Response> {
-        self.web.send(request, stop)
+        patiently(Some(stop), || self.web.send(request, stop))
     }
 
     fn user(&self, name: AccountName<'_>) -> Result<Option<User>> {
-        let found = match name {
+        let look_up = || match name {
             AccountName::Name(name) => unistd::User::from_name(name),
             AccountName::Id(uid) => unistd::User::from_uid(uid.into()),
         };
-        let found = found.map_err(|error| look_up_failed("user", name, error))?;
+        let found =
+            patiently(None, || look_up().map_err(|error| look_up_failed("user", name, error)))?;
         Ok(found.map(|user| User {
             name: user.name,
             uid: user.uid.as_raw(),
@@ -172,11 +207,12 @@ impl Target for LocalTarget {
     }
 
     fn group(&self, name: AccountName<'_>) -> Result<Option<Group>> {
-        let found = match name {
+        let look_up = || match name {
             AccountName::Name(name) => unistd::Group::from_name(name),
             AccountName::Id(gid) => unistd::Group::from_gid(gid.into()),
         };
-        let found = found.map_err(|error| look_up_failed("group", name, error))?;
+        let found =
+            patiently(None, || look_up().map_err(|error| look_up_failed("group", name, error)))?;
         Ok(found.map(|group| Group {
             name: group.name,
             gid: group.gid.as_raw(),

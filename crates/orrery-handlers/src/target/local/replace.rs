@@ -13,8 +13,9 @@ use rustix::fs::{self as sys, AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, U
 use rustix::io::Errno;
 
 use super::files::to_stat;
+use super::walk::{self, Astray};
 use super::written::{Change, Handle};
-use super::{Durability, LocalTarget, failed};
+use super::{Durability, LocalTarget, astray, failed};
 use crate::error::{Cause, Operation, TargetError};
 use crate::target::{FileKind, Ownership, Result, Stat, split_path};
 
@@ -26,16 +27,17 @@ pub(super) struct Place<'a> {
 
 pub(super) fn open_place(operation: Operation, path: &str) -> Result<Place<'_>> {
     let (directory, name) = split_path(path);
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    match sys::open(directory, flags, Mode::empty()) {
+    match walk::open_directory(directory) {
         Ok(directory) => Ok(Place { directory, name }),
-        Err(Errno::NOENT) => Err(TargetError::new(operation, path, Cause::ParentMissing)),
-        Err(error) => Err(failed(operation, path, error)),
+        Err(Astray::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+            Err(TargetError::new(operation, path, Cause::ParentMissing))
+        }
+        Err(error) => Err(astray(operation, path, error)),
     }
 }
 
 impl Place<'_> {
-    fn stat(&self) -> io::Result<Option<Stat>> {
+    pub(super) fn stat(&self) -> io::Result<Option<Stat>> {
         match sys::statat(&self.directory, self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(to_stat(&stat))),
             Err(Errno::NOENT) => Ok(None),

@@ -56,6 +56,25 @@ fn faulty(fails_at: usize, kills: bool) -> LocalTarget {
     }
 }
 
+/// A process without file descriptors waits for some, and what fails for want of them is tried again and never a failure.
+#[test]
+fn descriptors_that_are_short_are_waited_for() {
+    let exhausted = |errno: rustix::io::Errno| failed(Operation::Read, "/a", errno);
+    let mut tries = 0;
+    let done = patiently(None, || {
+        tries += 1;
+        if tries < 4 { Err(exhausted(rustix::io::Errno::MFILE)) } else { Ok(tries) }
+    });
+    assert_eq!(done.unwrap(), 4);
+    let stop = Stop::never();
+    stop.cancel();
+    let given_up = patiently(Some(&stop), || Err::<(), _>(exhausted(rustix::io::Errno::NFILE)));
+    let told = crate::error::HandlerError::from(given_up.unwrap_err());
+    assert!(matches!(told, crate::error::HandlerError::Skipped(_)), "{told:?}");
+    let other = crate::error::HandlerError::from(exhausted(rustix::io::Errno::IO));
+    assert!(matches!(other, crate::error::HandlerError::Target(_)), "{other:?}");
+}
+
 struct Scratch(TempDir);
 
 impl Scratch {
@@ -426,4 +445,114 @@ fn what_waits_for_a_sync_is_not_open_for_writing() {
         let flags = rustix::fs::fcntl_getfl(file).unwrap();
         assert_eq!(flags & rustix::fs::OFlags::ACCMODE, rustix::fs::OFlags::RDONLY);
     }
+}
+
+const STRANGER: u32 = 65_534;
+
+/// A home directory of an ordinary user, and a directory of root that the user would like to write to. `None` if this is not run by root.
+fn home() -> Option<(TempDir, String, String)> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let base = TempDir::new().unwrap();
+    fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (home, other) = (base.path().join("home"), base.path().join("profile.d"));
+    for path in [&home, &other, &home.join("real")] {
+        fs::create_dir(path).unwrap();
+    }
+    for own in [&home, &home.join("real")] {
+        std::os::unix::fs::chown(own, Some(STRANGER), Some(STRANGER)).unwrap();
+    }
+    let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
+    Some((base, text(home), text(other)))
+}
+
+/// A link that `STRANGER` made.
+fn foreign_link(leads_to: &str, at: &str) {
+    symlink(leads_to, at).unwrap();
+    std::os::unix::fs::lchown(at, Some(STRANGER), Some(STRANGER)).unwrap();
+}
+
+/// Whatever root is to do below a directory of another user, a link of that user does not choose where.
+#[test]
+fn links_that_a_user_puts_into_a_path_are_not_followed_elsewhere() {
+    let Some((_base, home, other)) = home() else { return };
+    let target = LocalTarget::default();
+    let theirs = Ownership { mode: Some(0o755), uid: Some(STRANGER), gid: Some(STRANGER) };
+    fs::write(format!("{other}/root.sh"), "root's own").unwrap();
+    fs::create_dir(format!("{other}/tree")).unwrap();
+    fs::write(format!("{other}/tree/kept"), "").unwrap();
+    symlink("x", format!("{other}/link")).unwrap();
+    foreign_link(&other, &format!("{home}/.config"));
+    // Not directly, nor in a roundabout way.
+    foreign_link(".config", &format!("{home}/second"));
+    foreign_link("../profile.d", &format!("{home}/third"));
+    for way in [".config", "second", "third"] {
+        let path = |name: &str| format!("{home}/{way}/{name}");
+        let results: Vec<(&str, Result<()>)> = vec![
+            ("write", target.write_file(&path("app.sh"), b"echo", theirs)),
+            ("replace", target.write_file(&path("root.sh"), b"echo", theirs)),
+            ("own", target.set_attributes(&path("root.sh"), theirs)),
+            ("directory", target.make_directory(&path("new"), theirs)),
+            ("link", target.make_symlink(&path("new"), "/etc")),
+            ("turn", target.make_symlink(&path("link"), "/etc")),
+            ("remove", target.remove_file(&path("root.sh")).map(drop)),
+            ("tree", target.remove_directory(&path("tree"), Tree::WithContent).map(drop)),
+            ("read", target.read_file(&path("root.sh"), 100).map(drop)),
+            ("digest", target.digest(&path("root.sh"), Algorithm::Sha256).map(drop)),
+            ("compare", target.compare(&path("root.sh"), Expected::Bytes(b"x")).map(drop)),
+            ("read link", target.read_link(&path("link")).map(drop)),
+            ("list", target.list_directory(&path("tree")).map(drop)),
+            ("stat", target.stat(&path("root.sh")).map(drop)),
+        ];
+        for (what, done) in results {
+            let error = done.expect_err(what);
+            assert!(
+                matches!(&error.cause, Cause::ForeignLink { uid: STRANGER, .. }),
+                "{way}, {what}: {error}"
+            );
+        }
+    }
+    assert!(target.list_directory(&format!("{home}/.config")).is_err(), "nor at the end");
+    let mut left: Vec<_> =
+        fs::read_dir(&other).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["link", "root.sh", "tree"]);
+    assert_eq!(fs::read_to_string(format!("{other}/root.sh")).unwrap(), "root's own");
+    assert_eq!(fs::metadata(format!("{other}/root.sh")).unwrap().uid(), 0);
+    assert!(fs::exists(format!("{other}/tree/kept")).unwrap());
+}
+
+/// Links of root lead anywhere, and those of a user to what is that user's own.
+#[test]
+fn links_that_choose_nothing_are_followed() {
+    let Some((_base, home, other)) = home() else { return };
+    let target = LocalTarget::default();
+    foreign_link("real", &format!("{home}/current"));
+    target.write_file(&format!("{home}/current/a"), b"a", Ownership::default()).unwrap();
+    assert_eq!(fs::read(format!("{home}/real/a")).unwrap(), b"a");
+    symlink(&home, format!("{other}/root-made")).unwrap();
+    target.write_file(&format!("{other}/root-made/real/b"), b"b", Ownership::default()).unwrap();
+    assert_eq!(target.read_file(&format!("{other}/root-made/real/b"), 9).unwrap().unwrap(), b"b");
+    assert_eq!(fs::read(format!("{home}/real/b")).unwrap(), b"b");
+    foreign_link("around", &format!("{home}/around"));
+    let error = target.read_file(&format!("{home}/around/x"), 9).unwrap_err();
+    assert!(matches!(error.cause, Cause::TooManyLinks), "{error}");
+}
+
+/// What is in a tree is removed, and what its links lead to is not.
+#[test]
+fn a_tree_is_removed_without_following_its_links() {
+    let base = TempDir::new().unwrap();
+    let path = |name: &str| base.path().join(name).to_str().unwrap().to_owned();
+    fs::create_dir_all(path("tree/a/b/c")).unwrap();
+    fs::create_dir(path("other")).unwrap();
+    for name in ["tree/a/file", "tree/a/b/c/file", "other/kept"] {
+        fs::write(path(name), "").unwrap();
+    }
+    symlink(path("other"), path("tree/a/b/link")).unwrap();
+    let target = LocalTarget::default();
+    assert!(target.remove_directory(&path("tree"), Tree::WithContent).unwrap());
+    assert!(!fs::exists(path("tree")).unwrap() && fs::exists(path("other/kept")).unwrap());
+    assert!(!target.remove_directory(&path("tree"), Tree::WithContent).unwrap());
 }

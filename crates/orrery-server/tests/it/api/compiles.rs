@@ -172,6 +172,8 @@ fn repositories_are_checked_and_shown_without_passwords(world: World) {
     set(&json!({"repository": shown["repository"], "branch": "main"})).good();
     let id: uuid::Uuid = world.id.parse().unwrap();
     let kept = world.store().records().environment(id.as_bytes()).unwrap();
-    assert_eq!((&*kept.repository, &*kept.branch), (secret, "main"));
+    let hidden = "https://ada:***@git.example.org/model.git";
+    assert_eq!((&*kept.repository, &*kept.branch), (hidden, "main"));
+    world.store().records().secret(Some(kept.key), "orrery/repository").unwrap();
     assert!(!world.get("").text.contains("s3cret"));
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use orrery_model::{
     Change, ChangeKind, HandlerRun, LogLine, OutcomeStatus, ResourceState, Timestamp, VersionNumber,
 };
-use orrery_server::AppSettings;
+use orrery_server::{AppSettings, MasterKey};
 use orrery_store::{
     ActionKind, ActionRecord, EnvironmentKey, Holder, Lease, LeaseRequest, PostgresStore,
     ResultRecord, SqliteStore, StateRecord, Store,
@@ -49,6 +49,8 @@ pub(crate) struct World {
     /// The id of the environment.
     pub(crate) id: String,
     pub(crate) database: Option<Database>,
+    /// Where the key that seals secrets is.
+    _keys: tempfile::TempDir,
 }
 
 impl World {
@@ -64,7 +66,10 @@ impl World {
     }
 
     fn on(store: Arc<dyn Store>, database: Option<Database>) -> Self {
-        let served = Served::with(store, AppSettings::default());
+        let keys = tempfile::tempdir().unwrap();
+        let master_key = MasterKey::Made(keys.path().join("secret.key"));
+        let settings = AppSettings { master_key, ..AppSettings::default() };
+        let served = Served::with(store, settings);
         let project = served.admin.post("/api/v1/projects", &json!({"name": "p"})).good();
         let project = project["id"].as_str().unwrap().to_owned();
         let repository = "https://git.example.org/model.git";
@@ -74,7 +79,7 @@ impl World {
         // Most tests push versions.
         let allow = format!("/api/v1/environments/{id}/settings/allow_push");
         served.admin.put(&allow, &json!({"value": true})).good();
-        World { served, project, id, database }
+        World { served, project, id, database, _keys: keys }
     }
 
     pub(crate) fn admin(&self) -> &Client {

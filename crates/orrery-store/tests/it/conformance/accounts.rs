@@ -18,6 +18,7 @@ super::list_cases![
     deleting_an_account_takes_all_with_it,
     deleted_places_take_their_grants_along,
     the_audit_log_is_a_chain,
+    retention_leaves_the_audit_log_a_chain,
     audit_entries_are_filtered_and_paged,
     secrets_belong_to_places_and_are_resealed,
     values_are_remembered,
@@ -234,6 +235,29 @@ fn entry(actor: &str, at: i64) -> AuditEntry {
         status: 201,
         detail: String::new(),
     }
+}
+
+fn retention_leaves_the_audit_log_a_chain(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    let all: Vec<AuditEntry> = (1..=10).map(|at| entry("a", at)).collect();
+    records.append_audit(&all).unwrap();
+    let now = Timestamp(20);
+    assert_eq!(records.forget_audit(Timestamp(1), 100, now).unwrap(), 0, "none is that old");
+    assert_eq!(records.forget_audit(Timestamp(8), 3, now).unwrap(), 3, "a few at a time");
+    assert_eq!(records.forget_audit(Timestamp(8), 100, now).unwrap(), 3);
+    assert_eq!(records.forget_audit(Timestamp(8), 100, now).unwrap(), 0);
+    let left = records.audit(&AuditFilter::default(), None, 100).unwrap();
+    let ids: Vec<i64> = left.iter().map(|record| record.id).collect();
+    assert_eq!(ids, [12, 11, 10, 9, 8, 7]);
+    let good = AuditVerdict::Good { id: 12, hash: left[0].hash };
+    assert_eq!(records.verify_audit(None, 100).unwrap(), good);
+    records.append_audit(&[entry("b", 21)]).unwrap();
+    let verdict = records.verify_audit(None, 100).unwrap();
+    assert!(matches!(verdict, AuditVerdict::Good { id: 13, .. }), "{verdict:?}");
+    assert_eq!(records.forget_audit(Timestamp(100), 100, now).unwrap(), 6, "all but the last");
+    let verdict = records.verify_audit(None, 100).unwrap();
+    assert!(matches!(verdict, AuditVerdict::Good { id: 14, .. }), "{verdict:?}");
 }
 
 fn the_audit_log_is_a_chain(backend: Backend) {

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use libtest_mimic::Trial;
 use orrery_model::Timestamp;
 use orrery_server::compiling::{CompileOptions, CompileService, ServerAddress};
-use orrery_server::{App, AppSettings};
+use orrery_server::{App, AppSettings, MasterKey};
 use orrery_store::{
     CompileRecord, CompileRequest, EnvironmentRecord, Holder, NewCompile, NewEnvironment,
     SqliteStore, Store,
@@ -103,7 +103,9 @@ impl World {
         let holder = Holder::this_process("test", Timestamp(1));
         let store: Arc<dyn Store> =
             Arc::new(SqliteStore::open(directory.path().join("state.db"), &holder)?);
-        let settings = AppSettings { local_repositories: true, ..AppSettings::default() };
+        let master_key = MasterKey::Made(directory.path().join("secret.key"));
+        let settings =
+            AppSettings { local_repositories: true, master_key, ..AppSettings::default() };
         let app = App::new(store, settings);
         let server = ServerAddress::of("192.0.2.7:4711".parse()?, None);
         let mut options = CompileOptions::new(directory.path().join("data"), BINARY.into(), server);

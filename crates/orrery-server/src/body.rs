@@ -1,0 +1,272 @@
+//! Bodies of requests, bounded in size, in time, and in the memory that all of them hold together.
+//!
+//! `Budget` is shared by all requests of one kind; each request has a `Charge`, which gives back what it took when it is dropped. `Guarded` is the
+//! body that handlers read: it fails with a `BodyError` when a bound is reached, whatever reads it.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::Sleep;
+
+/// Bound for requests of clients that have not shown who they are.
+pub(crate) const STRANGER: Bounds = Bounds { size: 64 * 1024, within: Duration::from_secs(10) };
+
+/// Deadline for bodies of known clients. Shorter than that of the request, so that the answer says that nothing was done.
+pub(crate) const KNOWN_WITHIN: Duration = Duration::from_secs(50);
+
+/// Size and time that one body may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) size: usize,
+    pub(crate) within: Duration,
+}
+
+/// Reason why a body is not read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BodyError {
+    #[error("the body has more than {0} bytes")]
+    TooLarge(usize),
+    #[error("the body did not arrive within {} s", .0.as_secs())]
+    TooSlow(Duration),
+    #[error("bodies of other requests take all the memory that is set aside for them")]
+    NoRoom,
+}
+
+impl BodyError {
+    /// The bound behind an error of some body, however often it was wrapped.
+    pub(crate) fn find(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(found) = error.downcast_ref::<BodyError>() {
+                return Some(*found);
+            }
+            next = error.source();
+        }
+        None
+    }
+}
+
+/// Budgets for the bodies of all requests.
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    strangers: Arc<Budget>,
+    known: Arc<Budget>,
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Budgets {
+            strangers: Arc::new(Budget::new(16 << 20, 4 << 20)),
+            known: Arc::new(Budget::new(1 << 30, 256 << 20)),
+        }
+    }
+}
+
+impl Budgets {
+    /// Charge of a client that is known by its network only.
+    pub(crate) fn stranger(&self, network: String) -> Arc<Charge> {
+        Budget::charge(&self.strangers, network)
+    }
+
+    /// Charge of an account, a token or an agent.
+    pub(crate) fn known(&self, owner: String) -> Arc<Charge> {
+        Budget::charge(&self.known, owner)
+    }
+}
+
+/// Bytes that bodies may hold: all together, and those of one owner.
+#[derive(Debug)]
+struct Budget {
+    total_max: usize,
+    each_max: usize,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    total: usize,
+    by_owner: HashMap<String, usize>,
+}
+
+impl Budget {
+    fn new(total_max: usize, each_max: usize) -> Self {
+        Budget { total_max, each_max, held: Mutex::default() }
+    }
+
+    fn charge(budget: &Arc<Self>, owner: String) -> Arc<Charge> {
+        Arc::new(Charge { budget: Arc::clone(budget), owner, taken: Mutex::new(0) })
+    }
+
+    fn take(&self, owner: &str, bytes: usize) -> bool {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = held.by_owner.get(owner).copied().unwrap_or(0);
+        if held.total + bytes > self.total_max || own + bytes > self.each_max {
+            return false;
+        }
+        held.total += bytes;
+        *held.by_owner.entry(owner.to_owned()).or_default() += bytes;
+        true
+    }
+
+    fn give_back(&self, owner: &str, bytes: usize) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.total = held.total.saturating_sub(bytes);
+        let own = held.by_owner.get(owner).copied().unwrap_or(0).saturating_sub(bytes);
+        if own == 0 {
+            held.by_owner.remove(owner);
+        } else if let Some(entry) = held.by_owner.get_mut(owner) {
+            *entry = own;
+        }
+    }
+}
+
+/// Bytes that one request holds of a budget. To be kept until the request is answered.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    budget: Arc<Budget>,
+    owner: String,
+    taken: Mutex<usize>,
+}
+
+impl Charge {
+    fn take(&self, bytes: usize) -> bool {
+        let took = self.budget.take(&self.owner, bytes);
+        if took {
+            *self.taken.lock().unwrap_or_else(PoisonError::into_inner) += bytes;
+        }
+        took
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let taken = *self.taken.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if taken > 0 {
+            self.budget.give_back(&self.owner, taken);
+        }
+    }
+}
+
+/// A body that ends with an error when it reaches one of its bounds.
+pub(crate) struct Guarded {
+    inner: Body,
+    charge: Arc<Charge>,
+    bounds: Bounds,
+    left: usize,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl Guarded {
+    pub(crate) fn wrap(inner: Body, charge: Arc<Charge>, bounds: Bounds) -> Body {
+        let deadline = Box::pin(tokio::time::sleep(bounds.within));
+        Body::new(Guarded { inner, charge, bounds, left: bounds.size, deadline })
+    }
+}
+
+impl HttpBody for Guarded {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        // What is announced as too large is not read at all.
+        let too_large = BodyError::TooLarge(self.bounds.size);
+        if self.inner.size_hint().lower() > self.left as u64 {
+            return Poll::Ready(Some(Err(too_large.into())));
+        }
+        // The deadline counts also for a body of which something comes all the time.
+        if self.deadline.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Some(Err(BodyError::TooSlow(self.bounds.within).into())));
+        }
+        let Some(frame) = ready!(Pin::new(&mut self.inner).poll_frame(context)) else {
+            return Poll::Ready(None);
+        };
+        let frame = frame?;
+        if let Some(data) = frame.data_ref() {
+            let Some(left) = self.left.checked_sub(data.len()) else {
+                return Poll::Ready(Some(Err(too_large.into())));
+            };
+            self.left = left;
+            if !self.charge.take(data.len()) {
+                return Poll::Ready(Some(Err(BodyError::NoRoom.into())));
+            }
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    fn run<T>(work: impl Future<Output = T>) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().build().unwrap().block_on(work)
+    }
+
+    async fn read(body: Body, charge: &Arc<Charge>, bounds: Bounds) -> Result<usize, BodyError> {
+        let read = Guarded::wrap(body, Arc::clone(charge), bounds).collect().await;
+        read.map(|read| read.to_bytes().len()).map_err(|error| BodyError::find(&error).unwrap())
+    }
+
+    /// A chunk every few milliseconds, without end.
+    fn dripping(chunk: usize) -> Body {
+        Body::from_stream(futures_util::stream::unfold((), move |()| async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            Some((Ok::<_, std::io::Error>(Bytes::from(vec![0; chunk])), ()))
+        }))
+    }
+
+    #[test]
+    fn a_body_ends_at_its_size_and_at_its_deadline() {
+        run(async {
+            let budgets = Budgets::default();
+            let charge = budgets.stranger("192.0.2.1".to_owned());
+            let bounds = Bounds { size: 100, within: Duration::from_millis(200) };
+            assert_eq!(read(Body::from(vec![0; 100]), &charge, bounds).await, Ok(100));
+            let large = read(Body::from(vec![0; 101]), &charge, bounds).await;
+            assert_eq!(large, Err(BodyError::TooLarge(100)));
+            assert_eq!(read(dripping(60), &charge, bounds).await, Err(BodyError::TooLarge(100)));
+            let slow = read(dripping(0), &charge, bounds).await;
+            assert_eq!(slow, Err(BodyError::TooSlow(bounds.within)));
+        });
+    }
+
+    #[test]
+    fn no_owner_takes_the_room_of_others_and_all_is_given_back() {
+        run(async {
+            let budget = Arc::new(Budget::new(1000, 400));
+            let bounds = Bounds { size: 1000, within: Duration::from_secs(10) };
+            let charges: Vec<_> =
+                ["a", "b"].map(|owner| Budget::charge(&budget, owner.to_owned())).into();
+            assert_eq!(read(Body::from(vec![0; 300]), &charges[0], bounds).await, Ok(300));
+            let again = Budget::charge(&budget, "a".to_owned());
+            let full = read(Body::from(vec![0; 300]), &again, bounds).await;
+            assert_eq!(full, Err(BodyError::NoRoom));
+            assert_eq!(read(Body::from(vec![0; 400]), &charges[1], bounds).await, Ok(400));
+            let third = Budget::charge(&budget, "c".to_owned());
+            let full = read(Body::from(vec![0; 350]), &third, bounds).await;
+            assert_eq!(full, Err(BodyError::NoRoom), "all of it counts together");
+            drop((charges, again, third));
+            let held = budget.held.lock().unwrap();
+            assert_eq!((held.total, held.by_owner.len()), (0, 0));
+        });
+    }
+}

@@ -1,0 +1,269 @@
+//! What strangers can take of a server: memory, time and connections.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orrery_server::{Tls, TlsSource};
+use rustls_pki_types::ServerName;
+use rustls_pki_types::pem::PemObject as _;
+use serde_json::json;
+
+use crate::support::Served;
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    packer.write_all(bytes).unwrap();
+    packer.finish().unwrap()
+}
+
+fn raw(served: &Served) -> TcpStream {
+    TcpStream::connect(served.admin.base.strip_prefix("http://").unwrap()).unwrap()
+}
+
+/// 97 KB that unpack to fifty million values are refused after 64 KiB, on every route that needs no credential.
+#[test]
+fn strangers_send_little_packed_or_not() {
+    let served = Served::start();
+    let bomb = packed(&[b"{\"a\":[".as_slice(), &b"1,".repeat(50_000_000), b"1]}"].concat());
+    let plain = json!({"name": "x".repeat(65 * 1024), "password": "x"}).to_string().into_bytes();
+    for path in ["/api/v1/login", "/api/v2/login", "/api/v1/setup"] {
+        let begun = Instant::now();
+        let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
+        let answer = served.nobody().send_bytes("POST", path, &headers, bomb.clone());
+        assert_eq!(answer.status, 413, "{path}: {answer:?}");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{path}: {:?}", begun.elapsed());
+        let answer = served.nobody().send_bytes("POST", path, &headers[..1], plain.clone());
+        assert_eq!(answer.status, 413, "{path}: {answer:?}");
+        assert!(answer.text.contains("64 KiB"), "{answer:?}");
+    }
+    // A forge sends more, and no more than a mebibyte.
+    let hook = "/api/v1/webhooks/00000000-0000-0000-0000-000000000000";
+    let sizes = [(1 << 20, 401), ((1 << 20) + 1, 413)];
+    for (size, status) in sizes {
+        assert_eq!(served.nobody().send_bytes("POST", hook, &[], vec![b' '; size]).status, status);
+    }
+    // The classic log-in takes two fields, and no others.
+    let login = |body| served.nobody().post("/api/v2/login", &body).status;
+    let password = crate::support::ADMIN_PASSWORD;
+    assert_eq!(login(json!({"username": "admin", "password": password})), 200);
+    assert_eq!(login(json!({"username": "admin", "password": password, "x": 1})), 400);
+    assert_eq!(login(json!({"username": "admin"})), 400);
+}
+
+/// A body of which a byte comes every second ends at its deadline, with an answer and its connection.
+#[test]
+fn a_slow_body_of_a_stranger_ends_at_a_deadline() {
+    let served = Served::start();
+    let mut slow = raw(&served);
+    slow.write_all(
+        b"POST /api/v1/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n{",
+    )
+    .unwrap();
+    slow.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let begun = Instant::now();
+    let mut answer = Vec::new();
+    while begun.elapsed() < Duration::from_secs(30) {
+        let mut part = [0; 4096];
+        match slow.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => answer.extend_from_slice(&part[..length]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => break,
+        }
+        let _ = slow.write_all(b" ");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("body-too-slow"), "{answer}");
+}
+
+/// Strangers together hold a few mebibytes, and one network leaves room for others.
+#[test]
+fn bodies_of_strangers_share_a_budget() {
+    let served = Served::start();
+    let begin = |size: usize| {
+        let mut stream = raw(&served);
+        let head = format!(
+            "POST /api/v1/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    // All but the last byte of each: 4 MiB.
+    let mut held = Vec::new();
+    for _ in 0..64 {
+        let mut stream = begin(64 * 1024);
+        stream.write_all(&vec![b' '; 64 * 1024 - 1]).unwrap();
+        held.push(stream);
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let mut one_more = begin(60_000);
+    one_more.write_all(&vec![b' '; 60_000]).unwrap();
+    let mut answer = vec![0; 2000];
+    let length = one_more.read(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("overloaded"), "{answer}");
+    assert!(answer.to_lowercase().contains("retry-after: 1"), "{answer}");
+    // Those who are known are not held up.
+    assert_eq!(served.admin.get("/api/v1/me").status, 200);
+    served
+        .admin
+        .post("/api/v1/projects", &json!({"name": "a", "description": "x".repeat(100_000)}));
+    drop(held);
+    let until = Instant::now() + Duration::from_secs(5);
+    while served
+        .nobody()
+        .send_bytes(
+            "POST",
+            "/api/v1/login",
+            &[("content-type", "application/json")],
+            vec![b' '; 60_000],
+        )
+        .status
+        == 503
+    {
+        assert!(Instant::now() < until, "what was held is not given back");
+    }
+}
+
+/// How HTTP/2 begins, and its first frame: settings that change nothing.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+/// Answers pings until the other side closes; how long that took, and all that was read.
+fn stay(mut stream: impl Read + Write, most: Duration) -> (Duration, Vec<u8>) {
+    let begun = Instant::now();
+    let mut seen = Vec::new();
+    while begun.elapsed() < most {
+        let mut part = [0; 4096];
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => {
+                seen.extend_from_slice(&part[..length]);
+                let mut frames = &part[..length];
+                while let Some(frame) = frames.get(..17).filter(|frame| frame[3] == 6) {
+                    let mut answer = frame.to_vec();
+                    answer[4] |= 1;
+                    let _ = stream.write_all(&answer);
+                    frames = &frames[17..];
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(_) => break,
+        }
+    }
+    (begun.elapsed(), seen)
+}
+
+/// In the clear there is no HTTP/2, and no connection stays without a request.
+#[test]
+fn a_connection_without_a_request_ends() {
+    let served = Served::start();
+    let silent = raw(&served);
+    silent.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut second = raw(&served);
+    second.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    second.write_all(PREFACE).unwrap();
+    let (took, seen) = stay(second, Duration::from_secs(40));
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    let is_settings = |frame: &[u8]| frame[3] == 4;
+    assert!(!seen.windows(9).next().is_some_and(is_settings), "it speaks HTTP/2: {seen:?}");
+    let (took, _) = stay(silent, Duration::from_secs(30));
+    assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+/// Where HTTP/2 was agreed on, answered pings keep no connection without a request.
+#[test]
+fn an_http2_connection_without_a_request_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let names = vec!["localhost".to_owned()];
+    let source = TlsSource::SelfSigned { directory: directory.path().to_owned(), names };
+    let running = crate::tls::serve(Some(Tls::load(source).unwrap()));
+    let mut roots = rustls::RootCertStore::empty();
+    let certificate = directory.path().join("self-signed.crt");
+    roots.add(rustls_pki_types::CertificateDer::from_pem_file(certificate).unwrap()).unwrap();
+    let mut config =
+        rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let stream = TcpStream::connect(running.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut stream = rustls::StreamOwned::new(connection, stream);
+    stream.write_all(PREFACE).unwrap();
+    let (took, seen) = stay(stream, Duration::from_secs(60));
+    assert!(seen.len() > 9 && seen[3] == 4, "it speaks HTTP/2: {seen:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    running.stop.cancel();
+    running.thread.join().unwrap();
+}
+
+/// Comparing files needs a role, has a limit, and holds up nobody.
+#[test]
+fn comparing_files_is_bounded() {
+    use sha1::Digest as _;
+    let served = Served::start();
+    let put = |content: &[u8]| {
+        let name: String = sha1::Sha1::digest(content).iter().map(|b| format!("{b:02x}")).collect();
+        let path = format!("/api/v1/files/{name}");
+        let status = served.admin.send_bytes("PUT", &path, &[], content.to_vec()).status;
+        assert_eq!(status, 204);
+        name
+    };
+    // As bad as it gets for the algorithm: lines of one letter, in an order that has nothing in common.
+    let lines = |start: u32| -> Vec<u8> {
+        let mut state = start;
+        let mut letter = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            b'a' + u8::try_from((state >> 16) % 26).unwrap()
+        };
+        (0..500_000).flat_map(|_| [letter(), b'\n']).collect()
+    };
+    let (one, other) = (put(&lines(1)), put(&lines(2)));
+    let large = put(&vec![b'x'; (1 << 20) + 1]);
+    let diff = |one: &str, other: &str| json!({"file_id_1": one, "file_id_2": other});
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..4)
+            .map(|_| {
+                let body = diff(&one, &other);
+                let admin = served.admin.clone();
+                scope.spawn(move || admin.post("/api/v1/filediff", &body).status)
+            })
+            .collect();
+        let begun = Instant::now();
+        while asked.iter().any(|one| !one.is_finished()) {
+            let asked = Instant::now();
+            assert_eq!(served.nobody().get("/health/live").status, 200);
+            assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+            assert!(begun.elapsed() < Duration::from_secs(50), "it takes too long");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        for one in asked {
+            assert_eq!(one.join().unwrap(), 200);
+        }
+    });
+    assert_eq!(served.admin.post("/api/v1/filediff", &diff(&one, &large)).status, 413);
+    let new = json!({"name": "ada", "password": "Staple-battery-2"});
+    served.admin.post("/api/v1/users", &new).good();
+    let ada = served.login("ada", "Staple-battery-2");
+    assert_eq!(ada.post("/api/v1/filediff", &diff(&one, &other)).status, 403);
+    assert_eq!(ada.send_bytes("PUT", &format!("/api/v1/files/{one}"), &[], vec![]).status, 403);
+    assert_eq!(ada.post("/api/v1/files/missing", &json!({"hashes": []})).status, 403);
+    assert_eq!(ada.get(&format!("/api/v1/files/{one}")).status, 403);
+}
+
+/// Answers are not kept by browsers and proxies, unless they say so.
+#[test]
+fn answers_are_not_kept_elsewhere() {
+    let served = Served::start();
+    let login = json!({"name": "admin", "password": crate::support::ADMIN_PASSWORD});
+    let token = json!({"name": "t", "role": "viewer"});
+    for answer in [
+        served.nobody().post("/api/v1/login", &login),
+        served.admin.post("/api/v1/tokens", &token),
+        served.admin.get("/api/v1/me"),
+    ] {
+        assert_eq!(answer.headers["cache-control"], "no-store", "{answer:?}");
+    }
+}

@@ -1,0 +1,306 @@
+"""Attacks on a server by clients that show no credentials, or too few. Each ends with figures, or says what did not hold.
+
+    python3 tests/attacks/run.py --orrery target/debug/orrery [ATTACK...]
+
+Most need a minute or two, because deadlines do.
+"""
+
+import argparse
+import contextlib
+import gzip
+import http.client
+import json
+import os
+import resource
+import sys
+import threading
+import time
+
+from support import Failed, Probe, check, serving
+
+
+def packed_values(orrery):
+    """97 KB that unpack to 50 million values, sent to the log-in that needs no account."""
+    body = gzip.compress(b'{"a":[' + b"1," * 50_000_000 + b"1]}", 9)
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    with serving(orrery) as server:
+        with Probe(server) as probe:
+            answers = []
+
+            def send():
+                try:
+                    answers.append(server.call("POST", "/api/v2/login", body, headers=headers)[0])
+                except OSError as error:
+                    answers.append(type(error).__name__)
+
+            threads = [threading.Thread(target=send) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        most = server.memory("VmHWM")
+        figures = f"{len(body)} bytes, four times: answers {answers}, at most {most:.0f} MiB, {probe}"
+        check(most < 500, figures)
+        check(probe.unanswered == 0 and probe.worst < 1, figures)
+        return figures
+
+
+def slow_bodies(orrery):
+    """Bodies of which a byte comes now and then, and many that are large, before anybody has shown who they are."""
+    with serving(orrery) as server:
+        slow = server.connect()
+        slow.sendall(b"POST /api/v1/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 60000\r\n\r\n{")
+        large = []
+        for _ in range(20):
+            held = server.connect()
+            held.sendall(b"POST /api/v1/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99000000\r\n\r\n")
+            large.append(held)
+        block = b" " * (1 << 20)
+        for held in large:
+            held.settimeout(5)
+            try:
+                for _ in range(98):
+                    held.sendall(block)
+            except OSError:
+                pass
+        memory = server.memory()
+        began = time.monotonic()
+        slow.settimeout(5)
+        ended = None
+        while time.monotonic() - began < 100:
+            try:
+                slow.sendall(b" ")
+                if not slow.recv(4096):
+                    ended = time.monotonic() - began
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                ended = time.monotonic() - began
+                break
+        figures = f"20 bodies of 99 MB: {memory:.0f} MiB; a byte per 5 s: {'still taken after 100 s' if ended is None else f'ended after {ended:.0f} s'}"
+        check(memory < 300 and ended is not None and ended < 30, figures)
+        return figures
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+
+
+def idle_connections(orrery):
+    """8300 connections without a request, half of them with the preface of HTTP/2 whose pings are answered."""
+    with serving(orrery) as server:
+        held, answered = [], 0
+        with Probe(server) as probe:
+            for number in range(8300):
+                try:
+                    stream = server.connect()
+                    if number % 2:
+                        stream.sendall(PREFACE)
+                    stream.setblocking(False)
+                    held.append(stream)
+                except OSError:
+                    pass
+            began, alive = time.monotonic(), len(held)
+            while alive and time.monotonic() - began < 60:
+                time.sleep(1)
+                alive = 0
+                for stream in held:
+                    try:
+                        text = stream.recv(65536)
+                    except BlockingIOError:
+                        alive += 1
+                        continue
+                    except OSError:
+                        continue
+                    if not text:
+                        continue
+                    alive += 1
+                    # Pings are answered, as a client would that means to stay.
+                    while len(text) >= 17:
+                        if text[3] == 6 and not text[4] & 1:
+                            answered += 1
+                            with contextlib.suppress(OSError):
+                                stream.sendall(text[:4] + b"\1" + text[5:17])
+                        text = text[9 + int.from_bytes(text[:3]) :]
+        figures = f"{len(held)} opened, {alive} alive after {time.monotonic() - began:.0f} s, {answered} pings, {server.memory('VmHWM'):.0f} MiB, {probe}"
+        check(alive == 0, figures)
+        check(probe.unanswered == 0 and probe.worst < 1, figures)
+        return figures
+
+
+def run(command):
+    """A resource that runs a command on the server's machine."""
+    attributes = {
+        "command": command, "creates": "", "cwd": "", "environment": {}, "onlyif": "", "path": "", "reload": "", "reload_only": False,
+        "returns": [0], "timeout": 300, "unless": "", "skip_on_fail": False, "send_event": False, "receive_events": True,
+    }  # fmt: skip
+    return {"id": f"exec::Run[localhost,command={command}]", "attributes": attributes}
+
+
+def made(server):
+    """Files that deployed commands made."""
+    return sum(name.startswith("made") for name in os.listdir(server.data))
+
+
+def descriptors(orrery):
+    """More connections than the server has descriptors, while it deploys commands that need some."""
+    with serving(orrery, soft=1024, hard=1024) as server:
+        project = server.as_admin("POST", "/api/v1/projects", {"name": "p"})[1]["id"]
+        new = {"name": "e", "project": project}
+        environment = "/api/v1/environments/" + server.as_admin("POST", "/api/v1/environments", new)[1]["id"]
+        stop, held = threading.Event(), []
+
+        def hold():
+            while not stop.is_set():
+                try:
+                    held.append(server.connect())
+                except OSError:
+                    time.sleep(0.01)
+                if len(held) > 1500:
+                    held.pop(0).close()
+
+        holding = threading.Thread(target=hold)
+        holding.start()
+        try:
+            time.sleep(3)
+            commands = [f"touch {server.data}/made{number}" for number in range(200)]
+            resources = [run(command) for command in commands]
+            answer = server.as_admin("POST", f"{environment}/versions", {"resources": resources, "release": True})
+            check(answer[0] == 201, f"a push while descriptors are short: {answer}")
+            until, counts = time.monotonic() + 60, None
+            while time.monotonic() < until:
+                counts = server.as_admin("GET", f"{environment}/resource-counts")[1]
+                if made(server) == 200:
+                    break
+                time.sleep(0.5)
+        finally:
+            stop.set()
+            holding.join()
+        log = json.dumps(server.as_admin("GET", f"{environment}/resources?limit=1000")[1])
+        failed = log.count('"failed"')
+        figures = f"{made(server)} of 200 commands run, {failed} failed, {server.descriptors()} descriptors, {counts}"
+        check(made(server) == 200 and failed == 0, figures)
+        return figures
+
+
+def flood(stop, send):
+    """Calls `send` again and again, until `stop`; how often it worked."""
+    count = 0
+    while not stop.is_set():
+        try:
+            send()
+            count += 1
+        except (OSError, http.client.HTTPException):
+            time.sleep(0.01)
+    return count
+
+
+def audit_growth(orrery):
+    """Malformed log-ins from 16 connections for 20 s: each used to be an entry of the audit log."""
+    with serving(orrery) as server:
+        stop, counts = threading.Event(), []
+        paths = ["/api/v1/login", "/api/v1/setup", "/api/v2/login"]
+
+        def send_all():
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+            count = 0
+            while not stop.is_set():
+                try:
+                    connection.request("POST", paths[count % 3], b'{"x": 1}', {"Content-Type": "application/json"})
+                    connection.getresponse().read()
+                    count += 1
+                except (OSError, http.client.HTTPException):
+                    connection.close()
+            counts.append(count)
+
+        threads = [threading.Thread(target=send_all) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        time.sleep(20)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        newest = server.as_admin("GET", "/api/v1/audit?limit=1")[1]["items"][0]["id"]
+        figures = f"{sum(counts)} requests, {newest} entries"
+        check(sum(counts) > 1000 and newest < 100, figures)
+        return figures
+
+
+def everything(orrery):
+    """All attacks of strangers at once, for a minute, while commands are deployed."""
+    packed = gzip.compress(b'{"a":[' + b"1," * 50_000_000 + b"1]}", 9)
+    is_json = {"Content-Type": "application/json"}
+    with serving(orrery) as server:
+        project = server.as_admin("POST", "/api/v1/projects", {"name": "p"})[1]["id"]
+        new = {"name": "e", "project": project}
+        environment = "/api/v1/environments/" + server.as_admin("POST", "/api/v1/environments", new)[1]["id"]
+        stop, held = threading.Event(), []
+
+        def hold():
+            stream = server.connect()
+            if len(held) % 3 == 1:
+                stream.sendall(PREFACE)
+            if len(held) % 3 == 2:
+                stream.sendall(b"POST /api/v1/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 65000\r\n\r\n" + b" " * 60000)
+            held.append(stream)
+            if len(held) > 6000:
+                held.pop(0).close()
+
+        sends = [
+            hold,
+            hold,
+            lambda: server.call("POST", "/api/v2/login", packed, headers=dict(is_json, **{"Content-Encoding": "gzip"})),
+            lambda: server.call("POST", "/api/v1/login", {"name": f"n{time.monotonic()}", "password": "x"}),
+            lambda: server.call("POST", "/api/v1/setup", b"{", headers=is_json),
+            lambda: server.call("GET", "/api/v1/openapi.json", headers={"Accept-Encoding": "gzip"}),
+        ]
+        threads = [threading.Thread(target=flood, args=(stop, send)) for send in sends]
+        with Probe(server) as probe:
+            for thread in threads:
+                thread.start()
+            began, deployed, most = time.monotonic(), 0, 0.0
+            while time.monotonic() - began < 60:
+                body = {"resources": [run(f"touch {server.data}/made{deployed}")], "release": True}
+                with contextlib.suppress(OSError):
+                    server.as_admin("POST", f"{environment}/versions", body)
+                    deployed += 1
+                most = max(most, server.memory("VmHWM"))
+                time.sleep(1)
+            stop.set()
+            for thread in threads:
+                thread.join()
+        done = made(server)
+        figures = f"{deployed} versions pushed, {done} deployed, at most {most:.0f} MiB, {probe}"
+        check(most < 500 and probe.unanswered == 0 and probe.worst < 1 and done > 10, figures)
+        return figures
+
+
+ATTACKS = {
+    attack.__name__: attack
+    for attack in [packed_values, slow_bodies, idle_connections, descriptors, audit_growth, everything]
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--orrery", default="target/debug/orrery")
+    parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=f"any of {', '.join(ATTACKS)}; all of them if none is named")
+    options = parser.parse_args()
+    unknown = [name for name in options.attacks if name not in ATTACKS]
+    if unknown:
+        parser.error(f"there is no attack {unknown[0]!r}; known are {', '.join(ATTACKS)}")
+    # This side holds as many connections as it is let.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    failed = 0
+    for name in options.attacks or ATTACKS:
+        try:
+            print(f"held    {name}: {ATTACKS[name](options.orrery)}", flush=True)
+        except Failed as error:
+            failed += 1
+            print(f"BROKEN  {name}: {error}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
