@@ -16,6 +16,7 @@ mod commit_status;
 mod credentials;
 mod follower;
 mod job;
+mod links;
 mod memory;
 mod outcome;
 mod place;

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::child::{Command, End, Limits, end_leftovers};
 use super::credentials::address_of;
 use super::job::{JOB_COMMAND, Job, JobParameter, JobResult, Task};
+use super::links::{self, EscapingLink};
 use super::outcome::Exported;
 use super::place::Place;
 use super::recorder::{Interrupted, Recorder};
@@ -210,9 +211,12 @@ impl Run<'_> {
         }
         self.init()?;
         let installing = self.sources()?;
+        self.check_links()?;
         self.commit = self.ask(&Repository::commit(&self.place.project()))?;
         self.report("pending", "compiling")?;
         self.modules(installing)?;
+        // Modules are cloned into the checkout.
+        self.check_links()?;
         let result = self.compile()?;
         if !result.errors.is_empty() {
             let problems = memory::explain(result.errors, self.options.memory_max);
@@ -328,6 +332,21 @@ impl Run<'_> {
             }
             run.place.begin(run.id())
         })
+    }
+
+    /// Refuses sources with links to files of the server.
+    fn check_links(&self) -> Result<(), Stop> {
+        let failed = |text: String| Stop::failed("stage_error", "EscapingLink", text);
+        let project = self.place.project();
+        match links::find_escaping(&project) {
+            Ok(None) => Ok(()),
+            Ok(Some(EscapingLink { path, target })) => Err(failed(format!(
+                "{} is a symbolic link to {}, which is outside of the repository: a server compiles only what the repository has; put the file itself there",
+                path.display(),
+                target.display()
+            ))),
+            Err(error) => Err(failed(format!("cannot look for links in the checkout: {error}"))),
+        }
     }
 
     /// Brings the sources to where they should be; answers whether they are other sources than before.

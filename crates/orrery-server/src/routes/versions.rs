@@ -215,7 +215,11 @@ pub(super) async fn upload(
         check_push(store, environment)?;
         let settings = store.records().settings(environment.key)?;
         let settings = EnvironmentSettings::from_records(&settings);
-        if upload.prune && upload.resources.is_empty() && settings.protected_environment {
+        if upload.prune
+            && settings.protected_environment
+            && (upload.include_adopted
+                || versions::replaces_everything(store, environment.key, &upload)?)
+        {
             return Err(environments::protected());
         }
         versions::store_upload(store, environment.key, upload, settings.auto_deploy, now)

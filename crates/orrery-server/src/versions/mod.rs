@@ -7,7 +7,7 @@ mod upload;
 
 pub(crate) use removal::unmanaged;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use orrery_api::{UploadBinding, UploadScope, VersionUpload};
 use orrery_host::bundle::{Bundle, sha1_hex};
@@ -141,6 +141,22 @@ pub(crate) fn store_upload(
             store_change(store, environment, new, &change)
         }
     }
+}
+
+/// Whether an upload of everything has no resource of the newest version.
+pub(crate) fn replaces_everything(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    upload: &VersionUpload,
+) -> Result<bool, ServerError> {
+    let Some(number) = store.records().newest_version(environment)? else {
+        return Ok(upload.resources.is_empty());
+    };
+    let (resources, _) =
+        read_upload(upload.resources.clone(), &upload.unknowns).map_err(ServerError::Invalid)?;
+    let wanted: BTreeSet<_> = resources.iter().map(|resource| &resource.id).collect();
+    let newest = load_version(store, environment, number)?.resources;
+    Ok(newest.iter().all(|resource| !wanted.contains(&resource.id)))
 }
 
 /// Whether the newest version wants what an upload of everything wants: the same resources, unknowns and code.

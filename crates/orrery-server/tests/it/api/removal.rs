@@ -197,6 +197,11 @@ fn a_protected_environment_is_not_emptied(world: World) {
     world.put("/settings/protected_environment", &json!({"value": true})).good();
     let destroy = json!({"resources": [], "prune": true, "release": false});
     refused(&world.post("/versions", &destroy), 403, "protected");
+    // Another resource in the place of all makes no difference, nor does a wish for what was there before.
+    let replaced = json!({"resources": [file("/other", &[])], "prune": true, "release": false});
+    refused(&world.post("/versions", &replaced), 403, "protected");
+    let adopted = upload(None, &json!({"prune": true, "include_adopted": true, "release": false}));
+    refused(&world.post("/versions", &adopted), 403, "protected");
     world.put("/settings/protected_environment", &json!({"value": false})).good();
     let stored = world.post("/versions", &destroy).good();
     assert_eq!(stored["removal"]["removed"], json!([id("/a")]));

@@ -30,13 +30,14 @@ const PATIENCE: Duration = Duration::from_secs(300);
 type Test = fn(&mut World) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 32] = [
+    let tests: [(&str, Test); 33] = [
         ("a_commit_becomes_a_version", sources::a_commit_becomes_a_version),
         ("errors_are_structured_and_told", runs::errors_are_structured_and_told),
         ("a_check_stores_nothing", runs::a_check_stores_nothing),
         ("equal_requests_share_a_run", runs::equal_requests_share_a_run),
         ("another_repository_is_cloned_anew", sources::another_repository_is_cloned_anew),
         ("a_branch_is_followed", sources::a_branch_is_followed),
+        ("links_to_files_of_the_server_are_refused", sources::links_out_are_refused),
         ("a_stopped_compile_is_done_again", runs::a_stopped_compile_is_done_again),
         ("a_compile_that_takes_too_long_is_ended", runs::a_compile_that_takes_too_long_is_ended),
         ("a_compile_that_needs_too_much_memory_says_so", runs::too_much_memory),

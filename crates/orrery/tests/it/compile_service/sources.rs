@@ -54,6 +54,25 @@ pub(super) fn a_commit_becomes_a_version(world: &mut World) -> Result<()> {
     Ok(())
 }
 
+pub(super) fn links_out_are_refused(world: &mut World) -> Result<()> {
+    world.start()?;
+    let secret = world.path("secret.txt");
+    std::fs::write(&secret, "s3cr3t-of-the-server\n")?;
+    for name in ["main.cf", "orrery.lock"] {
+        let repository = world.repository(&format!("with-{name}"), &model("\"one\""))?;
+        let _ = std::fs::remove_file(repository.join(name));
+        std::os::unix::fs::symlink(&secret, repository.join(name))?;
+        git(&repository, &["add", "--all"])?;
+        git(&repository, &["commit", "--quiet", "--message=link"])?;
+        let environment = world.environment(&format!("file://{}", repository.display()), "")?;
+        let failed = world.compile(&environment, &update())?;
+        let data = failed.data.context("errors")?.to_string();
+        ensure!(!data.contains("s3cr3t"), "{data}");
+        ensure!(data.contains(&format!("{name} is a symbolic link to ")), "{data}");
+    }
+    Ok(())
+}
+
 pub(super) fn another_repository_is_cloned_anew(world: &mut World) -> Result<()> {
     world.start()?;
     let first = world.repository("first", &model("\"first\""))?;
