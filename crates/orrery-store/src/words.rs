@@ -153,6 +153,14 @@ pub fn local_agents(info: &serde_json::Value) -> Vec<String> {
     texts.map(str::to_owned).collect()
 }
 
+/// In the information on a version: the number of resources that it removes. A version without them follows when they are gone.
+pub const REMOVES: &str = "removes";
+
+/// The number of resources that a version removes.
+pub fn removes(info: &serde_json::Value) -> u64 {
+    info.get(REMOVES).and_then(serde_json::Value::as_u64).unwrap_or(0)
+}
+
 /// One resource of a version, borrowed from the database for the time of a visit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResourceRow<'a> {

@@ -12,7 +12,7 @@ use orrery_api::{
 use orrery_compiler::Compiled;
 use orrery_compiler::diagnostic::{Diagnostic, diagnostic_id};
 use orrery_compiler::error::CompileError;
-use orrery_compiler::export::Exported;
+use orrery_compiler::export::{Exported, LeftOutResources};
 use orrery_compiler::project::Options;
 use orrery_compiler::source::Sources;
 use orrery_handlers::Registry;
@@ -32,6 +32,8 @@ pub(crate) struct Made {
     pub(crate) contents: BTreeMap<String, u64>,
     /// Entities whose handlers are in the code of modules.
     pub(crate) coded: Vec<String>,
+    /// Resources that the model has and the upload lacks, since they cannot be identified yet.
+    pub(crate) left_out: LeftOutResources,
 }
 
 /// What people are told on the way.
@@ -82,8 +84,10 @@ pub(crate) fn make(
     let problems = problems(&compiled, exported.as_ref());
     let made = match exported {
         Some(exported) if problems.is_empty() => {
+            let left_out = exported.left_out_resources();
             let made = upload(exported.resources, environment, code, local_agents);
             let named = made.map(|made| Made {
+                left_out,
                 upload: VersionUpload {
                     project: projects::described_name(&project),
                     ..made.upload
@@ -145,7 +149,7 @@ fn upload(
         files,
         ..VersionUpload::default()
     };
-    Ok(Made { upload, contents, coded })
+    Ok(Made { upload, contents, coded, left_out: LeftOutResources::default() })
 }
 
 /// Puts the code that handlers need to the other contents; gives the hash of its description.

@@ -19,6 +19,7 @@ mod plan;
 mod problem;
 mod sets;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use orrery_model::{Inventory, Resource, ResourceId, ResourceType};
@@ -63,6 +64,46 @@ impl Exported {
             }
         }
         named.len() + unnamed
+    }
+
+    /// Resources that the model has and the version lacks.
+    pub fn left_out_resources(&self) -> LeftOutResources {
+        let mut found = LeftOutResources::default();
+        for subject in self.problems.iter().flat_map(Problem::resources) {
+            match &subject.id {
+                Some(id) => drop(found.ids.insert(id.clone())),
+                None => found.unidentified.push(subject.entity.clone()),
+            }
+        }
+        for note in &self.notes {
+            if let Note::Unidentified { entity, .. } = note {
+                found.unidentified.push(entity.clone());
+            }
+        }
+        found
+    }
+}
+
+/// Resources that the model has and the version lacks: nothing says that they are no longer wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOutResources {
+    pub ids: BTreeSet<ResourceId>,
+    /// Entities of those whose ids are not known.
+    pub unidentified: Vec<Arc<str>>,
+}
+
+impl LeftOutResources {
+    pub fn len(&self) -> usize {
+        self.ids.len() + self.unidentified.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether a resource may be one of them.
+    pub fn may_have(&self, id: &ResourceId) -> bool {
+        self.ids.contains(id) || self.unidentified.iter().any(|entity| &**entity == id.entity())
     }
 }
 

@@ -39,9 +39,8 @@ const FILES: &str = "files";
 const UNSUITABLE: &str = "unsuitable_for_partial";
 const BASE: &str = "partial_base";
 const ROLLED_BACK: &str = "rolled_back_to";
-/// And which project its model belongs to, and how many resources it removes.
+/// And which project its model belongs to.
 const PROJECT: &str = "model_project";
-const REMOVES: &str = "removes";
 
 /// What the engine is asked for along with a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

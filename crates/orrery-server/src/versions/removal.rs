@@ -9,16 +9,14 @@ use orrery_model::{
     Attributes, PathIndex, Remnant, Resource, ResourceId, plan_removal, wants_absence,
 };
 use orrery_store::{
-    EnvironmentKey, LOCAL_AGENTS, RemnantScope, Scope, Store, StoreError, local_agents,
+    EnvironmentKey, LOCAL_AGENTS, REMOVES, RemnantScope, Scope, Store, StoreError, local_agents,
 };
 use serde_json::{Value, json};
 
 use crate::placement::{self, Declared};
 use crate::problem::ServerError;
 
-use super::{
-    ATTEMPTS, CODE, Draft, REMOVES, Stored, UNSUITABLE, cycles, rules, upload, version_info,
-};
+use super::{ATTEMPTS, CODE, Draft, Stored, UNSUITABLE, cycles, rules, upload, version_info};
 
 /// What the handlers of this program and those of a version's code can do.
 fn abilities_of(store: &dyn Store, code: Option<&str>) -> Result<Abilities, StoreError> {

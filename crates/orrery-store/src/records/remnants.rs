@@ -6,7 +6,8 @@ use orrery_model::{
 use rustc_hash::FxHashMap;
 
 use crate::codes::{
-    Code as _, ORIGIN_CREATED, flags_from_code, hash_from, optional_hash_from, unpack_keys,
+    Code as _, ORIGIN_ADOPTED, ORIGIN_CREATED, flags_from_code, hash_from, optional_hash_from,
+    unpack_keys,
 };
 use crate::load::parse_id;
 use crate::records::Records;
@@ -45,8 +46,10 @@ struct Found {
     is_managed: bool,
     was_managed: bool,
     is_adopted: bool,
-    /// A handler has run for it, and may have made it.
+    /// A handler has deployed it, or has reported on it.
     is_touched: bool,
+    /// Its last run failed.
+    has_failed: bool,
     /// Its last run removed it, and ended well.
     is_gone: bool,
     /// The last intent to have it, with nothing unknown in it.
@@ -57,12 +60,11 @@ struct Found {
     undefined: Option<Intent>,
 }
 
-fn has_touched(outcome: Option<OutcomeStatus>, has_succeeded: bool) -> bool {
+/// Whether a handler ever deployed a resource. Its origin outlives the successes that an engine knows of.
+fn has_touched(outcome: Option<OutcomeStatus>, has_succeeded: bool, origin: Option<i64>) -> bool {
     has_succeeded
-        || matches!(
-            outcome,
-            Some(OutcomeStatus::Deployed | OutcomeStatus::Failed | OutcomeStatus::NonCompliant)
-        )
+        || matches!(outcome, Some(OutcomeStatus::Deployed | OutcomeStatus::NonCompliant))
+        || matches!(origin, Some(ORIGIN_ADOPTED | ORIGIN_CREATED))
 }
 
 /// Replaces an intent by a later one.
@@ -75,12 +77,14 @@ fn take_later(kept: &mut Option<Intent>, intent: Intent) {
 impl Found {
     fn new(row: &dyn Row) -> Result<Self> {
         let outcome = row.integer(3)?.map(OutcomeStatus::from_code).transpose()?;
+        let origin = row.integer(13)?;
         Ok(Found {
             id: parse_id(row.str(1)?)?,
             is_managed: row.flag(2)?,
             was_managed: row.flag(12)?,
-            is_adopted: row.integer(13)? != Some(ORIGIN_CREATED),
-            is_touched: has_touched(outcome, row.flag(5)?),
+            is_adopted: origin != Some(ORIGIN_CREATED),
+            is_touched: has_touched(outcome, row.flag(5)?, origin),
+            has_failed: outcome == Some(OutcomeStatus::Failed),
             is_gone: false,
             to_have: None,
             to_remove: None,
@@ -119,7 +123,9 @@ impl Found {
             return None;
         }
         // What comes back to be removed is new to its engine: what is known of its earlier runs is gone by then.
-        let is_removal_due = self.to_remove.is_some() && self.to_have.is_some();
+        // If only the removal is known any more and failed, the resource is still there.
+        let is_removal_due =
+            self.to_remove.is_some() && (self.to_have.is_some() || self.has_failed);
         if !self.is_touched && !is_removal_due {
             return None;
         }
@@ -197,8 +203,8 @@ fn read(
 }
 
 impl Records<'_> {
-    /// Resources that were deployed and are not known to be gone, in the order of their ids. Those that no handler ever ran for
-    /// are left out, and so are those whose versions are all forgotten.
+    /// Resources that were deployed and are not known to be gone, in the order of their ids. Those that no handler ever
+    /// deployed are left out, and so are those whose versions are all forgotten.
     ///
     /// # Errors
     /// Those of the database.

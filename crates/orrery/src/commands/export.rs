@@ -21,7 +21,7 @@ use crate::making::{self, Made, Telling};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
 
-use super::deploy::unmanaged::Unmanaged;
+use super::deploy::unmanaged::{Unmanaged, refuse_to_prune};
 use super::trouble::{Trouble, finish};
 
 /// Why nothing was stored.
@@ -79,6 +79,7 @@ fn export(
         verbose,
         quiet: options.json,
         takeover: options.takeover,
+        prune: false,
     };
     let version = VersionUpload {
         binding: options.takeover.upload_binding(),
@@ -135,6 +136,8 @@ pub(super) struct Push<'a> {
     /// What the model prints is not wanted.
     pub(super) quiet: bool,
     pub(super) takeover: Takeover,
+    /// What the model does not have any more is removed.
+    pub(super) prune: bool,
 }
 
 /// An environment of another project is not replaced: who means the wrong one learns that before anything is compiled.
@@ -223,7 +226,10 @@ impl Push<'_> {
         let place = ServerEnvironment { side, files: scratch.path().to_owned(), known };
         let telling = Telling { verbose: self.verbose, quiet: self.quiet, project: None };
         let made = making::make(&project, &place, self.exporters, telling);
-        let Made { upload, contents, coded } = made.map_err(ExportError::Model)?;
+        let Made { upload, contents, coded, left_out } = made.map_err(ExportError::Model)?;
+        if self.prune {
+            refuse_to_prune(&left_out)?;
+        }
         let hashes: Vec<String> = contents.into_keys().collect();
         for sha1 in of.client.missing_files(&hashes)? {
             let content = std::fs::read(scratch.path().join(&sha1));

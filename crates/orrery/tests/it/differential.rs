@@ -39,6 +39,7 @@ mod own_outcomes;
 mod pages;
 mod plans;
 mod playground;
+mod pruning;
 mod remote_agents;
 mod resource_examples;
 mod right_project;
@@ -116,6 +117,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(hosts::trials());
     trials.extend(remote_agents::trials());
     trials.extend(adopted::trials());
+    trials.extend(pruning::trials());
     trials.extend(resource_examples::trials());
     trials.extend(right_project::trials());
     trials.extend(effects::trials());

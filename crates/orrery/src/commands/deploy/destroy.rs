@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use orrery_api::{RemovalPlan, UploadBinding, VersionSummary, VersionUpload};
 use orrery_executor::{declared_address, recovery_with};
 use orrery_handlers::Abilities;
-use orrery_model::plan_removal;
+use orrery_model::{Removal, plan_removal};
 use orrery_store::{ProjectBinding, Store as _, StoreError, local_agents};
 
 use crate::cli_deploy::{Destroy, Selection, Takeover};
@@ -20,7 +20,7 @@ use super::pass::Pass;
 use super::placing::{Unplaced, inventory_here};
 use super::removal::{self, Afterwards, Candidate};
 use super::unmanaged::Unmanaged;
-use super::{Handlers, Opened, Place, failed, on_server, open};
+use super::{Handlers, Opened, Place, Purpose, failed, on_server, open};
 
 const MESSAGE: &str = "orrery destroy";
 
@@ -112,7 +112,7 @@ fn destroy_here(options: &Destroy) -> Result<Exit, Stopped> {
     } else {
         let edits = Edits::find_here(&opened, &removal, run, inventory).map_err(Stopped::Failed)?;
         confirm(&plan, &edits, &name, options.yes).map_err(Stopped::Refused)?;
-        remove_here(&opened, removal.resources, &place, &local_agents, *json)?
+        remove_here(&opened, removal, &place, &local_agents, *json)?
     };
     let left = removal::left_here(&opened, &plan)?;
     if left > 0 {
@@ -135,7 +135,7 @@ fn destroy_here(options: &Destroy) -> Result<Exit, Stopped> {
 /// Stores the version that removes, and runs it.
 fn remove_here(
     opened: &Opened,
-    resources: Vec<orrery_model::Resource>,
+    removal: Removal,
     place: &Place<'_>,
     local_agents: &[String],
     json: bool,
@@ -143,9 +143,11 @@ fn remove_here(
     let handlers = Handlers::kept(place);
     let handlers = handlers.map_err(|error| Stopped::Failed(Box::new(error)))?;
     let states = removal::states(opened)?;
+    let Removal { resources, removed, .. } = removal;
     let unplaced = Unplaced::here(&resources, local_agents, &handlers.registry);
     let code = handlers.code.as_deref();
-    let (desired, _) = opened.put(resources, &[], code, local_agents, MESSAGE, None)?;
+    let purpose = Purpose { message: MESSAGE, removes: removed.len() };
+    let (desired, _) = opened.put(resources, &[], code, local_agents, purpose, None)?;
     let start = recovery_with(&*opened.store, opened.environment, desired, states)?;
     let (selection, unmanaged) = (Selection::default(), Unmanaged::default());
     let pass = Pass {

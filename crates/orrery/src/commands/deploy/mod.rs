@@ -28,14 +28,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orrery_compiler::diagnostic::Diagnostic;
-use orrery_compiler::export::{Exported, Note};
+use orrery_compiler::export::{Exported, LeftOutResources, Note};
 use orrery_executor::{Desired, Keeper, KnownStates, LocalTargets, Setup, StoredContents, Workers};
 use orrery_handlers::{Contents, LocalTarget, Permit, Registry};
 use orrery_host::code::CodeSet;
 use orrery_model::{Inventory, LogLevel, Resource, ResourceId};
 use orrery_scheduler::{Filter, Interval, Settings};
 use orrery_store::{
-    EnvironmentKey, LOCAL_AGENTS, Lease, LeaseRequest, NewVersion, ProjectBinding, Scope,
+    EnvironmentKey, LOCAL_AGENTS, Lease, LeaseRequest, NewVersion, ProjectBinding, REMOVES, Scope,
     SqliteStore, Store, StoreError, Unknown,
 };
 
@@ -75,6 +75,8 @@ pub(super) struct Prepared {
     pub(super) unknowns: Vec<Unknown>,
     /// How many resources are left out: they could not be exported, or have no handler.
     pub(super) problems: usize,
+    /// Resources of the model that are left out: they are still wanted.
+    pub(super) left_out: LeftOutResources,
     /// The code of modules that has handlers, if there is any.
     pub(super) code: Option<CodeSet>,
     /// Patterns of agents that the project declares to be this machine.
@@ -120,7 +122,7 @@ pub(super) fn prepare(
         return Err(Exit::Error);
     };
     let exported = exported.map_err(|error| failed(&error))?;
-    let left_out = exported.left_out();
+    let (count, left_out) = (exported.left_out(), exported.left_out_resources());
     let Exported { resources, unknowns, problems, notes, .. } = exported;
     for note in &notes {
         output::say(&format!(
@@ -139,7 +141,7 @@ pub(super) fn prepare(
             _ => 0,
         })
         .sum();
-    let problems = left_out + without_handler;
+    let problems = count + without_handler;
     std::mem::forget(compiled);
     drop(host);
     let unknown = |one: orrery_compiler::export::Unknown| Unknown {
@@ -148,7 +150,7 @@ pub(super) fn prepare(
         resource: one.fact_of,
     };
     let unknowns = unknowns.into_iter().map(unknown).collect();
-    Ok(Prepared { project, resources, unknowns, problems, code, local_agents })
+    Ok(Prepared { project, resources, unknowns, problems, left_out, code, local_agents })
 }
 
 /// An open store, its only environment, and the right to write to it.
@@ -227,6 +229,22 @@ pub(super) fn prepare_and_open(
     })
 }
 
+/// What a version is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Purpose<'a> {
+    /// For people.
+    pub(super) message: &'a str,
+    /// Resources that it removes.
+    pub(super) removes: usize,
+}
+
+impl<'a> Purpose<'a> {
+    /// The purpose of a version that has what is wanted, and nothing else.
+    pub(super) fn deploy(message: &'a str) -> Self {
+        Purpose { message, removes: 0 }
+    }
+}
+
 impl Opened {
     /// Keeps the resources as a version, unless the newest has the same.
     pub(super) fn put(
@@ -235,17 +253,22 @@ impl Opened {
         unknowns: &[Unknown],
         code: Option<&str>,
         local_agents: &[String],
-        message: &str,
+        purpose: Purpose<'_>,
         project: Option<ProjectBinding<'_>>,
     ) -> Result<(Desired, bool), orrery_store::StoreError> {
-        let mut info = serde_json::json!({ "message": message });
+        let mut info = serde_json::json!({ "message": purpose.message });
+        if purpose.removes > 0 {
+            info[REMOVES] = purpose.removes.into();
+        }
         if !local_agents.is_empty() {
             info[LOCAL_AGENTS] = local_agents.into();
         }
-        // Where resources are applied is a part of what is wanted.
+        // Where resources are applied is a part of what is wanted, and so is whether the version removes.
         let newest = self.store.versions(self.environment)?.pop();
-        let only_if_changed =
-            newest.is_none_or(|newest| orrery_store::local_agents(&newest.info) == local_agents);
+        let only_if_changed = newest.is_none_or(|newest| {
+            orrery_store::local_agents(&newest.info) == local_agents
+                && (orrery_store::removes(&newest.info) > 0) == (purpose.removes > 0)
+        });
         if let Some(code) = code {
             info["code"] = code.into();
         }

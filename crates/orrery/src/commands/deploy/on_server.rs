@@ -154,6 +154,7 @@ pub(super) fn how_to_push(wanted: &Wanted) -> Push<'_> {
         verbose: false,
         quiet: wanted.json,
         takeover: wanted.takeover,
+        prune: wanted.prune,
     }
 }
 

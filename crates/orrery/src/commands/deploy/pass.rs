@@ -15,8 +15,8 @@ use super::placing::Unplaced;
 use super::progress::{Display, Failures, follow};
 use super::unmanaged::Unmanaged;
 use super::{
-    Handlers, Opened, Place, Prepared, failed, finish, on_server, open, prepare_and_open, prune,
-    setup,
+    Handlers, Opened, Place, Prepared, Purpose, failed, finish, on_server, open, prepare_and_open,
+    prune, setup,
 };
 
 pub(in crate::commands) fn run(options: Deploy) -> Exit {
@@ -44,7 +44,8 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
         Err(exit) => return exit,
     };
     prepared.tell_if_empty(*json);
-    let Prepared { project, resources, unknowns, problems, code, local_agents } = prepared;
+    let Prepared { project, resources, unknowns, problems, left_out, code, local_agents } =
+        prepared;
     if let Err(trouble) = selection.refuse_if_none_of(&resources) {
         return finish(Err(trouble));
     }
@@ -67,9 +68,10 @@ pub(in crate::commands) fn run(options: Deploy) -> Exit {
     let code = handlers.code.as_deref();
     let name = projects::name_of(&project);
     let binding = Some(wanted.takeover.binding(&name));
-    let put = opened.put(resources, &unknowns, code, &local_agents, message, binding);
+    let put =
+        opened.put(resources, &unknowns, code, &local_agents, Purpose::deploy(message), binding);
     let start = put.and_then(|(desired, created)| {
-        let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents)?;
+        let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents, &left_out)?;
         let start = recovery_with(&*opened.store, opened.environment, desired, states)?;
         Ok((start, created, unmanaged))
     });

@@ -18,6 +18,7 @@ use super::placing::Unplaced;
 use super::plan_order::{Required, by_dependency, held_up};
 use super::progress::Display;
 use super::removal::with_adopted;
+use super::unmanaged::refuse_to_prune;
 use super::{
     Handlers, Place, Prepared, compare_projects, failed, finish, on_server, prepare, prune, setup,
 };
@@ -41,7 +42,12 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         Err(exit) => return exit,
     };
     prepared.tell_if_empty(options.json || options.prune);
-    let Prepared { project, mut resources, problems, code, local_agents, .. } = prepared;
+    let Prepared { project, mut resources, problems, left_out, code, local_agents, .. } = prepared;
+    if options.prune
+        && let Err(trouble) = refuse_to_prune(&left_out)
+    {
+        return finish(Err(trouble));
+    }
     let (known, remnants) = match known_states(options, &project) {
         Ok(known) => known,
         Err(error) => return failed(&error),
@@ -68,7 +74,8 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
         Ok(interrupt) => interrupt,
         Err(error) => return failed(&error),
     };
-    let removed: Vec<String> = removed(&known, &resources);
+    let mut removed: Vec<String> = removed(&known, &resources);
+    removed.retain(|id| !id.parse().is_ok_and(|id: ResourceId| left_out.may_have(&id)));
     // Requirements are looked at too, since what they would change matters to those that are selected.
     let states: Vec<Option<ResourceState>> =
         resources.iter().map(|resource| known.get(resource.id.as_str()).cloned()).collect();

@@ -18,8 +18,10 @@ use super::edits::Edits;
 use super::pass::Pass;
 use super::placing::{Unplaced, inventory_here};
 use super::removal::{self, Afterwards, Candidate};
-use super::unmanaged::Unmanaged;
-use super::{Handlers, Opened, Place, Prepared, failed, finish, on_server, open, prepare_and_open};
+use super::unmanaged::{Unmanaged, refuse_to_prune};
+use super::{
+    Handlers, Opened, Place, Prepared, Purpose, failed, finish, on_server, open, prepare_and_open,
+};
 
 /// Says what is removed, and asks whether that is meant.
 fn confirm(
@@ -58,7 +60,11 @@ pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
         Ok(found) => found,
         Err(exit) => return exit,
     };
-    let Prepared { project, mut resources, unknowns, problems, code, local_agents } = prepared;
+    let Prepared { project, mut resources, unknowns, problems, left_out, code, local_agents } =
+        prepared;
+    if let Err(trouble) = refuse_to_prune(&left_out) {
+        return finish(Err(trouble));
+    }
     resources.sort_by(|a, b| a.id.cmp(&b.id));
     let opened = opened.unwrap_or_else(|| {
         let opened = open(state, &project, "deploy")?;
@@ -114,10 +120,10 @@ pub(super) fn run(wanted: &Wanted, message: &str, yes: bool) -> Exit {
             &unknowns,
             hash,
             &local_agents,
-            message,
+            Purpose { message, removes: plan.removed.len() },
             Some(binding),
         )?;
-        let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents)?;
+        let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents, &left_out)?;
         let start = recovery_with(&*opened.store, opened.environment, desired, states)?;
         Ok((start, created, unmanaged))
     };

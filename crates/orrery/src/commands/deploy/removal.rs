@@ -22,11 +22,11 @@ use crate::remote::RemoteEnvironment;
 use crate::state::now;
 use crate::{Exit, output, style};
 
-use super::Opened;
 use super::edits::Edits;
 use super::placing::Unplaced;
 use super::unmanaged::Unmanaged;
 use super::waiting::Run;
+use super::{Opened, Purpose};
 
 /// Resources of a plan that are shown at most.
 const SHOWN_MAX: usize = 200;
@@ -46,14 +46,18 @@ pub(super) fn plan_of(removal: &Removal) -> RemovalPlan {
     }
 }
 
-/// Shows what is removed, in that order, and what stays.
+/// Shows what is removed and what stays. Resources that were edited come first, so that no fold hides them; the rest is in the order
+/// of its removal.
 pub(super) fn show(plan: &RemovalPlan, edits: &Edits) {
     let mut lines: Vec<String> = Vec::new();
     let more = |total: usize| {
         (total > SHOWN_MAX).then(|| format!("  … and {} more", style::grouped(total - SHOWN_MAX)))
     };
-    for id in plan.removed.iter().take(SHOWN_MAX) {
-        let note = edits.note_on(id).map(|note| format!(" ({})", style::harmless(&note)));
+    let notes = plan.removed.iter().map(|id| (id, edits.note_on(id)));
+    let (edited, others): (Vec<_>, Vec<_>) = notes.partition(|(_, note)| note.is_some());
+    let edited_count = edited.len();
+    for (id, note) in edited.into_iter().chain(others).take(SHOWN_MAX) {
+        let note = note.map(|note| format!(" ({})", style::harmless(&note)));
         let (sign, id) = (style::removed("-"), style::harmless(id));
         lines.push(format!("{sign} {id}{}", style::warning(&note.unwrap_or_default())));
     }
@@ -64,7 +68,15 @@ pub(super) fn show(plan: &RemovalPlan, edits: &Edits) {
         lines.push(format!("{} {id} (left in place: {reason})", style::warning("·")));
     }
     lines.extend(more(plan.kept.len()));
-    let mut counts = vec![format!("{} to remove", style::grouped(plan.removed.len()))];
+    let edited = match edited_count {
+        0 => String::new(),
+        1 => style::warning(" (of these, 1 edited since it was deployed)"),
+        count => {
+            let count = style::grouped(count);
+            style::warning(&format!(" (of these, {count} edited since they were deployed)"))
+        }
+    };
+    let mut counts = vec![format!("{} to remove{edited}", style::grouped(plan.removed.len()))];
     if !plan.kept.is_empty() {
         counts.push(format!("{} left in place", style::grouped(plan.kept.len())));
     }
@@ -127,7 +139,7 @@ impl Afterwards<'_> {
             self.unknowns,
             self.code,
             self.local_agents,
-            self.message,
+            Purpose::deploy(self.message),
             Some(self.project),
         )?;
         let mut gone: Vec<(ResourceKey, ResourceState)> = Vec::new();

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use orrery_executor::{Desired, recovery};
-use orrery_store::{Store, StoreError, load_version, local_agents};
+use orrery_store::{Store, StoreError, VersionInfo, load_version, local_agents};
 
 use crate::cli_deploy::Repair;
+use crate::commands::inspect::unfinished::unfinished_removal;
 use crate::commands::trouble::Trouble;
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, output, projects, style};
@@ -40,7 +41,14 @@ pub(in crate::commands) fn run(options: &Repair) -> Exit {
         Ok(opened) => opened,
         Err(error) => return failed(&error),
     };
-    let (desired, local_agents) = match newest(&opened) {
+    let newest_version = match newest(&opened) {
+        Ok(version) => version,
+        Err(error) => return failed(&error),
+    };
+    if let Some(sentence) = newest_version.as_ref().and_then(unfinished_removal) {
+        return finish(Err(Trouble::said(sentence)));
+    }
+    let (desired, local_agents) = match newest_version.map(|one| load(&opened, &one)).transpose() {
         Ok(Some(found)) => found,
         Ok(None) => {
             let noun = style::error("error");
@@ -87,16 +95,18 @@ fn agents_are_known(of: &RemoteEnvironment, names: &[String]) -> Result<(), Trou
     Ok(())
 }
 
-/// The newest released version with the keys of its resources, and the agents that it declares to be this machine.
-fn newest(opened: &Opened) -> Result<Option<(Desired, Vec<String>)>, StoreError> {
+/// The newest released version.
+fn newest(opened: &Opened) -> Result<Option<VersionInfo>, StoreError> {
+    let versions = opened.store.versions(opened.environment)?;
+    Ok(versions.into_iter().rev().find(|version| version.released))
+}
+
+/// A version with the keys of its resources, and the agents that it declares to be this machine.
+fn load(opened: &Opened, version: &VersionInfo) -> Result<(Desired, Vec<String>), StoreError> {
     let store = &*opened.store;
-    let versions = store.versions(opened.environment)?;
-    let Some(version) = versions.iter().rev().find(|version| version.released) else {
-        return Ok(None);
-    };
     let loaded = load_version(store, opened.environment, version.number)?;
     let mut keys = Vec::with_capacity(loaded.resources.len());
     store.read_version(opened.environment, version.number, &mut |row| keys.push(row.key))?;
     let desired = Desired { version: version.number, resources: loaded.resources, keys };
-    Ok(Some((desired, local_agents(&version.info))))
+    Ok((desired, local_agents(&version.info)))
 }

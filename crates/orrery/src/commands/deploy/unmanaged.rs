@@ -1,12 +1,14 @@
 //! What a deploy says about resources that it no longer manages.
 
 use orrery_api::UnmanagedResources;
+use orrery_compiler::export::LeftOutResources;
 use orrery_executor::{Desired, declared_addresses};
 use orrery_handlers::Abilities;
 use orrery_model::{PathIndex, wants_absence};
 use orrery_store::{RemnantScope, Store as _, StoreError};
 use serde_json::{Value, json};
 
+use crate::commands::trouble::Trouble;
 use crate::{output, style};
 
 use super::Opened;
@@ -20,17 +22,19 @@ const SHOWN_MAX: usize = 10;
 pub(in crate::commands) struct Unmanaged(UnmanagedResources);
 
 impl Unmanaged {
-    /// Those of a local project. To be asked after its version is stored, and before that is taken in by an engine.
+    /// Those of a local project, without what the model has and the version lacks. To be asked after its version is stored, and before that is taken in by an engine.
     pub(super) fn of_local(
         opened: &Opened,
         desired: &Desired,
         local_agents: &[String],
+        left_out: &LeftOutResources,
     ) -> Result<Self, StoreError> {
         let scope = RemnantScope::Unmanaged;
-        let found = opened.store.records().remnants(opened.environment, scope)?;
+        let mut found = opened.store.records().remnants(opened.environment, scope)?;
+        found.retain(|remnant| !left_out.may_have(&remnant.resource.id));
         let resources = &desired.resources;
         let present = resources.iter().filter(|one| !wants_absence(&one.attributes));
-        let paths = PathIndex::new(present.map(|one| &one.id));
+        let paths = PathIndex::new(present.map(|one| &one.id).chain(&left_out.ids));
         let inventory = inventory_here(declared_addresses(resources), local_agents);
         let abilities = Abilities::new([]).with_inventory(inventory);
         let orrery_handlers::Unmanaged { ids, removable } =
@@ -85,6 +89,20 @@ impl Unmanaged {
     pub(in crate::commands) fn as_json(&self) -> Value {
         json!(self.0)
     }
+}
+
+/// Refuses to prune while the model has resources that its version lacks: they look like resources that it no longer has.
+pub(in crate::commands) fn refuse_to_prune(left_out: &LeftOutResources) -> Result<(), Trouble> {
+    if left_out.is_empty() {
+        return Ok(());
+    }
+    let count = style::count(left_out.len(), "resource");
+    let are = if left_out.len() == 1 { "is" } else { "are" };
+    let text = format!(
+        "{count} of the model {are} left out: --prune could remove what is still wanted, so nothing is changed"
+    );
+    let help = "mend what is reported above, or leave out --prune: the rest is deployed and nothing is removed";
+    Err(Trouble::said(text).help(help))
 }
 
 #[cfg(test)]

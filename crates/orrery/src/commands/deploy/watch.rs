@@ -21,7 +21,7 @@ use crate::{Exit, output, projects, style};
 use super::placing::Unplaced;
 use super::progress::{Display, Failures};
 use super::unmanaged::Unmanaged;
-use super::{Handlers, Place, Prepared, failed, finish, open, prepare, setup};
+use super::{Handlers, Place, Prepared, Purpose, failed, finish, open, prepare, setup};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Whoever writes a file often does so in several steps; it is looked at when it has been quiet for so long.
@@ -58,7 +58,8 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
         Err(exit) => return exit,
     };
     prepared.tell_if_empty(false);
-    let Prepared { project, resources, unknowns, problems, code, local_agents } = prepared;
+    let Prepared { project, resources, unknowns, problems, left_out, code, local_agents } =
+        prepared;
     let opened = match open(&options.state, &project, "watch") {
         Ok(opened) => opened,
         Err(error) => return failed(&error),
@@ -79,9 +80,9 @@ pub(in crate::commands) fn run(options: &Watch) -> Exit {
     let binding = Some(options.takeover.binding(&name));
     let code = handlers.code.as_deref();
     let start = opened
-        .put(resources, &unknowns, code, &local_agents, "orrery deploy", binding)
+        .put(resources, &unknowns, code, &local_agents, Purpose::deploy("orrery deploy"), binding)
         .and_then(|(desired, _)| {
-            let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents)?;
+            let unmanaged = Unmanaged::of_local(&opened, &desired, &local_agents, &left_out)?;
             Ok((recovery(&*opened.store, opened.environment, desired)?, unmanaged))
         });
     let start = match start {

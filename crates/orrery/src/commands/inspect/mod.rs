@@ -19,6 +19,7 @@ mod resources;
 pub(in crate::commands) mod source;
 mod status;
 pub(in crate::commands) mod text;
+pub(in crate::commands) mod unfinished;
 mod unknown;
 mod versions;
 mod why;

@@ -8,6 +8,7 @@ use orrery_store::{ActionKind, ResourceFilter, VersionInfo};
 use serde_json::{Value, json};
 
 use super::source::{AgentSeen, AtWork, Counts, Deployment, Seen};
+use super::unfinished::unfinished_removal;
 use super::{Look, Trouble, json, print_json, text};
 use crate::cli_inspect::ShowStatus;
 use crate::{Exit, output, style};
@@ -107,6 +108,13 @@ impl Overview {
         others.count() == 0 && reached && self.processed == Some(self.version.number)
     }
 
+    /// The sentence on an unfinished removal. While one is at work, it is not told; a server continues one by itself, and those that
+    /// other programs ask for may have no version after them.
+    fn unfinished_removal(&self) -> Option<&'static str> {
+        let is_at_rest = self.writer.is_none() && (self.place.is_none() || !self.is_deployed());
+        unfinished_removal(&self.version).filter(|_| is_at_rest)
+    }
+
     /// Without those that are no longer wanted.
     fn total(&self) -> u64 {
         let wanted = self.counts.iter().filter(|(status, _)| **status != Status::Orphaned);
@@ -143,6 +151,9 @@ impl Overview {
             None => "nothing is being deployed".to_owned(),
         };
         let _ = writeln!(out, "\nnow      {now}");
+        if let Some(sentence) = self.unfinished_removal() {
+            let _ = writeln!(out, "removal  {}", style::warning(sentence));
+        }
         let _ = writeln!(out, "agents   {}", self.agents());
         if let Some(since) = self.verified_since {
             let oldest = if self.total() > 1 { " (oldest)" } else { "" };
@@ -282,6 +293,7 @@ impl Overview {
             "version": json::version(&self.version),
             "processed": self.processed.map(|number| number.0),
             "running": writer,
+            "unfinished_removal": self.unfinished_removal().is_some(),
             "agents": agents.collect::<Vec<_>>(),
             "statuses": statuses,
             "problems": problems.collect::<Vec<_>>(),

@@ -1,0 +1,141 @@
+//! Removals that are careful: what the model still has is not pruned, what was never deployed is not told of, edits are not hidden,
+//! and an unfinished removal is continued only by the commands that ask.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use libtest_mimic::Trial;
+
+use crate::playground::Playground;
+use crate::right_project::file;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    type Check = fn() -> Result<()>;
+    let checks: [(&str, Check); 5] = [
+        ("what is left out is not pruned", left_out_is_not_pruned),
+        ("what cannot be identified is not pruned", unidentified_is_not_pruned),
+        ("an unfinished removal is not repaired", unfinished_removal_is_not_repaired),
+        ("what was never deployed is not told of", never_deployed_is_dropped),
+        ("edits come first in a long plan", edits_come_first),
+    ];
+    let trial = |(name, check): (&str, Check)| {
+        Trial::test(format!("pruning: {name}"), move || {
+            Ok(check().map_err(|error| format!("{error:#}"))?)
+        })
+    };
+    checks.into_iter().map(trial).collect()
+}
+
+/// Files `b`, `c` and `d`, with variables of the same names.
+fn named_files() -> String {
+    ["b", "c", "d"].iter().map(|name| format!("{name} = {}", file(name))).collect()
+}
+
+fn left_out_is_not_pruned() -> Result<()> {
+    let project = Playground::new(&(file("a") + &named_files()))?;
+    project.expect(0, &["deploy"])?;
+    let all_exist = || {
+        let exists = |name: &&str| project.managed(name).exists();
+        let there: Vec<&str> = ["a", "b", "c", "d"].into_iter().filter(exists).collect();
+        ensure!(there.len() == 4, "only {there:?} are left");
+        Ok(())
+    };
+    let circle = "b.requires = c\nc.requires = b\nd.requires = c\n";
+    project.write_model(&(file("a") + &named_files() + circle))?;
+    let plan = project.run(&["plan"])?;
+    ensure!(!plan.out.contains("no longer in the model"), "{}", plan.out);
+    let refusal = ["3 resources of the model are left out", "leave out --prune"];
+    project.expect(1, &["plan", "--prune"])?.says(&refusal)?;
+    project.expect(1, &["deploy", "--prune", "--yes"])?.says(&refusal)?;
+    all_exist()?;
+    let deployed = project.expect(2, &["deploy"])?;
+    deployed.says(&["3 left out"])?;
+    ensure!(!deployed.said.contains("no longer managed"), "{}", deployed.said);
+    let report = project.json(2, &["deploy"])?;
+    ensure!(report["unmanaged"]["total"] == 0, "{report}");
+    project.expect(1, &["deploy", "--prune", "--yes"])?.says(&refusal)?;
+    all_exist()?;
+    // Of a whole model it is known what it does not have any more.
+    project.write_model(&(file("a") + &file("b") + &file("c")))?;
+    project.expect(0, &["deploy", "--prune", "--yes"])?.says(&["1 removed"])?;
+    ensure!(!project.managed("d").exists() && project.managed("c").exists());
+    Ok(())
+}
+
+fn unidentified_is_not_pruned() -> Result<()> {
+    let project = Playground::new(&(file("a") + &file("b")))?;
+    project.expect(0, &["deploy"])?;
+    let unknown = "Text(host=host, path=std::getfact(a, \"place\"), content=\"b\")\n";
+    project.write_model(&format!("a = {}{unknown}", file("a")))?;
+    let deployed = project.run(&["deploy"])?;
+    ensure!(!deployed.said.contains("no longer managed"), "{}", deployed.said);
+    let refused = project.expect(1, &["deploy", "--prune", "--yes"])?;
+    refused.says(&["1 resource of the model is left out"])?;
+    ensure!(project.read("b")? == "b");
+    Ok(())
+}
+
+fn unfinished_removal_is_not_repaired() -> Result<()> {
+    let directory = "Folder(host=host, path=\"{{ root }}/d\")\n";
+    let project = Playground::new(&(file("a") + directory))?;
+    project.expect(0, &["deploy"])?;
+    let (directory_path, foreign) = (project.managed("d"), project.managed("d/foreign"));
+    // What is in the way keeps the removal from ending.
+    fs::write(&foreign, "")?;
+    project.write_model(&file("a"))?;
+    project.expect(2, &["deploy", "--prune", "--yes"])?.says(&["is not removed yet"])?;
+    fs::remove_file(&foreign)?;
+    let told = "a removal is unfinished: `orrery deploy --prune` continues it";
+    project.expect(1, &["repair"])?.says(&[told])?;
+    ensure!(directory_path.exists(), "a repair removed the directory");
+    project.expect(2, &["status"])?.shows(&[told])?;
+    project.expect(0, &["deploy"])?.says(&["1 resource is no longer managed"])?;
+    project.expect(0, &["repair"])?;
+    ensure!(directory_path.exists());
+
+    project.write_model(&(file("a") + directory))?;
+    project.expect(0, &["deploy"])?;
+    fs::write(&foreign, "")?;
+    project.expect(2, &["destroy", "--yes"])?.says(&["is not removed yet"])?;
+    fs::remove_file(&foreign)?;
+    let told = "a destroy is unfinished: `orrery destroy` continues it, `orrery deploy` restores";
+    project.expect(1, &["repair", "--pending"])?.says(&[told])?;
+    ensure!(directory_path.exists(), "a repair removed the directory");
+    let status = project.json(2, &["status"])?;
+    ensure!(status["unfinished_removal"] == true, "{status}");
+    project.expect(0, &["deploy"])?.says(&["1 created"])?;
+    project.expect(0, &["repair"])?;
+    ensure!(project.read("a")? == "a");
+    let status = project.json(0, &["status"])?;
+    ensure!(status["unfinished_removal"] == false, "{status}");
+    project.expect(0, &["destroy", "--yes"])?.says(&["2 removed"])?;
+    project.expect(0, &["repair"])?;
+    Ok(())
+}
+
+fn never_deployed_is_dropped() -> Result<()> {
+    let project = Playground::new(&(file("a") + &file("missing/b")))?;
+    project.expect(2, &["deploy"])?.says(&["1 failed"])?;
+    let destroyed = project.expect(0, &["destroy", "--yes"])?;
+    destroyed.says(&["1 removed", "destroyed: nothing of test is left"])?;
+    ensure!(!destroyed.said.contains("left in place"), "{}", destroyed.said);
+    project.expect(0, &["destroy", "--yes"])?.says(&["nothing of test was deployed"])
+}
+
+fn edits_come_first() -> Result<()> {
+    let files = "for at in std::sequence(250):\n    Text(host=host, path=\"{{ root }}/{{ at }}\", content=\"\")\nend\n";
+    let project = Playground::new(files)?;
+    project.expect(0, &["deploy"])?;
+    fs::write(project.managed("99"), "notes of a person")?;
+    let refused = project.expect(1, &["destroy"])?;
+    refused.says(&[
+        "… and 50 more",
+        "plan: 250 to remove (of these, 1 edited since it was deployed)",
+    ])?;
+    let first = refused.said.lines().find(|line| line.starts_with("- "));
+    let is_edited = |line: &str| line.ends_with("/99] (edited since it was deployed: content)");
+    ensure!(first.is_some_and(is_edited), "{}", refused.said);
+    fs::write(project.managed("98"), "more notes")?;
+    let told = "plan: 250 to remove (of these, 2 edited since they were deployed)";
+    project.expect(1, &["destroy"])?.says(&[told])
+}
