@@ -113,11 +113,12 @@ pub(crate) struct AddModules {
 Examples:
   orrery modules update          everything
   orrery modules update fs       one module, and what it needs
+  orrery modules update pyyaml   one other package of orrery.lock
 
 Exit codes: 0 done, 1 error.")]
 pub(crate) struct UpdateModules {
-    /// Names of modules [default: everything that is installed]
-    #[arg(value_name = "MODULE")]
+    /// Names of modules, and of other packages that are locked [default: everything that is installed]
+    #[arg(value_name = "NAME")]
     pub(crate) modules: Vec<String>,
     #[command(flatten)]
     pub(crate) options: InstallOptions,

@@ -6,7 +6,7 @@ use super::helper::Contents;
 use super::lock::Lock;
 use super::pip::normal_name;
 
-/// A version of something that appeared, changed or went away.
+/// A version of something that appeared, changed or went away. Where both are the same, its files are other ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) name: String,
@@ -38,7 +38,7 @@ pub(super) fn installed(before: &Contents, after: &Contents) -> Vec<Change> {
         .collect()
 }
 
-/// Differences between lock files: packages, then modules.
+/// Differences between lock files: packages, then modules. A package with the same version and other files is one too.
 pub(crate) fn locked(before: Option<&Lock>, after: &Lock) -> Vec<Change> {
     let entries = |lock: &Lock| -> Vec<(String, String)> {
         let packages = lock.packages.iter().map(|one| (one.name.clone(), one.shown_version()));
@@ -47,6 +47,16 @@ pub(crate) fn locked(before: Option<&Lock>, after: &Lock) -> Vec<Change> {
         });
         packages.chain(modules).collect()
     };
+    let has_other_files = |name: &str| {
+        let (old, new) = (before.and_then(|lock| lock.package(name)), after.package(name));
+        old.zip(new).is_some_and(|(old, new)| old.hashes != new.hashes)
+    };
+    let has_other_files: Vec<String> = after
+        .packages
+        .iter()
+        .map(|package| package.name.clone())
+        .filter(|name| has_other_files(name))
+        .collect();
     let before = before.map(entries).unwrap_or_default();
     let after = entries(after);
     let names: BTreeSet<&String> = before.iter().chain(&after).map(|(name, _)| name).collect();
@@ -58,7 +68,9 @@ pub(crate) fn locked(before: Option<&Lock>, after: &Lock) -> Vec<Change> {
         after: version(&after, name),
         name: name.clone(),
     };
-    names.into_iter().map(change).filter(|change| change.before != change.after).collect()
+    let differs =
+        |change: &Change| change.before != change.after || has_other_files.contains(&change.name);
+    names.into_iter().map(change).filter(differs).collect()
 }
 
 #[cfg(test)]

@@ -40,10 +40,18 @@ pub(crate) enum Error {
         "orrery.lock was written for Python {locked}, and Python {python} needs other packages"
     )]
     LockIncomplete { locked: String, python: String, unmet: Vec<String> },
+    #[error("{}", lacking(missing))]
+    LockLacks { missing: Vec<String>, unmet: Vec<String> },
     #[error("the file of {package} is not the one that orrery.lock has")]
     HashMismatch { package: String, expected: Vec<String>, found: String },
     #[error("module {module} cannot be brought to the commit in orrery.lock: {reason}")]
     LockedModule { module: String, reason: String },
+    #[error("module {module} was not updated: {reason}")]
+    ChangedModule { module: String, path: PathBuf, reason: String },
+    #[error("module {module} cannot be installed: {reason}")]
+    NoModuleVersion { module: String, reason: String },
+    #[error("ORRERY_UV names {}, which is no program", program.display())]
+    NoUv { program: PathBuf },
     #[error("could not {what}: {error}")]
     System { what: String, error: io::Error },
     #[error("could not look into the environment: {0}")]
@@ -67,7 +75,9 @@ impl Error {
             | Error::Unreachable { said }
             | Error::NotFound { said }
             | Error::Pip { said } => Some(said.clone()),
-            Error::LockIncomplete { unmet, .. } => Some(unmet.join("\n")),
+            Error::LockIncomplete { unmet, .. } | Error::LockLacks { unmet, .. } => {
+                Some(unmet.join("\n"))
+            }
             Error::HashMismatch { expected, found, .. } => {
                 let shown = expected.iter().take(HASHES_SHOWN);
                 let mut lines: Vec<String> = shown.map(|hash| format!("expected {hash}")).collect();
@@ -111,6 +121,9 @@ impl Error {
             Error::LockIncomplete { locked, .. } => format!(
                 "use Python {locked} (--python {locked} --rebuild), or run `orrery modules install` with this one and commit orrery.lock"
             ),
+            Error::LockLacks { .. } => {
+                "restore orrery.lock from version control, or run `orrery modules install` without --locked and --frozen and commit it".into()
+            }
             Error::HashMismatch { package, .. } => {
                 let name = package.split(' ').next().unwrap_or(package);
                 format!(
@@ -120,6 +133,16 @@ impl Error {
             Error::LockedModule { module, .. } => format!(
                 "`orrery modules update {module}` locks another commit; local changes of a module belong into its repository"
             ),
+            Error::ChangedModule { module, path, .. } => format!(
+                "push them to its repository, or take them out of {} (`git stash` for changes, `git branch` and `git checkout --detach` for commits); then run `orrery modules update {module}` again",
+                path.display()
+            ),
+            Error::NoModuleVersion { .. } => {
+                "change `requires` in project.yml or in the module.yml that asks for it, or tag such a version in its repository".into()
+            }
+            Error::NoUv { .. } => {
+                "set ORRERY_UV to the path of uv, unset it to use the one in the search path, or set it to 0 to use pip".into()
+            }
             _ => return None,
         })
     }
@@ -139,14 +162,26 @@ impl Error {
             Error::LockMissing => "lock-missing",
             Error::LockInvalid { .. } => "lock-invalid",
             Error::LockOutdated { .. } => "lock-outdated",
-            Error::LockIncomplete { .. } => "lock-incomplete",
+            Error::LockIncomplete { .. } | Error::LockLacks { .. } => "lock-incomplete",
             Error::HashMismatch { .. } => "hash-mismatch",
             Error::LockedModule { .. } => "locked-module",
+            Error::ChangedModule { .. } => "changed-module",
+            Error::NoModuleVersion { .. } => "no-module-version",
+            Error::NoUv { .. } => "no-uv",
             Error::System { .. } => "system",
             Error::Helper(_) => "environment",
             Error::Sdk(_) => "no-sdk",
             Error::Requirement { .. } => "invalid-requirement",
         }
+    }
+}
+
+/// What a lock file lacks, although it was written for the same Python.
+fn lacking(missing: &[String]) -> String {
+    match missing {
+        [] => "packages in orrery.lock contradict each other".to_owned(),
+        [one] => format!("{one} is missing from orrery.lock"),
+        several => format!("{} are missing from orrery.lock", several.join(", ")),
     }
 }
 

@@ -6,6 +6,7 @@ environment's own interpreter, needs nothing but the standard library, and answe
 import ast
 import base64
 import concurrent.futures
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -211,9 +212,9 @@ def artefacts(arguments: list[str], packages: list[list[str]]) -> dict:
         return {}
 
 
-def unmet(names: list[str]) -> list[str]:
-    """Requirements of some installed packages that nothing installed satisfies."""
-    from pip._vendor.packaging.requirements import Requirement
+def unmet(names: list[str], lines: list[str]) -> list[dict]:
+    """Requirements of some installed packages, and of lines of requirement files, that nothing installed satisfies."""
+    from pip._vendor.packaging.requirements import InvalidRequirement, Requirement
     from pip._vendor.packaging.utils import canonicalize_name
 
     installed = {}
@@ -221,20 +222,30 @@ def unmet(names: list[str]) -> list[str]:
         if distribution.metadata["Name"] is not None:
             installed.setdefault(canonicalize_name(distribution.metadata["Name"]), distribution)
     found = []
+
+    def check(text: str, by: str) -> None:
+        wanted = Requirement(text)
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            return
+        name = canonicalize_name(wanted.name)
+        other = installed.get(name)
+        if other is None:
+            found.append({"text": f"{by} requires {wanted.name}, which is not installed", "missing": name})
+        elif wanted.specifier and not wanted.specifier.contains(other.version, prereleases=True):
+            text = f"{by} requires {wanted.name}{wanted.specifier}, and {other.version} is installed"
+            found.append({"text": text, "missing": None})
+
     for name in sorted(set(names)):
         distribution = installed.get(canonicalize_name(name))
         if distribution is None:
-            found.append(f"{name} is not installed")
+            found.append({"text": f"{name} is not installed", "missing": None})
             continue
         for text in distribution.requires or []:
-            wanted = Requirement(text)
-            if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
-                continue
-            other = installed.get(canonicalize_name(wanted.name))
-            if other is None:
-                found.append(f"{name} requires {wanted.name}, which is not installed")
-            elif wanted.specifier and not wanted.specifier.contains(other.version, prereleases=True):
-                found.append(f"{name} requires {wanted.name}{wanted.specifier}, and {other.version} is installed")
+            check(text, name)
+    for line in lines:
+        # Options, paths and addresses are no names of packages.
+        with contextlib.suppress(InvalidRequirement):
+            check(line, "the project")
     return found
 
 
@@ -252,8 +263,8 @@ def main(arguments: list[str]) -> None:
             answer = configuration()
         case ["artefacts", given, packages]:
             answer = artefacts(json.loads(given), json.loads(packages))
-        case ["unmet", *names]:
-            answer = unmet(names)
+        case ["unmet", lines, *names]:
+            answer = unmet(names, json.loads(lines))
         case _:
             raise SystemExit(f"unknown request: {arguments}")
     json.dump(answer, sys.stdout)

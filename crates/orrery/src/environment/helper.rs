@@ -101,9 +101,21 @@ pub(super) fn artefacts(
     answer(orrery_host::pip::configure(&mut command, settings))
 }
 
-/// Requirements of installed packages that the environment does not satisfy.
-pub(super) fn unmet(environment: &Path, names: &[String]) -> Result<Vec<String>, Error> {
-    let mut arguments = vec!["unmet".to_owned()];
+/// A requirement that an environment does not satisfy.
+#[derive(Debug, Deserialize)]
+pub(super) struct Unmet {
+    pub(super) text: String,
+    /// The package, if it is not installed at all.
+    pub(super) missing: Option<String>,
+}
+
+/// Requirements of installed packages, and of lines of requirement files, that the environment does not satisfy.
+pub(super) fn unmet(
+    environment: &Path,
+    names: &[String],
+    lines: &[String],
+) -> Result<Vec<Unmet>, Error> {
+    let mut arguments = vec!["unmet".to_owned(), serde_json::json!(lines).to_string()];
     arguments.extend_from_slice(names);
     ask(environment, &arguments)
 }

@@ -152,11 +152,15 @@ fn check_python(request: &Request, place: &Path) -> Result<(), Error> {
     let Some(wanted) = &request.python else { return Ok(()) };
     let found = Places::of_this_machine().find(Some(wanted))?;
     let is = python_version(place).unwrap_or_default();
-    let minor = |version: &str| version.split('.').take(2).collect::<Vec<_>>().join(".");
-    if minor(&is) == minor(&found.version) {
+    if minor_version(&is) == minor_version(&found.version) {
         return Ok(());
     }
     Err(Error::OtherPython { dir: place.to_owned(), is, wanted: found.version })
+}
+
+/// `3.13` of `3.13.0`.
+fn minor_version(version: &str) -> String {
+    version.split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
 /// Installs into an environment what is asked for.
@@ -239,13 +243,24 @@ fn complete(
     listener: Listener<'_>,
 ) -> Result<Option<Vec<LockedPackage>>, Error> {
     let names: Vec<String> = lock.packages.iter().map(|package| package.name.clone()).collect();
-    let unmet = helper::unmet(tools.environment, &names)?;
+    let wanted = match mode {
+        LockMode::Frozen => Vec::new(),
+        LockMode::Update | LockMode::Locked => tools.wanted_lines(),
+    };
+    let unmet = helper::unmet(tools.environment, &names, &wanted)?;
     if unmet.is_empty() {
         return Ok(None);
     }
     let contents = helper::inspect(tools.environment)?;
     if mode != LockMode::Update {
         let (locked, python) = (lock.python.clone(), contents.python);
+        let mut missing: Vec<String> = unmet.iter().filter_map(|one| one.missing.clone()).collect();
+        missing.sort();
+        missing.dedup();
+        let unmet = unmet.into_iter().map(|one| one.text).collect();
+        if minor_version(&python) == minor_version(&locked) {
+            return Err(Error::LockLacks { missing, unmet });
+        }
         return Err(Error::LockIncomplete { locked, python, unmet });
     }
     let mut packages = tools.resolve(Some(lock), &contents.packages, listener)?;

@@ -9,6 +9,18 @@ use super::pip::normal_name;
 /// A file and all that it includes with `-r` and `-c`, with their texts. What cannot be read is left to
 /// pip to tell.
 pub(super) fn with_included(files: &[PathBuf]) -> Vec<(PathBuf, String)> {
+    gather(files, &["--requirement", "--constraint", "-r", "-c"])
+}
+
+/// Lines that ask for packages by their names, in files and in those that they include with `-r`.
+pub(super) fn named_in(files: &[PathBuf]) -> Vec<String> {
+    let texts = gather(files, &["--requirement", "-r"]);
+    let lines = texts.iter().flat_map(|(_, text)| statements(text));
+    lines.filter(|line| name_in(line).is_some()).map(str::to_owned).collect()
+}
+
+/// Files and all that they include with some options.
+fn gather(files: &[PathBuf], options: &[&str]) -> Vec<(PathBuf, String)> {
     let mut pending: Vec<PathBuf> = files.iter().rev().cloned().collect();
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
@@ -20,16 +32,16 @@ pub(super) fn with_included(files: &[PathBuf]) -> Vec<(PathBuf, String)> {
         }
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let base = path.parent().unwrap_or(Path::new(""));
-        pending.extend(text.lines().filter_map(included).map(|other| base.join(other)));
+        let others = text.lines().filter_map(|line| included(line, options));
+        pending.extend(others.map(|other| base.join(other)));
         found.push((path, text));
     }
     found
 }
 
-/// The file that a line includes.
-fn included(line: &str) -> Option<&str> {
+/// The file that a line includes with one of some options.
+fn included<'l>(line: &'l str, options: &[&str]) -> Option<&'l str> {
     let line = line.trim();
-    let options = ["--requirement", "--constraint", "-r", "-c"];
     let rest = options.iter().find_map(|option| line.strip_prefix(option))?;
     let name = rest.trim_start_matches([' ', '\t', '=']).trim();
     (!name.is_empty() && !name.contains("://")).then_some(name)
@@ -42,7 +54,7 @@ fn name_in(line: &str) -> Option<&str> {
     let (name, rest) = line.split_at(end.unwrap_or(line.len()));
     let is_name = name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && !rest.starts_with(['/', '\\', ':'])
-        && !line.ends_with(".whl");
+        && ![".whl", ".zip", ".gz", ".tgz", ".bz2", ".xz"].iter().any(|end| line.ends_with(end));
     is_name.then_some(name)
 }
 

@@ -40,7 +40,7 @@ impl<'e> Tools<'e> {
         let mut sources = vec!["--find-links".to_owned(), wheels.display().to_string()];
         sources.extend(orrery_host::pip::arguments(&request.pip));
         let pip = Pip { environment, directory: &request.directory, settings: &request.pip };
-        let uv = Uv::find(request, environment, listener);
+        let uv = Uv::find(request, environment, listener)?;
         Ok(Tools { request, environment, scratch, wheels, sources, pip, uv })
     }
 
@@ -109,6 +109,13 @@ impl<'e> Tools<'e> {
             preferred.retain(|(name, _)| !names.contains(name));
         }
         preferred
+    }
+
+    /// Lines that ask for packages by their names.
+    pub(super) fn wanted_lines(&self) -> Vec<String> {
+        let mut lines = requirements::named_in(&self.request.files);
+        lines.extend_from_slice(&self.request.requirements);
+        lines
     }
 
     fn choose(

@@ -58,27 +58,30 @@ struct Configuration {
 
 impl<'e> Uv<'e> {
     /// The uv to use for an environment, if there is one that can be used.
+    ///
+    /// # Errors
+    /// If one is named and is not there.
     pub(super) fn find(
         request: &'e Request,
         environment: &'e Path,
         listener: Listener<'_>,
-    ) -> Option<Self> {
+    ) -> Result<Option<Self>, Error> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let program = program(std::env::var_os(VARIABLE), &path)?;
+        let Some(program) = program(std::env::var_os(VARIABLE), &path)? else { return Ok(None) };
         let found = helper::configuration(environment, &request.pip);
         let configuration = match found.map(|found| Configuration::of_pip(&found)) {
             Ok(Ok(configuration)) => configuration,
             Ok(Err(option)) => {
                 let text = format!("uv is not used: pip is configured with {option}");
                 listener(Event::Line(text));
-                return None;
+                return Ok(None);
             }
             Err(error) => {
                 listener(Event::Line(format!("uv is not used: {error}")));
-                return None;
+                return Ok(None);
             }
         };
-        Some(Uv { program, environment, directory: &request.directory, configuration })
+        Ok(Some(Uv { program, environment, directory: &request.directory, configuration }))
     }
 
     /// Chooses versions for files of requirements; answers the text of a `pylock.toml` in the directory `scratch`. Versions in
@@ -154,12 +157,27 @@ impl<'e> Uv<'e> {
 }
 
 /// The program that a variable names, or the one in the search path.
-fn program(named: Option<OsString>, path: &std::ffi::OsStr) -> Option<PathBuf> {
-    match named {
-        Some(named) if OFF.contains(&named.to_string_lossy().to_lowercase().as_str()) => None,
-        Some(named) if named.to_string_lossy() != "1" => Some(named.into()),
-        _ => std::env::split_paths(path).map(|dir| dir.join("uv")).find(|file| file.is_file()),
+fn program(named: Option<OsString>, path: &std::ffi::OsStr) -> Result<Option<PathBuf>, Error> {
+    let in_path = |name: &Path| {
+        std::env::split_paths(path).map(|dir| dir.join(name)).find(|file| file.is_file())
+    };
+    let named = match named {
+        None => return Ok(in_path(Path::new("uv"))),
+        Some(named) => PathBuf::from(named),
+    };
+    let text = named.to_string_lossy().to_lowercase();
+    if OFF.contains(&text.as_str()) {
+        return Ok(None);
     }
+    if text == "1" {
+        return Ok(in_path(Path::new("uv")));
+    }
+    // A name without a directory is looked for as a shell does.
+    let found = match named.components().count() {
+        1 if !text.contains('/') => in_path(&named),
+        _ => Some(named.clone()).filter(|file| file.is_file()),
+    };
+    found.map(Some).ok_or(Error::NoUv { program: named })
 }
 
 /// Arguments of pip as uv takes them.
@@ -242,11 +260,16 @@ mod tests {
     fn the_variable_names_or_forbids_it() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().as_os_str();
-        assert_eq!(program(None, path), None);
+        assert_eq!(program(None, path).unwrap(), None);
         let uv = scratch.path().join("uv");
         std::fs::write(&uv, "").unwrap();
-        assert_eq!(program(None, path), Some(uv));
-        assert_eq!(program(Some("0".into()), path), None);
-        assert_eq!(program(Some("/opt/uv".into()), path), Some("/opt/uv".into()));
+        assert_eq!(program(None, path).unwrap(), Some(uv.clone()));
+        assert_eq!(program(Some("0".into()), path).unwrap(), None);
+        assert_eq!(program(Some("uv".into()), path).unwrap(), Some(uv.clone()));
+        assert_eq!(program(Some(uv.clone().into()), path).unwrap(), Some(uv));
+        for absent in ["/nonexistent/uv", "nonexistent-uv"] {
+            let error = program(Some(absent.into()), path).unwrap_err();
+            assert!(error.to_string().contains(absent), "{error}");
+        }
     }
 }

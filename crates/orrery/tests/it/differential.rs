@@ -35,6 +35,7 @@ mod locking;
 mod machines;
 mod messages;
 mod models;
+mod module_updates;
 mod own_outcomes;
 mod pages;
 mod plans;
@@ -111,6 +112,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(machines::trials());
     trials.extend(environments::trials());
     trials.extend(locking::trials());
+    trials.extend(module_updates::trials());
     trials.extend(failures::trials());
     trials.extend(crashes::trials());
     trials.extend(secrets::trials());

@@ -168,18 +168,23 @@ impl World {
         Ok(fs::write(path, text)?)
     }
 
-    pub(crate) fn run(&self, directory: &str, arguments: &[&str]) -> Result<Answer> {
-        let output = Command::new(BINARY)
+    /// The program in a directory, with the packages and the SDK of this world.
+    pub(crate) fn command(&self, directory: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command
             .args(arguments)
-            .arg("--json")
             .current_dir(self.path(directory))
             .env_remove("VIRTUAL_ENV")
             .env("ORRERY_SDK", self.path("sdk"))
             .env("PIP_CONFIG_FILE", "/dev/null")
             .env("PIP_NO_INDEX", "1")
             .env("PIP_FIND_LINKS", self.path("wheels"))
-            .env("ORRERY_UV", self.uv.as_deref().unwrap_or(Path::new("0")))
-            .output()?;
+            .env("ORRERY_UV", self.uv.as_deref().unwrap_or(Path::new("0")));
+        command
+    }
+
+    pub(crate) fn run(&self, directory: &str, arguments: &[&str]) -> Result<Answer> {
+        let output = self.command(directory, arguments).arg("--json").output()?;
         let text = String::from_utf8(output.stdout)?;
         let report = serde_json::from_str(&text)
             .with_context(|| format!("{text}\n{}", String::from_utf8_lossy(&output.stderr)))?;

@@ -34,17 +34,17 @@ pub(crate) fn trials() -> Vec<Trial> {
     tests.into_iter().map(trial).collect()
 }
 
-const INSTALL: [&str; 2] = ["modules", "install"];
-const LOCKED: [&str; 3] = ["modules", "install", "--locked"];
+pub(crate) const INSTALL: [&str; 2] = ["modules", "install"];
+pub(crate) const LOCKED: [&str; 3] = ["modules", "install", "--locked"];
 
 impl World {
-    fn lock(&self, project: &str) -> Result<String> {
+    pub(crate) fn lock(&self, project: &str) -> Result<String> {
         let path = self.path(project).join("orrery.lock");
         fs::read_to_string(&path).with_context(|| path.display().to_string())
     }
 
     /// The project as a checkout on another machine has it: without an environment.
-    fn check_out(&self, name: &str) -> Result<()> {
+    pub(crate) fn check_out(&self, name: &str) -> Result<()> {
         let target = self.path(name);
         let _ = fs::remove_dir_all(&target);
         fs::create_dir_all(&target)?;
@@ -67,7 +67,7 @@ impl World {
     }
 }
 
-fn sha256(path: &Path) -> Result<String> {
+pub(crate) fn sha256(path: &Path) -> Result<String> {
     let program =
         "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest())";
     let output = Command::new("python3").args(["-I", "-c", program]).arg(path).output()?;
@@ -308,7 +308,7 @@ fn another_python_gets_what_it_needs(world: &mut World) -> Result<()> {
     Ok(())
 }
 
-fn git(directory: &Path, script: &str) -> Result<String> {
+pub(crate) fn git(directory: &Path, script: &str) -> Result<String> {
     let configured = format!(
         "git() {{ command git -c user.name=a -c user.email=a@example.org \"$@\"; }}; {script}"
     );

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::list::refuse;
 use super::locking::{self, LockChange};
-use super::repositories::{self, Allowed, Fetched, NotFound, Update};
+use super::repositories::{self, Allowed, Fetched, NotFound, Notice, Update};
 use super::sources::Wanted;
 use super::target::{REQUIREMENTS, Target, absolute};
 use crate::cli_modules::{AddModules, InstallModules, InstallOptions, UpdateModules};
@@ -42,8 +42,11 @@ pub(super) fn update(options: &UpdateModules, verbose: bool) -> Exit {
     let update = if modules.is_empty() { Update::All } else { Update::Only(modules) };
     run(&options.options, verbose, Rules { update, ..Rules::default() }, |target, display| {
         // A module that was cloned from a repository is no package.
-        let packages: Vec<String> =
-            packages.into_iter().filter(|name| !target.has_clone_of(name)).collect();
+        let named = packages.iter().zip(&options.modules);
+        let packages: Vec<String> = named
+            .filter(|(package, _)| !target.has_clone_of(package))
+            .map(|(package, name)| target.package_named(package, name))
+            .collect();
         target.request.upgrade = match (options.modules.is_empty(), packages.is_empty()) {
             (true, _) => Upgrade::All,
             (false, true) => Upgrade::Nothing,
@@ -143,8 +146,17 @@ fn run(
         }
         Err(error) => return refuse(&error),
     };
+    let mut warnings = Vec::new();
     let fetched = read_lock(&target, rules.mode).and_then(|locking| {
-        let fetched = fetch_modules(&target, &rules, locking.as_ref(), options.json)?;
+        let mut listener = |notice| match notice {
+            Notice::Warning(text) if options.json => warnings.push(text),
+            Notice::Warning(text) => {
+                output::say(&format!("{}: {}", style::warning("warning"), style::harmless(&text)));
+            }
+            Notice::Step(text) if !options.json => output::say(&style::harmless(&text)),
+            Notice::Step(_) => {}
+        };
+        let fetched = fetch_modules(&target, &rules, locking.as_ref(), &mut listener)?;
         Ok((locking, fetched))
     });
     let (locking, fetched) = match fetched {
@@ -169,7 +181,9 @@ fn run(
     }
     let done = environment::sdk_directory().and_then(|sdk| {
         target.request.sdk = Some(absolute(&sdk));
-        let outcome = work(&mut target, &display)?;
+        let mut outcome = work(&mut target, &display)?;
+        warnings.append(&mut outcome.warnings);
+        outcome.warnings = warnings;
         let lock = locking::keep(&mut target, &outcome, &fetched)?;
         Ok((outcome, lock))
     });
@@ -198,15 +212,11 @@ fn fetch_modules(
     target: &Target,
     rules: &Rules,
     locking: Option<&Locking>,
-    quiet: bool,
+    listener: &mut dyn FnMut(Notice),
 ) -> Result<Fetched, Error> {
     let Some(options) = &target.options else { return Ok(Fetched::default()) };
     let rules = repositories::Rules { update: &rules.update, allowed: rules.allowed, locking };
-    repositories::fetch(options, &rules, &mut |text| {
-        if !quiet {
-            output::say(&style::harmless(text));
-        }
-    })
+    repositories::fetch(options, &rules, listener)
 }
 
 /// Installs with the new requirements first; only what could be installed is written down.
@@ -391,6 +401,9 @@ fn tell_change(indent: &str, change: &Change) {
     let (before, after) = (shown(&change.before), shown(&change.after));
     output::say(&match (&change.before, &change.after) {
         (None, Some(_)) => format!("{indent}{} {name} {after}", style::added("+")),
+        (Some(one), Some(other)) if one == other => {
+            format!("{indent}{} {name} {after}: other files", style::warning("~"))
+        }
         (Some(_), Some(_)) => {
             format!("{indent}{} {name} {before} → {after}", style::warning("~"))
         }
@@ -409,7 +422,7 @@ fn tell_lock(lock: &LockChange, installed: &[Change]) {
         let same = |one: &Change| {
             normal_name(&one.name) == normal_name(&change.name) && one.after == change.after
         };
-        !installed.iter().any(same)
+        change.before == change.after || !installed.iter().any(same)
     };
     lock.changes.iter().filter(is_new).for_each(|change| tell_change("  ", change));
 }

@@ -1,5 +1,6 @@
 //! `orrery modules`: listing, installing and making modules.
 
+mod git;
 mod install;
 mod list;
 mod locking;

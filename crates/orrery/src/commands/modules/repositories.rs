@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use orrery_compiler::files::Disk;
 use orrery_compiler::modules::wanted::{self, PACKAGE_PREFIX, split_requirement};
@@ -11,9 +10,9 @@ use orrery_compiler::project::{InstallMode, ModuleRepositories, Options, Project
 use orrery_compiler::release::{Release, fits};
 use orrery_server::compiling::check_repository;
 
+use super::git::{ask, git, is_modified, local_changes, run, without_password};
 use crate::environment::lock::LockedModule;
 use crate::environment::{Error, LockMode, Locking};
-use crate::style;
 
 /// Modules that are fetched because others import them: more rounds than any project needs.
 const ROUNDS_MAX: usize = 100;
@@ -49,7 +48,41 @@ impl Update {
         match self {
             Update::Nothing => false,
             Update::All => true,
-            Update::Only(names) => names.iter().any(|name| name == module),
+            Update::Only(_) => self.names(module),
+        }
+    }
+
+    /// Whether a module is named, and does not just belong to all of them.
+    fn names(&self, module: &str) -> bool {
+        matches!(self, Update::Only(names) if names.iter().any(|name| name == module))
+    }
+}
+
+/// What is told while modules are fetched.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    Step(String),
+    Warning(String),
+}
+
+/// Why no version of a module could be checked out.
+enum Failure {
+    /// Git failed.
+    Git(String),
+    /// The requirements allow no version.
+    NoVersion(String),
+}
+
+impl From<String> for Failure {
+    fn from(reason: String) -> Self {
+        Failure::Git(reason)
+    }
+}
+
+impl Failure {
+    fn reason(self) -> String {
+        match self {
+            Failure::Git(reason) | Failure::NoVersion(reason) => reason,
         }
     }
 }
@@ -69,8 +102,18 @@ impl Rules<'_> {
 
     /// The commit that a module has to be at.
     fn locked(&self, module: &str) -> Option<&LockedModule> {
+        self.entry(module).filter(|_| !self.update.has(module))
+    }
+
+    /// The entry of a module in the lock file.
+    fn entry(&self, module: &str) -> Option<&LockedModule> {
         let modules = self.locking.map_or(&[][..], Locking::modules);
-        modules.iter().find(|one| one.name == module).filter(|_| !self.update.has(module))
+        modules.iter().find(|one| one.name == module)
+    }
+
+    /// Work in a clone that must not be lost. Clones of a server are its own: nobody works there.
+    fn local_changes(&self, path: &Path) -> Option<String> {
+        (self.allowed == Allowed::Everything).then(|| local_changes(path)).flatten()
     }
 }
 
@@ -87,11 +130,12 @@ pub(crate) struct Fetched {
 /// and those that are to be updated up to date.
 ///
 /// # Errors
-/// If a module cannot be brought to its locked commit.
+/// If a module cannot be brought to its locked commit, if no version of it is allowed, or if one that is to be updated by its name
+/// has local changes.
 pub(crate) fn fetch(
     options: &Options,
     rules: &Rules<'_>,
-    say: &mut dyn FnMut(&str),
+    say: &mut dyn FnMut(Notice),
 ) -> Result<Fetched, Error> {
     // What is wrong with the project is told by who reads it next.
     let Ok(project) = Project::load(&Disk, &options.project_dir) else {
@@ -110,6 +154,7 @@ pub(crate) fn fetch(
         let Ok(needed) = wanted::wanted(&Disk, options) else { break };
         let requirements = requirements_of(&project, &needed.module_dirs);
         if !std::mem::replace(&mut settled, true) {
+            needed.module_dirs.iter().try_for_each(|module| cloning.check_named(module))?;
             for module in &needed.module_dirs {
                 cloning.settle(module, &requirements)?;
             }
@@ -156,7 +201,7 @@ struct Cloning<'a> {
     repositories: &'a ModuleRepositories,
     directory: PathBuf,
     rules: &'a Rules<'a>,
-    say: &'a mut dyn FnMut(&str),
+    say: &'a mut dyn FnMut(Notice),
 }
 
 impl Cloning<'_> {
@@ -221,14 +266,15 @@ impl Cloning<'_> {
             .arg(&clone);
         run(command)?;
         let version = match locked {
-            Some(locked) => self.check_out_locked(&clone, locked, requirements)?,
-            None => self.check_out(&clone, module, requirements)?,
+            Some(locked) => self.check_out_locked(&clone, locked, requirements),
+            None => self.check_out(&clone, module, requirements),
         };
+        let version = version.map_err(Failure::reason)?;
         std::fs::rename(&clone, target).map_err(failed)?;
-        (self.say)(&format!(
+        (self.say)(Notice::Step(format!(
             "cloned module {module} ({version}) from {}",
             without_password(address)
-        ));
+        )));
         Ok(())
     }
 
@@ -247,12 +293,29 @@ impl Cloning<'_> {
     fn state(&self, path: &Path) -> Option<LockedModule> {
         let (name, url) = self.origin(path)?;
         let commit = ask(Some(path), &["rev-parse", "HEAD"]).ok()?;
-        let stays =
-            |locked: &&LockedModule| locked.commit == commit || local_changes(path).is_some();
-        match self.rules.locked(&name).filter(stays) {
+        let stays = |locked: &&LockedModule| {
+            locked.commit == commit || self.rules.local_changes(path).is_some()
+        };
+        match self.rules.entry(&name).filter(stays) {
             Some(locked) => Some(locked.clone()),
             None => Some(LockedModule { name, url, commit }),
         }
+    }
+
+    /// Checks that a module which is to be updated by its name has nothing that would be lost.
+    fn check_named(&self, path: &Path) -> Result<(), Error> {
+        let Some((module, _)) = self.origin(path) else { return Ok(()) };
+        if !self.rules.update.names(&module) {
+            return Ok(());
+        }
+        match self.rules.local_changes(path) {
+            Some(reason) => Err(Error::ChangedModule { module, path: path.to_owned(), reason }),
+            None => Ok(()),
+        }
+    }
+
+    fn warn_that_it_stays(&mut self, module: &str, reason: &str) {
+        (self.say)(Notice::Warning(format!("module {module} stays as it is: {reason}")));
     }
 
     /// Brings a module that was cloned before up to date, or to its locked commit.
@@ -263,41 +326,38 @@ impl Cloning<'_> {
     ) -> Result<(), Error> {
         let Some((module, _)) = self.origin(path) else { return Ok(()) };
         if self.rules.update.has(&module) {
-            self.update(path, &module, requirements);
-            return Ok(());
+            return self.update(path, module, requirements);
         }
         let Some(locked) = self.rules.locked(&module).cloned() else {
             if self.rules.is_strict() {
                 let changed = vec![format!("module {module} is not in it")];
                 return Err(Error::LockOutdated { changed });
             }
+            if let Some(reason) = self.rules.local_changes(path) {
+                self.warn_that_it_stays(&module, &reason);
+            }
             return Ok(());
         };
         let current = ask(Some(path), &["rev-parse", "HEAD"]).unwrap_or_default();
-        let mut reason = None;
-        if current == locked.commit && self.allows(path, &locked, requirements) {
-            if !self.rules.is_strict() || !is_modified(path) {
-                return Ok(());
-            }
-        } else if local_changes(path).is_none() {
-            match self.check_out_locked(path, &locked, requirements) {
-                Ok(version) => {
-                    (self.say)(&format!("module {module} is at {version} now"));
-                    return Ok(());
-                }
-                Err(why) => reason = Some(why),
-            }
+        let is_there = current == locked.commit && self.allows(path, &locked, requirements);
+        if is_there && !is_modified(path) {
+            return Ok(());
         }
-        let reason = reason.or_else(|| local_changes(path));
-        let reason = reason.unwrap_or_default();
-        if self.rules.is_strict() {
-            return Err(Error::LockedModule { module, reason });
+        if let Some(reason) = local_changes(path) {
+            if self.rules.is_strict() {
+                return Err(Error::LockedModule { module, reason });
+            }
+            self.warn_that_it_stays(&module, &reason);
+            return Ok(());
         }
-        (self.say)(&format!(
-            "{}: module {module} stays as it is: {reason}",
-            style::warning("warning")
-        ));
-        Ok(())
+        match self.check_out_locked(path, &locked, requirements) {
+            Ok(version) => {
+                (self.say)(Notice::Step(format!("module {module} is at {version} now")));
+                Ok(())
+            }
+            Err(Failure::NoVersion(reason)) => Err(Error::NoModuleVersion { module, reason }),
+            Err(Failure::Git(reason)) => Err(Error::LockedModule { module, reason }),
+        }
     }
 
     /// Whether the requirements allow the commit of the lock file.
@@ -325,7 +385,7 @@ impl Cloning<'_> {
         path: &Path,
         locked: &LockedModule,
         requirements: &BTreeMap<String, Vec<String>>,
-    ) -> Result<String, String> {
+    ) -> Result<String, Failure> {
         let commit = locked.commit.as_str();
         let object = format!("{commit}^{{commit}}");
         let known = || ask(Some(path), &["cat-file", "-e", &object]);
@@ -333,22 +393,24 @@ impl Cloning<'_> {
             // Everything, and then what no branch has any more.
             let _ = ask(Some(path), &["fetch", "--quiet", "--tags", "--force", "origin"]);
             if known().is_err() {
-                ask(Some(path), &["fetch", "--quiet", "origin", commit])?;
+                // Under a name of its own, which tells it from the work of a user.
+                let fetched = format!("{commit}:refs/remotes/locked/{commit}");
+                ask(Some(path), &["fetch", "--quiet", "origin", &fetched])?;
             }
         }
         if !self.allows(path, locked, requirements) {
             if self.rules.is_strict() {
                 let specifiers = requirements.get(&locked.name).into_iter().flatten();
                 let wanted: Vec<&str> = specifiers.map(|one| one.trim()).collect();
-                return Err(format!(
+                return Err(Failure::Git(format!(
                     "the locked commit is no version that satisfies {} {}",
                     locked.name,
                     wanted.join(", ")
-                ));
+                )));
             }
             return self.check_out(path, &locked.name, requirements);
         }
-        ask(Some(path), &["checkout", "--quiet", "--force", "--detach", commit, "--"])?;
+        self.go_to(path, commit)?;
         let short: String = commit.chars().take(12).collect();
         let tags = ask(Some(path), &["tag", "--points-at", commit])?;
         Ok(match tags.lines().next() {
@@ -357,23 +419,42 @@ impl Cloning<'_> {
         })
     }
 
-    /// Brings a module up to date.
-    fn update(&mut self, path: &Path, module: &str, requirements: &BTreeMap<String, Vec<String>>) {
+    /// Brings a module up to date. One with local changes stays as it is.
+    fn update(
+        &mut self,
+        path: &Path,
+        module: String,
+        requirements: &BTreeMap<String, Vec<String>>,
+    ) -> Result<(), Error> {
+        // Before anything is fetched: a branch that was rewritten leaves commits behind which nobody here made.
+        if let Some(reason) = self.rules.local_changes(path) {
+            self.warn_that_it_stays(&module, &reason);
+            return Ok(());
+        }
         let before = ask(Some(path), &["rev-parse", "HEAD"]).unwrap_or_default();
-        let mut command = git(Some(path));
-        command.args(["fetch", "--quiet", "--tags", "--force", "--prune", "origin"]);
-        let done = run(command).and_then(|_| self.check_out(path, module, requirements));
-        match done {
-            Err(reason) => (self.say)(&format!(
-                "{}: module {module} stays as it is: {reason}",
-                style::warning("warning")
-            )),
+        let fetch = ["fetch", "--quiet", "--tags", "--force", "--prune", "origin"];
+        let done = ask(Some(path), &fetch).map_err(Failure::Git);
+        match done.and_then(|_| self.check_out(path, &module, requirements)) {
+            // A compile that follows tells that too, and shows where.
+            Err(Failure::NoVersion(reason)) if self.rules.allowed == Allowed::Everything => {
+                return Err(Error::NoModuleVersion { module, reason });
+            }
+            Err(failure) => self.warn_that_it_stays(&module, &failure.reason()),
             Ok(version) => {
                 if ask(Some(path), &["rev-parse", "HEAD"]).unwrap_or_default() != before {
-                    (self.say)(&format!("updated module {module} to {version}"));
+                    (self.say)(Notice::Step(format!("updated module {module} to {version}")));
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Checks out a commit. Files that were changed, or are in the way, make it fail, unless the clone is a server's own.
+    fn go_to(&self, path: &Path, reference: &str) -> Result<(), String> {
+        let force = (self.rules.allowed != Allowed::Everything).then_some("--force");
+        let mut command = git(Some(path));
+        command.args(["checkout", "--quiet", "--detach"]).args(force).args([reference, "--"]);
+        run(command).map(drop)
     }
 
     /// Checks out the version that the mode and the requirements choose; answers its name.
@@ -382,16 +463,11 @@ impl Cloning<'_> {
         path: &Path,
         module: &str,
         requirements: &BTreeMap<String, Vec<String>>,
-    ) -> Result<String, String> {
-        let go_to = |reference: &str| {
-            let mut command = git(Some(path));
-            command.args(["checkout", "--quiet", "--force", reference, "--"]);
-            run(command)
-        };
+    ) -> Result<String, Failure> {
         if self.repositories.mode == InstallMode::Master {
             let known = ask(Some(path), &["rev-parse", "--verify", "--quiet", "origin/master"]);
             let name = if known.is_ok() { "origin/master" } else { "origin/HEAD" };
-            go_to(name)?;
+            self.go_to(path, name)?;
             return Ok(name.trim_start_matches("origin/").to_owned());
         }
         let none = Vec::new();
@@ -404,74 +480,18 @@ impl Cloning<'_> {
             .filter(|release| specifiers.iter().all(|one| fits(release, one)))
             .max();
         if let Some(newest) = newest {
-            go_to(&format!("refs/tags/{}", newest.text()))?;
+            self.go_to(path, &format!("refs/tags/{}", newest.text()))?;
             return Ok(newest.text().to_owned());
         }
         let wanted = specifiers.iter().map(|one| one.trim()).filter(|one| !one.is_empty());
         let wanted: Vec<&str> = wanted.collect();
         if !wanted.is_empty() {
-            return Err(format!("no version of it satisfies {module} {}", wanted.join(", ")));
+            let wanted = wanted.join(", ");
+            return Err(Failure::NoVersion(format!(
+                "no version of it satisfies {module} {wanted}"
+            )));
         }
-        go_to("origin/HEAD")?;
+        self.go_to(path, "origin/HEAD")?;
         Ok("no version is tagged: its default branch".to_owned())
     }
-}
-
-/// Whether files of a clone differ from its commit.
-fn is_modified(path: &Path) -> bool {
-    let changed = ask(Some(path), &["status", "--porcelain", "--untracked-files=no"]);
-    changed.is_ok_and(|changed| !changed.is_empty())
-}
-
-/// What a clone has that its repository has not; such a clone is not moved to another commit.
-fn local_changes(path: &Path) -> Option<String> {
-    if is_modified(path) {
-        return Some("it has local changes".to_owned());
-    }
-    let kept = |kind: &[&str]| ask(Some(path), kind).is_ok_and(|found| !found.is_empty());
-    let published = kept(&["branch", "--remotes", "--contains", "HEAD"])
-        || kept(&["tag", "--contains", "HEAD"]);
-    (!published).then(|| "it has local commits".to_owned())
-}
-
-fn without_password(address: &str) -> String {
-    let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
-    match rest.split_once('@') {
-        Some((user, host)) if user.contains(':') => format!("{scheme}://***@{host}"),
-        _ => address.to_owned(),
-    }
-}
-
-/// Git, so that it runs nothing that a repository brings, and asks nobody.
-fn git(directory: Option<&Path>) -> Command {
-    let mut command = Command::new("git");
-    for setting in
-        ["core.hooksPath=/dev/null", "protocol.ext.allow=never", "advice.detachedHead=false"]
-    {
-        command.args(["-c", setting]);
-    }
-    if let Some(directory) = directory {
-        command.current_dir(directory);
-    }
-    command.env("GIT_TERMINAL_PROMPT", "0").stdin(Stdio::null());
-    command
-}
-
-/// Runs git; answers what it says, or why it failed.
-fn run(mut command: Command) -> Result<String, String> {
-    let done = command.output().map_err(|error| format!("git cannot be started: {error}"))?;
-    if done.status.success() {
-        return Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned());
-    }
-    let said = String::from_utf8_lossy(&done.stderr);
-    let cause = said.lines().find(|line| line.starts_with("fatal:") || line.starts_with("error:"));
-    let cause = cause.or_else(|| said.lines().next_back()).unwrap_or("git failed");
-    let cause = cause.trim_start_matches("fatal:").trim_start_matches("error:").trim();
-    Err(without_password(cause))
-}
-
-fn ask(directory: Option<&Path>, arguments: &[&str]) -> Result<String, String> {
-    let mut command = git(directory);
-    command.args(arguments);
-    run(command)
 }

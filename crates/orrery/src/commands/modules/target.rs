@@ -8,7 +8,7 @@ use orrery_compiler::modules::wanted::{self, PACKAGE_PREFIX};
 use orrery_compiler::project::Options;
 
 use crate::cli_modules::InstallOptions;
-use crate::environment::{self, Request};
+use crate::environment::{self, Request, normal_name};
 use crate::projects;
 
 /// A file of requirements, of projects and of modules of the module path.
@@ -99,6 +99,14 @@ impl Target {
         let module = package.strip_prefix(PACKAGE_PREFIX).unwrap_or(package).replace('-', "_");
         let is_it = |path: &PathBuf| path.file_name().is_some_and(|name| *name == *module);
         self.module_dirs.iter().any(is_it)
+    }
+
+    /// The package that a name on the command line means: that of a module, or else any other one that the lock file has.
+    pub(super) fn package_named(&self, package: &str, name: &str) -> String {
+        let lock = self.request.locking.as_ref().and_then(|locking| locking.lock.as_ref());
+        let is_locked = |name: &str| lock.is_some_and(|lock| lock.package(name).is_some());
+        let (package, plain) = (normal_name(package), normal_name(name));
+        if !is_locked(&package) && is_locked(&plain) { plain } else { package }
     }
 
     pub(super) fn is_module(&self) -> bool {

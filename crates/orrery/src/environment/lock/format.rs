@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use orrery_compiler::release::Release;
 use serde::Deserialize;
 
 use super::{FILE, Inputs, Lock, LockedModule, LockedPackage, Source};
@@ -146,7 +147,9 @@ impl PackageEntry {
         if !plain(&name, "-") || name != name.to_ascii_lowercase() {
             return Err(format!("{name:?} is no name of a package"));
         }
-        if let Some(version) = version.as_deref().filter(|version| !plain(version, ".+!_-")) {
+        let is_version =
+            |version: &&str| plain(version, ".+!_-") && Release::parse(version).is_some();
+        if let Some(version) = version.as_deref().filter(|version| !is_version(version)) {
             return Err(format!("package {name}: {version:?} is no version"));
         }
         let source = Source::parse(&source)
@@ -256,6 +259,7 @@ mod tests {
             ("sha256:aaa", "sha256:zzz", "is no SHA-256 hash"),
             ("\"index\"", "\"elsewhere\"", "is no source"),
             ("\"1.0\"", "\"1.0 --pre\"", "is no version"),
+            ("\"1.0\"", "\"1.0.x2\"", "package a: \"1.0.x2\" is no version"),
             ("name = \"a\"", "name = \"-r x\"", "is no name"),
             ("[[module]]", "[[modul]]", "unknown field `modul`"),
             ("@0123", "@main", "is no"),
