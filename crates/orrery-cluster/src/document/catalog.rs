@@ -113,6 +113,8 @@ pub struct Catalog {
     /// Where each name of a kind was seen first, even if the document cannot be used.
     seen: BTreeMap<(DocumentKind, String), Place>,
     problems: Vec<Problem>,
+    /// Files whose documents have no name that could be read.
+    unnamed: Vec<(DocumentKind, FileId)>,
 }
 
 impl Catalog {
@@ -159,6 +161,7 @@ impl Catalog {
         file_name: &str,
         text: &str,
     ) -> Option<(String, Document<T>)> {
+        self.unnamed.push((kind, file));
         let root = |span| Place { file, span, path: String::new() };
         let node = match tree::parse(file_name, text) {
             Ok(node) => node,
@@ -192,6 +195,7 @@ impl Catalog {
         let value = reader.read(inner.0, kind.shape(), inner.1)?;
         let places = reader.places;
         let name = value.get("name")?.as_str()?.to_owned();
+        self.unnamed.pop();
         let name_path = format!("{}/name", inner.1);
         let place = Place { file, span: places.find(&name_path), path: name_path };
         if let Some(first) = self.seen.get(&(kind, name.clone())) {
@@ -209,6 +213,11 @@ impl Catalog {
     /// True if there is a document of that name, even one that cannot be used.
     pub fn has(&self, kind: DocumentKind, name: &str) -> bool {
         self.seen.contains_key(&(kind, name.to_owned()))
+    }
+
+    /// Files of a kind whose documents cannot be read so far that they have names. Why is among the problems.
+    pub fn unnamed(&self, kind: DocumentKind) -> impl Iterator<Item = FileId> {
+        self.unnamed.iter().filter(move |(of, _)| *of == kind).map(|(_, file)| *file)
     }
 
     pub fn names(&self, kind: DocumentKind) -> impl Iterator<Item = &str> {

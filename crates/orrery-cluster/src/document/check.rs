@@ -8,6 +8,7 @@ use crate::macros;
 use super::about::Link;
 use super::catalog::{Catalog, Document, DocumentKind};
 use super::circles;
+use super::machine::{AMOUNTS, Offer, amount};
 use super::problem::{Place, Problem, ProblemKind, Severity, step};
 use super::service::Service;
 use super::template::{ClusterTemplate, Compatibility, Constraints, DefaultService, Defaults};
@@ -63,12 +64,13 @@ impl Check<'_> {
         let catalog = self.catalog;
         let has_providers = !catalog.providers.is_empty();
         for document in catalog.hardware_types.values() {
-            for provider in document.body.providermap.keys() {
+            for (provider, offer) in &document.body.providermap {
                 let path = step("/providermap", provider);
                 if has_providers {
                     let place = document.place(&path);
                     self.expect(DocumentKind::Provider, provider, place, Severity::Warning);
                 }
+                self.amounts(document, offer, &path, &AMOUNTS);
                 if document.body.flavor(provider).is_none() {
                     let message = "without `flavor`, no cluster uses this hardware".to_owned();
                     self.warn(ProblemKind::MissingField, document.place(&path), message);
@@ -76,17 +78,38 @@ impl Check<'_> {
             }
         }
         for document in catalog.image_types.values() {
-            for provider in document.body.providermap.keys() {
+            for (provider, offer) in &document.body.providermap {
                 let path = step("/providermap", provider);
                 if has_providers {
                     let place = document.place(&path);
                     self.expect(DocumentKind::Provider, provider, place, Severity::Warning);
                 }
+                self.amounts(document, offer, &path, &["cost"]);
                 if document.body.image(provider).is_none() {
                     let message = "without `image`, no cluster uses this image type".to_owned();
                     self.warn(ProblemKind::MissingField, document.place(&path), message);
                 }
             }
+        }
+    }
+
+    /// Reports settings of an offer that are no amounts.
+    fn amounts<T>(&mut self, document: &Document<T>, offer: &Offer, path: &str, names: &[&str]) {
+        for name in names {
+            let Some(text) = offer.get(*name).filter(|text| amount(text).is_none()) else {
+                continue;
+            };
+            let place = document.place(&step(path, name));
+            let message = format!("`{name}` is a number of at least zero, but this is `{text}`");
+            let problem = Problem::error(ProblemKind::InvalidField, place, message);
+            let help = match *name {
+                "cost" => "write the number without a currency, with a point: 4.5",
+                "ram" => {
+                    "write the number without a unit, in the unit of `resources.ram` of services"
+                }
+                _ => "write the number in digits",
+            };
+            self.problems.push(problem.help(Some(help.to_owned())));
         }
     }
 
@@ -169,7 +192,13 @@ impl Check<'_> {
     fn macros<T>(&mut self, document: &Document<T>, value: &Value, path: &str) {
         match value {
             Value::String(text) => {
-                let Err(error) = macros::check(text) else { return };
+                let error = match macros::services(text) {
+                    Ok(services) => {
+                        let place = |_| document.place(path);
+                        return self.names(DocumentKind::Service, &services, place);
+                    }
+                    Err(error) => error,
+                };
                 let message = format!("a macro cannot be read: {error}");
                 let problem =
                     Problem::error(ProblemKind::InvalidMacro, document.place(path), message);

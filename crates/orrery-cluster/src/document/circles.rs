@@ -54,7 +54,10 @@ fn edges_of<'c>(catalog: &'c Catalog, phase: &str) -> Edges<'c> {
                 let path = format!("/dependencies/{phase}/{field}/{at}");
                 let targets = catalog.providers_of(dependency);
                 let is_certain = targets.len() == 1;
-                for target in targets.into_iter().filter(|target| target != name) {
+                // A name that a service provides itself is there already. Its own name makes it wait for itself.
+                let is_itself = field == "requires" && dependency == name && is_certain;
+                let is_edge = |target: &&str| target != name || is_itself;
+                for target in targets.into_iter().filter(is_edge) {
                     let edge = Edge { target, path: path.clone(), is_certain };
                     edges.entry(name).or_default().push(edge);
                 }
@@ -83,6 +86,9 @@ fn report(
     names.push(names[0]);
     let circle_text = names.join(" → ");
     let message = match severity {
+        Severity::Error if circle.len() == 1 => {
+            format!("a service waits for itself to be {verb}: {circle_text}")
+        }
         Severity::Error => format!("services wait for each other to be {verb}: {circle_text}"),
         Severity::Warning => {
             format!(

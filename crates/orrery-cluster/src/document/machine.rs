@@ -40,17 +40,17 @@ impl HardwareType {
 
     /// Cost of one machine, in the unit that the administrator chose.
     pub fn cost(&self, provider: &str) -> Option<f64> {
-        number(self.setting(provider, "cost")?)
+        amount(self.setting(provider, "cost")?)
     }
 
     /// Number of virtual processors.
     pub fn vcpu(&self, provider: &str) -> Option<f64> {
-        number(self.setting(provider, "vcpu")?)
+        amount(self.setting(provider, "vcpu")?)
     }
 
     /// Memory, in the unit that services use in `resources.ram`.
     pub fn ram(&self, provider: &str) -> Option<f64> {
-        number(self.setting(provider, "ram")?)
+        amount(self.setting(provider, "ram")?)
     }
 
     fn setting(&self, provider: &str, key: &str) -> Option<&str> {
@@ -82,11 +82,17 @@ impl ImageType {
     }
 }
 
-/// A number that may be followed by a unit, or preceded by a currency sign: `0.25`, `$ 0.25`, `4096 MB`.
-fn number(text: &str) -> Option<f64> {
-    let text = text.trim_start_matches(|c: char| !c.is_ascii_digit() && c != '.' && c != '-');
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-');
-    text[..end.unwrap_or(text.len())].parse().ok().filter(|value: &f64| value.is_finite())
+/// Settings of a hardware type that are amounts.
+pub(super) const AMOUNTS: [&str; 3] = ["cost", "vcpu", "ram"];
+/// Amounts are less than this.
+const AMOUNT_MAX: f64 = 1e9;
+
+/// A number of at least zero, without a unit, because documents do not say which unit they use.
+pub(super) fn amount(text: &str) -> Option<f64> {
+    let is_part = |c: char| c.is_ascii_digit() || ".eE+-".contains(c);
+    let text = text.trim();
+    let value: f64 = text.parse().ok().filter(|_| text.chars().all(is_part))?;
+    (0.0..AMOUNT_MAX).contains(&value).then_some(value)
 }
 
 fn offers<'de, D>(deserializer: D) -> Result<IndexMap<String, Offer>, D::Error>
@@ -104,11 +110,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_and_sizes_may_have_units() {
-        assert_eq!(number("0.25"), Some(0.25));
-        assert_eq!(number("$ 0.25/h"), Some(0.25));
-        assert_eq!(number("4096 MB"), Some(4096.0));
-        assert_eq!(number("cheap"), None);
-        assert_eq!(number(""), None);
+    fn costs_and_sizes_are_numbers_without_units() {
+        assert_eq!(amount("0.25"), Some(0.25));
+        assert_eq!(amount(" 4096 "), Some(4096.0));
+        assert_eq!(amount("1000.0"), Some(1000.0));
+        for wrong in ["$ 0.25/h", "4096 MB", "2GB", "4,5", "cheap", "-1", "", "inf", "NaN", "1e9"] {
+            assert_eq!(amount(wrong), None, "{wrong}");
+        }
     }
 }

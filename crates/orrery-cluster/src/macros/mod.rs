@@ -61,6 +61,20 @@ pub fn check(text: &str) -> Result<(), MacroError> {
     parse::parse(text).map(|_| ())
 }
 
+/// The services that the macros of a text name.
+///
+/// # Errors
+/// The first mistake.
+pub fn services(text: &str) -> Result<Vec<String>, MacroError> {
+    let name = |part| match part {
+        Part::Macro(Expression {
+            inner: Macro { selector: Selector::Service(name), .. }, ..
+        }) => Some(name),
+        _ => None,
+    };
+    Ok(parse::parse(text)?.into_iter().filter_map(name).collect())
+}
+
 /// Puts values in place of macros. `None` if there is nothing to expand, or nothing that has a value.
 ///
 /// # Errors

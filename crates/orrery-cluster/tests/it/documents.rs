@@ -480,3 +480,69 @@ fn macros_are_checked_before_a_cluster_needs_them() {
         ]
     );
 }
+
+#[test]
+fn services_that_macros_name_have_to_exist() {
+    let text = r#"{"name": "t", "defaults": {"services": ["base"], "provider": "local",
+ "config": {"a": "%ip.service.ap% %join(host.service.nginx,',')%", "b": ["%num.service.sql%"]}}}"#;
+    let catalog = with_template("t.json", text);
+    assert_eq!(
+        told(&catalog),
+        [
+            "clustertemplates/t.json:2:18 /defaults/config/a error[document-not-found]: there is no service with the name ap",
+            "clustertemplates/t.json:2:74 /defaults/config/b/0 error[document-not-found]: there is no service with the name sql",
+        ]
+    );
+    assert_eq!(catalog.check()[0].help.as_deref(), Some("did you mean `app`?"));
+}
+
+#[test]
+fn a_service_that_requires_itself_is_an_error() {
+    let mut catalog = Catalog::default();
+    let services = [
+        r#"{"name": "a", "dependencies": {"runtime": {"requires": ["a"]}}}"#,
+        // It provides what it needs.
+        r#"{"name": "b", "dependencies": {"provides": ["store"], "install": {"requires": ["store"]}}}"#,
+    ];
+    for (number, text) in services.iter().enumerate() {
+        catalog.add(DocumentKind::Service, &format!("{number}.json"), (*text).to_owned());
+    }
+    assert_eq!(
+        told(&catalog),
+        [
+            "0.json:1:57 /dependencies/runtime/requires/0 error[dependency-cycle]: a service waits for itself to be started: a → a"
+        ]
+    );
+}
+
+#[test]
+fn amounts_of_hardware_and_images_are_numbers() {
+    let mut catalog = Catalog::default();
+    let hardware = "\
+name: small
+providermap:
+  one: {flavor: s, cost: cheap, vcpu: two, ram: 2GB}
+  two: {flavor: s, cost: -1, vcpu: -2, ram: 2048}
+  three: {flavor: s, cost: \"4,5 EUR\", vcpu: 0.5, ram: \"2048\"}
+";
+    catalog.add(DocumentKind::HardwareType, "small.yaml", hardware.to_owned());
+    let image = "name: debian\nprovidermap:\n  one: {image: d, cost: free}\n";
+    catalog.add(DocumentKind::ImageType, "debian.yaml", image.to_owned());
+    let wrong = |place: &str, provider: &str, name: &str, text: &str| {
+        format!(
+            "{place} /providermap/{provider}/{name} error[invalid-field]: `{name}` is a number of at least zero, but this is `{text}`"
+        )
+    };
+    assert_eq!(
+        told(&catalog),
+        [
+            wrong("small.yaml:3:26", "one", "cost", "cheap"),
+            wrong("small.yaml:3:39", "one", "vcpu", "two"),
+            wrong("small.yaml:3:49", "one", "ram", "2GB"),
+            wrong("small.yaml:4:26", "two", "cost", "-1"),
+            wrong("small.yaml:4:36", "two", "vcpu", "-2"),
+            wrong("small.yaml:5:28", "three", "cost", "4,5 EUR"),
+            wrong("debian.yaml:3:25", "one", "cost", "free"),
+        ]
+    );
+}

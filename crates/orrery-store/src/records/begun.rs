@@ -2,6 +2,7 @@
 //! runs is unknown: it may have happened or not, and a person decides what it counts as.
 
 use orrery_model::Timestamp;
+use serde_json::json;
 
 use crate::codes::number_from;
 use crate::records::{NewRequest, Records, RequestRecord, insert_request, note};
@@ -32,6 +33,15 @@ impl EffectChoice {
             other => Err(StoreError::Unreadable(format!("choice {other}"))),
         }
     }
+}
+
+/// What became of an effect that a person has decided about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EffectDecision {
+    /// The engine acts on the choice when it comes to the resource.
+    Kept,
+    /// Neither the newest version nor the engine has the resource any more: the effect is forgotten.
+    Forgotten,
 }
 
 /// An effect that was begun, and whose end is not recorded.
@@ -116,6 +126,15 @@ impl Records<'_> {
         self.look(|sql| sql.all(&select, values![environment.0], from_row))
     }
 
+    /// All effects of an environment whose results are not recorded: unknown ones, and those that may be under way.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn begun_effects(&self, environment: EnvironmentKey) -> Result<Vec<BegunEffect>> {
+        let select = format!("{COLUMNS} WHERE begun.environment = ?1 ORDER BY resource.name");
+        self.look(|sql| sql.all(&select, values![environment.0], from_row))
+    }
+
     /// The effect of a resource that was begun, if there is one.
     ///
     /// # Errors
@@ -125,7 +144,8 @@ impl Records<'_> {
         self.look(|sql| sql.first(&select, values![resource.0], from_row))
     }
 
-    /// Decides about an effect of which nobody knows whether it happened, and asks the engine to act on that.
+    /// Decides about an effect of which nobody knows whether it happened, and asks the engine to act on that. That of a resource
+    /// which no version has any more is forgotten.
     ///
     /// # Errors
     /// `NotFound` if there is no such effect.
@@ -138,9 +158,18 @@ impl Records<'_> {
         now: Timestamp,
     ) -> Result<RequestRecord> {
         self.change(|sql| {
-            choose(sql, environment, name, choice)?;
+            let decision = choose(sql, environment, name, choice)?;
             note(sql, Some(environment), "resources", name, now)?;
-            insert_request(sql, environment, &request.uuid, request.kind, request.payload, now)
+            let (kind, payload) = (request.kind, request.payload);
+            let mut made = insert_request(sql, environment, &request.uuid, kind, payload, now)?;
+            if decision == EffectDecision::Forgotten {
+                // Nothing is left that an engine could do.
+                let outcome = json!({"done": true, "matched": 0, "forgotten": true});
+                let update = "UPDATE request SET finished = ?2, outcome = ?3 WHERE id = ?1";
+                sql.run(update, values![made.key.0, now, &outcome.to_string()])?;
+                (made.finished, made.outcome) = (Some(now), Some(outcome));
+            }
+            Ok(made)
         })
     }
 
@@ -153,7 +182,7 @@ impl Records<'_> {
         lease: &Lease,
         name: &str,
         choice: EffectChoice,
-    ) -> Result<()> {
+    ) -> Result<EffectDecision> {
         self.change(|sql| {
             sql.check_lease(lease)?;
             mark_unknown(sql, lease.environment)?;
@@ -167,11 +196,20 @@ fn choose(
     environment: EnvironmentKey,
     name: &str,
     choice: EffectChoice,
-) -> Result<()> {
+) -> Result<EffectDecision> {
+    // The engine knows intents of the version that it works on, which may be older than the newest.
+    let forget = "DELETE FROM begun WHERE environment = ?1 AND is_unknown = 1 \
+         AND resource IN (SELECT id FROM resource \
+         WHERE environment = ?1 AND name = ?2 AND head IS NULL) \
+         AND resource NOT IN (SELECT resource FROM state WHERE intent IS NOT NULL \
+         AND resource IN (SELECT id FROM resource WHERE environment = ?1 AND name = ?2))";
+    if sql.run(forget, values![environment.0, name])? > 0 {
+        return Ok(EffectDecision::Forgotten);
+    }
     let update = "UPDATE begun SET choice = ?3 WHERE environment = ?1 AND is_unknown = 1 \
          AND resource IN (SELECT id FROM resource WHERE environment = ?1 AND name = ?2)";
     match sql.run(update, values![environment.0, name, choice.code()])? {
         0 => Err(StoreError::not_found("effect with an unknown outcome of", name)),
-        _ => Ok(()),
+        _ => Ok(EffectDecision::Kept),
     }
 }

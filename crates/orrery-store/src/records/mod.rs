@@ -48,7 +48,7 @@ pub use accounts::{AccountRecord, Identity, NewAccount, RoleRecord, RoleScope, S
 pub use actions::{ChangeCounts, EventfulRuns};
 pub use agents::AgentRecord;
 pub use audit::{AuditEntry, AuditFilter, AuditRecord, AuditVerdict};
-pub use begun::{BegunEffect, EffectChoice};
+pub use begun::{BegunEffect, EffectChoice, EffectDecision};
 pub use changes::{ChangeNote, ChangeSeq, NewNote};
 pub(crate) use changes::{KEPT_CHANGES, TIDY_EVERY, note, subject_of, subject_of_versions};
 pub use commit_statuses::{CommitStatusRecord, NewCommitStatus};

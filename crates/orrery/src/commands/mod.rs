@@ -7,6 +7,7 @@ mod compile_job;
 mod completion;
 mod deploy;
 mod docs;
+mod effects;
 mod explain;
 mod export;
 mod fmt;

@@ -1,10 +1,11 @@
 //! `orrery settle`: decides about effects that must not be repeated and of which nobody knows whether they happened.
 
 use orrery_api::{Operation, SettleChoice, SettleRequest, UnknownEffect, UnknownEffects};
-use orrery_store::{EffectChoice, Store as _, StoreError};
+use orrery_store::{EffectChoice, EffectDecision, Store as _};
 use serde_json::json;
 
 use super::deploy;
+use super::effects::{self, Acting};
 use super::inspect::print_json;
 use super::trouble::{Trouble, finish};
 use crate::cli_inspect::Settle;
@@ -28,7 +29,7 @@ fn settle(options: &Settle) -> Result<Exit, Trouble> {
     };
     let unknown = place.unknown()?;
     let Some(asked) = &options.resource else {
-        return list(&unknown, look.json);
+        return list(&unknown, look.json, place.acting());
     };
     let found: Vec<&UnknownEffect> = match unknown.iter().find(|one| one.resource == *asked) {
         Some(exact) => vec![exact],
@@ -43,21 +44,25 @@ fn settle(options: &Settle) -> Result<Exit, Trouble> {
         return Err(Trouble::said(message).help(help));
     };
     let choice = if options.done { SettleChoice::Done } else { SettleChoice::Again };
-    place.choose(&effect.resource, choice)?;
+    let is_forgotten = place.choose(&effect.resource, choice)?;
     if look.json {
-        print_json(&json!({"resource": effect.resource, "choice": choice}))?;
+        let report = json!({
+            "resource": effect.resource,
+            "choice": choice,
+            "forgotten": is_forgotten,
+        });
+        print_json(&report)?;
         return Ok(Exit::Done);
     }
-    let word = match choice {
-        SettleChoice::Done => "counts as done",
-        SettleChoice::Again => "is run again",
+    let next = match is_forgotten {
+        true => "no version has it any more, the effect is forgotten".to_owned(),
+        false => effects::decision(choice, place.acting()),
     };
-    let when = place.when();
-    output::say(&format!("{}: {word}{when}", style::harmless(&effect.resource)));
+    output::say(&format!("{}: {next}", style::harmless(&effect.resource)));
     Ok(Exit::Done)
 }
 
-fn list(unknown: &[UnknownEffect], json: bool) -> Result<Exit, Trouble> {
+fn list(unknown: &[UnknownEffect], json: bool, acting: Acting) -> Result<Exit, Trouble> {
     if json {
         print_json(&json!({ "items": unknown }))?;
     } else {
@@ -65,7 +70,12 @@ fn list(unknown: &[UnknownEffect], json: bool) -> Result<Exit, Trouble> {
             .iter()
             .map(|one| {
                 let resource = style::harmless(&one.resource);
-                format!("{resource}: begun at {}, outcome unknown\n", one.started)
+                let started = &one.started;
+                let next = match one.choice {
+                    Some(choice) => format!(": {}", effects::decision(choice, acting)),
+                    None => String::new(),
+                };
+                format!("{resource}: begun at {started}, outcome unknown{next}\n")
             })
             .collect();
         if unknown.is_empty() {
@@ -75,15 +85,17 @@ fn list(unknown: &[UnknownEffect], json: bool) -> Result<Exit, Trouble> {
             return Ok(Exit::Error);
         }
     }
-    Ok(if unknown.is_empty() { Exit::Done } else { Exit::Pending })
+    let is_decided = unknown.iter().all(|effect| effect.choice.is_some());
+    Ok(if is_decided { Exit::Done } else { Exit::Pending })
 }
 
 /// Where effects are known.
 trait Place {
     fn unknown(&self) -> Result<Vec<UnknownEffect>, Trouble>;
-    fn choose(&self, resource: &str, choice: SettleChoice) -> Result<(), Trouble>;
-    /// When a choice takes effect, if that is not at once.
-    fn when(&self) -> &'static str;
+    /// Answers whether the effect is forgotten, because no version has its resource any more.
+    fn choose(&self, resource: &str, choice: SettleChoice) -> Result<bool, Trouble>;
+    /// When a choice takes effect.
+    fn acting(&self) -> Acting;
 }
 
 impl Place for RemoteEnvironment {
@@ -92,41 +104,37 @@ impl Place for RemoteEnvironment {
         Ok(found.items)
     }
 
-    fn choose(&self, resource: &str, choice: SettleChoice) -> Result<(), Trouble> {
+    fn choose(&self, resource: &str, choice: SettleChoice) -> Result<bool, Trouble> {
         let request = SettleRequest { resource: resource.to_owned(), choice };
         let path = self.path(&["unknown-effects", "settle"]);
-        let _: Operation = self.client.post(&path, &request)?;
-        Ok(())
+        let made: Operation = self.client.post(&path, &request)?;
+        Ok(made.outcome.is_some_and(|outcome| outcome["forgotten"] == true))
     }
 
-    fn when(&self) -> &'static str {
-        ""
+    fn acting(&self) -> Acting {
+        Acting::AtOnce
     }
 }
 
 impl Place for deploy::Opened {
     fn unknown(&self) -> Result<Vec<UnknownEffect>, Trouble> {
-        let found = self.store.records().unknown_effects(self.environment)?;
-        let shown = |one: orrery_store::BegunEffect| UnknownEffect {
-            resource: one.name,
-            version: one.version.0,
-            started: one.started.to_string(),
-            choice: None,
-        };
-        Ok(found.into_iter().map(shown).collect())
+        let records = self.store.records();
+        // This process holds the lease: nothing is under way.
+        records.recover_effects(&self.lease)?;
+        let found = records.unknown_effects(self.environment)?;
+        Ok(found.into_iter().map(effects::from_store).collect())
     }
 
-    fn choose(&self, resource: &str, choice: SettleChoice) -> Result<(), Trouble> {
+    fn choose(&self, resource: &str, choice: SettleChoice) -> Result<bool, Trouble> {
         let choice = match choice {
             SettleChoice::Done => EffectChoice::Done,
             SettleChoice::Again => EffectChoice::RunAgain,
         };
-        let chosen: Result<(), StoreError> =
-            self.store.records().choose_effect_under(&self.lease, resource, choice);
-        Ok(chosen?)
+        let decision = self.store.records().choose_effect_under(&self.lease, resource, choice)?;
+        Ok(decision == EffectDecision::Forgotten)
     }
 
-    fn when(&self) -> &'static str {
-        " with the next deploy"
+    fn acting(&self) -> Acting {
+        Acting::NextDeploy
     }
 }

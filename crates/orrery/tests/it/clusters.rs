@@ -31,7 +31,37 @@ pub(crate) fn trials() -> Result<Vec<Trial>> {
     trials.push(Trial::test("clusters/the example has the recorded layouts", || {
         Ok(example_layouts().map_err(|error| format!("{error:#}"))?)
     }));
+    trials.push(Trial::test("clusters/a template that cannot be read is no unknown one", || {
+        Ok(unreadable_template().map_err(|error| format!("{error:#}"))?)
+    }));
     Ok(trials)
+}
+
+/// What is wrong with the file is shown instead, and programs get JSON for every failure.
+fn unreadable_template() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let files = [("clustertemplates/webstack.json", "{\"name\": \"webstack\",,}")];
+    let files: Vec<(String, String)> =
+        files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+    write(directory.path(), &files)?;
+    let solve = |template: &str, more: &[&str]| {
+        let mut arguments = vec!["cluster", "solve", template, "--size", "3"];
+        arguments.extend(more);
+        orrery(directory.path(), &arguments)
+    };
+    let ran = solve("webstack", &[])?;
+    let said = String::from_utf8(ran.stderr)?;
+    ensure!(said.contains("document-syntax") && said.contains("webstack.json:1:"), "{said}");
+    ensure!(ran.status.code() == Some(1) && !said.contains("there is no template"), "{said}");
+    let report: Value = serde_json::from_slice(&solve("webstack", &["--json"])?.stdout)?;
+    ensure!(report["problems"][0]["id"] == "document-syntax", "{report:#}");
+    let mended =
+        ("clustertemplates/webstack.json".to_owned(), "{\"name\": \"webstack\"}".to_owned());
+    write(directory.path(), &[mended])?;
+    let report: Value = serde_json::from_slice(&solve("webstak", &["--json"])?.stdout)?;
+    let is_told = report["status"] == "error" && report["help"] == "did you mean `webstack`?";
+    ensure!(is_told, "{report:#}");
+    Ok(())
 }
 
 /// The example in the repository: its smallest size, and layouts that were recorded elsewhere.

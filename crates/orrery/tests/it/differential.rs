@@ -56,6 +56,7 @@ mod server_traces;
 mod sessions;
 mod slow_way;
 mod stores;
+mod unknown_effects;
 
 use corpus::{Case, CaseList};
 use own_outcomes::OwnOutcomes;
@@ -123,6 +124,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(resource_examples::trials());
     trials.extend(right_project::trials());
     trials.extend(effects::trials());
+    trials.extend(unknown_effects::trials());
     trials.extend(fencing::trials());
     trials.extend(server_kills::trials());
     trials.extend(server_safety::trials());

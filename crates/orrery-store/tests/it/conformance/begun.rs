@@ -1,14 +1,19 @@
 //! Effects that must not be repeated, and results that are kept again because nobody knows whether they were.
 
-use orrery_model::{Change, Timestamp};
+use orrery_model::{Change, ResourceState, Timestamp};
 use orrery_store::{
-    ActionKind, EffectChoice, NewRequest, Recording, ResultRecord, Started, StoreError,
+    ActionKind, EffectChoice, EffectDecision, NewRequest, Recording, ResultRecord, Started,
+    StateRecord, StoreError,
 };
 use serde_json::json;
 
 use crate::support::{Backend, action, lease, named, nothing_of, put, simple};
 
-super::list_cases![effects_are_unknown_until_somebody_decides, what_is_kept_again_is_kept_once];
+super::list_cases![
+    effects_are_unknown_until_somebody_decides,
+    effects_of_unmanaged_resources_are_forgotten,
+    what_is_kept_again_is_kept_once,
+];
 
 fn effects_are_unknown_until_somebody_decides(backend: Backend) {
     let store = backend.fresh();
@@ -59,6 +64,42 @@ fn effects_are_unknown_until_somebody_decides(backend: Backend) {
     let ended = [(stored.keys[1], Timestamp(20)), (stored.keys[2], Timestamp(50))];
     store.record(&second, &Recording { ended: &ended, ..Recording::default() }).unwrap();
     assert!(records.recover_effects(&second).unwrap().is_empty());
+}
+
+fn effects_of_unmanaged_resources_are_forgotten(backend: Backend) {
+    let store = backend.fresh();
+    let (records, environment) = (store.records(), store.default_environment().unwrap());
+    let lease = lease(&*store, environment);
+    let all = simple(&["a", "b", "c", "d"]);
+    let stored = put(&*store, environment, &all).unwrap();
+    let started = |at: usize| Started {
+        resource: stored.keys[at],
+        kind: ActionKind::Deploy,
+        version: stored.number,
+        at: Timestamp(10),
+    };
+    let begun = [started(0), started(1), started(2), started(3)];
+    records.begin_effects(&lease, &begun).unwrap();
+    // The engine has not taken in the version without it.
+    let state = ResourceState::new(all[3].hash, false);
+    let kept = [StateRecord { resource: stored.keys[3], state: &state }];
+    store.process_version(&lease, stored.number, &kept).unwrap();
+    records.recover_effects(&lease).unwrap();
+    put(&*store, environment, &simple(&["a"])).unwrap();
+    let done = EffectChoice::Done;
+    let under = |name: &str| records.choose_effect_under(&lease, named(name).as_str(), done);
+    assert_eq!(under("a").unwrap(), EffectDecision::Kept);
+    assert_eq!(under("d").unwrap(), EffectDecision::Kept, "its engine still has it");
+    assert_eq!(under("b").unwrap(), EffectDecision::Forgotten);
+    assert!(matches!(under("b"), Err(StoreError::NotFound { .. })));
+    let request = NewRequest { uuid: [7; 16], kind: "deploy", payload: &json!({}) };
+    let name = named("c");
+    let made =
+        records.choose_effect(environment, name.as_str(), done, &request, Timestamp(20)).unwrap();
+    assert_eq!(made.finished, Some(Timestamp(20)), "no engine has to act on it");
+    let left = records.unknown_effects(environment).unwrap();
+    let left: Vec<(&str, _)> = left.iter().map(|one| (one.name.as_str(), one.choice)).collect();
+    assert_eq!(left, [(named("a").as_str(), Some(done)), (named("d").as_str(), Some(done))]);
 }
 
 fn what_is_kept_again_is_kept_once(backend: Backend) {

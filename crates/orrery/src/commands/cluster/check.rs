@@ -27,6 +27,10 @@ struct Checked<'c> {
 }
 
 pub(super) fn run(options: &CheckDocuments) -> Result<Exit, Trouble> {
+    solving::tell_programs(options.json, check(options))
+}
+
+fn check(options: &CheckDocuments) -> Result<Exit, Trouble> {
     let catalog = documents::read(&options.directory)?;
     let problems = catalog.check();
     let broken: BTreeSet<FileId> = problems

@@ -1,8 +1,9 @@
 //! `orrery cluster solve`: the cluster that a template gives for a size.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
-use orrery_cluster::document::{Catalog, DocumentKind, Problem, Severity};
+use orrery_cluster::document::{Catalog, DocumentKind, FileId, Problem, Severity};
 use orrery_cluster::preview::{Preview, PreviewError, cost, error_json, preview};
 use orrery_cluster::solver::{Limits, Mode, Request, Solution};
 use orrery_compiler::diagnostic::Diagnostic;
@@ -20,10 +21,30 @@ use crate::{Exit, output, style};
 const KEYS: [&str; 4] = ["provider", "hardwaretype", "imagetype", "services"];
 
 pub(super) fn run(options: &SolveTemplate) -> Result<Exit, Trouble> {
+    tell_programs(options.json, solve(options))
+}
+
+/// Writes a failure to standard output, if programs read it.
+pub(super) fn tell_programs(json: bool, answer: Result<Exit, Trouble>) -> Result<Exit, Trouble> {
+    match answer {
+        Err(Trouble::Said { message, help }) if json => {
+            let report = json!({"status": "error", "message": message, "help": help});
+            let _ = output::print(|out| writeln!(out, "{report:#}"));
+            Ok(Exit::Error)
+        }
+        answer => answer,
+    }
+}
+
+fn solve(options: &SolveTemplate) -> Result<Exit, Trouble> {
     let catalog = documents::read(&options.documents)?;
     let request = request_of(options)?;
     if !catalog.has(DocumentKind::ClusterTemplate, &options.template) {
-        return Err(unknown_template(&catalog, options));
+        let broken = unreadable_templates(&catalog, &options.template);
+        if broken.is_empty() {
+            return Err(unknown_template(&catalog, options));
+        }
+        return Ok(refuse_documents(&catalog, options, &broken));
     }
     let broken = broken_documents(&catalog, &request);
     if !broken.is_empty() {
@@ -43,6 +64,25 @@ pub(super) fn run(options: &SolveTemplate) -> Result<Exit, Trouble> {
         }
         Err(error) => Ok(refuse(&catalog, options, &error)),
     }
+}
+
+/// Errors of the files that may hold a template which is not found: the one that is called like it, or else all template files
+/// without a readable name, unless a similar name shows that a spelling mistake is more likely.
+fn unreadable_templates(catalog: &Catalog, template: &str) -> Vec<Problem> {
+    let mut files: Vec<FileId> = catalog.unnamed(DocumentKind::ClusterTemplate).collect();
+    let is_called_so = |file: &FileId| {
+        let stem = Path::new(&catalog.file(*file).name).file_stem();
+        stem.is_some_and(|stem| stem == template)
+    };
+    if files.iter().any(is_called_so) {
+        files.retain(is_called_so);
+    } else if closest(template, catalog.names(DocumentKind::ClusterTemplate)).is_some() {
+        return Vec::new();
+    }
+    let is_meant = |problem: &Problem| {
+        problem.severity == Severity::Error && files.contains(&problem.place.file)
+    };
+    catalog.check().into_iter().filter(is_meant).collect()
 }
 
 /// Errors of the documents that the request uses. What is wrong elsewhere is no matter here.

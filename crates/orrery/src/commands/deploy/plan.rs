@@ -6,7 +6,7 @@ use orrery_model::{
     VersionNumber,
 };
 use orrery_scheduler::DryRunAnswer;
-use orrery_store::{RemnantScope, Store, StoreError};
+use orrery_store::{BegunEffect, EffectChoice, RemnantScope, Store, StoreError};
 use rustc_hash::FxHashMap;
 
 use crate::Exit;
@@ -48,7 +48,7 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
     {
         return finish(Err(trouble));
     }
-    let (known, remnants) = match known_states(options, &project) {
+    let Known { states: known, effects, remnants } = match known_states(options, &project) {
         Ok(known) => known,
         Err(error) => return failed(&error),
     };
@@ -118,7 +118,9 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
                 forecast.entries.push(Entry::skipped(resource.id.as_str(), cause));
                 continue;
             }
-            match foreseen(resource, state.as_ref(), answer) {
+            match unsettled(resource, &effects)
+                .unwrap_or_else(|| foreseen(resource, state.as_ref(), answer))
+            {
                 Some(entry) => forecast.entries.push(entry),
                 None => forecast.same += 1,
             }
@@ -130,31 +132,41 @@ pub(in crate::commands) fn run(options: &Plan) -> Exit {
     if interrupt.is_asked() { Exit::Error } else { exit }
 }
 
-/// What is kept of resources, by id, and what can be pruned; nothing if nothing was ever deployed.
-fn known_states(
-    options: &Wanted,
-    project: &std::path::Path,
-) -> Result<(FxHashMap<String, ResourceState>, Vec<Remnant>), StoreError> {
-    let mut known = FxHashMap::default();
+/// What is known of earlier deploys.
+#[derive(Default)]
+struct Known {
+    /// By the ids of resources.
+    states: FxHashMap<String, ResourceState>,
+    /// Effects that must not be repeated and whose results are not recorded, by the ids of resources.
+    effects: FxHashMap<String, BegunEffect>,
+    /// What can be pruned.
+    remnants: Vec<Remnant>,
+}
+
+/// What is kept; nothing if nothing was ever deployed.
+fn known_states(options: &Wanted, project: &std::path::Path) -> Result<Known, StoreError> {
+    let mut known = Known::default();
     let store = match options.state.look(project) {
         Ok(store) => store,
-        Err(StoreError::Missing { .. }) => return Ok((known, Vec::new())),
+        Err(StoreError::Missing { .. }) => return Ok(known),
         Err(error) => return Err(error),
     };
     let environments = store.environments()?;
-    let Some(environment) = environments.first() else { return Ok((known, Vec::new())) };
+    let Some(environment) = environments.first() else { return Ok(known) };
     compare_projects(&store, environment.key, project, options.takeover)?;
     store.read_states(environment.key, &mut |row| {
-        known.insert(row.id.to_owned(), row.state.clone());
+        known.states.insert(row.id.to_owned(), row.state.clone());
     })?;
-    let remnants = match options.prune {
+    let begun = store.records().begun_effects(environment.key)?;
+    known.effects = begun.into_iter().map(|effect| (effect.name.clone(), effect)).collect();
+    known.remnants = match options.prune {
         true => with_adopted(
             store.records().remnants(environment.key, RemnantScope::All)?,
             options.include_adopted,
         ),
         false => Vec::new(),
     };
-    Ok((known, remnants))
+    Ok(known)
 }
 
 /// Resources that were wanted and are not any more.
@@ -167,6 +179,26 @@ fn removed(known: &FxHashMap<String, ResourceState>, resources: &[Resource]) -> 
         .collect();
     removed.sort_unstable();
     removed
+}
+
+/// What would become of a resource whose effect must not be repeated and was begun before: `Some(None)` if it counts as done,
+/// `None` if it would be run as any other.
+fn unsettled(
+    resource: &Resource,
+    effects: &FxHashMap<String, BegunEffect>,
+) -> Option<Option<Entry>> {
+    let effect = effects.get(resource.id.as_str())?;
+    match effect.choice {
+        Some(EffectChoice::RunAgain) => None,
+        Some(EffectChoice::Done) => Some(None),
+        None => {
+            let message = format!(
+                "it was begun at {}, and its outcome is unknown: it is not run until `orrery settle` decides",
+                effect.started
+            );
+            Some(Some(entry(resource, What::Unclear(message))))
+        }
+    }
 }
 
 /// What would become of a resource, unless it stays as it is.
@@ -201,8 +233,12 @@ fn foreseen(resource: &Resource, state: Option<&ResourceState>, answer: &Planned
         }
         Planned::Unanswered => What::Unclear("it was not asked".to_owned()),
     };
+    Some(entry(resource, what))
+}
+
+fn entry(resource: &Resource, what: What) -> Entry {
     let source = resource.source.as_ref().map(ToString::to_string);
     // The compiler has written what is read here.
     let desired = resource.attributes.read().unwrap_or_default();
-    Some(Entry { id: resource.id.to_string(), source, what, desired })
+    Entry { id: resource.id.to_string(), source, what, desired }
 }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use orrery_api::UnknownEffect;
 use orrery_executor::{Desired, declared_address, recovery};
 use orrery_model::{ResourceId, Status, VersionNumber};
 use orrery_scheduler::{Because, Event, Interval, ResourceIndex, Scheduler, Settings};
@@ -23,6 +24,7 @@ use super::source::{
 use super::{Trouble, find, json, status, text, unknown};
 use crate::cli_inspect::LookOptions;
 use crate::commands::deploy::placing::inventory_here;
+use crate::commands::effects;
 use crate::projects::{self, MAIN_FILE};
 use crate::state;
 
@@ -164,6 +166,11 @@ impl Deployment for Local {
 
     fn processed(&self) -> Result<Option<VersionNumber>, Trouble> {
         Ok(self.store.processed_version(self.environment)?)
+    }
+
+    fn unknown_effects(&self) -> Result<Vec<UnknownEffect>, Trouble> {
+        let found = self.store.records().unknown_effects(self.environment)?;
+        Ok(found.into_iter().map(effects::from_store).collect())
     }
 
     fn counts(&self) -> Result<Counts, Trouble> {

@@ -34,6 +34,7 @@ use crate::cli_inspect::{self as cli, LookOptions};
 use crate::remote::RemoteEnvironment;
 use crate::{Exit, projects, style};
 
+use super::effects::Acting;
 use super::trouble::{Trouble, finish};
 use local::Local;
 use on_server::OnServer;
@@ -113,6 +114,11 @@ impl Look {
     /// The version that is wanted, if there is one.
     fn released(&self) -> Result<Option<VersionInfo>, Trouble> {
         Ok(self.versions()?.into_iter().rfind(|version| version.released))
+    }
+
+    /// When a decision about an unknown effect takes effect.
+    fn acting(&self) -> Acting {
+        if self.environment().is_some() { Acting::AtOnce } else { Acting::NextDeploy }
     }
 
     /// A place in the model as it is called from the working directory.

@@ -6,7 +6,7 @@ use orrery_api::client::query;
 use orrery_api::{
     Operation, ResourceAction, ResourceCounts, ResourceDetails, ResourceDifference,
     ResourceHistoryEntry, ResourceLogLine, ResourceSummary, Setting, Transitioning, Unknown,
-    VersionSummary,
+    UnknownEffect, UnknownEffects, VersionSummary,
 };
 use orrery_model::{
     AttributeChange, Change, ChangeKind, LogLevel, LogLine, ResourceId, Status, Timestamp,
@@ -226,6 +226,11 @@ impl Deployment for OnServer {
         let active = query(&self.of.path(&["versions"]), &[("status", Some("active"))]);
         let first = self.of.client.list::<VersionSummary>(&active).next().transpose()?;
         Ok(first.map(|version| VersionNumber(version.number)))
+    }
+
+    fn unknown_effects(&self) -> Result<Vec<UnknownEffect>, Trouble> {
+        let found: UnknownEffects = self.of.client.get(&self.of.path(&["unknown-effects"]))?;
+        Ok(found.items)
     }
 
     fn counts(&self) -> Result<Counts, Trouble> {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use orrery_api::UnknownEffect;
 use orrery_model::{OutcomeStatus, ResourceId, Source, Status, Timestamp, VersionNumber};
 use orrery_store::{Action, Parameter, ResourceFilter, ResourceSummary, VersionInfo};
 use serde_json::{Map, Value};
@@ -167,6 +168,9 @@ pub(crate) trait Deployment {
     fn processed(&self) -> Result<Option<VersionNumber>, Trouble>;
 
     fn counts(&self) -> Result<Counts, Trouble>;
+
+    /// Effects that must not be repeated and whose outcomes are unknown.
+    fn unknown_effects(&self) -> Result<Vec<UnknownEffect>, Trouble>;
 
     fn agents(&self) -> Result<Vec<AgentSeen>, Trouble>;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use orrery_api::UnknownEffect;
 use orrery_model::{Status, Timestamp, VersionNumber};
 use orrery_store::{ActionKind, ResourceFilter, VersionInfo};
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use super::source::{AgentSeen, AtWork, Counts, Deployment, Seen};
 use super::unfinished::unfinished_removal;
 use super::{Look, Trouble, json, print_json, text};
 use crate::cli_inspect::ShowStatus;
+use crate::commands::effects;
 use crate::{Exit, output, style};
 
 /// How many resources are shown with what is wrong, and how many agents by name.
@@ -41,6 +43,8 @@ struct Overview {
     writer: Option<AtWork>,
     problems: Vec<(Seen, Option<String>)>,
     problem_count: u64,
+    /// Those of the parked resources, if there are any.
+    unknown_effects: Vec<UnknownEffect>,
 }
 
 pub(crate) fn run(look: &Look, options: &ShowStatus) -> Result<Exit, Trouble> {
@@ -78,6 +82,11 @@ impl Overview {
                 Ok(problems.len() < PROBLEMS_MAX)
             })?;
         }
+        let is_parked = |(resource, _): &(Seen, Option<String>)| resource.parked;
+        let unknown_effects = match problems.iter().any(is_parked) {
+            true => look.unknown_effects()?,
+            false => Vec::new(),
+        };
         let place = look.environment();
         Ok(Overview {
             version,
@@ -90,6 +99,7 @@ impl Overview {
             writer,
             problems,
             problem_count,
+            unknown_effects,
         })
     }
 
@@ -173,7 +183,12 @@ impl Overview {
                 let message = style::harmless(message).replace('\n', "\n    ");
                 let _ = writeln!(out, "    {message}");
             }
-            if resource.parked {
+            let id = resource.id.as_str();
+            let unknown = self.unknown_effects.iter().find(|effect| effect.resource == id);
+            if let Some(effect) = unknown.filter(|_| resource.parked) {
+                let next = effects::outlook(effect, look.acting());
+                let _ = writeln!(out, "    {}", style::warning(&next));
+            } else if resource.parked {
                 let attempts = style::count(resource.attempts as usize, "attempt");
                 let parked = style::warning(&format!("parked after {attempts}"));
                 let _ = writeln!(out, "    {parked}: `orrery repair --pending` tries it again");

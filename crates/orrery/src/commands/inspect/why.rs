@@ -10,6 +10,7 @@ use super::cause::Cause;
 use super::source::{AtWork, Next, Outlook, Seen, Step};
 use super::{Look, Trouble, find, json, print_json, text};
 use crate::cli_inspect::Why;
+use crate::commands::effects;
 use crate::{Exit, output, style};
 
 /// How many of the last actions are searched.
@@ -63,6 +64,15 @@ impl Explanation {
             look.outlook(&explanation.resource, &explanation.version)?;
         explanation.status = status.unwrap_or(explanation.status);
         (explanation.path, explanation.next) = (path, next);
+        if explanation.resource.parked {
+            let id = explanation.resource.id.as_str();
+            let unknown = look.unknown_effects()?;
+            if let Some(effect) = unknown.iter().find(|effect| effect.resource == id) {
+                let next = Next::new("unknown_effect", effects::outlook(effect, look.acting()));
+                explanation.next.retain(|next| next.kind != "parked");
+                explanation.next.insert(0, next);
+            }
+        }
         if explanation.status == Status::Available {
             explanation.pending = Some(explanation.pending(look)?);
         }
