@@ -57,10 +57,9 @@ pub fn repository_root() -> PathBuf {
 }
 
 /// Entries that hold nothing written by hand.
-const SKIPPED_NAMES: [&str; 6] =
-    [".git", "target", "node_modules", ".venv", "__pycache__", ".cfcache"];
-/// What the fuzzer works with, in directories whose names say too little to be skipped everywhere.
-const SKIPPED_PATHS: [&str; 2] = ["fuzz/corpus", "fuzz/artifacts"];
+const SKIPPED_NAMES: [&str; 5] = [".git", "node_modules", ".venv", "__pycache__", ".cfcache"];
+/// What is built and what the fuzzer works with, in directories whose names are those of sources elsewhere.
+const SKIPPED_PATHS: [&str; 4] = ["target", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];
 
 /// Every UTF-8 file below `root`, sorted by path. Files that are not text are left out.
 ///
