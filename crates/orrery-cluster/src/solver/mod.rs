@@ -5,7 +5,7 @@
 //! node layouts in order of preference: more services first, then preferred machine types, then names.
 //!
 //! Start from [`solve`] for documents and [`solve_problem`] for everything else. [`Problem`] is the input
-//! without documents, [`check`] verifies an answer independently, [`add_services`] extends an existing
+//! without documents, [`check()`] verifies an answer independently, [`add_services`] extends an existing
 //! layout. Tests are in `tests/it/solver`.
 //!
 //! | module | purpose |
