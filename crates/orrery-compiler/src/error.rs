@@ -20,6 +20,8 @@ pub struct CompileError {
     pub focus: Option<Loc>,
     /// The statement in which it was found, rendered.
     pub statement: Option<String>,
+    /// Place of that statement; `loc` may be another one.
+    pub(crate) statement_loc: Option<Loc>,
     pub causes: Vec<CompileError>,
     /// Further places worth showing: "first set here".
     pub related: Vec<(Loc, String)>,
@@ -57,6 +59,7 @@ impl CompileError {
             loc: None,
             focus: None,
             statement: None,
+            statement_loc: None,
             causes: Vec::new(),
             related: Vec::new(),
             help: None,
@@ -113,6 +116,7 @@ impl CompileError {
     #[must_use]
     pub fn in_statement(mut self: Box<Self>, statement: impl Into<String>, loc: Loc) -> Box<Self> {
         self.statement = Some(statement.into());
+        self.statement_loc = Some(loc);
         self.loc = Some(loc);
         self
     }
@@ -130,7 +134,7 @@ impl CompileError {
         self
     }
 
-    /// Names another statement, whatever was named before.
+    /// Names another statement, whatever was named before. A place apart from the statement stays.
     #[must_use]
     pub fn replace_statement(mut self: Box<Self>, statement: &str, loc: Loc) -> Box<Self> {
         self.put_statement(statement, loc);
@@ -142,7 +146,8 @@ impl CompileError {
             return;
         }
         self.statement = Some(statement.to_owned());
-        if matches!(self.class, "AttributeException" | "NotFoundException") || self.loc.is_none() {
+        let previous = self.statement_loc.replace(loc);
+        if self.loc.is_none() || self.loc == previous {
             self.loc = Some(loc);
         }
         for cause in &mut self.causes {
@@ -153,6 +158,7 @@ impl CompileError {
     /// Forgets where it happened: whoever reports it says.
     pub fn forget_places(&mut self) {
         self.statement = None;
+        self.statement_loc = None;
         self.loc = None;
         self.causes.iter_mut().for_each(Self::forget_places);
     }
@@ -167,6 +173,7 @@ impl CompileError {
         }
         if self.statement.is_none() {
             self.statement = Some(statement.to_owned());
+            self.statement_loc = Some(loc);
             self.loc.get_or_insert(loc);
         }
         for cause in &mut self.causes {

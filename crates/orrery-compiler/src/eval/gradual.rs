@@ -27,7 +27,7 @@ impl Machine<'_> {
             Kind::SetAttr => {
                 let instance = InstanceId(unit.a);
                 self.set_slot(instance, unit.b, value, origin, true)
-                    .map_err(|e| self.refused_by(e, instance, unit.b))
+                    .map_err(|e| self.blame(self.refused_by(e, instance, unit.b), unit.origin))
             }
             Kind::Item => match self.literals[unit.a as usize].collector {
                 NONE => Ok(()),
