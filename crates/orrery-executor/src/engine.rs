@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::job::{JobKind, Workshop, perform};
 use crate::load::{Desired, Start};
 use crate::long::LONG;
+use crate::pool::{Pool, Threads};
 use crate::progress::{Progress, Tally};
 use crate::room::{Hiring, Room, SLOW, Workers};
 use crate::targets::Targets;
@@ -92,7 +93,7 @@ pub enum EngineError {
 pub(crate) struct Shared {
     core: Mutex<Core>,
     pub(crate) workshop: Workshop,
-    pool: Mutex<Pool>,
+    pool: Pool,
     /// There are jobs.
     work: Condvar,
     /// There is something to be written.
@@ -163,7 +164,10 @@ impl Shared {
         let shared = Arc::clone(self);
         let thread = std::thread::Builder::new().name("overseer".to_owned());
         match thread.spawn(move || oversee(&shared)) {
-            Ok(_) => core.overseen = true,
+            Ok(thread) => {
+                core.overseen = true;
+                self.pool.lock().add(thread);
+            }
             // The next job tries again.
             Err(error) => tracing::warn!(%error, "nobody looks after slow runs"),
         }
@@ -195,12 +199,6 @@ fn oversee(shared: &Arc<Shared>) {
 /// A running engine.
 pub struct Engine {
     shared: Arc<Shared>,
-}
-
-#[derive(Default)]
-struct Pool {
-    workers: usize,
-    idle: usize,
 }
 
 impl Engine {
@@ -279,7 +277,7 @@ impl Engine {
                 keeper,
                 begun: BegunNotes::default(),
             },
-            pool: Mutex::default(),
+            pool: Pool::default(),
             work: Condvar::new(),
             written: Condvar::new(),
             space: Condvar::new(),
@@ -377,6 +375,7 @@ impl Engine {
         {
             tracing::error!("the writer crashed");
         }
+        self.shared.pool.wait_until_gone();
     }
 
     /// Wakes or makes workers for the jobs that wait.
@@ -403,7 +402,7 @@ fn hire(shared: &Arc<Shared>, Hiring { jobs, limit }: Hiring) {
     if jobs == 0 {
         return;
     }
-    let mut state = shared.pool.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut state = shared.pool.lock();
     for _ in 0..jobs.min(state.idle) {
         shared.work.notify_one();
     }
@@ -412,7 +411,10 @@ fn hire(shared: &Arc<Shared>, Hiring { jobs, limit }: Hiring) {
         let shared = Arc::clone(shared);
         let thread = std::thread::Builder::new().name("worker".to_owned());
         match thread.spawn(move || work(&shared)) {
-            Ok(_) => state.workers += 1,
+            Ok(thread) => {
+                state.workers += 1;
+                state.add(thread);
+            }
             Err(error) => {
                 tracing::warn!(%error, "no further worker could be started");
                 return;
@@ -424,20 +426,18 @@ fn hire(shared: &Arc<Shared>, Hiring { jobs, limit }: Hiring) {
 
 /// The life of a worker.
 fn work(shared: &Arc<Shared>) {
-    let idle = |change: fn(&mut Pool)| {
-        change(&mut shared.pool.lock().unwrap_or_else(PoisonError::into_inner));
-    };
+    let count = |change: fn(&mut Threads)| change(&mut shared.pool.lock());
     let mut core = shared.lock();
     loop {
         if core.closed {
             break;
         }
         let Some(job) = core.jobs.pop_front() else {
-            idle(|pool| pool.idle += 1);
+            count(|pool| pool.idle += 1);
             let waited = shared.work.wait_timeout(core, STAY_FOR);
             let (lock, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             core = lock;
-            idle(|pool| pool.idle -= 1);
+            count(|pool| pool.idle -= 1);
             if timeout.timed_out() && core.jobs.is_empty() {
                 break;
             }
@@ -465,7 +465,9 @@ fn work(shared: &Arc<Shared>) {
         drop(core);
         hire(shared, hiring);
         let began = Instant::now();
+        count(|pool| pool.busy += 1);
         let (performed, effect) = perform(&job, &place, &shared.workshop);
+        count(|pool| pool.busy -= 1);
         if job.kind == JobKind::Deploy && job.skip.is_none() {
             let outcome = performed.outcome.status;
             shared.notify(Notice::Ran { outcome, took: began.elapsed() });
@@ -494,6 +496,6 @@ fn work(shared: &Arc<Shared>) {
         }
     }
     // Under the lock: whoever has a job after this must find that there is one worker less.
-    idle(|pool| pool.workers -= 1);
+    count(|pool| pool.workers -= 1);
     drop(core);
 }

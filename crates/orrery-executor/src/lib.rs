@@ -29,6 +29,7 @@ mod live;
 mod load;
 mod long;
 mod plan;
+mod pool;
 mod progress;
 mod reasons;
 mod remote;

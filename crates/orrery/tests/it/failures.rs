@@ -262,6 +262,8 @@ fn bad_state() -> Result<()> {
     refused(b"somebody's diary\n", &["is no store of this program", "left as it is"])?;
     project.expect(0, &["deploy"])?;
     fs::remove_file(project.managed("good"))?;
+    let log = project.data().join("state.db-wal");
+    ensure!(!log.exists(), "the deploy did not close its database: {} is there", log.display());
     let whole = fs::read(&file)?;
     // The number of the schema stands at a fixed place.
     let mut newer = whole.clone();
