@@ -25,7 +25,7 @@ pub use change::{AttributeChange, Change, ChangeKind};
 pub use declaration::{Part, Reach, ResourceType};
 pub use id::{InvalidId, ResourceId, VersionedId};
 pub use outcome::{Fact, LogLevel, LogLine, Outcome, OutcomeStatus};
-pub use paths::{PathIndex, normalize_path};
+pub use paths::{PathCollision, PathIndex, normalize_path, path_collisions};
 pub use pattern::Pattern;
 pub use placement::{Deployer, Enrolment, Inventory, Locality, Placement, is_local_address};
 pub use removal::{

@@ -1,5 +1,6 @@
 //! Storing versions as they are sent: by a push, by a compile, by a roll-back.
 
+mod collisions;
 mod cycles;
 mod removal;
 mod rules;
@@ -114,6 +115,7 @@ pub(crate) fn store_upload(
             if let Some(code) = &upload.code {
                 new.info[CODE] = json!(code);
             }
+            collisions::check(store, environment, &resources, &upload.local_agents)?;
             new.declare_local(upload.local_agents);
             if !rules::is_suitable(&resources) {
                 new.info[UNSUITABLE] = json!(true);

@@ -78,6 +78,10 @@ pub(super) enum Broken {
     CodeDiffers(String),
     #[error("resources require each other: {0}: take one of these requirements away")]
     Cycle(String),
+    #[error(
+        "several resources manage {path} on one machine, so that each would undo what the others did: {resources}: keep one of them"
+    )]
+    PathCollision { path: String, resources: String },
 }
 
 impl Broken {
@@ -93,6 +97,7 @@ impl Broken {
             Broken::LateNumber { .. } => "number-too-late",
             Broken::CodeDiffers(_) => "code-differs",
             Broken::Cycle(_) => "requirement-cycle",
+            Broken::PathCollision { .. } => "path-collision",
         }
     }
 }

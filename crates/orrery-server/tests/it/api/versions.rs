@@ -13,6 +13,7 @@ on_both!(
     versions_are_stored_and_shown,
     numbers_are_reserved_first,
     bad_versions_are_refused_whole,
+    paths_of_one_machine_have_one_resource,
     of_concurrent_releases_one_wins,
     an_older_version_never_overrides_a_newer_one,
     differences_are_told,
@@ -131,6 +132,29 @@ fn bad_versions_are_refused_whole(world: World) {
     refused(&world.post("/versions", &missing), 400, "code-missing");
     assert!(world.get("/versions").good()["items"].as_array().unwrap().is_empty());
     assert_eq!(world.upload(&[]), 1, "an empty version is one");
+}
+
+fn paths_of_one_machine_have_one_resource(world: World) {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let file = |agent: &str, path: &str, purged: bool| {
+        let id = format!("std::File[{agent},path={path}]");
+        json!({"id": id, "attributes": {"path": path, "purged": purged}})
+    };
+    let put = |resources: &[Value]| world.post("/versions", &json!({"resources": resources}));
+    let both = [file(&host, "/srv/a", false), file("localhost", "/srv//a", true)];
+    let answer = put(&both);
+    refused(&answer, 400, "path-collision");
+    let told = answer.body["detail"].as_str().unwrap();
+    for part in ["/srv/a", &format!("std::File[{host},path=/srv/a]"), "keep one of them"] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+    assert!(world.get("/versions").good()["items"].as_array().unwrap().is_empty());
+    let apart = [file("web1", "/srv/a", false), file("localhost", "/srv/a", false)];
+    assert_eq!(put(&apart).status, 201, "two machines");
+    let declared = json!({"resources": apart, "local_agents": ["web*"]});
+    refused(&world.post("/versions", &declared), 400, "path-collision");
+    let purged = [file(&host, "/srv/a", true), file("localhost", "/srv/a", true)];
+    assert_eq!(put(&purged).status, 201, "absence is one thing");
 }
 
 fn of_concurrent_releases_one_wins(world: World) {
