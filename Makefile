@@ -69,6 +69,7 @@ check-docs:
 script-tests:
 	python3 -m unittest discover --quiet --start-directory bench/compile
 	python3 -m unittest discover --quiet --start-directory tests/compatibility
+	python3 tests/mutations/run.py --check
 
 # With every Python that is here.
 sdk-tests:
