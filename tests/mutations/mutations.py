@@ -112,7 +112,7 @@ MUTATIONS = [
     server_it("classic/versions.rs")(
         "large-version", "a large version is read part by part",
         "    let body = axum::body::Body::from_stream(head.chain(parts).chain(tail));",
-        "    let body: Vec<Result<Bytes, std::io::Error>> = head.chain(parts).chain(tail).collect().await;\n"
+        "    let body: Vec<Result<Bytes, ServerError>> = head.chain(parts).chain(tail).collect().await;\n"
         "    let body = body.into_iter().flatten().flatten().collect::<Vec<u8>>();",
         "a_large_version_is_read_part_by_part",
     ),

@@ -31,6 +31,13 @@ def problems(mutation, root=ROOT):
             yield f"{mutation.name}: guarantees.md does not name {names[-1]}"
 
 
+def unproved():
+    """Tests that guarantees.md marks as seen failing, and that no mutation is for."""
+    for name in re.findall(r"`(\w+)` †", GUARANTEES.read_text()):
+        if not any(name in test.split("/") for mutation in MUTATIONS for test in mutation.tests):
+            yield f"guarantees.md says that {name} was seen failing, and no mutation is for it"
+
+
 def batches(chosen, together):
     """Mutations that are built at once: of one package and target, in files of their own, with tests of their own."""
     if not together:
@@ -131,6 +138,7 @@ def main():
         parser.error(f"there is no mutation {unknown[0]!r}; known are {', '.join(sorted(known))}")
     chosen = [mutation for mutation in MUTATIONS if not options.mutations or mutation.name in options.mutations]
     wrong = [problem for mutation in chosen for problem in problems(mutation)]
+    wrong += unproved()
     for problem in wrong:
         print(f"WRONG   {problem}", flush=True)
     if wrong or options.check:
