@@ -18,7 +18,7 @@ ORRERY := $(TARGET_DIR)/release/orrery
 DIST := $(TARGET_DIR)/dist/orrery
 EXAMPLE := examples/hello
 
-.PHONY: help setup run build dist test check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests quick-module-tests test-modules bench bench-scheduler bench-solver bench-converge bench-deploy bench-host bench-api fmt docs audit clean
+.PHONY: help setup run build dist test check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests fault-tests quick-module-tests test-modules bench bench-scheduler bench-solver bench-converge bench-deploy bench-host bench-api fmt docs audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ build: setup ## the binary
 test: ## every check: format, lints, tests, documentation
 	@.ci/setup tests
 	@started=$$SECONDS; failed=; timings=; logs=$(TARGET_DIR)/test-logs; mkdir -p $$logs; \
-	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests quick-module-tests; do \
+	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests fault-tests quick-module-tests; do \
 		step_started=$$SECONDS; \
 		printf '\n== %s\n' "$$step"; \
 		$(MAKE) "$$step" 2>&1 | tee $$logs/$$step || failed+=" $$step"; \
@@ -69,6 +69,7 @@ check-docs:
 script-tests:
 	python3 -m unittest discover --quiet --start-directory bench/compile
 	python3 -m unittest discover --quiet --start-directory tests/compatibility
+	python3 tests/mutations/run.py --check
 
 # With every Python that is here.
 sdk-tests:
@@ -83,6 +84,11 @@ probe-tests:
 classic-tests:
 	cargo build -p orrery --quiet
 	python3 tests/classic/run.py --orrery $(TARGET_DIR)/debug/orrery --dir $(TARGET_DIR)/classic
+
+# What servers depend on breaks, a few times each; `python3 tests/faults/run.py` does so for an hour.
+fault-tests:
+	cargo build -p orrery --quiet
+	python3 tests/faults/run.py --orrery $(TARGET_DIR)/debug/orrery --short
 
 # Generated requests for every operation of the server's API.
 api-tests:

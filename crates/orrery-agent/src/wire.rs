@@ -134,6 +134,7 @@ mod tests {
                 reason: &"because",
                 stop: &stop,
                 announce: Some(Announcement(&|| Ok(()))),
+                effects: None,
             },
             epoch: Some(3),
             contents: [("abc".to_owned(), Arc::from(&b"content"[..]))].into(),

@@ -13,7 +13,7 @@ use orrery_store::{ActionKind, BegunEffect, EffectChoice, Started, StoreError};
 
 use crate::engine::Keeper;
 use crate::job::Job;
-use crate::task::ended;
+use crate::task::{Performed, ended};
 
 /// How long a note is tried while the store cannot be used.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -134,24 +134,52 @@ pub(crate) fn started(job: &Job) -> Option<Started> {
     job.key.map(|resource| Started { resource, kind, version: job.version, at: job.started })
 }
 
-/// What becomes of a run whose resource has an effect that may have happened: `None` if it is to be run.
-pub(crate) fn settle(effect: Option<&BegunEffect>) -> Option<(Outcome, Effect)> {
-    let effect = effect?;
+/// What becomes of a run whose resource has an effect that may have happened.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// It is run. The time is when an effect began that the run has to find out about.
+    Run(Option<Timestamp>),
+    /// It ends without being run.
+    Ends(Outcome, Option<Effect>),
+}
+
+/// Decides about such a run. A handler that `reads_back` finds out itself what was done.
+pub(crate) fn settle(effect: Option<&BegunEffect>, reads_back: bool) -> Verdict {
+    let Some(effect) = effect else { return Verdict::Run(None) };
     match effect.choice {
-        Some(EffectChoice::RunAgain) => None,
+        Some(EffectChoice::RunAgain) => Verdict::Run(None),
         Some(EffectChoice::Done) => {
             let text = format!(
                 "it was begun at {}, and its result was lost; somebody said that it is done",
                 effect.started
             );
             let outcome = ended(OutcomeStatus::Deployed, LogLevel::Info, text);
-            Some((outcome, Effect::Ended(effect.started)))
+            Verdict::Ends(outcome, Some(Effect::Ended(effect.started)))
         }
+        None if reads_back => Verdict::Run(Some(effect.started)),
         None => {
             let text = format!("it was begun at {}, and its result was lost", effect.started);
-            Some((ended(OutcomeStatus::Failed, LogLevel::Error, text), Effect::Unknown))
+            let outcome = ended(OutcomeStatus::Failed, LogLevel::Error, text);
+            Verdict::Ends(outcome, Some(Effect::Unknown))
         }
     }
+}
+
+/// How the effect of a run ended that was made. `unknown` is when an earlier effect began that the run had to find out about.
+pub(crate) fn effect_of(
+    job: &Job,
+    performed: &Performed,
+    unknown: Option<Timestamp>,
+) -> Option<Effect> {
+    if job.is_begun.get() {
+        return Some(match performed.unclear {
+            true => Effect::Unknown,
+            false => Effect::Ended(job.started),
+        });
+    }
+    // A run that ends well without beginning the effect has found it done.
+    let is_done = !performed.unclear && performed.outcome.status == OutcomeStatus::Deployed;
+    unknown.map(|started| if is_done { Effect::Ended(started) } else { Effect::Unknown })
 }
 
 /// The line that says what a person has to decide.

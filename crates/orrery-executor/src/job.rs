@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use orrery_handlers::{
-    Announcement, Contents, HandlerError, OutwardTarget, Registry, Secrets, Session, Stop,
+    Announcement, Contents, EffectGate, HandlerError, OutwardTarget, Registry, Secrets, Session,
+    Stop,
 };
 use orrery_model::{
     LogLevel, Outcome, OutcomeStatus, Resource, ResourceId, Timestamp, VersionNumber,
@@ -13,7 +14,7 @@ use orrery_scheduler::{AgentIndex, Reason, SkipCause, TaskNumber};
 use orrery_store::{ActionKind, ResourceKey, Started};
 use serde_json::Value;
 
-use crate::begun::{self, BegunNotes, Effect, IsBegun};
+use crate::begun::{self, BegunNotes, Effect, IsBegun, Verdict};
 use crate::engine::Keeper;
 use crate::fitting::fit;
 use crate::remote::{self, Depot};
@@ -81,14 +82,12 @@ pub(crate) fn perform(
     room: &AgentRoom,
     workshop: &Workshop,
 ) -> (Performed, Option<Effect>) {
-    let (mut performed, effect) = match settled(job, workshop) {
-        Some((outcome, effect)) => (outcome.into(), effect),
-        None => {
-            let performed = have_run(job, room, workshop);
-            let effect = job.is_begun.get().then_some(match performed.unclear {
-                true => Effect::Unknown,
-                false => Effect::Ended(job.started),
-            });
+    let registry = Arc::clone(&workshop.registry.read().unwrap_or_else(PoisonError::into_inner));
+    let (mut performed, effect) = match verdict(job, &registry, workshop) {
+        Verdict::Ends(outcome, effect) => (outcome.into(), effect),
+        Verdict::Run(unknown) => {
+            let performed = have_run(job, room, workshop, &registry, unknown.is_some());
+            let effect = begun::effect_of(job, &performed, unknown);
             (performed, effect)
         }
     };
@@ -99,26 +98,30 @@ pub(crate) fn perform(
     (performed, effect)
 }
 
-/// What a job comes to without being run, because an earlier effect of it may have happened.
-fn settled(job: &Job, workshop: &Workshop) -> Option<(Outcome, Option<Effect>)> {
+/// Whether a job is run, given that an earlier effect of it may have happened.
+fn verdict(job: &Job, registry: &Registry, workshop: &Workshop) -> Verdict {
     let (Some(key), Some(keeper)) = (job.key.filter(|_| job.is_unsettled), &workshop.keeper) else {
-        return None;
+        return Verdict::Run(None);
     };
+    let handler = registry.handler(job.resource.id.entity());
+    let reads_back = handler.is_some_and(|handler| handler.reads_back());
     match keeper.store.records().begun_effect(key) {
-        Ok(found) => {
-            let settled = begun::settle(found.as_ref());
-            settled.map(|(outcome, effect)| (outcome, Some(effect)))
-        }
+        Ok(found) => begun::settle(found.as_ref(), reads_back),
         Err(error) => {
             let text = format!("whether it was done before cannot be found out now: {error}");
-            Some((ended(OutcomeStatus::Failed, LogLevel::Error, text), None))
+            Verdict::Ends(ended(OutcomeStatus::Failed, LogLevel::Error, text), None)
         }
     }
 }
 
-fn have_run(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
+fn have_run(
+    job: &Job,
+    room: &AgentRoom,
+    workshop: &Workshop,
+    registry: &Registry,
+    is_unknown: bool,
+) -> Performed {
     let resource = &job.resource;
-    let registry = Arc::clone(&workshop.registry.read().unwrap_or_else(PoisonError::into_inner));
     if registry.handler(resource.id.entity()).is_none() {
         return unhandled(resource.id.entity()).into();
     }
@@ -147,6 +150,7 @@ fn have_run(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
         announce(job, workshop, &announced)?;
         if must_not_repeat { begin(job, workshop) } else { Ok(()) }
     };
+    let begin = || begin(job, workshop);
     let task = Task {
         purpose: match job.kind {
             JobKind::Deploy => Purpose::Deploy,
@@ -160,10 +164,11 @@ fn have_run(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
         reason: &job.reason,
         stop: &job.stop,
         announce: (must_not_repeat || job.announce.is_some()).then_some(Announcement(&announce)),
+        effects: (job.kind == JobKind::Deploy).then_some(EffectGate { is_unknown, begin: &begin }),
     };
     let run_with = |target| {
         task.run(&Bench {
-            registry: &registry,
+            registry,
             target,
             session: &room.session,
             contents: &*workshop.contents,
@@ -179,7 +184,7 @@ fn have_run(job: &Job, room: &AgentRoom, workshop: &Workshop) -> Performed {
         Place::Outward(target) => run_with(&**target),
         Place::Remote(remote) => {
             let depot = Depot {
-                registry: &registry,
+                registry,
                 contents: &*workshop.contents,
                 secrets: &*workshop.secrets,
                 epoch: workshop.keeper.as_ref().map(|keeper| keeper.lease.epoch()),

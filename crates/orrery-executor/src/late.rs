@@ -91,6 +91,10 @@ impl Handler for LateHandler {
         true
     }
 
+    fn reads_back(&self) -> bool {
+        true
+    }
+
     fn run(&self, attributes: &Attributes, context: &mut Context<'_>) -> Outcome {
         match self.handler() {
             Ok(handler) => handler.run(attributes, context),

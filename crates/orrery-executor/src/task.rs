@@ -5,8 +5,8 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use orrery_handlers::{
-    Announcement, Contents, Context, Handler, HandlerError, Mode, Registry, Run, Secrets, Session,
-    Standing, Stop, Surroundings, Target,
+    Announcement, Contents, Context, EffectGate, Handler, HandlerError, Mode, Registry, Run,
+    Secrets, Session, Standing, Stop, Surroundings, Target,
 };
 use orrery_model::{
     Attributes, Change, LogLevel, LogLine, Outcome, OutcomeStatus, Resource, ResourceId, Timestamp,
@@ -42,6 +42,8 @@ pub struct Task<'a> {
     pub stop: &'a Stop,
     /// What has to be called before something is changed. Nothing may be changed if it fails.
     pub announce: Option<Announcement<'a>>,
+    /// What has to be asked before an effect which the handler itself declares as not to be repeated.
+    pub effects: Option<EffectGate<'a>>,
 }
 
 impl fmt::Debug for Task<'_> {
@@ -142,6 +144,9 @@ impl Task<'_> {
         let mut context = Context::new(&resource.id, &surroundings, run).standing_at(standing);
         if self.announce.is_some() {
             context = context.announcing(Announcement(&announce));
+        }
+        if let Some(gate) = self.effects {
+            context = context.recording_effects(gate);
         }
         let caught = catch_unwind(AssertUnwindSafe(|| {
             run_handler(&**handler, self.purpose, attributes, &mut context)

@@ -102,6 +102,30 @@ impl fmt::Debug for Announcement<'_> {
     }
 }
 
+/// Gate before effects that a handler declares, while it runs, as not to be repeated.
+#[derive(Clone, Copy)]
+pub struct EffectGate<'a> {
+    /// An earlier run began such an effect, and its result was lost.
+    pub is_unknown: bool,
+    /// Records durably that an effect begins.
+    pub begin: &'a dyn Fn() -> Result<(), HandlerError>,
+}
+
+impl fmt::Debug for EffectGate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EffectGate").field("is_unknown", &self.is_unknown).finish_non_exhaustive()
+    }
+}
+
+/// Answer to a handler that is about to begin an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EffectStart {
+    /// It is recorded, and may begin.
+    Recorded,
+    /// An earlier one may have happened: this one must not begin.
+    Refused,
+}
+
 /// One run of a handler.
 #[derive(Debug)]
 pub struct Context<'a> {
@@ -110,6 +134,8 @@ pub struct Context<'a> {
     run: Run<'a>,
     standing: Standing<'a>,
     announcement: Option<Announcement<'a>>,
+    effects: Option<EffectGate<'a>>,
+    effect_begun: bool,
     repeated: bool,
     unclear: bool,
     log: Vec<LogLine>,
@@ -121,8 +147,19 @@ impl<'a> Context<'a> {
         let standing =
             Standing { version: VersionNumber(0), requires: &[], changed: &[], reason: &"" };
         let (log, facts) = (Vec::new(), Vec::new());
-        let (announcement, repeated, unclear) = (None, false, false);
-        Context { id, surroundings, run, standing, announcement, repeated, unclear, log, facts }
+        Context {
+            id,
+            surroundings,
+            run,
+            standing,
+            announcement: None,
+            effects: None,
+            effect_begun: false,
+            repeated: false,
+            unclear: false,
+            log,
+            facts,
+        }
     }
 
     /// Says where the resource stands.
@@ -137,6 +174,44 @@ impl<'a> Context<'a> {
     pub fn announcing(mut self, announcement: Announcement<'a>) -> Self {
         self.announcement = Some(announcement);
         self
+    }
+
+    /// Has effects that must not be repeated recorded before they begin.
+    #[must_use]
+    pub fn recording_effects(mut self, gate: EffectGate<'a>) -> Self {
+        self.effects = Some(gate);
+        self
+    }
+
+    /// Whether an earlier run began an effect that must not be repeated, and its result was lost.
+    pub fn has_unknown_effect(&self) -> bool {
+        self.effects.is_some_and(|gate| gate.is_unknown)
+    }
+
+    /// Whether this run has begun an effect that must not be repeated.
+    pub fn has_begun_effect(&self) -> bool {
+        self.effect_begun
+    }
+
+    /// Records that an effect begins which must not be repeated. If an earlier one may have happened it is refused, unless the
+    /// handler has found out that it `did_not_happen`.
+    ///
+    /// # Errors
+    /// If it cannot be recorded, or nothing may be changed in this run.
+    pub fn begin_effect(&mut self, did_not_happen: bool) -> Result<EffectStart, HandlerError> {
+        let gate = self.effects.filter(|_| self.run.mode == Mode::Deploy).ok_or_else(|| {
+            HandlerError::failed("an effect must not begin in a run that changes nothing")
+        })?;
+        if self.effect_begun {
+            return Ok(EffectStart::Recorded);
+        }
+        if gate.is_unknown && !did_not_happen {
+            self.unclear = true;
+            return Ok(EffectStart::Refused);
+        }
+        (gate.begin)()?;
+        self.effect_begun = true;
+        Ok(EffectStart::Recorded)
     }
 
     /// Says that something is about to be changed, or may be. It must not be, if this fails.

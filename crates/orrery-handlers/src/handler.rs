@@ -40,6 +40,12 @@ pub trait Handler: Send + Sync {
         false
     }
 
+    /// Whether a run can be made to find out what became of an effect with an unknown outcome. Such a run begins with reading, and
+    /// asks (`Context::begin_effect`) before it does anything that must not be repeated.
+    fn reads_back(&self) -> bool {
+        false
+    }
+
     /// The path whose changes mean that the resource may no longer be as wanted, if there is one.
     fn watched_path<'i>(&self, id: &'i ResourceId) -> Option<&'i str>;
 }

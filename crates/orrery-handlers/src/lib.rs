@@ -30,7 +30,8 @@ mod web;
 mod words;
 
 pub use context::{
-    Announcement, Contents, Context, Mode, NoContents, Run, Standing, Surroundings, changed,
+    Announcement, Contents, Context, EffectGate, EffectStart, Mode, NoContents, Run, Standing,
+    Surroundings, changed,
 };
 pub use error::{Cause, HandlerError, Operation, TargetError};
 pub use handler::{Crud, Handler};

@@ -108,6 +108,7 @@ impl Shared {
             reason: &command.reason,
             stop: &item.stop,
             announce: command.wants_announcement.then_some(Announcement(&announce)),
+            effects: None,
         };
         let learned = self.learned();
         let bench = Bench {

@@ -38,6 +38,10 @@ impl Handler for HostedHandler {
         true
     }
 
+    fn reads_back(&self) -> bool {
+        true
+    }
+
     fn run(&self, attributes: &Attributes, context: &mut Context<'_>) -> Outcome {
         if let Err(error) = context.check_stop() {
             return context.finish_with_error(&error);
@@ -53,12 +57,18 @@ impl Handler for HostedHandler {
             return context.finish_with_error(&error);
         }
         match self.perform(Question::Run, attributes, context) {
-            Performed::Ended(End::Report(report)) => finish(report, context),
+            Performed::Ended(End::Report(report)) => {
+                note_effect(&report, context);
+                finish(report, context)
+            }
             Performed::Unavailable(reason) => {
                 context.log(LogLevel::Error, reason, []);
                 context.finish(OutcomeStatus::Unavailable, Change::default())
             }
             other => {
+                if context.has_begun_effect() {
+                    context.note_unclear();
+                }
                 let error = failure(other, context);
                 context.finish_with_error(&error)
             }
@@ -93,6 +103,14 @@ impl Handler for HostedHandler {
 
     fn watched_path<'i>(&self, _: &'i ResourceId) -> Option<&'i str> {
         None
+    }
+}
+
+/// Whether an effect that was begun is known to have happened, or not to have.
+fn note_effect(report: &Report, context: &mut Context<'_>) {
+    let is_known = report.state == ReportedState::Deployed || report.effect_undone;
+    if context.has_begun_effect() && !is_known {
+        context.note_unclear();
     }
 }
 

@@ -46,6 +46,7 @@ pub(super) fn operation(
         "changed": changed,
         "deadline": context.stop().remaining().map(|left| left.as_secs_f64()),
         "level": context.log_level().as_str(),
+        "unknown_effect": context.has_unknown_effect(),
         "reason": standing.reason.to_string(),
     });
     let rest = rest.to_string();
@@ -111,6 +112,9 @@ pub(super) enum ReportedState {
 pub(super) struct Report {
     pub(super) c: u64,
     pub(super) state: ReportedState,
+    /// An effect that must not be repeated was begun, and is known not to have happened.
+    #[serde(default)]
+    pub(super) effect_undone: bool,
     #[serde(default)]
     change: ChangeKind,
     #[serde(default)]

@@ -5,14 +5,17 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use orrery_handlers::{Context, StopReason};
+use orrery_handlers::{Context, EffectStart, StopReason};
 use orrery_model::LogLevel;
 use serde_json::Value;
 
 use super::Limits;
 use super::host::{Host, Loss, Said, Ticket};
-use super::messages::Report;
-use super::services::Services;
+use super::messages::{Report, ServerCall};
+use super::services::{Reply, Services};
+
+/// The call by which a handler asks to begin an effect that must not be repeated.
+const BEGIN_EFFECT: &str = "begin_effect";
 
 /// How often it is looked whether somebody has cancelled.
 const POLL: Duration = Duration::from_millis(50);
@@ -44,8 +47,12 @@ pub(super) fn follow(
         match ticket.said.recv_timeout(POLL) {
             Ok(Said::Lines(lines)) => lines.into_iter().for_each(|line| context.add_line(line)),
             Ok(Said::Call(call)) => {
-                let changed = !context.standing().changed.is_empty();
-                let reply = services.call(&call.method, &call.args, changed);
+                let reply = if call.method == BEGIN_EFFECT {
+                    begin_effect(&call, context)
+                } else {
+                    let changed = !context.standing().changed.is_empty();
+                    services.call(&call.method, &call.args, changed)
+                };
                 host.reply(ticket.number, call.q, &reply);
             }
             Ok(Said::Report(report)) => {
@@ -90,6 +97,22 @@ pub(super) fn follow(
         context.log(LogLevel::Warning, message, values);
     }
     end
+}
+
+/// Records that an effect begins which must not be repeated. Anything but 200 means that it must not begin.
+fn begin_effect(call: &ServerCall, context: &mut Context<'_>) -> Reply {
+    let did_not_happen = call.args.get("did_not_happen").and_then(Value::as_bool);
+    match context.begin_effect(did_not_happen.unwrap_or(false)) {
+        // Recording may have taken long.
+        Ok(EffectStart::Recorded) if context.stop().reason().is_some() => {
+            Reply::refused(410, "the operation is over")
+        }
+        Ok(EffectStart::Recorded) => Reply::ok(Value::Null),
+        Ok(EffectStart::Refused) => {
+            Reply::refused(409, "an earlier run began it, and its result was lost")
+        }
+        Err(error) => Reply::refused(503, &error.to_string()),
+    }
 }
 
 /// A loss about which nothing could be learned in time.

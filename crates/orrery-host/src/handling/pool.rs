@@ -276,6 +276,10 @@ impl HandlerHosts {
                 return Performed::Ended(end);
             };
             self.note_loss(at, &host);
+            // What the lost process did is not known, and must not be done twice.
+            if context.has_begun_effect() {
+                return Performed::Ended(end);
+            }
             if loss.blamed.is_some() {
                 self.log_loss(context, loss, "another operation broke it; this one is begun anew");
                 continue;

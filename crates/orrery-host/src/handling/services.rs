@@ -103,7 +103,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    fn ok(result: Value) -> Self {
+    pub(super) fn ok(result: Value) -> Self {
         Reply { code: 200, result }
     }
 

@@ -10,7 +10,9 @@ use orrery_model::{
     ChangeKind, LogLevel, Outcome, OutcomeStatus, Resource, ResourceState, VersionNumber,
 };
 use orrery_scheduler::{DryRunAnswer, Interval, Settings};
-use orrery_store::{DryRunResult, EnvironmentRecord, RequestRecord, StoreError, local_agents};
+use orrery_store::{
+    Claim, DryRunResult, EnvironmentRecord, Lease, Records, RequestRecord, StoreError, local_agents,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -40,6 +42,10 @@ pub(super) struct DryRun {
     pub(super) options: Arc<ProcessOptions>,
     pub(super) environment: EnvironmentRecord,
     pub(super) request: RequestRecord,
+    /// The right to carry it out, which another process may take over.
+    pub(super) claim: Claim,
+    /// That of the engine, if there is one here.
+    pub(super) lease: Option<Lease>,
     pub(super) paused: BTreeSet<String>,
 }
 
@@ -47,25 +53,39 @@ impl DryRun {
     /// Carries it out, and says so.
     pub(super) fn run(self) {
         let payload: Result<Payload, _> = serde_json::from_value(self.request.payload.clone());
-        let outcome = match payload {
+        let ended = match payload {
             Ok(payload) => match self.find_out(&payload) {
-                Ok(()) => json!({"done": true}),
+                Err(RunnerError::Store(error @ StoreError::StaleEpoch { .. })) => Err(error),
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "a dry run failed");
-                    let reason = described(&error);
-                    if let Err(error) = self.give_up(&payload, &reason) {
-                        tracing::warn!(%error, "the failure of a dry run could not be noted");
-                    }
-                    json!({"error": reason})
+                    self.give_up(&payload, &described(&error))
                 }
+                Ok(()) => Ok(()),
             },
-            Err(error) => json!({"error": error.to_string()}),
+            Err(error) => {
+                let outcome = json!({"error": error.to_string()});
+                self.records().finish_request(&self.request, &outcome, self.app.now())
+            }
         };
-        let records = self.app.store().records();
-        if let Err(error) = records.finish_request(&self.request, &outcome, self.app.now()) {
-            tracing::warn!(%error, "the end of a dry run could not be noted; it is run again");
+        match ended {
+            Ok(()) => {}
+            Err(error @ StoreError::StaleEpoch { .. }) => {
+                tracing::info!(%error, "another process carries out a dry run");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the end of a dry run could not be recorded; it is run again");
+            }
         }
         self.app.nudge();
+    }
+
+    /// Records, for changes that only the holder of the environment may make.
+    fn records(&self) -> Records<'_> {
+        let records = self.app.store().records();
+        match &self.lease {
+            Some(lease) => records.under(lease),
+            None => records,
+        }
     }
 
     fn find_out(&self, payload: &Payload) -> Result<(), RunnerError> {
@@ -115,7 +135,8 @@ impl DryRun {
             .map(|((resource, state), planned)| result(resource, state.as_ref(), planned))
             .collect();
         self.keep(&id, &results)?;
-        store.records().finish_dry_run(&id, self.app.now())?;
+        let outcome = json!({"done": true});
+        self.records().finish_dry_run(&self.claim, &id, &outcome, self.app.now())?;
         Ok(())
     }
 
@@ -133,7 +154,8 @@ impl DryRun {
             }
             Err(error) => tracing::debug!(%error, "the version of a dry run cannot be read"),
         }
-        store.records().finish_dry_run(&id, self.app.now())?;
+        let outcome = json!({"error": reason});
+        self.records().finish_dry_run(&self.claim, &id, &outcome, self.app.now())?;
         Ok(())
     }
 
@@ -161,8 +183,7 @@ impl DryRun {
 
     fn keep(&self, id: &[u8; 16], results: &[DryRunResult]) -> Result<(), StoreError> {
         for batch in results.chunks(BATCH) {
-            let records = self.app.store().records();
-            records.add_dry_run_results(id, batch, self.app.now())?;
+            self.records().add_dry_run_results(&self.claim, id, batch, self.app.now())?;
             self.app.nudge();
         }
         Ok(())

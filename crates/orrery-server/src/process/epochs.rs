@@ -67,6 +67,7 @@ fn tell_one(remote: &dyn Remote, agent: &str, lease: Lease, permit: &Permit) {
             reason: &"the environment has a new owner",
             stop: &stop,
             announce: None,
+            effects: None,
         },
         epoch: Some(lease.epoch()),
         contents: Default::default(),

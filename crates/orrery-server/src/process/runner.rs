@@ -330,19 +330,26 @@ impl Runner {
             open.into_iter().filter(|request| request.kind == DRY_RUN).collect();
         self.dry_runs.retain(|known| asked.iter().any(|request| request.key == *known));
         for request in asked {
-            let now = self.app.now();
-            let first = store.records().take_request(request.key, now)?;
-            // Without a lease, another process may have taken it, and may be gone.
-            let left = request.taken.is_some_and(|at| now.since(at) > LEFT_ALONE_AFTER);
-            let mine = self.work.is_some() || self.options.lease.is_none() || first || left;
-            if !mine || !self.dry_runs.insert(request.key) {
+            if self.dry_runs.contains(&request.key) {
                 continue;
             }
+            let now = self.app.now();
+            // Without a lease, another process may have taken it, and may be gone.
+            let is_left = request.taken.is_none_or(|at| now.since(at) > LEFT_ALONE_AFTER);
+            let is_mine = self.work.is_some() || self.options.lease.is_none() || is_left;
+            let claim = match is_mine {
+                true => store.records().claim_request(&request, now)?,
+                false => None,
+            };
+            let Some(claim) = claim else { continue };
+            self.dry_runs.insert(request.key);
             let run = DryRun {
                 app: self.app.clone(),
                 options: Arc::clone(&self.options),
                 environment: record.clone(),
                 request,
+                claim,
+                lease: self.work.as_ref().map(|work| work.lease),
                 paused: paused.clone(),
             };
             let thread = std::thread::Builder::new().name("dry-run".to_owned());

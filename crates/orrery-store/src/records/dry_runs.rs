@@ -3,7 +3,7 @@
 use orrery_model::{Timestamp, VersionNumber};
 
 use crate::records::requests::insert_request;
-use crate::records::{Records, RequestRecord, note};
+use crate::records::{Claim, Records, RequestRecord, note};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
 
@@ -80,15 +80,17 @@ impl Records<'_> {
     /// Adds results. One that is there already stays, and counts once.
     ///
     /// # Errors
-    /// `NotFound` if there is no such dry run.
+    /// `StaleEpoch` if another process has claimed the request; `NotFound` if there is no such dry run.
     pub fn add_dry_run_results(
         &self,
+        claim: &Claim,
         uuid: &[u8; 16],
         results: &[DryRunResult],
         now: Timestamp,
     ) -> Result<DryRunRecord> {
         self.change(|sql| {
             sql.claim(&format!("dry_run {}", uuid_text(uuid)))?;
+            claim.check(sql)?;
             let insert = "INSERT INTO dry_run_result (dry_run, resource, status, changes) \
                  VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING";
             let mut new = 0;
@@ -107,12 +109,20 @@ impl Records<'_> {
         })
     }
 
-    /// Ends a dry run, complete or not.
+    /// Ends a dry run, complete or not, together with the request for it.
     ///
     /// # Errors
-    /// `NotFound` if there is no such dry run.
-    pub fn finish_dry_run(&self, uuid: &[u8; 16], now: Timestamp) -> Result<DryRunRecord> {
+    /// `StaleEpoch` if another process has claimed the request; `NotFound` if there is no such dry run.
+    pub fn finish_dry_run(
+        &self,
+        claim: &Claim,
+        uuid: &[u8; 16],
+        outcome: &serde_json::Value,
+        now: Timestamp,
+    ) -> Result<DryRunRecord> {
         self.change(|sql| {
+            claim.check(sql)?;
+            claim.finish(sql, outcome, now)?;
             let update = "UPDATE dry_run SET finished = ?2 WHERE id = ?1 AND finished IS NULL";
             sql.run(update, values![uuid, now])?;
             let run = find(sql, uuid)?;

@@ -78,7 +78,7 @@ pub use remote_agents::{
     AgentSession, NewAgentSession, OpenedSession, RemoteAgentRecord, ServedName,
 };
 pub(crate) use requests::insert_request;
-pub use requests::{NewRequest, RequestKey, RequestRecord};
+pub use requests::{Claim, NewRequest, RequestKey, RequestRecord};
 pub use resource_counts::StatusCount;
 pub use resource_details::ResourceDetails;
 pub use resource_list::{ResourceLine, ResourceLines, ResourceQuery};

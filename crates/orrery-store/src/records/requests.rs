@@ -85,7 +85,70 @@ pub(crate) fn insert_request(
     made.ok_or_else(|| StoreError::not_found("request", crate::uuid_text(uuid)))
 }
 
+/// The right of one process to carry out a request, until another process claims it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    request: RequestKey,
+    taken: Timestamp,
+}
+
+impl Claim {
+    /// Refuses a claim that is not the current one, and keeps it current until the transaction ends.
+    pub(crate) fn check(&self, sql: &mut dyn Sql) -> Result<()> {
+        let lock = "UPDATE request SET taken = taken \
+             WHERE id = ?1 AND taken = ?2 AND finished IS NULL";
+        if sql.run(lock, values![self.request.0, self.taken])? > 0 {
+            return Ok(());
+        }
+        let select = "SELECT taken FROM request WHERE id = ?1";
+        let current = sql.first(select, values![self.request.0], |row| row.maybe_time(0))?;
+        let number = |at: Timestamp| u64::try_from(at.0).unwrap_or(0);
+        let current = current.flatten().map_or(0, number);
+        Err(StoreError::StaleEpoch { held: number(self.taken), current })
+    }
+
+    /// Ends the request of a claim that was checked.
+    pub(crate) fn finish(
+        &self,
+        sql: &mut dyn Sql,
+        outcome: &serde_json::Value,
+        now: Timestamp,
+    ) -> Result<()> {
+        let update = "UPDATE request SET finished = ?2, outcome = ?3 WHERE id = ?1";
+        sql.run(update, values![self.request.0, now, &outcome.to_string()])?;
+        let select = format!("{COLUMNS} WHERE id = ?1");
+        let ended = sql.first(&select, values![self.request.0], from_row)?;
+        ended.map_or(Ok(()), |request| {
+            let subject = crate::uuid_text(&request.uuid);
+            note(sql, Some(request.environment), "request", &subject, now)
+        })
+    }
+}
+
 impl Records<'_> {
+    /// Claims an open request, as it was when it was read: `None` if another process has claimed or finished it since. Whatever the
+    /// holder of an earlier claim writes from now on is refused.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn claim_request(&self, request: &RequestRecord, now: Timestamp) -> Result<Option<Claim>> {
+        // Each claim has another time than the one before it.
+        let taken = request.taken.map_or(now, |before| Timestamp(now.0.max(before.0 + 1)));
+        let changed = self.change(|sql| match request.taken {
+            None => {
+                let update = "UPDATE request SET taken = ?2 \
+                     WHERE id = ?1 AND taken IS NULL AND finished IS NULL";
+                sql.run(update, values![request.key.0, taken])
+            }
+            Some(before) => {
+                let update = "UPDATE request SET taken = ?2 \
+                     WHERE id = ?1 AND taken = ?3 AND finished IS NULL";
+                sql.run(update, values![request.key.0, taken, before])
+            }
+        })?;
+        Ok((changed > 0).then_some(Claim { request: request.key, taken }))
+    }
+
     /// Asks for something. Whoever owns the environment finds it, also after a restart.
     ///
     /// # Errors

@@ -44,6 +44,13 @@ pub(super) fn decision(choice: SettleChoice, acting: Acting) -> String {
     format!("{word}{}", acting.suffix())
 }
 
+/// What a plan says of a resource with an effect that nobody has decided about.
+pub(super) fn foreseen(started: &str) -> String {
+    format!(
+        "it was begun at {started}, and its outcome is unknown: it is not run until `orrery settle` decides; `--done` counts it as done, `--again` runs it again"
+    )
+}
+
 /// What comes next for the resource of an effect.
 pub(super) fn outlook(effect: &UnknownEffect, acting: Acting) -> String {
     let started = &effect.started;

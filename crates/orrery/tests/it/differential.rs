@@ -29,6 +29,7 @@ mod exports;
 mod failures;
 mod fencing;
 mod guide;
+mod handler_effects;
 mod hosts;
 mod inspection;
 mod locking;
@@ -88,6 +89,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(server_code::trials());
     trials.extend(server_reports::trials());
     trials.extend(server_handlers::trials());
+    trials.extend(handler_effects::trials());
     trials.extend(pages::trials(&cases)?);
     trials.push(lists_name_existing_cases(&lists, &cases));
     for directory in std::env::var_os("ORRERY_CASES").iter().flat_map(std::env::split_paths) {

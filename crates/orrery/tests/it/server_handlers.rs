@@ -34,19 +34,30 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A server with an environment whose repository has the module of these tests.
-struct Scene {
+pub(crate) struct Scene {
     // Before the database that it works on.
-    server: Server,
-    world: World,
-    environment: String,
+    pub(crate) server: Server,
+    pub(crate) world: World,
+    pub(crate) environment: String,
 }
 
 impl Scene {
     fn new(postgres: bool, model: impl Fn(&World) -> String) -> Result<Self> {
         let world = World::new(postgres)?;
+        let server = world.start()?;
+        Scene::of(world, server, ("telling", &MODULE), model)
+    }
+
+    /// The same with another module and a server that was started.
+    pub(crate) fn of(
+        world: World,
+        server: Server,
+        (module, files): (&str, &[(&str, &str)]),
+        model: impl Fn(&World) -> String,
+    ) -> Result<Self> {
         let repository = world.path("repository");
-        for (name, text) in MODULE {
-            let path = repository.join("libs/telling").join(name);
+        for (name, text) in files {
+            let path = repository.join("libs").join(module).join(name);
             std::fs::create_dir_all(path.parent().context("no directory")?)?;
             std::fs::write(path, text)?;
         }
@@ -55,7 +66,6 @@ impl Scene {
         git(&repository, &["init", "-q", "-b", "main"])?;
         git(&repository, &["add", "."])?;
         git(&repository, &["commit", "-q", "-m", "start"])?;
-        let server = world.start()?;
         let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
         let body = json!({
             "project": project["id"], "name": "e", "repository": repository, "branch": "main",
@@ -67,7 +77,7 @@ impl Scene {
         Ok(Scene { world, server, environment })
     }
 
-    fn get(&self, path: &str) -> Result<Value> {
+    pub(crate) fn get(&self, path: &str) -> Result<Value> {
         let path = format!("{}/{path}", self.environment);
         let (status, answer) = self.world.call_with(&self.server, "GET", &path, None, "")?;
         ensure!(status == 200, "{path}: {status} {answer}");
@@ -90,7 +100,7 @@ impl Scene {
         })
     }
 
-    fn until_deployed(&self, count: u64) -> Result<()> {
+    pub(crate) fn until_deployed(&self, count: u64) -> Result<()> {
         until("everything is deployed", || {
             let counts = self.get("resource-counts")?;
             Ok(counts["by_status"]["deployed"].as_u64() == Some(count))

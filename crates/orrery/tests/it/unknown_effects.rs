@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::playground::{Playground, until};
+use crate::server_commands::World;
 
 const MODEL: &str = r#"exec::Run(host=host, command="sh -c 'echo run >> journal; sleep 2'", cwd=root, once=true)
 "#;
@@ -20,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     };
     vec![
         trial("all_commands_name_the_way_out", all_commands_name_the_way_out),
+        trial("plans_and_status_of_servers_tell_them", plans_and_status_of_servers_tell_them),
         trial("a_decision_is_shown_until_it_has_effect", a_decision_is_shown_until_it_has_effect),
         trial("effects_of_dropped_resources_are_forgotten", effects_of_dropped_resources),
         trial("effects_of_destroyed_resources_are_forgotten", effects_of_destroyed_resources),
@@ -90,6 +92,51 @@ fn a_decision_is_shown_until_it_has_effect() -> Result<()> {
     ensure!(unknown(&project, 0)?.is_empty());
     project.expect(0, &["status"])?;
     ensure!(runs(&project)? == 1);
+    Ok(())
+}
+
+/// On a server: a plan shows such a resource as unknown, with the two choices, and not as due.
+fn plans_and_status_of_servers_tell_them() -> Result<()> {
+    let mut world = World::new(false)?;
+    world.settle("")?;
+    world.done("orrery new model")?;
+    let root = world.directory.path().canonicalize()?;
+    let command = format!("sh -c 'echo run >> {}/journal; sleep 60'", root.display());
+    let model = format!(
+        "import exec\nhost = std::Host(name=\"localhost\", os=std::linux)\n\
+         exec::Run(host=host, command=\"{command}\", once=true)\n"
+    );
+    std::fs::write(root.join("model/main.cf"), model)?;
+    world.done("cd model && orrery export --release")?;
+    until("the command runs", Duration::from_secs(30), || Ok(root.join("journal").exists()))?;
+    world.pause(Duration::ZERO)?;
+    until("its outcome is unknown", Duration::from_secs(30), || {
+        Ok(world.run("cd model && orrery settle")?.1 == 2)
+    })?;
+    let pending = |line: &str| -> Result<String> {
+        let (text, code) = world.run(&format!("cd model && {line}"))?;
+        ensure!(code == 2, "{line}: {code}\n{text}");
+        Ok(text)
+    };
+    until("the resource failed", Duration::from_secs(30), || {
+        Ok(pending("orrery status")?.contains("failed"))
+    })?;
+    let plan = pending("orrery plan")?;
+    for words in ["outcome is unknown", "`--done` counts it as done", "`--again` runs it again"] {
+        ensure!(plan.contains(words), "{words:?} is missing\n{plan}");
+    }
+    ensure!(!plan.contains("run the command"), "{plan}");
+    let json = |line: &str| -> Result<Value> { Ok(serde_json::from_str(&pending(line)?)?) };
+    let plan = json("orrery plan --json")?;
+    ensure!(plan["unknown_effects"].as_array().is_some_and(|all| all.len() == 1), "{plan}");
+    let status = json("orrery status --json")?;
+    ensure!(status["unknown_effects"].as_array().is_some_and(|all| all.len() == 1), "{status}");
+    let problem = &status["problems"][0];
+    ensure!(problem["unknown_effect"]["started"].is_string(), "{status}");
+    world.done("cd model && orrery settle --again exec::Run")?;
+    ensure!(!pending("orrery plan")?.contains("outcome is unknown"), "it was decided");
+    let journal = std::fs::read_to_string(root.join("journal"))?;
+    ensure!(journal.lines().count() <= 2, "{journal}");
     Ok(())
 }
 

@@ -351,7 +351,8 @@ fn dry_runs_are_counted_once(world: World) {
     refused(&world.act("/versions/9/dry-runs"), 404, "not-found");
     let asked = world.act(&path);
     assert_eq!(asked.status, 202);
-    let id = asked.good()["request"]["dry_run"].as_str().unwrap().to_owned();
+    let asked = asked.good();
+    let id = asked["request"]["dry_run"].as_str().unwrap().to_owned();
     let run = format!("{path}/{id}");
     let begun = world.get(&run).good();
     assert_eq!(
@@ -369,11 +370,15 @@ fn dry_runs_are_counted_once(world: World) {
         result("b", "unmodified", json!([])),
     ];
     let now = world.served.app.now();
+    let request: uuid::Uuid = asked["id"].as_str().unwrap().parse().unwrap();
+    let request = world.store().records().request(request.as_bytes()).unwrap();
+    let claim = world.store().records().claim_request(&request, now).unwrap().unwrap();
     // The same again, from many at once: each counts once.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                world.store().records().add_dry_run_results(uuid.as_bytes(), &results, now).unwrap()
+                let records = world.store().records();
+                records.add_dry_run_results(&claim, uuid.as_bytes(), &results, now).unwrap()
             });
         }
     });
@@ -383,8 +388,9 @@ fn dry_runs_are_counted_once(world: World) {
         "failed",
         json!([{"name": "handler", "current": "FAILED", "desired": "boom"}]),
     )];
-    world.store().records().add_dry_run_results(uuid.as_bytes(), &last, now).unwrap();
-    world.store().records().finish_dry_run(uuid.as_bytes(), now).unwrap();
+    let records = world.store().records();
+    records.add_dry_run_results(&claim, uuid.as_bytes(), &last, now).unwrap();
+    records.finish_dry_run(&claim, uuid.as_bytes(), &json!({"done": true}), now).unwrap();
     let done = world.get(&run).good();
     assert_eq!((&done["todo"], &done["transitioning"]), (&json!(0), &json!("no")));
     assert_eq!(done["by_status"], json!({"failed": 1, "modified": 1, "unmodified": 1}));

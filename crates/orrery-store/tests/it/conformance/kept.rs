@@ -15,6 +15,7 @@ use crate::support::{Backend, action, deployed, lease, named, nothing_of, put, s
 
 super::list_cases![
     dry_runs_count_down,
+    dry_runs_are_fenced,
     notifications_are_read_and_cleared,
     measurements_are_summed_up,
     turns_are_taken_once,
@@ -55,10 +56,14 @@ fn dry_runs_count_down(backend: Backend) {
         records.create_dry_run(environment, (id(1), id(2)), version, at(1)).unwrap();
     assert_eq!((run.total, run.todo, request.uuid), (3, 3, id(2)));
     let some = [result("a", "updated"), result("b", "unmodified")];
-    assert_eq!(records.add_dry_run_results(&id(1), &some, at(2)).unwrap().todo, 1);
-    assert_eq!(records.add_dry_run_results(&id(1), &some[..1], at(2)).unwrap().todo, 1);
-    records.add_dry_run_results(&id(1), &[result("c", "updated")], at(3)).unwrap();
-    let ended = records.finish_dry_run(&id(1), at(4)).unwrap();
+    let claim = records.claim_request(&request, at(2)).unwrap().unwrap();
+    assert_eq!(records.add_dry_run_results(&claim, &id(1), &some, at(2)).unwrap().todo, 1);
+    assert_eq!(records.add_dry_run_results(&claim, &id(1), &some[..1], at(2)).unwrap().todo, 1);
+    records.add_dry_run_results(&claim, &id(1), &[result("c", "updated")], at(3)).unwrap();
+    let done = serde_json::json!({"done": true});
+    let ended = records.finish_dry_run(&claim, &id(1), &done, at(4)).unwrap();
+    let request = records.request(&id(2)).unwrap();
+    assert_eq!((request.finished, request.outcome), (Some(at(4)), Some(done)));
     assert_eq!((ended.todo, ended.finished), (0, Some(at(4))));
     let counts = records.dry_run_counts(&id(1)).unwrap();
     assert_eq!(counts, [("unmodified".to_owned(), 1), ("updated".to_owned(), 2)]);
@@ -69,6 +74,37 @@ fn dry_runs_count_down(backend: Backend) {
     assert_eq!(records.dry_runs(environment, version, 10).unwrap(), std::slice::from_ref(&ended));
     assert_eq!(records.dry_run(environment, &id(1)).unwrap(), ended);
     assert_eq!(records.forget_dry_runs(environment).unwrap(), 0, "its version is there");
+}
+
+/// What the former holder of a dry run writes, and the former holder of an environment, is refused.
+fn dry_runs_are_fenced(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    let environment = store.default_environment().unwrap();
+    let version = put(&*store, environment, &simple(&["a", "b"])).unwrap().number;
+    let (_, request) = records.create_dry_run(environment, (id(1), id(2)), version, at(1)).unwrap();
+    let first = records.claim_request(&request, at(2)).unwrap().unwrap();
+    assert_eq!(records.claim_request(&request, at(2)).unwrap(), None, "it is taken");
+    let taken = records.request(&id(2)).unwrap();
+    let second = records.claim_request(&taken, at(2)).unwrap().unwrap();
+    let results = [result("a", "updated")];
+    let done = serde_json::json!({"done": true});
+    let stale = |refused: orrery_store::Result<_>| {
+        assert!(matches!(refused, Err(StoreError::StaleEpoch { .. })), "{refused:?}");
+    };
+    stale(records.add_dry_run_results(&first, &id(1), &results, at(3)));
+    stale(records.finish_dry_run(&first, &id(1), &done, at(3)));
+    let run = records.dry_run(environment, &id(1)).unwrap();
+    assert_eq!((run.todo, run.finished), (2, None));
+    let old = lease(&*store, environment);
+    store.release_lease(&old).unwrap();
+    let new = lease(&*store, environment);
+    stale(store.records().under(&old).add_dry_run_results(&second, &id(1), &results, at(4)));
+    stale(store.records().under(&old).finish_dry_run(&second, &id(1), &done, at(4)));
+    let under = store.records().under(&new);
+    assert_eq!(under.add_dry_run_results(&second, &id(1), &results, at(5)).unwrap().todo, 1);
+    under.finish_dry_run(&second, &id(1), &done, at(6)).unwrap();
+    stale(records.add_dry_run_results(&second, &id(1), &results, at(7)));
 }
 
 fn notifications_are_read_and_cleared(backend: Backend) {
@@ -412,8 +448,10 @@ fn an_environment_goes_with_all_that_is_in_it(backend: Backend) {
     set(&records, environment, "x", None);
     set(&records, environment, "ip", Some(named("a").as_str()));
     store.set_setting(environment, "s", Some(&serde_json::json!(1))).unwrap();
-    records.create_dry_run(environment, (id(3), id(4)), version.number, at(4)).unwrap();
-    records.add_dry_run_results(&id(3), &[self::result("a", "updated")], at(4)).unwrap();
+    let (_, request) =
+        records.create_dry_run(environment, (id(3), id(4)), version.number, at(4)).unwrap();
+    let claim = records.claim_request(&request, at(4)).unwrap().unwrap();
+    records.add_dry_run_results(&claim, &id(3), &[self::result("a", "updated")], at(4)).unwrap();
     records.begin_deletion(&id(2), at(5)).unwrap();
     let mut rounds = 0;
     while !records.erase_contents(environment, at(6)).unwrap() {

@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 
 use crate::Exit;
 use crate::cli_deploy::{Plan, Wanted};
+use crate::commands::effects;
 use crate::signals::Interrupt;
 
 use super::forecast::{Entry, Forecast, Form, What};
@@ -192,10 +193,7 @@ fn unsettled(
         Some(EffectChoice::RunAgain) => None,
         Some(EffectChoice::Done) => Some(None),
         None => {
-            let message = format!(
-                "it was begun at {}, and its outcome is unknown: it is not run until `orrery settle` decides",
-                effect.started
-            );
+            let message = effects::foreseen(&effect.started.to_string());
             Some(Some(entry(resource, What::Unclear(message))))
         }
     }

@@ -82,8 +82,7 @@ impl Overview {
                 Ok(problems.len() < PROBLEMS_MAX)
             })?;
         }
-        let is_parked = |(resource, _): &(Seen, Option<String>)| resource.parked;
-        let unknown_effects = match problems.iter().any(is_parked) {
+        let unknown_effects = match parked > 0 {
             true => look.unknown_effects()?,
             false => Vec::new(),
         };
@@ -285,6 +284,9 @@ impl Overview {
         let problems = self.problems.iter().map(|(resource, message)| {
             let mut form = json::resource(resource);
             form["message"] = message.as_deref().into();
+            let id = resource.id.as_str();
+            let unknown = self.unknown_effects.iter().find(|effect| effect.resource == id);
+            form["unknown_effect"] = unknown.map_or(Value::Null, |effect| json!(effect));
             form
         });
         let statuses: serde_json::Map<String, Value> = Status::ALL
@@ -314,6 +316,7 @@ impl Overview {
             "problems": problems.collect::<Vec<_>>(),
             "problem_count": self.problem_count,
             "parked": self.parked,
+            "unknown_effects": self.unknown_effects,
             "verified_since": json::time(self.verified_since),
         })
     }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use orrery_api::client::query;
 use orrery_api::{
     AttributeChange, DryRun, DryRunChange, Operation, ResourceDifference, ResourceUpload,
-    SourcePlace, Transitioning, VersionResource, VersionSummary,
+    SettleChoice, SourcePlace, Transitioning, UnknownEffect, UnknownEffects, VersionResource,
+    VersionSummary,
 };
 use orrery_executor::Risk;
 use orrery_model::ChangeKind;
@@ -20,6 +21,7 @@ use crate::commands::deploy::placing::UnplacedAgent;
 use crate::commands::deploy::plan_order::{Required, by_dependency, held_up};
 use crate::commands::deploy::reconnecting::{Reconnecting, Unanswered};
 use crate::commands::deploy::waiting;
+use crate::commands::effects;
 use crate::commands::trouble::Trouble;
 use crate::remote::RemoteEnvironment;
 use crate::signals::Interrupt;
@@ -35,6 +37,8 @@ pub(in crate::commands) struct Found {
     pub(in crate::commands) changes: Vec<DryRunChange>,
     /// What the environment wants now, and the version does not.
     removed: Vec<String>,
+    /// Effects that must not be repeated, and whose outcomes are unknown.
+    unknown: Vec<UnknownEffect>,
     took: Duration,
 }
 
@@ -124,7 +128,9 @@ pub(in crate::commands) fn follow(
         of.client.list::<DryRunChange>(&of.path(&["versions", &number, "dry-runs", id, "changes"]));
     let changes = read_list(pages.large(), None)?;
     let removed = no_longer_wanted(of, version)?;
-    Ok(Found { run, changes, removed, took: started.elapsed() })
+    let unknown: UnknownEffects = of.client.get(&of.path(&["unknown-effects"]))?;
+    let unknown = unknown.items;
+    Ok(Found { run, changes, removed, unknown, took: started.elapsed() })
 }
 
 /// Resources of the version that is deployed, and not of this one.
@@ -167,7 +173,7 @@ pub(in crate::commands) fn show_with(
     unavailable: Vec<UnplacedAgent>,
     form: Form,
 ) -> Result<Exit, Trouble> {
-    let Found { run, changes, removed, took } = found;
+    let Found { run, changes, removed, unknown, took } = found;
     let known: BTreeSet<String> = unavailable
         .iter()
         .flat_map(|agent| agent.resources.iter().map(ToString::to_string))
@@ -184,25 +190,31 @@ pub(in crate::commands) fn show_with(
     let places = by_dependency(required);
     let mut desired: FxHashMap<String, Map<String, Value>> =
         resources.into_iter().map(|resource| (resource.id, resource.attributes)).collect();
+    let unknown: FxHashMap<&str, &UnknownEffect> =
+        unknown.iter().map(|effect| (effect.resource.as_str(), effect)).collect();
     for change in changes.iter().filter(|change| !known.contains(&change.resource)) {
         if let Some(cause) = held_up.get(&change.resource) {
             forecast.entries.push(Entry::skipped(&change.resource, cause));
             continue;
         }
-        match foreseen(change, &mut desired) {
+        match foreseen(change, unknown.get(change.resource.as_str()), &mut desired) {
             Some(entry) => forecast.entries.push(entry),
             None => forecast.same += 1,
         }
     }
     forecast.sort(&places);
     // As the API has it, too: programs read that before both plans had one form.
-    let more = if form.json { json!({ "dry_run": run, "items": changes }) } else { Value::Null };
+    let more = match form.json {
+        true => json!({ "dry_run": run, "items": changes, "unknown_effects": found.unknown }),
+        false => Value::Null,
+    };
     Ok(forecast.show(form, *took, more))
 }
 
 /// What would become of a resource, unless it stays as it is.
 fn foreseen(
     change: &DryRunChange,
+    unknown: Option<&&UnknownEffect>,
     desired: &mut FxHashMap<String, Map<String, Value>>,
 ) -> Option<Entry> {
     let kind = match change.status.as_str() {
@@ -212,14 +224,20 @@ fn foreseen(
         "modified" => Some(ChangeKind::Updated),
         _ => None,
     };
-    let what = match kind {
-        Some(kind) => What::Change {
+    let undecided = match unknown.map(|effect| effect.choice) {
+        Some(Some(SettleChoice::Done)) => return None,
+        Some(None) => unknown.map(|effect| effects::foreseen(&effect.started)),
+        Some(Some(SettleChoice::Again)) | None => None,
+    };
+    let what = match (undecided, kind) {
+        (Some(reason), _) => What::Unclear(reason),
+        (None, Some(kind)) => What::Change {
             kind,
             attributes: change.changes.iter().map(attribute).collect(),
             cause: change.cause.clone(),
             risk: risk(change.risk.as_deref()),
         },
-        None => What::Unclear(reason(change)),
+        (None, None) => What::Unclear(reason(change)),
     };
     let place = |source: &SourcePlace| {
         let SourcePlace { file, line, column } = source;

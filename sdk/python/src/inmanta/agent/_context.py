@@ -125,6 +125,9 @@ class HandlerContext(LoggerABC):
         self._logs: list[data.LogLine] = []
         self._facts: list[dict[str, Any]] = []
         self.logger: logging.Logger = LOGGER if logger is None else logger
+        self._effect_unknown = False
+        self._effect_begun = False
+        self._effect_undone = False
         # Required resources that have changed since the last deploy; None if nobody has said.
         self._changed_requires: typing.Sequence[str] | None = None
 
@@ -254,6 +257,34 @@ class HandlerContext(LoggerABC):
         if self._change is not const.Change.nochange:
             raise InvalidOperation(f"Unable to set {change} operation, {self._change} already set.")
         self._change = change
+
+    # Effects that must not be repeated.
+
+    @property
+    def effect_unknown(self) -> bool:
+        """Whether an earlier run began an effect that must not be repeated, and its result was lost."""
+        return self._effect_unknown
+
+    def begin_effect(self) -> None:
+        """Records, durably, that an effect begins which must not be repeated. To be called right before it.
+
+        If an earlier run began it and its result was lost, this call ends the operation: the resource is parked as
+        unknown. A handler that has found out that it did not happen says so first, with `effect_did_not_happen`.
+        """
+        self._checkpoint()
+        if self._dry_run or getattr(self._resource, "report_only", False):
+            raise InvalidOperation("An effect must not begin in an operation that changes nothing.")
+        if not self._effect_begun:
+            self._record_effect(self._effect_undone)
+        self._effect_begun, self._effect_undone = True, False
+
+    def effect_did_not_happen(self) -> None:
+        """Says that the effect that was begun, by this run or by one whose result was lost, did not happen."""
+        self._checkpoint()
+        self._effect_undone = True
+
+    def _record_effect(self, did_not_happen: bool) -> None:
+        """Called when an effect begins. The host asks the core to record it, and raises if it must not begin."""
 
     # Differences.
 

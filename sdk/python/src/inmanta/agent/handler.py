@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import logging
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from inmanta import const, resources
@@ -69,12 +69,37 @@ class ResourcePurged(Exception):
     """Raised by `read_resource`: the resource does not exist."""
 
 
+# The methods that may be declared as not to be repeated.
+_EFFECTS = frozenset({"create_resource", "update_resource", "delete_resource", "do_changes", "do_reload"})
+
+
+def _names(methods: Collection[str]) -> Collection[str]:
+    return (methods,) if isinstance(methods, str) else methods
+
+
 class HandlerAPI(abc.ABC, Generic[TResource]):
     """What an executor does with a handler. Those who write handlers derive from the classes below.
 
     Methods that are nobody's business begin with `_orrery_`: handlers have private methods of their own, and call them
     `_execute` or `_call`.
     """
+
+    #: Methods whose effect must not be repeated, such as ``("create_resource",)``. Each call of one is recorded,
+    #: durably, before it begins; if its result is lost, the resource is parked as unknown instead of being run again.
+    unrepeatable: typing.ClassVar[Collection[str]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        wrong = sorted(set(_names(cls.unrepeatable)) - _EFFECTS)
+        if wrong:
+            raise TypeError(
+                f"{cls.__name__}.unrepeatable names {wrong[0]!r}; it may name {', '.join(sorted(_EFFECTS))}"
+            )
+
+    def _orrery_begin(self, ctx: HandlerContext, method: str) -> None:
+        """Called before a method that changes something."""
+        if method in _names(self.unrepeatable):
+            ctx.begin_effect()
 
     def __init__(self, agent: AgentInstance, io: object = None) -> None:
         self._agent = agent
@@ -202,6 +227,7 @@ class HandlerAPI(abc.ABC, Generic[TResource]):
             resource_id=resource.id.resource_str(),
         )
         try:
+            self._orrery_begin(ctx, "do_reload")
             self.do_reload(ctx, resource)
         except Exception as error:
             report_exception(ctx, resource, error)
@@ -367,6 +393,8 @@ class ResourceHandler(HandlerAPI[TResource]):
         if dry_run:
             ctx.set_resource_state(const.HandlerResourceState.dry)
             return
+        if changes:
+            self._orrery_begin(ctx, "do_changes")
         self.do_changes(ctx, resource, changes)
         ctx.set_resource_state(const.HandlerResourceState.deployed)
 
@@ -456,12 +484,15 @@ class CRUDHandler(ResourceHandler[TPurgeableResource]):
             return
         if "purged" in changes:
             if resource.purged:
+                self._orrery_begin(ctx, "delete_resource")
                 ctx.debug("Calling delete_resource")
                 self.delete_resource(ctx, resource)
             else:
+                self._orrery_begin(ctx, "create_resource")
                 ctx.debug("Calling create_resource")
                 self.create_resource(ctx, resource)
         elif not resource.purged and changes:
+            self._orrery_begin(ctx, "update_resource")
             ctx.debug("Calling update_resource", changes=changes)
             self.update_resource(ctx, dict(changes), resource)
         ctx.set_resource_state(const.HandlerResourceState.deployed)

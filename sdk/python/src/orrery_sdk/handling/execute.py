@@ -20,7 +20,13 @@ from inmanta.agent.handler import (
 )
 from inmanta.agent.io import LazyIO, MachineUnavailable
 from inmanta.resources import Resource
-from orrery_sdk.handling.operation import Operation, OperationCancelled, OperationContext, current
+from orrery_sdk.handling.operation import (
+    EffectNotBegun,
+    Operation,
+    OperationCancelled,
+    OperationContext,
+    current,
+)
 
 if TYPE_CHECKING:
     from inmanta.agent.cache import AgentCache
@@ -101,6 +107,10 @@ def _run(operation: Operation, agent: HostedAgent, cache: AgentCache) -> None:
         pass
     except OperationCancelled:
         _report_cancelled(operation, ctx)
+        return
+    except EffectNotBegun as error:
+        operation.log(logging.ERROR, f"It was not begun: {error}", {}, time.time())
+        _report(operation, ctx, _FAILED, {})
         return
     # Also SystemExit and KeyboardInterrupt: one handler does not end the process for all.
     except BaseException as error:

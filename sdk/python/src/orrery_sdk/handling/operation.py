@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from inmanta import const, data
 from inmanta.agent.handler import HandlerContext
 from inmanta.agent.io import MachineUnavailable
+from orrery_sdk import server
 from orrery_sdk.handling.plain import clip, plain
 from orrery_sdk.handling.redact import Redactor
 from orrery_sdk.wire import LINE_MAX, Message
@@ -50,6 +51,10 @@ class OperationCancelled(BaseException):
     """Ends the code of a handler. Not an Exception, so that handlers do not take it for one of theirs."""
 
 
+class EffectNotBegun(BaseException):
+    """Ends the code of a handler before an effect that must not begin. Not an Exception, for the same reason."""
+
+
 def level_name(level: int) -> str:
     """The word of the protocol for a level."""
     for name in ("critical", "error", "warning", "info"):
@@ -83,6 +88,9 @@ class Operation:
         self.requires: dict[str, str] = message.get("requires") or {}
         self.changed: list[str] = message.get("changed") or []
         self.deadline: float | None = message.get("deadline")
+        self.unknown_effect = bool(message.get("unknown_effect"))
+        # Whether an effect that must not be repeated is known not to have happened; None if none was asked for.
+        self.effect_undone: bool | None = None
         self.secrets = Redactor()
         self.cancelled: str | None = None
         self.flush_due: float | None = None
@@ -210,6 +218,8 @@ class Operation:
                 ],
                 "lines": self._lines,
             }
+            if self.effect_undone is not None:
+                message["effect_undone"] = self.effect_undone
             self._send(self._fitting(message))
             self._reported = True
 
@@ -239,6 +249,7 @@ class OperationContext(HandlerContext):
         super().__init__(resource, dry_run=operation.kind == "dryrun")
         self._operation = operation
         self._changed_requires = operation.changed
+        self._effect_unknown = operation.unknown_effect
         self._last_lines: deque[tuple[int, str, dict[str, Any], float]] = deque(maxlen=_KEPT_LINES)
 
     @property
@@ -257,6 +268,29 @@ class OperationContext(HandlerContext):
 
     def _checkpoint(self) -> None:
         self._operation.checkpoint()
+
+    def begin_effect(self) -> None:
+        """Records an effect in the core before it begins."""
+        super().begin_effect()
+        self._operation.effect_undone = False
+
+    def effect_did_not_happen(self) -> None:
+        """Tells the core so with the report."""
+        super().effect_did_not_happen()
+        if self._effect_begun:
+            self._operation.effect_undone = True
+
+    def _record_effect(self, did_not_happen: bool) -> None:
+        self._operation.effect_undone = True
+        # A thread that the handler started has no operation of its own.
+        token = current.set(self._operation)
+        try:
+            code, result = server.call("begin_effect", {"did_not_happen": did_not_happen})
+        finally:
+            current.reset(token)
+        if code != 200:
+            reason = (result or {}).get("message", "") if isinstance(result, dict) else ""
+            raise EffectNotBegun(reason or f"the core answered with {code}")
 
     def _out_of_memory(self) -> None:
         if out_of_memory is not None:

@@ -1,0 +1,221 @@
+"""The mutations: what is taken out of which file, and the tests that must fail then."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One protection that is taken away."""
+
+    name: str
+    #: What no longer holds.
+    promise: str
+    file: str
+    old: str
+    new: str
+    package: str
+    #: `--lib`, or the name of a test target.
+    target: str
+    tests: tuple[str, ...]
+    #: Mutations that would fail its tests, too.
+    meets: tuple[str, ...] = ()
+
+
+def at(package, target, file):
+    """Mutations of one file whose tests are in one place."""
+    return lambda name, promise, old, new, *tests, meets=(): Mutation(
+        name, promise, file, old, new, package, target, tests, meets
+    )
+
+
+SERVER = "crates/orrery-server/src"
+server_it = lambda file: at("orrery-server", "it", f"{SERVER}/{file}")  # noqa: E731
+server_lib = lambda file: at("orrery-server", "--lib", f"{SERVER}/{file}")  # noqa: E731
+program = lambda file: at("orrery", "it", file)  # noqa: E731
+
+connection = server_it("connection.rs")
+places = server_lib("connection/places.rs")
+throttle = server_lib("auth/throttle.rs")
+throttle_it = server_it("auth/throttle.rs")
+
+MUTATIONS = [
+    # Limits before identity.
+    connection(
+        "idle-http1", "a connection without a request ends, and there is no HTTP/2 in the clear",
+        "const FIRST: Duration = Duration::from_secs(10);", "const FIRST: Duration = Duration::from_secs(10_000);",
+        "a_connection_without_a_request_ends",
+    ),
+    connection(
+        "idle-http2", "an HTTP/2 connection without a request ends",
+        "ended = watcher.watch(connection.into_owned()) => ended,\n                        () = place.overdue(FIRST, NEXT) => return,",
+        "ended = watcher.watch(connection.into_owned()) => ended,",
+        "an_http2_connection_without_a_request_ends",
+    ),
+    places(
+        "places-of-networks", "a network that wants too much closes its own connections",
+        "if own >= self.limits.network && !self.is_proxy(peer) {", "if own >= usize::MAX && !self.is_proxy(peer) {",
+        "the_network_that_wants_too_much_closes_its_own",
+    ),
+    places(
+        "places-of-known", "places are kept for those who are known",
+        "        if own.strangers.remove(&self.number).is_some() {\n            own.known += 1;",
+        "        if false && own.strangers.remove(&self.number).is_some() {\n            own.known += 1;",
+        "places_are_kept_for_those_who_are_known",
+    ),
+    server_it("body.rs")(
+        "stranger-size", "strangers send little", "Bounds { size: 64 * 1024, within: Duration::from_secs(10) }",
+        "Bounds { size: 64 << 20, within: Duration::from_secs(10) }", "strangers_send_little_packed_or_not",
+    ),
+    server_it("body.rs")(
+        "stranger-time", "a slow body of a stranger ends at a deadline",
+        "Bounds { size: 64 * 1024, within: Duration::from_secs(10) }",
+        "Bounds { size: 64 * 1024, within: Duration::from_secs(10_000) }", "a_slow_body_of_a_stranger_ends_at_a_deadline",
+    ),
+    server_it("body.rs")(
+        "stranger-budget", "bodies of strangers share a budget", "held.total + bytes > self.total_max || own + bytes > self.each_max",
+        "held.total + bytes > usize::MAX / 2 || own + bytes > usize::MAX / 2", "bodies_of_strangers_share_a_budget",
+    ),
+    server_it("access.rs")(
+        "audit-of-strangers", "strangers cannot fill the audit log",
+        "        trail = trail.of_strangers();\n    }\n    parts.extensions.insert(ClientAddress", "    }\n    parts.extensions.insert(ClientAddress",
+        "strangers_do_not_fill_the_log", meets=("throttle-network",),
+    ),
+    server_lib("auth/audit.rs")(
+        "audit-pace", "refusals are noted at a pace, and the rest is counted",
+        "const STRANGERS: Pace = Pace { at_once: 20, pause: Duration::from_secs(10) };",
+        "const STRANGERS: Pace = Pace { at_once: 200_000, pause: Duration::from_secs(10) };",
+        "refusals_are_noted_at_a_pace_and_the_rest_is_counted",
+    ),
+    server_it("classic/files.rs")(
+        "compared-size", "comparing files has a limit", "const COMPARED_MAX: usize = 1 << 20;", "const COMPARED_MAX: usize = 1 << 30;",
+        "comparing_files_is_bounded",
+    ),
+    throttle(
+        "throttle-network-lib", "many wrong tries of a network lock nobody out", "filter(|_| !is_familiar && !is_first)", "filter(|_| true)",
+        "many_wrong_tries_of_a_network_wait_and_lock_nobody_out",
+    ),
+    throttle_it(
+        "throttle-network", "wrong tries of others lock nobody out", "filter(|_| !is_familiar && !is_first)", "filter(|_| true)",
+        "wrong_tries_of_others_lock_nobody_out",
+    ),
+    server_lib("conventions.rs")(
+        "timeout-told-as-undone", "a change that takes too long is not told as undone",
+        "if is_safe { ServerError::Unavailable(text) } else { ServerError::OutcomeUnknown(text) }", "{ let _ = is_safe; ServerError::Unavailable(text) }",
+        "a_change_that_takes_too_long_is_not_told_as_undone",
+    ),
+    server_it("auth/authenticate.rs")(
+        "get-that-changes", "no page of another origin changes something by a GET with a cookie",
+        "if cookie && !only_reads && needs_proof_of_origin(&parts.headers) {",
+        "if cookie && !parts.method.is_safe() && needs_proof_of_origin(&parts.headers) {",
+        "a_compile_is_asked_for_by_a_get_that_is_written_down",
+    ),
+    server_it("classic/versions.rs")(
+        "large-version", "a large version is read part by part",
+        "    let body = axum::body::Body::from_stream(head.chain(parts).chain(tail));",
+        "    let body: Vec<Result<Bytes, ServerError>> = head.chain(parts).chain(tail).collect().await;\n"
+        "    let body = body.into_iter().flatten().flatten().collect::<Vec<u8>>();",
+        "a_large_version_is_read_part_by_part",
+    ),
+    # Credentials.
+    server_it("routes/tokens.rs")(
+        "token-siblings", "a token sees and revokes no stronger sibling",
+        "if !is_theirs || !may_know(&caller, &found) {", "if !is_theirs {", "a_token_reaches_nothing_beyond_itself",
+    ),
+    server_it("routes/users.rs")(
+        "token-makes-users", "a token makes no accounts", "    caller.need_person()?;\n    let NewUser", "    let NewUser",
+        "a_token_reaches_nothing_beyond_itself",
+    ),
+    server_it("compiling/credentials.rs")(
+        "password-of-another-host", "a hidden password goes to no other host",
+        "None if has_hidden_password(given) && is_same_host => CredentialChange::Keep,",
+        "None if has_hidden_password(given) || is_same_host => CredentialChange::Keep,", "passwords_of_repositories_are_sealed",
+    ),
+    server_lib("compiling/repository.rs")(
+        "password-in-address", "credentials are apart from addresses", "(format!(\"{scheme}://{rest}\"), credential)",
+        "(format!(\"{scheme}://{userinfo}@{rest}\"), credential)", "credentials_are_apart_from_addresses",
+    ),
+    server_lib("compiling/links.rs")(
+        "escaping-links", "links out of a repository are refused", "        return !found.starts_with(root);", "        return false;",
+        "links_out_of_a_checkout_are_found",
+    ),
+    server_lib("compiling/links.rs")(
+        "escaping-dangling-links", "links out of a repository to what does not exist yet are refused",
+        "        if !reached.starts_with(root) {\n            return true;\n        }\n", "", "links_out_of_a_checkout_are_found",
+    ),
+    # Leases.
+    server_it("process/life.rs")(
+        "unfenced-deletion", "an environment is deleted only by the process that holds its lease",
+        "let lease = self.acquire(store)?;\n        self.remove_files(record);",
+        "let lease = match self.acquire(store) {\n            Ok(lease) => lease,\n            Err(error) => {\n"
+        "                store.records().erase_contents(record.key, self.app.now())?;\n                return Err(error.into());\n            }\n        };\n"
+        "        self.remove_files(record);",
+        "an_environment_is_deleted_by_who_has_its_lease",
+    ),
+    at("orrery-handlers", "--lib", "crates/orrery-handlers/src/target/permit.rs")(
+        "permit-revived", "a permit that is over is not revived",
+        "(current > nanoseconds()).then(|| current.max(end.0))", "Some(current.max(end.0))", "a_permit_ends_by_itself_and_is_not_revived",
+    ),
+    at("orrery-handlers", "--lib", "crates/orrery-handlers/src/target/local/walk.rs")(
+        "foreign-links", "root follows no link that a user put into a path",
+        "followed.into_iter().find(|(uid, _)| *uid != end.uid)", "followed.into_iter().find(|_| false)",
+        "links_that_a_user_puts_into_a_path_are_not_followed_elsewhere",
+    ),
+    at("orrery-handlers", "--lib", "crates/orrery-handlers/src/target/local/mod.rs")(
+        "descriptors", "a lack of descriptors fails no resource", "if is_over || began.elapsed() > DESCRIPTORS_WITHIN {",
+        "if is_over || began.elapsed() > Duration::ZERO * u32::from(DESCRIPTORS_WITHIN.is_zero()) {",
+        "descriptors_that_are_short_are_waited_for",
+    ),
+    at("orrery-executor", "it", "crates/orrery-executor/src/engine.rs")(
+        "work-without-permit", "nothing begins when the right to act is over",
+        "if core.permit.as_ref().is_some_and(Permit::is_over) {", "if false && core.permit.as_ref().is_some_and(Permit::is_over) {",
+        "nothing_begins_when_the_right_to_act_is_over",
+    ),
+    at("orrery-store", "it", "crates/orrery-store/src/postgres/leases.rs")(
+        "frozen-in-transaction", "a holder that is frozen in a transaction keeps nothing", "greatest(lasts / 1500, 2000)::text", "'60000'",
+        "a_holder_that_is_frozen_in_a_transaction_keeps_nothing",
+    ),
+    at("orrery-store", "it", "crates/orrery-store/src/records/dry_runs.rs")(
+        "dry-run-claim", "what a replaced process writes about a dry run is refused",
+        "            claim.check(sql)?;\n            let insert", "            let insert", "dry_runs_are_fenced",
+    ),
+    # Once.
+    program("crates/orrery-executor/src/job.rs")(
+        "unrecorded-effects", "an effect that must not be repeated is recorded before it begins",
+        "        workshop.begun.note(keeper, started)?;\n", "        let _ = (keeper, started);\n",
+        "effects/kills_of_the_server/sqlite", "effects/kills_of_the_server/postgres", "handler_effects/declared_effects_happen_once/sqlite",
+        meets=("repeated-effects", "no-reading-back", "endless-permit", "plan-of-unknown", "lost-results"),
+    ),
+    program("sdk/python/src/inmanta/agent/handler.py")(
+        "undeclared-effects", "what a handler declares is recorded before it begins",
+        "        if method in _names(self.unrepeatable):\n            ctx.begin_effect()\n", "        return\n",
+        "handler_effects/declared_effects_happen_once/sqlite", meets=("repeated-effects", "no-reading-back"),
+    ),
+    program("crates/orrery-host/src/handling/pool.rs")(
+        "repeated-effects", "an effect of a killed host is not repeated",
+        "            if context.has_begun_effect() {\n                return Performed::Ended(end);\n            }\n", "",
+        "handler_effects/effects_of_a_killed_host_are_unknown",
+    ),
+    program("crates/orrery-executor/src/begun.rs")(
+        "no-reading-back", "a handler that reads back is not parked", "        None if reads_back => Verdict::Run(Some(effect.started)),\n",
+        "        None if reads_back && false => Verdict::Run(Some(effect.started)),\n", "handler_effects/what_a_handler_reads_back_is_not_parked",
+    ),
+    program("crates/orrery-host/src/handling/operation.rs")(
+        "uncancelled-hosts", "a fenced owner ends its hosts",
+        "            (None, Some(reason)) => {", "            (None, Some(reason)) if !context.stop().is_unauthorized() => {",
+        "handler_effects/a_fenced_owner_ends_its_hosts", meets=("endless-permit",),
+    ),
+    program("crates/orrery-handlers/src/target/permit.rs")(
+        "endless-permit", "an owner without its database stops by its own clock", "        end != UNLIMITED && end <= nanoseconds()\n",
+        "        end == OVER\n", "fencing/an_owner_without_its_database_stops_by_its_own_clock",
+        "fencing/a_frozen_owner_starts_nothing_when_it_goes_on",
+    ),
+    program("crates/orrery-executor/src/writer.rs")(
+        "lost-results", "results are kept until the database takes them", "if !error.is_temporary() || keeper.permit.is_over() || began.elapsed() > limit {",
+        "if !error.is_temporary() || keeper.permit.is_over() || began.elapsed() <= limit {", "effects/outages_of_the_database",
+    ),
+    program("crates/orrery/src/commands/remote/dry_run.rs")(
+        "plan-of-unknown", "a plan of a server tells effects with unknown outcomes",
+        "        Some(None) => unknown.map(|effect| effects::foreseen(&effect.started)),", "        Some(None) => None,",
+        "unknown_effects/plans_and_status_of_servers_tell_them",
+    ),
+]
