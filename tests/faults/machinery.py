@@ -1,6 +1,7 @@
 """What faults are injected into: servers that survive their process, a PostgreSQL that restarts, a network that stops, a journal."""
 
 import collections
+import concurrent.futures
 import contextlib
 import os
 import random
@@ -212,24 +213,26 @@ class Journal:
     def __init__(self, path):
         self.path = path
         path.touch()
+        self._lock = threading.Lock()
         self._read, self._entries, self._runs = 0, [], collections.Counter()
 
     def entries(self):
         # Only what is new: it is looked at many times a second.
-        with open(self.path, "rb") as stream:
+        with self._lock, open(self.path, "rb") as stream:
             stream.seek(self._read)
             new = stream.read()
-        new = new[: new.rfind(b"\n") + 1]
-        self._read += len(new)
-        for line in new.decode().splitlines():
-            name, process, at = line.split()
-            self._entries.append((name, int(process), int(at) / 1e9))
-            self._runs[name] += 1
-        return self._entries
+            new = new[: new.rfind(b"\n") + 1]
+            self._read += len(new)
+            for line in new.decode().splitlines():
+                name, process, at = line.split()
+                self._entries.append((name, int(process), int(at) / 1e9))
+                self._runs[name] += 1
+            return list(self._entries)
 
     def runs(self):
         self.entries()
-        return self._runs
+        with self._lock:
+            return self._runs.copy()
 
     def command(self, name, seconds, once=True):
         """A command that writes a line when it begins."""
@@ -297,35 +300,41 @@ class Farm:
 
     def reap(self, patience=PATIENCE):
         """Waits until everything had its turn, compares it with the journal, decides what is unknown, and compares again."""
-        for environment, names in list(self.busy.items()):
-            states = until("everything had its turn", lambda e=environment: self.rests(e), patience, 0.2)
-            runs = self.journal.runs()
-            items = self.server.get(f"{environment}/unknown-effects")["items"]
-            listed = {item["resource"] for item in items}
-            failed = {identifier for identifier in names if states[identifier] == "failed"}
-            check(failed == listed, f"failed, and not listed as unknown: {sorted(failed ^ listed)[:3]}")
-            for identifier, name in names.items():
-                check(runs[name] <= 1, f"{name} happened {runs[name]} times")
-                known = states[identifier] == "deployed"
-                check(not known or runs[name] == 1, f"{name} is acknowledged, and never happened")
-            self.unknown += len(listed)
-            for identifier in listed:
-                choice = "done" if runs[names[identifier]] else "again"
-                self.server.post(f"{environment}/unknown-effects/settle", {"resource": identifier, "choice": choice})
-            done = lambda e=environment: all(self.states(e).get(one) == "deployed" for one in self.busy[e])  # noqa: E731
-            until("what was decided is done", done, patience, 0.2)
-            check(not self.server.get(f"{environment}/unknown-effects")["items"], "something is still unknown")
-            runs = self.journal.runs()
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            unknown = list(pool.map(lambda environment: self.reap_one(environment, patience), self.busy))
+        self.unknown += sum(unknown)
+        runs = self.journal.runs()
+        for environment, names in self.busy.items():
             wrong = {name: runs[name] for name in names.values() if runs[name] != 1}
             check(not wrong, f"did not happen just once: {wrong}")
             self.checked += len(names)
-            del self.busy[environment]
             self.free.append(environment)
+        self.busy.clear()
+
+    def reap_one(self, environment, patience):
+        """Gives how many effects of an environment were unknown."""
+        names = self.busy[environment]
+        states = until("everything had its turn", lambda: self.rests(environment), patience, 0.2)
+        runs = self.journal.runs()
+        listed = {item["resource"] for item in self.server.get(f"{environment}/unknown-effects")["items"]}
+        failed = {identifier for identifier in names if states[identifier] == "failed"}
+        check(failed == listed, f"failed, and not listed as unknown: {sorted(failed ^ listed)[:3]}")
+        for identifier, name in names.items():
+            check(runs[name] <= 1, f"{name} happened {runs[name]} times")
+            known = states[identifier] == "deployed"
+            check(not known or runs[name] == 1, f"{name} is acknowledged, and never happened")
+        for identifier in listed:
+            choice = "done" if runs[names[identifier]] else "again"
+            self.server.post(f"{environment}/unknown-effects/settle", {"resource": identifier, "choice": choice})
+        deployed = lambda: all(self.states(environment).get(one) == "deployed" for one in names)  # noqa: E731
+        until("what was decided is done", deployed, patience, 0.2)
+        check(not self.server.get(f"{environment}/unknown-effects")["items"], "something is still unknown")
+        return len(listed)
 
     def until_some(self, names, count=1):
         """Waits until some of them have begun."""
-        have_begun = lambda: sum(1 for name in names if name in self.journal.runs()) >= count  # noqa: E731
-        until("some effects have begun", have_begun, PATIENCE, 0.01)
+        have_begun = lambda: len(names & self.journal.runs().keys()) >= count  # noqa: E731
+        until("some effects have begun", have_begun, PATIENCE, 0.02)
 
     def figures(self):
         runs = self.journal.runs()

@@ -126,7 +126,9 @@ fn plans_and_status_of_servers_tell_them() -> Result<()> {
         ensure!(plan.contains(words), "{words:?} is missing\n{plan}");
     }
     ensure!(!plan.contains("run the command"), "{plan}");
-    let json = |line: &str| -> Result<Value> { Ok(serde_json::from_str(&pending(line)?)?) };
+    let json = |line: &str| -> Result<Value> {
+        Ok(serde_json::from_str(&pending(&format!("{line} 2>/dev/null"))?)?)
+    };
     let plan = json("orrery plan --json")?;
     ensure!(plan["unknown_effects"].as_array().is_some_and(|all| all.len() == 1), "{plan}");
     let status = json("orrery status --json")?;
