@@ -11,6 +11,7 @@ mod gateway;
 mod health;
 mod issuers;
 mod limits;
+mod logins;
 mod process;
 mod secrets;
 mod support;

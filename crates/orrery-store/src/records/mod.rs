@@ -17,6 +17,7 @@ mod discovered;
 mod dry_runs;
 mod environments;
 mod erase;
+mod familiar;
 mod followed;
 mod gateways;
 mod handlers;
