@@ -113,6 +113,7 @@ pub(crate) fn tidy_up_server(
 ) -> Result<(), StoreError> {
     let records = store.records();
     records.forget_repeatable(now - REPEATABLE_KEPT)?;
+    records.forget_familiar(now)?;
     if let Some(retention) = audit_retention {
         // In parts, between which others can append.
         for _ in 0..FORGOTTEN_PARTS {
@@ -298,6 +299,7 @@ mod tests {
             names: vec!["web1".to_owned()],
             created: Timestamp(0),
             expires: Timestamp(9),
+            token: None,
         };
         records.create_invitation(key, &invitation).unwrap();
         let joining = Joining {

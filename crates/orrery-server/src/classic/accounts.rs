@@ -368,9 +368,9 @@ pub(super) async fn create_token_v1(call: Call) -> Answer {
 fn may_see(environment: &EnvironmentRecord, caller: &Caller, token: &TokenRecord) -> bool {
     let is_own = caller.account.is_some_and(|id| id.as_bytes() == &token.account);
     let is_here = token.scope == RoleScope::Environment(environment.uuid);
-    let grants = serde_json::from_value::<TokenGrants>(token.grants.clone());
-    let is_within = grants.is_ok_and(|it| caller.covers_token(token.scope.into(), &it.role));
-    is_here && is_within && (is_own || caller.may_in_environment(Right::Administer, environment))
+    is_here
+        && caller.covers_token(token)
+        && (is_own || caller.may_in_environment(Right::Administer, environment))
 }
 
 pub(super) async fn tokens(call: Call) -> Answer {

@@ -23,6 +23,7 @@ super::list_cases![
     secrets_belong_to_places_and_are_resealed,
     values_are_remembered,
     networks_of_logins_are_known_for_a_while,
+    an_account_has_a_thousand_tokens_at_most,
 ];
 
 const NOW: Timestamp = Timestamp(1_000);
@@ -374,4 +375,36 @@ fn networks_of_logins_are_known_for_a_while(backend: Backend) {
     records.set_password(&ADA, "$new", None, NOW).unwrap();
     assert!(!is_known("ada", "192.0.2.1", 2 * DAY));
     assert_eq!(records.forget_familiar(Timestamp(100 * DAY)).unwrap(), 64);
+}
+
+/// Those that are revoked or expired do not count, and are forgotten after 90 days.
+fn an_account_has_a_thousand_tokens_at_most(backend: Backend) {
+    const DAY: i64 = 86_400_000_000;
+    let store = backend.fresh();
+    let records = store.records();
+    make(&*store, ADA, "ada", false);
+    make(&*store, BOB, "bob", false);
+    let create = |n: u16, account: [u8; 16], at: i64| {
+        let mut uuid = [account[0]; 16];
+        uuid[..2].copy_from_slice(&n.to_be_bytes());
+        let mut hash = [account[0]; 32];
+        hash[..2].copy_from_slice(&n.to_be_bytes());
+        let token = TokenRecord { expires: Some(Timestamp(at + DAY)), ..token(uuid, account, at) };
+        records.create_token(&hash, &token).map(|()| uuid)
+    };
+    let first = create(0, ADA, 10).unwrap();
+    for n in 1..1_000 {
+        create(n, ADA, 10).unwrap();
+    }
+    let refused = create(1_000, ADA, 10).unwrap_err();
+    assert!(matches!(refused, StoreError::NotNow(_)), "{refused}");
+    assert!(refused.to_string().contains("revoke"), "{refused}");
+    create(0, BOB, 10).unwrap();
+    records.revoke_token(&first, Timestamp(11)).unwrap();
+    create(1_000, ADA, 12).unwrap();
+    // All have expired.
+    create(1_001, ADA, 2 * DAY).unwrap();
+    assert_eq!(records.tokens(Some(&ADA), None, 2_000).unwrap().len(), 1_002);
+    create(1_002, ADA, 100 * DAY).unwrap();
+    assert_eq!(records.tokens(Some(&ADA), None, 2_000).unwrap().len(), 1);
 }
