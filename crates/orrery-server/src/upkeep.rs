@@ -216,6 +216,14 @@ fn take_turns(app: &App, seen: &mut ChangeSeq) -> Result<(), StoreError> {
     if tidying {
         tidy_up_server(store, app.settings().audit_retention, now)?;
     }
+    if tidying {
+        let collected =
+            store.records().collect_contents(now - app.settings().contents.grace, now)?;
+        if collected.deleted > 0 {
+            let (deleted, bytes) = (collected.deleted, collected.bytes);
+            tracing::info!(deleted, bytes, "contents that nothing referred to are deleted");
+        }
+    }
     if !sampling && !tidying {
         return Ok(());
     }

@@ -6,6 +6,7 @@ mod api;
 mod audit;
 mod canary;
 mod classic;
+mod contents;
 mod engines;
 mod gateway;
 mod health;
