@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-from support import Failed, Probe, check, serving
+from support import PASSWORD, Failed, Probe, check, serving
 
 
 def packed_values(orrery):
@@ -226,6 +226,90 @@ def audit_growth(orrery):
         return figures
 
 
+def login_flood(orrery):
+    """200 wrong log-ins at a time from one address, with made-up names, while others log in from 20 other addresses."""
+    with serving(orrery) as server:
+        stop, statuses = threading.Event(), {}
+
+        def login(address, name, password):
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60, source_address=(address, 0))
+            try:
+                body = json.dumps({"name": name, "password": password})
+                connection.request("POST", "/api/v1/login", body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                answer.read()
+                return answer.status
+            finally:
+                connection.close()
+
+        def guess(number):
+            count = 0
+            while not stop.is_set():
+                count += 1
+                try:
+                    status = login("127.0.0.2", f"made-up-{number}-{count}", "wrong")
+                except (OSError, http.client.HTTPException):
+                    continue
+                statuses[status] = statuses.get(status, 0) + 1
+                time.sleep(0.5 if status == 429 else 0)
+
+        threads = [threading.Thread(target=guess, args=(number,)) for number in range(200)]
+        for thread in threads:
+            thread.start()
+        time.sleep(3)
+        answers = []
+        for number in range(20):
+            began = time.monotonic()
+            status = login(f"127.0.0.{number + 3}", "admin", PASSWORD)
+            answers.append((status, time.monotonic() - began))
+        stop.set()
+        for thread in threads:
+            thread.join()
+        slowest = max(took for _, took in answers)
+        right = sum(status == 200 for status, _ in answers)
+        figures = f"{right} of 20 right log-ins, slowest {slowest:.2f} s, meanwhile {statuses}"
+        check(right == 20 and slowest < 2, figures)
+        return figures
+
+
+def large_differences(orrery):
+    """The difference of two versions of 60,000 resources on the classic paths, eight times at once."""
+    with serving(orrery) as server:
+        project = server.as_admin("POST", "/api/v1/projects", {"name": "p"})[1]["id"]
+        environment = server.as_admin("POST", "/api/v1/environments", {"name": "e", "project": project})[1]["id"]
+        for value in [1, 2]:
+            resources = [
+                {"id": f"t::R[a,name=r{n}]", "attributes": {"name": f"r{n}", "value": value, "text": "x" * 100}}
+                for n in range(60_000)
+            ]
+            body = {"resources": resources, "release": False}
+            status, answer = server.as_admin("POST", f"/api/v1/environments/{environment}/versions", body, timeout=300)
+            check(status in (200, 201), answer)
+        before, sizes = server.memory(), []
+
+        def read():
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
+            headers = {"Authorization": f"Bearer {server.token}", "X-Inmanta-tid": environment}
+            connection.request("GET", "/api/v2/desiredstate/diff/1/2", headers=headers)
+            answer = connection.getresponse()
+            sizes.append((answer.status, len(answer.read()) >> 20))
+            connection.close()
+
+        read()
+        once = server.memory("VmHWM")
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        most = server.memory("VmHWM")
+        figures = f"{sizes[0][1]} MiB each; {before:.0f} MiB before, at most {once:.0f} MiB for one, {most:.0f} MiB for eight: {sizes}"
+        # Those that wait too long for their turn are told to come later.
+        whole = [size for size in sizes if size == sizes[0]]
+        check(sizes[0][0] == 200 and len(whole) >= 4 and most < 500, figures)
+        return figures
+
+
 def everything(orrery):
     """All attacks of strangers at once, for a minute, while commands are deployed."""
     packed = gzip.compress(b'{"a":[' + b"1," * 50_000_000 + b"1]}", 9)
@@ -277,7 +361,7 @@ def everything(orrery):
 
 ATTACKS = {
     attack.__name__: attack
-    for attack in [packed_values, slow_bodies, idle_connections, descriptors, audit_growth, everything]
+    for attack in [packed_values, slow_bodies, idle_connections, descriptors, audit_growth, login_flood, large_differences, everything]
 }
 
 

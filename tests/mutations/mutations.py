@@ -117,9 +117,26 @@ MUTATIONS = [
         "a_large_version_is_read_part_by_part",
     ),
     # Credentials.
+    server_lib("auth/caller.rs")(
+        "token-reach", "a token reaches only tokens that can do no more and live no longer",
+        "            && within(&self.grants.groups, &other.grants.groups)\n            && ends\n", "",
+        "a_token_reaches_only_tokens_that_can_do_no_more",
+    ),
+    throttle(
+        "throttle-eviction", "a flood of names does not reset what was counted", "(entry.count, entry.last, *key)", "(0, entry.last, *key)",
+        "a_flood_of_names_does_not_reset_what_was_counted",
+    ),
+    server_lib("auth/turns.rs")(
+        "login-turns", "networks take turns when they log in", "            self.rotation.push_back(line);\n", "            self.rotation.push_front(line);\n",
+        "networks_and_lanes_take_turns",
+    ),
+    server_lib("auth/turns.rs")(
+        "login-places", "one network does not take all places of logins", "lane.len_of(name) < OPEN_MAX_PER_LINE\n", "lane.len_of(name) < 10 * OPEN_MAX_PER_LINE\n",
+        "one_network_neither_takes_all_places_nor_those_in_reserve",
+    ),
     server_it("routes/tokens.rs")(
         "token-siblings", "a token sees and revokes no stronger sibling",
-        "if !is_theirs || !may_know(&caller, &found) {", "if !is_theirs {", "a_token_reaches_nothing_beyond_itself",
+        "if !is_theirs || !caller.covers_token(&found) {", "if !is_theirs {", "a_token_reaches_nothing_beyond_itself",
     ),
     server_it("routes/users.rs")(
         "token-makes-users", "a token makes no accounts", "    caller.need_person()?;\n    let NewUser", "    let NewUser",

@@ -1,6 +1,6 @@
 //! Handlers in the code of modules, for an engine: the processes that run them, and what those processes ask back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -157,12 +157,19 @@ impl Hosting {
 /// Contents of files in a store, for the code of handlers: by their SHA-1, and by the ids that a version has for some of them.
 pub struct StoredFiles {
     store: Arc<dyn Store>,
+    environment: EnvironmentKey,
+    clock: fn() -> Timestamp,
     names: RwLock<BTreeMap<String, String>>,
 }
 
 impl StoredFiles {
-    pub fn new(store: Arc<dyn Store>) -> Self {
-        StoredFiles { store, names: RwLock::default() }
+    /// Contents that the handlers of an environment keep are noted as used by it.
+    pub fn new(
+        store: Arc<dyn Store>,
+        environment: EnvironmentKey,
+        clock: fn() -> Timestamp,
+    ) -> Self {
+        StoredFiles { store, environment, clock, names: RwLock::default() }
     }
 
     /// Says which ids stand for which SHA-1 from now on.
@@ -185,7 +192,11 @@ impl ContentSource for StoredFiles {
 
     fn keep(&self, sha1: &str, content: &[u8]) -> Result<(), String> {
         let hash = ContentHash::from_hex(sha1).ok_or_else(|| format!("{sha1:?} is no SHA-1"))?;
-        self.store.put_files(&[(hash, content)]).map_err(|error| error.to_string())
+        let kept = self.store.put_files(&[(hash, content)]).and_then(|()| {
+            let used = BTreeSet::from([hash]);
+            self.store.records().use_contents(self.environment, None, &used, (self.clock)())
+        });
+        kept.map_err(|error| error.to_string())
     }
 }
 

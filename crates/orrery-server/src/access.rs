@@ -16,6 +16,7 @@ use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use orrery_store::EnvironmentRecord;
 use rustc_hash::FxHashMap;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -205,6 +206,10 @@ const WEBHOOK_MAX: usize = 1024 * 1024;
 #[derive(Clone, Debug)]
 pub(crate) struct ClientAddress(pub(crate) String);
 
+/// Cancelled when the client of a request is not there any more: what has not begun for it need not begin.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientGone(pub(crate) CancellationToken);
+
 /// Lets through who may use the route, notes who it is for the handler, and writes down what was tried.
 pub(crate) async fn check(
     State(app): State<App>,
@@ -235,6 +240,9 @@ pub(crate) async fn check(
         trail = trail.of_strangers();
     }
     parts.extensions.insert(ClientAddress(trail.address().to_owned()));
+    let gone = CancellationToken::new();
+    parts.extensions.insert(ClientGone(gone.clone()));
+    let _gone_when_dropped = gone.drop_guard();
     if let Err(error) = admit(&app, &mut parts, route, access, Some(&mut trail)).await {
         let mut response = error.into_response();
         trail.end(&app, &mut response).await;

@@ -10,13 +10,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Auth, AuthSettings};
 use crate::body::Budgets;
+use crate::contents::ContentLimits;
 use crate::conventions;
 use crate::counts::Counts;
 use crate::gateway::{Hub, Links};
 use crate::gather::Gather;
 use crate::metrics::Metrics;
 use crate::problem::ServerError;
-use crate::pulse::Pulse;
+use crate::pulse::{Pulse, WriteProbe};
 use crate::tail::Tail;
 use crate::vault::{MasterKey, Vault};
 
@@ -38,6 +39,8 @@ pub struct AppSettings {
     pub master_key: MasterKey,
     /// How long entries of the audit log are kept; `None` for ever.
     pub audit_retention: Option<std::time::Duration>,
+    /// Limits for contents that no version refers to.
+    pub contents: ContentLimits,
 }
 
 /// One server process. Cheap to clone.
@@ -51,6 +54,7 @@ struct Inner {
     settings: AppSettings,
     metrics: Arc<Metrics>,
     pulse: Pulse,
+    writes: WriteProbe,
     nudges: broadcast::Sender<Nudge>,
     stopping: CancellationToken,
     tail: Tail,
@@ -98,6 +102,7 @@ impl App {
                 hub,
                 metrics,
                 pulse: Pulse::default(),
+                writes: WriteProbe::default(),
                 nudges,
                 auth: Auth::default(),
                 budgets: Budgets::default(),
@@ -155,6 +160,11 @@ impl App {
     /// Whether the roles of this process go on.
     pub(crate) fn pulse(&self) -> &Pulse {
         &self.inner.pulse
+    }
+
+    /// Whether the store can be written to.
+    pub(crate) fn writes(&self) -> &WriteProbe {
+        &self.inner.writes
     }
 
     pub fn now(&self) -> Timestamp {

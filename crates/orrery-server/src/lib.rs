@@ -11,6 +11,7 @@
 //! | `settings` | what can be set for an environment |
 //! | `tail`, `counts` | the end of the change feed, and counts, read once for all who ask |
 //! | `gather` | questions about single resources, asked together |
+//! | `contents` | contents of files: who may know of them, and quotas |
 //! | `pulse` | signs of life of the roles |
 //! | `upkeep` | measuring, forgetting what is old, emptying environments |
 //! | `vault` | secrets, sealed with a key that is not in the database |
@@ -31,6 +32,7 @@ mod classic;
 mod code;
 pub mod compiling;
 mod connection;
+mod contents;
 mod conventions;
 mod counts;
 mod document;
@@ -62,6 +64,7 @@ pub use auth::{
     first_start,
 };
 pub use classic::is_classic;
+pub use contents::ContentLimits;
 pub use document::document;
 pub use gateway::{GatewayError, GatewayOptions, GatewayRole};
 pub use problem::ServerError;

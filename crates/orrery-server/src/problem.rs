@@ -195,6 +195,9 @@ fn classify_store(error: &StoreError) -> (StatusCode, &'static str, &'static str
         StoreError::NotNow(_) | StoreError::LastAdministrator(_) => {
             (StatusCode::CONFLICT, "conflict", "Not possible now")
         }
+        StoreError::ContentCollision(_) => {
+            (StatusCode::CONFLICT, "content-collision", "Another content has this SHA-1")
+        }
         StoreError::Protected { .. } => (StatusCode::FORBIDDEN, "protected", "Protected"),
         StoreError::Outdated { .. } => {
             (StatusCode::PRECONDITION_FAILED, "outdated", "Changed meanwhile")

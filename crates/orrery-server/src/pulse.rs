@@ -1,4 +1,4 @@
-//! Signs of life of the roles of this process, for who asks whether it can work.
+//! Signs of life of the roles of this process and of the store, for who asks whether it can work.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,6 +40,48 @@ impl Pulse {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Beat>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How often it is tried whether the store can be written to, at most.
+const PROBED_EVERY: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Default)]
+struct Probed {
+    begun: Option<Instant>,
+    is_running: bool,
+    trouble: Option<&'static str>,
+}
+
+/// Whether the store takes writes: a disk that is full still answers questions. It is tried beside requests, because a write waits for those
+/// of others, which may take long and are no trouble.
+#[derive(Debug, Default)]
+pub(crate) struct WriteProbe(Mutex<Probed>);
+
+impl WriteProbe {
+    /// Whether it is time for another try; the caller makes it and ends it.
+    pub(crate) fn begin(&self) -> bool {
+        let mut probed = self.lock();
+        let is_due = probed.begun.is_none_or(|begun| begun.elapsed() >= PROBED_EVERY);
+        if !is_due || probed.is_running {
+            return false;
+        }
+        (probed.begun, probed.is_running) = (Some(Instant::now()), true);
+        true
+    }
+
+    pub(crate) fn end(&self, trouble: Option<&'static str>) {
+        let mut probed = self.lock();
+        (probed.trouble, probed.is_running) = (trouble, false);
+    }
+
+    /// What the last try came to.
+    pub(crate) fn trouble(&self) -> Option<&'static str> {
+        self.lock().trouble
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Probed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

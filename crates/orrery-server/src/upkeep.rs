@@ -113,6 +113,7 @@ pub(crate) fn tidy_up_server(
 ) -> Result<(), StoreError> {
     let records = store.records();
     records.forget_repeatable(now - REPEATABLE_KEPT)?;
+    records.forget_familiar(now)?;
     if let Some(retention) = audit_retention {
         // In parts, between which others can append.
         for _ in 0..FORGOTTEN_PARTS {
@@ -215,6 +216,14 @@ fn take_turns(app: &App, seen: &mut ChangeSeq) -> Result<(), StoreError> {
     if tidying {
         tidy_up_server(store, app.settings().audit_retention, now)?;
     }
+    if tidying {
+        let collected =
+            store.records().collect_contents(now - app.settings().contents.grace, now)?;
+        if collected.deleted > 0 {
+            let (deleted, bytes) = (collected.deleted, collected.bytes);
+            tracing::info!(deleted, bytes, "contents that nothing referred to are deleted");
+        }
+    }
     if !sampling && !tidying {
         return Ok(());
     }
@@ -298,6 +307,7 @@ mod tests {
             names: vec!["web1".to_owned()],
             created: Timestamp(0),
             expires: Timestamp(9),
+            token: None,
         };
         records.create_invitation(key, &invitation).unwrap();
         let joining = Joining {

@@ -182,6 +182,9 @@ pub enum StoreError {
 
     #[error("{0}")]
     NotNow(String),
+    /// Another content has the same SHA-1: one of them was made to collide.
+    #[error("another content is kept under the SHA-1 {0}: this one is refused")]
+    ContentCollision(String),
 
     #[error("there are secrets that were sealed with another key")]
     OtherKey,

@@ -400,6 +400,11 @@ impl ContentHash {
         }
         is_hash.then_some(ContentHash(hash))
     }
+
+    /// As hexadecimal digits.
+    pub fn to_hex(self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// A wish to act for an environment.

@@ -100,6 +100,15 @@ pub(crate) struct ServerOptions {
     /// How many days entries of the audit log are kept; 0 keeps them for ever [default: 365]
     #[arg(long, value_name = "DAYS", env = "ORRERY_AUDIT_RETENTION", value_parser = whole::<u32>)]
     pub(crate) audit_retention: Option<u32>,
+    /// After how many hours uploaded contents that no version refers to are deleted [default: 24]
+    #[arg(long, value_name = "HOURS", env = "ORRERY_CONTENTS_GRACE", value_parser = whole::<u32>)]
+    pub(crate) contents_grace: Option<u32>,
+    /// How many MiB of contents that no version refers to one account may have uploaded [default: 2048]
+    #[arg(long, value_name = "MIB", env = "ORRERY_CONTENTS_QUOTA", value_parser = whole::<u32>)]
+    pub(crate) contents_quota: Option<u32>,
+    /// The same for all accounts together [default: 16384]
+    #[arg(long, value_name = "MIB", env = "ORRERY_CONTENTS_QUOTA_ALL", value_parser = whole::<u32>)]
+    pub(crate) contents_quota_all: Option<u32>,
     /// Who else may vouch for callers, by JSON Web Tokens; only in the configuration file, as `[[issuers]]`
     #[arg(skip)]
     pub(crate) issuers: Option<Vec<IssuerSettings>>,
@@ -216,6 +225,9 @@ impl ServerOptions {
             trusted_proxies: self.trusted_proxies.or(other.trusted_proxies),
             secret_key_file: self.secret_key_file.or(other.secret_key_file),
             audit_retention: self.audit_retention.or(other.audit_retention),
+            contents_grace: self.contents_grace.or(other.contents_grace),
+            contents_quota: self.contents_quota.or(other.contents_quota),
+            contents_quota_all: self.contents_quota_all.or(other.contents_quota_all),
             issuers: self.issuers.or(other.issuers),
             database: self.database.or(other.database),
             database_connections: self.database_connections.or(other.database_connections),

@@ -27,6 +27,46 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Refused requests that are noted one by one: so many at once, and one more for each pause. The others are counted.
 const STRANGERS: Pace = Pace { at_once: 20, pause: Duration::from_secs(10) };
 const KNOWN: Pace = Pace { at_once: 200, pause: Duration::from_secs(1) };
+
+/// Who made requests that were refused, and why. Each kind has a pace of its own, so that none keeps the others out of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// Clients without a credential, or with none that is good.
+    Stranger,
+    /// Known callers who lack a right, or come too often.
+    Forbidden,
+    /// Known callers whose requests cannot be done: nothing is there, or they are not valid.
+    Failed,
+}
+
+impl Refusal {
+    const ALL: [Refusal; 3] = [Refusal::Stranger, Refusal::Forbidden, Refusal::Failed];
+
+    /// The kind of a refusal; `None` for what was done, or may have been.
+    fn of(status: StatusCode, is_known: bool) -> Option<Self> {
+        match status.as_u16() {
+            401 | 403 | 429 if is_known => Some(Refusal::Forbidden),
+            401 | 403 | 429 => Some(Refusal::Stranger),
+            400..=499 if is_known => Some(Refusal::Failed),
+            _ => None,
+        }
+    }
+
+    fn pace(self) -> Pace {
+        match self {
+            Refusal::Stranger => STRANGERS,
+            Refusal::Forbidden | Refusal::Failed => KNOWN,
+        }
+    }
+
+    /// Told of those that are counted.
+    fn told(self, count: u64) -> String {
+        match self {
+            Refusal::Stranger | Refusal::Forbidden => format!("{count} refused requests"),
+            Refusal::Failed => format!("{count} requests that could not be done"),
+        }
+    }
+}
 /// Entries that were only counted are told after this, if no other entry has told of them.
 const TELL_AFTER: Duration = Duration::from_secs(60);
 
@@ -67,9 +107,8 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(crate) struct AuditLog {
     writer: Mutex<Writer>,
-    /// Of strangers, and of callers who are known: strangers must not keep what others try out of the log.
-    strangers: Mutex<Refused>,
-    known: Mutex<Refused>,
+    /// By kind of refusal.
+    refused: [Mutex<Refused>; Refusal::ALL.len()],
 }
 
 #[derive(Debug, Default)]
@@ -143,8 +182,8 @@ impl AuditLog {
 
     /// Writes what is still waiting. Nothing can be added afterwards.
     pub(crate) async fn close(&self, store: &Arc<dyn Store>, now: Timestamp) {
-        for is_known in [false, true] {
-            if let Some(entry) = self.left_out(is_known, now) {
+        for kind in Refusal::ALL {
+            if let Some(entry) = self.left_out(kind, now) {
                 self.append(store, entry, false).await;
             }
         }
@@ -160,22 +199,20 @@ impl AuditLog {
         }
     }
 
-    fn refused(&self, is_known: bool) -> (MutexGuard<'_, Refused>, Pace) {
-        let (kind, pace) =
-            if is_known { (&self.known, KNOWN) } else { (&self.strangers, STRANGERS) };
-        (kind.lock().unwrap_or_else(PoisonError::into_inner), pace)
+    fn refused(&self, kind: Refusal) -> MutexGuard<'_, Refused> {
+        self.refused[kind as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether to note one more refusal, and how many were left out before it. The first that is left out sees to it that they are told.
-    fn note_refusal(&self, app: &App, is_known: bool, now: Timestamp) -> Option<u64> {
-        let (mut refused, pace) = self.refused(is_known);
-        let noted = refused.note(pace, now);
+    fn note_refusal(&self, app: &App, kind: Refusal, now: Timestamp) -> Option<u64> {
+        let mut refused = self.refused(kind);
+        let noted = refused.note(kind.pace(), now);
         if noted.is_none() && !std::mem::replace(&mut refused.will_tell, true) {
             let app = app.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(TELL_AFTER).await;
                 let log = &app.auth().audit;
-                if let Some(entry) = log.left_out(is_known, app.now()) {
+                if let Some(entry) = log.left_out(kind, app.now()) {
                     log.append(app.store(), entry, false).await;
                 }
             });
@@ -184,19 +221,19 @@ impl AuditLog {
     }
 
     /// An entry that tells how many were left out.
-    fn left_out(&self, is_known: bool, now: Timestamp) -> Option<AuditEntry> {
-        let (mut refused, _) = self.refused(is_known);
+    fn left_out(&self, kind: Refusal, now: Timestamp) -> Option<AuditEntry> {
+        let mut refused = self.refused(kind);
         refused.will_tell = false;
         let left_out = std::mem::take(&mut refused.left_out);
         (left_out > 0).then(|| AuditEntry {
             at: now,
-            actor: if is_known { "various" } else { ANONYMOUS }.to_owned(),
+            actor: if kind == Refusal::Stranger { ANONYMOUS } else { "various" }.to_owned(),
             address: String::new(),
             action: "refused".to_owned(),
             subject: String::new(),
             environment: None,
             status: 0,
-            detail: format!("{left_out} refused requests are not noted one by one"),
+            detail: format!("{} are not noted one by one", kind.told(left_out)),
         })
     }
 }
@@ -300,19 +337,21 @@ impl Trail {
             }
         }
         let log = &app.auth().audit;
-        let refused = matches!(status.as_u16(), 401 | 403 | 429)
-            || (self.is_open_to_strangers && !status.is_success());
-        if refused {
-            let is_known = self.entry.actor != ANONYMOUS && !self.is_open_to_strangers;
-            match log.note_refusal(app, is_known, self.entry.at) {
+        let is_known = self.entry.actor != ANONYMOUS && !self.is_open_to_strangers;
+        let mut refusal = Refusal::of(status, is_known);
+        if self.is_open_to_strangers && !status.is_success() {
+            refusal = Some(Refusal::Stranger);
+        }
+        if let Some(kind) = refusal {
+            match log.note_refusal(app, kind, self.entry.at) {
                 None => return,
                 Some(0) => {}
                 Some(left_out) => {
-                    self.entry.detail = format!("{left_out} refused requests before are not noted");
+                    self.entry.detail = format!("{} before are not noted", kind.told(left_out));
                 }
             }
         }
-        let is_kept = log.append(app.store(), self.entry, !refused).await;
+        let is_kept = log.append(app.store(), self.entry, refusal.is_none()).await;
         if !is_kept && status.is_success() {
             // Not 503: clients take that for a sign that nothing was done, and repeat the request.
             *response = ServerError::Refused {

@@ -7,7 +7,6 @@ use orrery_model::Duration;
 use orrery_store::{Identity, TokenRecord};
 
 use crate::app::App;
-use crate::auth::caller::TokenGrants;
 use crate::auth::issuers::by_issuer;
 use crate::auth::remembered::{Credential, Known};
 use crate::auth::secrets::{SESSION, TOKEN, hash_of};
@@ -140,11 +139,10 @@ async fn by_token(app: &App, (hash, _): Credential) -> Result<Known, ServerError
         return Err(unknown("the token has expired or was revoked"));
     }
     need_enabled(&identity)?;
-    let grants: TokenGrants = serde_json::from_value(token.grants.clone())
+    let limit = Limit::of(&token)
         .map_err(|error| ServerError::Internal(format!("the limits of a token: {error}")))?;
     note_use(app, &token);
     let name = format!("token:{}/{}", identity.account.name, token.name);
-    let limit = Limit { scope: token.scope.into(), grants };
     Ok((Caller::known(name, &identity, How::Token).limited(limit), token.expires))
 }
 

@@ -5,7 +5,7 @@ use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 use orrery_api::Granted;
 use orrery_model::Timestamp;
-use orrery_store::{EnvironmentRecord, Identity, RoleScope};
+use orrery_store::{EnvironmentRecord, Identity, RoleScope, TokenRecord};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -78,8 +78,39 @@ pub(crate) enum How {
 /// What the holder of a token may not exceed, whatever its owner may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
+    /// The token.
+    pub(crate) id: [u8; 16],
     pub(crate) scope: Scope,
     pub(crate) grants: TokenGrants,
+    pub(crate) expires: Option<Timestamp>,
+}
+
+impl Limit {
+    /// The limits of a token, as they are stored.
+    pub(crate) fn of(token: &TokenRecord) -> Result<Self, serde_json::Error> {
+        let grants = serde_json::from_value(token.grants.clone())?;
+        Ok(Limit { id: token.uuid, scope: token.scope.into(), grants, expires: token.expires })
+    }
+
+    /// Whether another token can do no more than this one, nowhere else, and lives no longer.
+    fn covers(&self, other: &Limit) -> bool {
+        let rights = role_right(&other.grants.role).zip(role_right(&self.grants.role));
+        let within = |own: &Option<Vec<String>>, other: &Option<Vec<String>>| match (own, other) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(own), Some(other)) => other.iter().all(|name| own.contains(name)),
+        };
+        let ends = match (self.expires, other.expires) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(own), Some(other)) => other <= own,
+        };
+        (self.scope == Scope::Everywhere || self.scope == other.scope)
+            && rights.is_some_and(|(other, own)| other <= own)
+            && within(&self.grants.verbs, &other.grants.verbs)
+            && within(&self.grants.groups, &other.grants.groups)
+            && ends
+    }
 }
 
 /// As it is stored with a token.
@@ -142,7 +173,7 @@ impl Caller {
 
     /// The roles, as far as a token lets its holder use them.
     pub(crate) fn roles(&self) -> Vec<Granted> {
-        let Some(Limit { scope: limit, grants }) = &self.limit else {
+        let Some(Limit { scope: limit, grants, .. }) = &self.limit else {
             return self
                 .grants
                 .iter()
@@ -197,12 +228,32 @@ impl Caller {
         self.check(self.may_somewhere(right), right, "in some environment")
     }
 
-    /// Whether a token, with its scope and role, is within what the caller may know of. Who shows a token knows those that could do no more.
-    pub(crate) fn covers_token(&self, scope: Scope, role: &str) -> bool {
+    /// Whether the caller may see and revoke a token, if it is one of theirs: a token reaches only those that can do no more than itself and
+    /// live no longer.
+    pub(crate) fn covers_token(&self, token: &TokenRecord) -> bool {
         let Some(limit) = &self.limit else { return true };
-        let is_within = limit.scope == Scope::Everywhere || limit.scope == scope;
-        let rights = role_right(role).zip(role_right(&limit.grants.role));
-        is_within && rights.is_some_and(|(other, own)| other <= own)
+        Limit::of(token).is_ok_and(|other| limit.covers(&other))
+    }
+
+    /// The token that the caller shows, if it is one: what is made with it ends with it.
+    pub(crate) fn token(&self) -> Option<&Limit> {
+        self.limit.as_ref()
+    }
+
+    /// Fails for a token that was not made for a group of routes by name.
+    pub(crate) fn need_named_group(&self, group: &str) -> Result<(), ServerError> {
+        let Some(limit) = &self.limit else { return Ok(()) };
+        if limit.grants.groups.iter().flatten().any(|name| name == group) {
+            return Ok(());
+        }
+        Err(ServerError::Refused {
+            status: StatusCode::FORBIDDEN,
+            code: "forbidden",
+            detail: format!(
+                "a token can do this only if it was made for the group {group}: make one with it, or \
+                 log in with a name and a password"
+            ),
+        })
     }
 
     pub(crate) fn may_everywhere(&self, right: Right) -> bool {
@@ -274,5 +325,88 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ServerError> {
         let known = parts.extensions.get::<Caller>().cloned();
         known.ok_or_else(|| ServerError::Internal("a route without a caller".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(
+        scope: Scope,
+        role: &str,
+        verbs: Option<&[&str]>,
+        groups: Option<&[&str]>,
+        expires: Option<i64>,
+    ) -> Limit {
+        let list = |names: Option<&[&str]>| {
+            names.map(|names| names.iter().map(|name| (*name).to_owned()).collect())
+        };
+        let grants =
+            TokenGrants { role: role.to_owned(), verbs: list(verbs), groups: list(groups) };
+        Limit { id: [0; 16], scope, grants, expires: expires.map(Timestamp) }
+    }
+
+    /// Every pair of tokens out of all combinations: one reaches another exactly if there is no request, at no time, that the other would be
+    /// let through with and it would not.
+    #[test]
+    fn a_token_reaches_only_tokens_that_can_do_no_more() {
+        let scopes =
+            [Scope::Everywhere, Scope::Project(Uuid::nil()), Scope::Environment(Uuid::nil())];
+        let verbs: [Option<&[&str]>; 3] = [None, Some(&["GET"]), Some(&["GET", "POST"])];
+        let groups: [Option<&[&str]>; 4] =
+            [None, Some(&["tokens"]), Some(&["tokens", "users"]), Some(&[])];
+        let mut all = Vec::new();
+        for scope in scopes {
+            for role in ["viewer", "admin"] {
+                for verbs in verbs {
+                    for groups in groups {
+                        for expires in [None, Some(10), Some(20)] {
+                            all.push(limit(scope, role, verbs, groups, expires));
+                        }
+                    }
+                }
+            }
+        }
+        // What a token is let through with: place, right, verb, group, time.
+        let mut requests = Vec::new();
+        for place in 0..3 {
+            for right in [Right::View, Right::Administer] {
+                for verb in ["GET", "POST", "DELETE"] {
+                    for group in ["tokens", "users", "versions"] {
+                        for time in [5, 15, 25] {
+                            requests.push((place, right, verb, group, Timestamp(time)));
+                        }
+                    }
+                }
+            }
+        }
+        let admits = |limit: &Limit, request: &(usize, Right, &str, &str, Timestamp)| {
+            let (place, right, verb, group, time) = *request;
+            let named = |names: &Option<Vec<String>>, name: &str| {
+                names.as_ref().is_none_or(|names| names.iter().any(|one| one == name))
+            };
+            (limit.scope == Scope::Everywhere || limit.scope == scopes[place])
+                && role_right(&limit.grants.role).is_some_and(|most| most >= right)
+                && named(&limit.grants.verbs, verb)
+                && named(&limit.grants.groups, group)
+                && limit.expires.is_none_or(|expires| time < expires)
+        };
+        let admitted: Vec<Vec<bool>> = all
+            .iter()
+            .map(|limit| requests.iter().map(|request| admits(limit, request)).collect())
+            .collect();
+        let mut reached = 0;
+        for (own, may) in all.iter().zip(&admitted) {
+            for (other, might) in all.iter().zip(&admitted) {
+                if own.covers(other) {
+                    reached += 1;
+                    let exceeds = may.iter().zip(might).any(|(may, might)| *might && !*may);
+                    assert!(!exceeds, "{own:?} reaches {other:?}");
+                }
+            }
+            assert!(own.covers(own), "{own:?} does not reach itself");
+        }
+        assert!(reached > all.len(), "{reached}");
     }
 }

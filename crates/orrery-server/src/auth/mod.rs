@@ -8,6 +8,7 @@
 //! | `issuers` | tokens of external issuers |
 //! | `secrets` | random secrets, of which only hashes are kept |
 //! | `passwords`, `throttle` | passwords, and how fast they can be guessed |
+//! | `turns` | fair queue for hashing passwords |
 //! | `address` | where a request comes from |
 //! | `audit` | who did what |
 //! | `setup` | the first account |
@@ -24,6 +25,7 @@ mod secrets;
 mod settings;
 mod setup;
 mod throttle;
+mod turns;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -43,6 +45,7 @@ pub use settings::{AuthSettings, InvalidNetwork, Network};
 pub(crate) use setup::use_ticket;
 pub use setup::{FirstStart, first_start};
 pub(crate) use throttle::Throttle;
+pub(crate) use turns::Line;
 
 /// What authentication keeps in memory. All of it may be lost.
 #[derive(Debug, Default)]

@@ -7,9 +7,10 @@ use argon2::{Argon2, PasswordHasher as _, PasswordVerifier as _};
 use orrery_model::SecretText;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
-use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use unicode_normalization::UnicodeNormalization as _;
 
+use crate::auth::turns::{Line, Place, Turn, Turns};
 use crate::problem::ServerError;
 
 const LENGTH_MIN: usize = 12;
@@ -17,10 +18,6 @@ const LENGTH_MAX: usize = 128;
 /// From this length on, any characters will do.
 const LENGTH_LONG: usize = 20;
 const CLASSES_MIN: usize = 3;
-
-/// Hashing takes 19 MiB and a core each; so many run at once, and so many more may wait.
-const AT_ONCE: usize = 2;
-const WAITING_MAX: usize = 64;
 
 /// One spelling for texts that look the same, however a keyboard composes them.
 pub(crate) fn normalized(password: &SecretText) -> SecretText {
@@ -51,39 +48,44 @@ pub(crate) fn check_password(field: &str, password: &SecretText) -> Result<(), S
     Ok(())
 }
 
-/// Hashes passwords on threads that may block, a few at a time.
-#[derive(Debug)]
+/// Hashes passwords on threads that may block, a few at a time and fairly.
+#[derive(Debug, Default)]
 pub(crate) struct Passwords {
-    turns: Arc<Semaphore>,
-    places: Arc<Semaphore>,
+    turns: Turns,
     /// What passwords for unknown users are compared with, so that it takes as long as for known ones.
     decoy: Arc<OnceLock<String>>,
 }
 
-impl Default for Passwords {
-    fn default() -> Self {
-        Passwords {
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
-            places: Arc::new(Semaphore::new(AT_ONCE + WAITING_MAX)),
-            decoy: Arc::default(),
-        }
-    }
-}
-
 impl Passwords {
-    /// The hash to keep, with a salt of its own.
-    pub(crate) async fn hash(&self, password: SecretText) -> Result<String, ServerError> {
-        self.in_turn(move || hash(&password)).await?
+    /// Takes a place among the requests that wait for their turn.
+    ///
+    /// # Errors
+    /// `TooMany` if too many wait.
+    pub(crate) fn enter(&self, line: Line) -> Result<Place, ServerError> {
+        self.turns.enter(line)
+    }
+
+    /// Hashes a password to keep, with a salt of its own, for a caller that is known by `name`.
+    pub(crate) async fn hash(
+        &self,
+        name: &str,
+        password: SecretText,
+    ) -> Result<String, ServerError> {
+        let place = self.enter(Line::Reserved(name.to_owned()))?;
+        // What a known caller asked for is done also if it hangs up.
+        let turn = place.turn(&CancellationToken::new()).await?;
+        in_turn(turn, move || hash(&password)).await?
     }
 
     /// Whether it is the password behind a hash. Without a hash the answer is no, and takes as long.
     pub(crate) async fn verify(
         &self,
+        turn: Turn,
         kept: Option<String>,
         password: SecretText,
     ) -> Result<bool, ServerError> {
         let decoy = Arc::clone(&self.decoy);
-        self.in_turn(move || {
+        let verify = move || {
             let known = kept.is_some();
             let kept = match kept {
                 Some(kept) => kept,
@@ -99,25 +101,21 @@ impl Passwords {
                 .map_err(|error| ServerError::Internal(format!("a kept password: {error}")))?;
             let fits = Argon2::default().verify_password(password.expose().as_bytes(), &parsed);
             Ok(fits.is_ok() && known)
-        })
-        .await?
+        };
+        in_turn(turn, verify).await?
     }
+}
 
-    async fn in_turn<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, ServerError> {
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        let place = place.map_err(|_| ServerError::TooMany { seconds: 1 })?;
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
-        let turn = turn.map_err(|_| ServerError::Stopping)?;
-        let done = tokio::task::spawn_blocking(move || {
-            // Held until the work is done, even if nobody waits for it any more.
-            let _held = (place, turn);
-            work()
-        });
-        done.await.map_err(|_| ServerError::Stopping)
-    }
+async fn in_turn<T: Send + 'static>(
+    turn: Turn,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ServerError> {
+    let done = tokio::task::spawn_blocking(move || {
+        // Held until the work is done, even if its request is gone.
+        let _held = turn;
+        work()
+    });
+    done.await.map_err(|_| ServerError::Stopping)
 }
 
 fn hash(password: &SecretText) -> Result<String, ServerError> {
@@ -160,10 +158,12 @@ mod tests {
     #[tokio::test]
     async fn only_the_right_password_fits() {
         let passwords = Passwords::default();
-        let kept = passwords.hash(SecretText::new("Correct-horse1")).await.unwrap();
+        let kept = passwords.hash("ada", SecretText::new("Correct-horse1")).await.unwrap();
         assert!(kept.starts_with("$argon2id$"), "{kept}");
         let verify = async |kept: Option<&String>, text: &str| {
-            passwords.verify(kept.cloned(), SecretText::new(text)).await.unwrap()
+            let place = passwords.enter(Line::Open("192.0.2.1".to_owned())).unwrap();
+            let turn = place.turn(&CancellationToken::new()).await.unwrap();
+            passwords.verify(turn, kept.cloned(), SecretText::new(text)).await.unwrap()
         };
         assert!(verify(Some(&kept), "Correct-horse1").await);
         assert!(!verify(Some(&kept), "correct-horse1").await);

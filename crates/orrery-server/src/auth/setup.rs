@@ -82,7 +82,7 @@ async fn make_first(
 ) -> Result<Option<AccountRecord>, ServerError> {
     let password = normalized(password);
     check_password("password", &password)?;
-    let kept = app.auth().passwords.hash(password).await?;
+    let kept = app.auth().passwords.hash("set-up", password).await?;
     let now = app.now();
     app.change(move |store| {
         let uuid = Uuid::new_v4().into_bytes();

@@ -1,11 +1,16 @@
 //! How fast passwords can be guessed: after a few wrong ones, each further try has to wait, longer every time.
 //!
-//! Wrong tries are counted for an account from a network, for a network, and for an account. Nobody locks others out with that: an account that
-//! has logged in from a network before is counted there by itself alone, and the first try of an account from a network does not wait for what
-//! others of the network did.
+//! Wrong tries are counted for an account from a network, for a network, and for an account; names that no account has are counted like
+//! others. Nobody locks others out with that: an account that has logged in from a network before (which the store knows) is counted there
+//! by itself alone, and the first try of an account from a network does not wait for what others of the network did.
+//!
+//! Only tries whose password is compared stay counted, so that entries come no faster than passwords are hashed: what the table holds
+//! is more than can come within the time that it remembers. Should it be full all the same, entries with few tries go first, so that
+//! many names that were tried once do not make the server forget one that is under attack.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use orrery_model::{Duration, Timestamp};
 
@@ -26,8 +31,8 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 /// After so long without a try, all is forgotten.
 const MEMORY: Duration = Duration::from_secs(15 * 60);
 
-/// Beyond this many, the longest unused are forgotten early.
-const ENTRIES_MAX: usize = 10_000;
+/// Entries at most: three for each of 100 hashes a second, for as long as they are remembered. About 25 MB.
+const ENTRIES_MAX: usize = 270_000;
 
 #[derive(Clone, Copy, Debug)]
 struct Tries {
@@ -36,55 +41,62 @@ struct Tries {
     wait_until: Timestamp,
 }
 
+/// Hash of what is counted: names can be long, and are chosen by strangers.
+type Key = u128;
+
 /// Tries to log in that have not succeeded.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
-    tries: Mutex<HashMap<String, Tries>>,
-    /// Accounts that logged in from a network, and when.
-    familiar: Mutex<HashMap<String, Timestamp>>,
+    hashers: [RandomState; 2],
+    tries: Mutex<HashMap<Key, Tries>>,
 }
 
-/// What is counted, and what an account from a network is called.
+/// What is counted.
 struct Keys {
-    pair: String,
-    network: String,
-    account: String,
-}
-
-impl Keys {
-    fn of(account: &str, address: &str) -> Self {
-        // No account and no address has a line break in it.
-        let account: String = account.chars().take(255).filter(|c| *c != '\n').collect();
-        let network = network_of(address);
-        Keys {
-            pair: format!("{network}\n{account}"),
-            network: format!("{network}\n\n"),
-            account: format!("\n{account}"),
-        }
-    }
+    pair: Key,
+    network: Key,
+    account: Key,
 }
 
 impl Throttle {
-    /// Before a password is looked at: counts the try as failed, so that many at once are not all free. It fails if it is too early for another one.
+    fn keys(&self, account: &str, address: &str) -> Keys {
+        let network = network_of(address);
+        let key = |network: Option<&str>, account: Option<&str>| {
+            let [high, low] = self.hashers.each_ref().map(|one| one.hash_one((network, account)));
+            u128::from(high) << 64 | u128::from(low)
+        };
+        Keys {
+            pair: key(Some(&network), Some(account)),
+            network: key(Some(&network), None),
+            account: key(None, Some(account)),
+        }
+    }
+
+    fn tries(&self) -> MutexGuard<'_, HashMap<Key, Tries>> {
+        self.tries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before a password is looked at: counts the try as failed, so that many at once are not all free. `is_familiar` says that the account
+    /// has logged in from that network before.
+    ///
+    /// # Errors
+    /// `TooMany` if it is too early for another try.
     pub(crate) fn begin(
         &self,
         account: &str,
         address: &str,
+        is_familiar: bool,
         now: Timestamp,
     ) -> Result<(), ServerError> {
-        let keys = Keys::of(account, address);
-        let is_familiar = {
-            let familiar = self.familiar.lock().unwrap_or_else(PoisonError::into_inner);
-            familiar.contains_key(&keys.pair)
-        };
-        let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
-        let until = |key: &str| tries.get(key).map(|entry| entry.wait_until);
+        let keys = self.keys(account, address);
+        let mut tries = self.tries();
+        let until = |key: Key| tries.get(&key).map(|entry| entry.wait_until);
         let is_first =
             tries.get(&keys.pair).is_none_or(|entry| entry.count == 0 || entry.last + MEMORY < now);
         let until = [
-            until(&keys.pair),
-            until(&keys.network).filter(|_| !is_familiar && !is_first),
-            until(&keys.account).filter(|_| !is_familiar),
+            until(keys.pair),
+            until(keys.network).filter(|_| !is_familiar && !is_first),
+            until(keys.account).filter(|_| !is_familiar),
         ];
         if let Some(until) = until.into_iter().flatten().max().filter(|until| now < *until) {
             let seconds = u64::try_from(until.0.saturating_sub(now.0)).unwrap_or(0);
@@ -97,7 +109,7 @@ impl Throttle {
         ];
         for (key, free, wait_max) in counted {
             if !tries.contains_key(&key) {
-                make_room(&mut tries, now);
+                make_room(&mut tries, ENTRIES_MAX, now);
             }
             let entry = tries.entry(key).or_insert(Tries { count: 0, last: now, wait_until: now });
             if entry.last + MEMORY < now {
@@ -115,40 +127,49 @@ impl Throttle {
     }
 
     /// The password was right: what was counted for this account from this network is forgotten, and this try for all.
-    pub(crate) fn succeed(&self, account: &str, address: &str, now: Timestamp) {
-        let keys = Keys::of(account, address);
-        let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn succeed(&self, account: &str, address: &str) {
+        let keys = self.keys(account, address);
+        let mut tries = self.tries();
         tries.remove(&keys.pair);
-        for shared in [&keys.network, &keys.account] {
-            if let Some(entry) = tries.get_mut(shared) {
-                entry.count = entry.count.saturating_sub(1);
-            }
+        for shared in [keys.network, keys.account] {
+            discount(&mut tries, shared);
         }
-        drop(tries);
-        let mut familiar = self.familiar.lock().unwrap_or_else(PoisonError::into_inner);
-        if familiar.len() >= ENTRIES_MAX
-            && let Some(oldest) =
-                familiar.iter().min_by_key(|(_, at)| **at).map(|(key, _)| key.clone())
-        {
-            familiar.remove(&oldest);
+    }
+
+    /// The password was not looked at after all: the try does not count.
+    pub(crate) fn withdraw(&self, account: &str, address: &str) {
+        let keys = self.keys(account, address);
+        let mut tries = self.tries();
+        for key in [keys.pair, keys.network, keys.account] {
+            discount(&mut tries, key);
         }
-        familiar.insert(keys.pair, now);
     }
 }
 
-fn make_room(tries: &mut HashMap<String, Tries>, now: Timestamp) {
-    if tries.len() < ENTRIES_MAX {
+/// Takes one try back. An entry without any is removed.
+fn discount(tries: &mut HashMap<Key, Tries>, key: Key) {
+    if let Some(entry) = tries.get_mut(&key) {
+        entry.count = entry.count.saturating_sub(1);
+        if entry.count == 0 {
+            tries.remove(&key);
+        }
+    }
+}
+
+/// Makes room for one more entry: first what is too old to count goes, then those with the fewest tries, the oldest of them first.
+fn make_room(tries: &mut HashMap<Key, Tries>, most: usize, now: Timestamp) {
+    if tries.len() < most {
         return;
     }
     tries.retain(|_, entry| now <= entry.last + MEMORY);
-    if tries.len() < ENTRIES_MAX {
+    if tries.len() < most {
         return;
     }
-    let mut oldest: Vec<(Timestamp, String)> =
-        tries.iter().map(|(key, entry)| (entry.last, key.clone())).collect();
+    let mut weakest: Vec<(u32, Timestamp, Key)> =
+        tries.iter().map(|(key, entry)| (entry.count, entry.last, *key)).collect();
     // Several at a time, so that this is rare.
-    oldest.select_nth_unstable(ENTRIES_MAX / 8);
-    for (_, key) in oldest.drain(..=ENTRIES_MAX / 8) {
+    weakest.select_nth_unstable(most / 8);
+    for (_, _, key) in weakest.drain(..=most / 8) {
         tries.remove(&key);
     }
 }
@@ -165,25 +186,25 @@ mod tests {
     fn each_further_try_waits_longer() {
         let throttle = Throttle::default();
         for _ in 0..FREE_FOR_PAIR {
-            throttle.begin("ada", "192.0.2.1", at(0)).unwrap();
+            throttle.begin("ada", "192.0.2.1", false, at(0)).unwrap();
         }
-        throttle.begin("ada", "192.0.2.1", at(0)).unwrap();
-        throttle.begin("ada", "192.0.2.1", at(0)).unwrap_err();
-        throttle.begin("ada", "192.0.2.1", at(1)).unwrap();
-        let refused = throttle.begin("ada", "192.0.2.1", at(2)).unwrap_err();
+        throttle.begin("ada", "192.0.2.1", false, at(0)).unwrap();
+        throttle.begin("ada", "192.0.2.1", false, at(0)).unwrap_err();
+        throttle.begin("ada", "192.0.2.1", false, at(1)).unwrap();
+        let refused = throttle.begin("ada", "192.0.2.1", false, at(2)).unwrap_err();
         assert!(matches!(refused, ServerError::TooMany { seconds: 1 }), "{refused}");
-        throttle.begin("ada", "192.0.2.1", at(3)).unwrap();
+        throttle.begin("ada", "192.0.2.1", false, at(3)).unwrap();
         // Others, and the same one elsewhere, are not held up.
-        throttle.begin("bob", "192.0.2.1", at(3)).unwrap();
-        throttle.begin("ada", "192.0.2.2", at(3)).unwrap();
-        throttle.succeed("ada", "192.0.2.1", at(3));
-        throttle.begin("ada", "192.0.2.1", at(3)).unwrap();
+        throttle.begin("bob", "192.0.2.1", false, at(3)).unwrap();
+        throttle.begin("ada", "192.0.2.2", false, at(3)).unwrap();
+        throttle.succeed("ada", "192.0.2.1");
+        throttle.begin("ada", "192.0.2.1", false, at(3)).unwrap();
     }
 
     #[test]
     fn many_wrong_tries_of_a_network_wait_and_lock_nobody_out() {
         let throttle = Throttle::default();
-        let begin = |account: &str, second| throttle.begin(account, "192.0.2.1", at(second));
+        let begin = |account: &str, second| throttle.begin(account, "192.0.2.1", false, at(second));
         for n in 0..200 {
             let _ = begin(&(n % 40).to_string(), 0);
         }
@@ -192,7 +213,7 @@ mod tests {
         for second in 1..80 {
             let _ = begin(&format!("x{second}"), second);
             begin("admin", second).unwrap();
-            throttle.succeed("admin", "192.0.2.1", at(second));
+            throttle.succeed("admin", "192.0.2.1");
         }
     }
 
@@ -201,7 +222,7 @@ mod tests {
         let throttle = Throttle::default();
         let tried = |network: &str| {
             let free = (0..100).filter(|n| {
-                throttle.begin("ada", &format!("2001:db8:{network}::{n:x}"), at(0)).is_ok()
+                throttle.begin("ada", &format!("2001:db8:{network}::{n:x}"), false, at(0)).is_ok()
             });
             free.count()
         };
@@ -210,17 +231,46 @@ mod tests {
         let free: usize = (2..60).map(|n| tried(&format!("1:{n:x}"))).sum();
         assert!(free <= FREE_PER_ACCOUNT as usize, "{free}");
         // Where the account has logged in before, it is not locked out by that.
-        throttle.succeed("ada", "192.0.2.1", at(0));
-        throttle.begin("ada", "192.0.2.1", at(0)).unwrap();
-        throttle.begin("ada", "192.0.2.2", at(0)).unwrap_err();
+        throttle.begin("ada", "192.0.2.1", true, at(0)).unwrap();
+        throttle.begin("ada", "192.0.2.2", false, at(0)).unwrap_err();
+    }
+
+    /// Names that are tried once, however many, make the table forget neither an account under attack nor the network that does it.
+    #[test]
+    fn a_flood_of_names_does_not_reset_what_was_counted() {
+        const MOST: usize = 1000;
+        let throttle = Throttle::default();
+        for _ in 0..FREE_FOR_PAIR + 1 {
+            throttle.begin("ada", "192.0.2.1", false, at(0)).unwrap();
+        }
+        for n in 0..20 * MOST {
+            make_room(&mut throttle.tries(), MOST, at(1));
+            let address = format!("2001:db8:{:x}:{:x}::1", n / 65_536, n % 65_536);
+            let _ = throttle.begin(&format!("made-up-{n}"), &address, false, at(1));
+        }
+        assert!(throttle.tries().len() <= MOST + 3, "{}", throttle.tries().len());
+        let refused = throttle.begin("ada", "192.0.2.1", false, at(0)).unwrap_err();
+        assert!(matches!(refused, ServerError::TooMany { .. }), "{refused}");
+        let pair = throttle.keys("ada", "192.0.2.1").pair;
+        assert_eq!(throttle.tries()[&pair].count, FREE_FOR_PAIR + 1);
+    }
+
+    #[test]
+    fn a_try_whose_password_was_not_compared_does_not_count() {
+        let throttle = Throttle::default();
+        for n in 0..10_000 {
+            throttle.begin("ada", &format!("192.0.2.{}", n % 250), false, at(0)).unwrap();
+            throttle.withdraw("ada", &format!("192.0.2.{}", n % 250));
+        }
+        assert!(throttle.tries().is_empty());
     }
 
     #[test]
     fn memory_is_bounded() {
         let throttle = Throttle::default();
-        for n in 0..ENTRIES_MAX + 500 {
-            let _ = throttle.begin(&n.to_string(), &n.to_string(), at(0));
+        for n in 0..ENTRIES_MAX {
+            let _ = throttle.begin(&n.to_string(), &n.to_string(), false, at(0));
         }
-        assert!(throttle.tries.lock().unwrap().len() <= ENTRIES_MAX);
+        assert!(throttle.tries().len() <= ENTRIES_MAX);
     }
 }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::answer::{Answer, data, done, maybe_time, plain, time};
 use super::call::{Call, bad};
-use crate::access::{ClientAddress, Right};
+use crate::access::{ClientAddress, ClientGone, Right};
 use crate::app::App;
 use crate::auth::{
     AuditNote, Caller, How, Minted, SESSION_LENGTH, TokenGrants, check_password, normalized,
@@ -71,6 +71,7 @@ struct Login {
 pub(super) async fn login(
     State(app): State<App>,
     Extension(ClientAddress(address)): Extension<ClientAddress>,
+    Extension(ClientGone(gone)): Extension<ClientGone>,
     request: Request,
 ) -> Answer {
     let bytes = read_bytes(request, &app).await?;
@@ -82,7 +83,8 @@ pub(super) async fn login(
     let needed = |name: &str| bad(format!("Field '{name}' is required."));
     let name = login.username.ok_or_else(|| needed("username"))?;
     let password = login.password.ok_or_else(|| needed("password"))?;
-    let (identity, Minted { secret, .. }, _) = enter(&app, &address, &name, &password).await?;
+    let (identity, Minted { secret, .. }, _) =
+        enter(&app, &address, &gone, &name, &password).await?;
     let response = session(&secret, shown(&identity.account))?;
     let actor = Some(format!("user:{}", identity.account.name));
     let note = Extension(AuditNote { actor, ..AuditNote::default() });
@@ -165,7 +167,7 @@ pub(super) async fn add_user(call: Call) -> Answer {
     check_name(&name)?;
     let password = normalized(&SecretText::new(call.need_text("password")?));
     check_password("password", &password)?;
-    let hash = call.app.auth().passwords.hash(password).await?;
+    let hash = call.app.auth().passwords.hash(&call.caller.name, password).await?;
     let (id, now) = (Uuid::new_v4().into_bytes(), call.app.now());
     let made = call
         .app
@@ -366,9 +368,9 @@ pub(super) async fn create_token_v1(call: Call) -> Answer {
 fn may_see(environment: &EnvironmentRecord, caller: &Caller, token: &TokenRecord) -> bool {
     let is_own = caller.account.is_some_and(|id| id.as_bytes() == &token.account);
     let is_here = token.scope == RoleScope::Environment(environment.uuid);
-    let grants = serde_json::from_value::<TokenGrants>(token.grants.clone());
-    let is_within = grants.is_ok_and(|it| caller.covers_token(token.scope.into(), &it.role));
-    is_here && is_within && (is_own || caller.may_in_environment(Right::Administer, environment))
+    is_here
+        && caller.covers_token(token)
+        && (is_own || caller.may_in_environment(Right::Administer, environment))
 }
 
 pub(super) async fn tokens(call: Call) -> Answer {

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::call::bad;
+use crate::contents::{Pusher, unknown_to};
 use crate::problem::ServerError;
 use crate::versions::{content_hash, version_info};
 
@@ -70,6 +71,7 @@ impl Modules {
         &self,
         store: &dyn Store,
         environment: EnvironmentKey,
+        pusher: &Pusher,
         upload: &mut VersionUpload,
     ) -> Result<Option<String>, ServerError> {
         let (mut modules, mut handlers) = (self.clone(), BTreeSet::new());
@@ -94,7 +96,7 @@ impl Modules {
             return Ok(None);
         }
         let bundle = modules.bundle_for(handlers, pip.unwrap_or_default())?;
-        refuse_missing(store, &bundle)?;
+        refuse_missing(store, pusher, &bundle)?;
         let text = bundle.to_json();
         let text = text.map_err(|error| ServerError::Internal(format!("a bundle: {error}")))?;
         let sha1 = sha1_hex(&text);
@@ -244,17 +246,16 @@ impl Modules {
     }
 }
 
-fn refuse_missing(store: &dyn Store, bundle: &Bundle) -> Result<(), ServerError> {
+fn refuse_missing(store: &dyn Store, pusher: &Pusher, bundle: &Bundle) -> Result<(), ServerError> {
     let mut hashes: Vec<ContentHash> = Vec::with_capacity(bundle.files.len());
     for (path, sha1) in &bundle.files {
         let hash = content_hash(sha1);
         hashes.push(hash.ok_or_else(|| bad(format!("the hash of {path} is no SHA-1: {sha1:?}")))?);
     }
-    let missing = store.missing_files(&hashes)?;
-    if missing.is_empty() {
-        return Ok(());
+    match unknown_to(store, Some(pusher), &hashes)? {
+        0 => Ok(()),
+        missing => Err(bad(format!("{missing} files of the code were not uploaded"))),
     }
-    Err(bad(format!("{} files of the code were not uploaded", missing.len())))
 }
 
 #[cfg(test)]

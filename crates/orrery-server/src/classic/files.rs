@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::answer::{Answer, done, plain};
 use super::call::{Call, bad};
+use crate::contents;
 use crate::problem::ServerError;
 use crate::versions::content_hash;
 
@@ -22,7 +23,7 @@ fn hash_of(text: &str) -> Result<ContentHash, ServerError> {
 
 async fn content(call: &Call, name: &str) -> Result<Vec<u8>, ServerError> {
     let hash = hash_of(name)?;
-    let found = call.app.with_store(move |store| store.file(&hash)).await?;
+    let found = contents::read(&call.app, &call.caller, hash).await?;
     found.ok_or_else(|| ServerError::NotFound { kind: "file", name: name.to_owned() })
 }
 
@@ -34,7 +35,7 @@ pub(super) async fn put(call: Call) -> Answer {
     if Sha1::digest(&content).as_slice() != hash.0 {
         return Err(bad("The hash does not match the content"));
     }
-    call.app.change(move |store| store.put_files(&[(hash, &content)])).await?;
+    contents::keep(&call.app, &call.caller, hash, content).await?;
     done()
 }
 
@@ -47,8 +48,8 @@ pub(super) async fn get(call: Call) -> Answer {
 /// Whether a file is there.
 pub(super) async fn stat(call: Call) -> Answer {
     let hash = hash_of(call.path_text("id"))?;
-    let missing = call.app.with_store(move |store| store.missing_files(&[hash])).await?;
-    let status = if missing.is_empty() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    let found = contents::read(&call.app, &call.caller, hash).await?;
+    let status = if found.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
     Ok(status.into_response())
 }
 
@@ -57,9 +58,9 @@ pub(super) async fn missing(call: Call) -> Answer {
     call.only(&["files"])?;
     let names = call.texts("files")?.ok_or_else(|| bad("Field 'files' is required."))?;
     let hashes = names.iter().map(|name| hash_of(name)).collect::<Result<Vec<_>, _>>()?;
-    let missing = call.app.with_store(move |store| store.missing_files(&hashes)).await?;
-    let text = |hash: &ContentHash| hash.0.iter().map(|byte| format!("{byte:02x}")).collect();
-    plain(json!({"files": missing.iter().map(text).collect::<Vec<String>>()}))
+    let missing = contents::missing(&call.app, &call.caller, hashes).await?;
+    let missing = missing.into_iter().map(ContentHash::to_hex);
+    plain(json!({"files": missing.collect::<Vec<String>>()}))
 }
 
 /// The difference between two files, line by line. A file that is named 0 is empty.

@@ -17,6 +17,7 @@ use super::answer::{Answer, data, done, plain, time};
 use super::call::{Call, bad};
 use super::{code, resources};
 use crate::app::App;
+use crate::contents::Pusher;
 use crate::problem::ServerError;
 use crate::routes::pushes::check_push;
 use crate::settings::EnvironmentSettings;
@@ -152,13 +153,16 @@ async fn store(call: &Call, mut upload: VersionUpload) -> Result<PutVersion, Ser
     crate::routes::active(call.environment()?)?;
     let modules = code::Modules::read(call.value("module_version_info"))?;
     let environment = call.environment()?.clone();
+    let caller = call.caller.clone();
     call.change(move |store, key, now| {
         let work = || {
             check_push(store, &environment)?;
-            upload.code = modules.bundle(store, key, &mut upload)?;
+            let mut pusher = Pusher::of(store, &caller)?;
+            upload.code = modules.bundle(store, key, &pusher, &mut upload)?;
+            pusher.made = upload.code.clone();
             let settings = store.records().settings(key)?;
             let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
-            store_upload(store, key, upload, auto, now).map(|stored| stored.put)
+            store_upload(store, key, Some(&pusher), upload, auto, now).map(|stored| stored.put)
         };
         Ok(work())
     })

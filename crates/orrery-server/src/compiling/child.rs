@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use orrery_model::SecretText;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::ssh;
 use super::text::Mask;
+use super::{scratch, ssh};
 
 /// What programs get from the server's own environment, besides all that begins with one of `FAMILIES`.
 const INHERITED: [&str; 25] = [
@@ -73,6 +73,8 @@ pub(crate) struct Command {
     calls_ssh: bool,
     /// Arguments, by their place, that name a file with this content, which is there only while the program runs.
     private_files: Vec<(usize, SecretText)>,
+    /// The data directory, below which private files are.
+    data: Option<PathBuf>,
 }
 
 /// How a program ended.
@@ -95,7 +97,15 @@ impl Command {
             input: None,
             calls_ssh: false,
             private_files: Vec::new(),
+            data: None,
         }
+    }
+
+    /// Says where the data directory is, below which private files are.
+    #[must_use]
+    pub(crate) fn data(mut self, data: &Path) -> Self {
+        self.data = Some(data.to_owned());
+        self
     }
 
     /// Adds an argument that ends with the path of a file, which only this user can read, and which is there only while the program runs.
@@ -109,7 +119,11 @@ impl Command {
     fn arguments(&self) -> io::Result<(Vec<OsString>, Vec<tempfile::NamedTempFile>)> {
         let (mut arguments, mut files) = (self.arguments.clone(), Vec::new());
         for (at, content) in &self.private_files {
-            let mut file = tempfile::NamedTempFile::with_prefix(".orrery-")?;
+            let directory = match &self.data {
+                Some(data) => scratch::directory(data)?,
+                None => std::env::temp_dir(),
+            };
+            let mut file = tempfile::NamedTempFile::with_prefix_in(".orrery-", directory)?;
             file.write_all(content.expose().as_bytes())?;
             file.flush()?;
             if let Some(argument) = arguments.get_mut(*at) {

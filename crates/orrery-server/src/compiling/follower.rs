@@ -330,7 +330,7 @@ impl Worker {
         // A name for what is started here, of which nothing may be left.
         let mark = self.options.data.join("branches").join(Uuid::new_v4().to_string());
         let (mut answer, mut complaint) = (Vec::new(), Vec::new());
-        let command = of.list_head().envs(&self.options.variables);
+        let command = of.list_head().envs(&self.options.variables).data(&self.options.data);
         let mut go_on = || !self.stopping.load(Ordering::Acquire);
         let mut said = |error: bool, bytes: &[u8]| {
             let of = if error { &mut complaint } else { &mut answer };

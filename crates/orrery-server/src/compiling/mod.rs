@@ -26,6 +26,7 @@ mod repository;
 mod requests;
 mod run;
 mod schedule;
+mod scratch;
 mod service;
 mod ssh;
 mod text;

@@ -135,7 +135,7 @@ pub(super) fn store(
 fn put_version(run: &Run<'_>, upload: VersionUpload) -> Result<Exported, Stop> {
     let (store, environment) = (run.app.store(), run.environment.key);
     let auto_deploy = settings(run)?.auto_deploy;
-    match versions::store_upload(&**store, environment, upload, auto_deploy, run.app.now()) {
+    match versions::store_upload(&**store, environment, None, upload, auto_deploy, run.app.now()) {
         Ok(stored) => {
             run.app.nudge();
             Ok(Exported { number: stored.put.number, unchanged: !stored.put.created })

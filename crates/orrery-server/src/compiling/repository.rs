@@ -334,9 +334,12 @@ fn is_remote_path(url: &str) -> bool {
 
 /// As strict as git itself, and stricter where a name could be taken for something else.
 fn check_branch(branch: &str) -> Result<(), RepositoryError> {
-    let bad = branch.starts_with(['-', '/', '.'])
+    let odd_part = |part: &str| part.starts_with('.') || part.ends_with(".lock");
+    // As an argument of a fetch, `+main` is `main`, and `HEAD` is whatever the repository chose.
+    let bad = branch.starts_with(['-', '+', '/'])
         || branch.ends_with(['/', '.'])
-        || branch.ends_with(".lock")
+        || branch.split('/').any(odd_part)
+        || matches!(branch, "@" | "HEAD")
         || branch.contains("..")
         || branch.contains("//")
         || branch.contains("@{")
@@ -384,8 +387,11 @@ mod tests {
     #[test]
     fn a_branch_is_never_an_option_or_an_expression() {
         let is = |branch: &str| check_repository("https://h/x", branch, false).is_ok();
-        assert!(["", "main", "feature/x-1", "v1.2.3"].into_iter().all(is));
+        assert!(["", "main", "feature/x-1", "v1.2.3", "a+b", "a@b"].into_iter().all(is));
         for branch in ["-b", "a..b", "a b", "a~1", "@{u}", "x:y", "/a", "a/", "a.lock", "a\n"] {
+            assert!(!is(branch), "{branch}");
+        }
+        for branch in ["+main", "a/.b", ".a", "a.lock/b", "@", "HEAD", "a\\b", "a.", "a*", "a//b"] {
             assert!(!is(branch), "{branch}");
         }
     }

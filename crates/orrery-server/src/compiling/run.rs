@@ -292,7 +292,7 @@ impl Run<'_> {
         let recorder = std::cell::RefCell::new(&mut self.recorder);
         let mut go_on = || recorder.borrow_mut().go_on();
         let mut said = |error: bool, bytes: &[u8]| recorder.borrow_mut().said(error, bytes);
-        let command = command.clone().envs(&self.options.variables);
+        let command = command.clone().envs(&self.options.variables).data(&self.options.data);
         command.run(&self.limits, self.place.root(), &mut go_on, &mut said)
     }
 
@@ -307,7 +307,7 @@ impl Run<'_> {
                 text.extend_from_slice(bytes);
             }
         };
-        let command = command.clone().envs(&self.options.variables);
+        let command = command.clone().envs(&self.options.variables).data(&self.options.data);
         let end = command.run(&self.limits, self.place.root(), &mut go_on, &mut said);
         match end {
             Ok(End::Exit(0)) => Ok(Some(String::from_utf8_lossy(&text).trim().to_owned())),

@@ -65,6 +65,7 @@ impl CompileService {
         app.on_nudge(move || nudged.send(Message::Nudge).is_ok());
         let stopping = Arc::new(AtomicBool::new(false));
         let options = Arc::new(options);
+        super::scratch::clean(&options.data);
         let follower = Follower::start(&app, &options, &stopping)?;
         let service = Service {
             app,

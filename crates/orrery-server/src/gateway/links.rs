@@ -360,6 +360,7 @@ mod tests {
             names: vec!["web1".to_owned()],
             created: now,
             expires: Timestamp(2_000),
+            token: None,
         };
         store.records().create_invitation(environment, &new).unwrap();
         let joining = Joining {

@@ -89,7 +89,7 @@ impl Handlers {
         let own = data.join("environments").join(uuid_text(&environment.uuid));
         let clock = crate::app::system_time;
         let consequences = Arc::new(Compiles { app: app.clone(), environment: environment.key });
-        let files = Arc::new(StoredFiles::new(Arc::clone(&store)));
+        let files = Arc::new(StoredFiles::new(Arc::clone(&store), environment.key, clock));
         files.set_names(named_files(&version.info));
         let contents = FileContents::cached(own.join("files"), Arc::clone(&files) as _);
         contents.clean(CONTENTS_KEPT, crate::app::wall_clock());

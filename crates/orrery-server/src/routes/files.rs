@@ -1,15 +1,17 @@
-//! Contents of files, by their SHA-1. They belong to no environment: the same content is kept once.
+//! Contents of files, by their SHA-1. The same content is kept once, whoever uploads it.
 
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use orrery_api::FileHashes;
+use orrery_api::{FileHashes, Problem};
 use orrery_store::ContentHash;
 use sha1::{Digest as _, Sha1};
 
 use crate::app::App;
+use crate::auth::Caller;
+use crate::contents;
 use crate::extract::{Body, Path, read_bytes};
 use crate::problem::ServerError;
 use crate::versions::content_hash;
@@ -27,10 +29,11 @@ fn hash_of(text: &str) -> Result<ContentHash, ServerError> {
     responses((status = 200, description = "The content", body = Vec<u8>, content_type = "application/octet-stream")))]
 pub(super) async fn get(
     State(app): State<App>,
+    caller: Caller,
     Path(sha1): Path<String>,
 ) -> Result<Response, ServerError> {
     let hash = hash_of(&sha1)?;
-    let content = app.with_store(move |store| store.file(&hash)).await?;
+    let content = contents::read(&app, &caller, hash).await?;
     let content = content.ok_or(ServerError::NotFound { kind: "file", name: sha1 })?;
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream"),
@@ -41,12 +44,16 @@ pub(super) async fn get(
     Ok((headers, Bytes::from(content)).into_response())
 }
 
-/// Keeps the content of a file, if it is what its name says.
+/// Keeps the content of a file, if it is what its name says. It is deleted after a day unless a version refers to it; what waits for that is
+/// limited for each account and for all.
 #[utoipa::path(put, path = "/api/v1/files/{sha1}", tag = "files", params(("sha1" = String, Path)),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 204, description = "Kept")))]
+    responses((status = 204, description = "Kept"),
+        (status = 409, description = "Another content has the same SHA-1", body = Problem, content_type = "application/problem+json"),
+        (status = 507, description = "Too much is kept that no version refers to", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn put(
     State(app): State<App>,
+    caller: Caller,
     Path(sha1): Path<String>,
     request: Request,
 ) -> Result<StatusCode, ServerError> {
@@ -56,15 +63,17 @@ pub(super) async fn put(
         let text = format!("the content is not that of {sha1}");
         return Err(ServerError::rule("content-differs", text));
     }
-    app.change(move |store| store.put_files(&[(hash, &content)])).await?;
+    contents::keep(&app, &caller, hash, content).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Which of some files are not kept yet.
+/// Which of some files have to be uploaded before a version can refer to them: those that neither the caller uploaded nor an environment uses
+/// where the caller may store versions.
 #[utoipa::path(post, path = "/api/v1/files/missing", tag = "files", request_body = FileHashes,
-    responses((status = 200, description = "Those whose content is not there", body = FileHashes)))]
+    responses((status = 200, description = "Those to upload", body = FileHashes)))]
 pub(super) async fn missing(
     State(app): State<App>,
+    caller: Caller,
     Body(asked): Body<FileHashes>,
 ) -> Result<Json<FileHashes>, ServerError> {
     if asked.hashes.len() > ASKED_MAX {
@@ -78,10 +87,7 @@ pub(super) async fn missing(
         })?;
         hashes.push(hash);
     }
-    let missing = app.with_store(move |store| store.missing_files(&hashes)).await?;
-    let hashes = missing
-        .iter()
-        .map(|hash| hash.0.iter().map(|byte| format!("{byte:02x}")).collect())
-        .collect();
+    let missing = contents::missing(&app, &caller, hashes).await?;
+    let hashes = missing.into_iter().map(ContentHash::to_hex).collect();
     Ok(Json(FileHashes { hashes }))
 }

@@ -15,6 +15,10 @@ use crate::problem::ServerError;
 /// How long the store may take to answer.
 const STORE_WITHIN: Duration = Duration::from_secs(2);
 
+/// What the last try to write to the store is remembered as.
+const PROBE: &str = "written to";
+const FAILED: &str = "it failed; the server's log tells more";
+
 /// Alive and able to work, with reasons.
 #[utoipa::path(get, path = "/health", tag = "health", security(()),
     responses((status = 200, description = "All is well", body = Value), (status = 503, description = "Not able to work", body = Value)))]
@@ -33,6 +37,11 @@ pub(super) async fn live() -> Json<Value> {
 #[utoipa::path(get, path = "/health/ready", tag = "health", security(()),
     responses((status = 200, description = "Ready", body = Value), (status = 503, description = "Not ready, and why", body = Value)))]
 pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
+    // The first answer waits for the first try.
+    if app.writes().begin() {
+        let probe = tokio::spawn(probe_writes(app.clone()));
+        let _ = tokio::time::timeout(STORE_WITHIN, probe).await;
+    }
     let gateway = app.hub().gateway();
     let own = gateway.as_ref().map(|gateway| gateway.id.into_bytes());
     let look = app.with_store(move |store| {
@@ -54,6 +63,7 @@ pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
         true => Some(format!("it does not answer within {} seconds", STORE_WITHIN.as_secs())),
         false => answer.err().map(|error| told(&error).to_owned()),
     };
+    let trouble = trouble.or_else(|| app.writes().trouble().map(str::to_owned));
     checks.push(("store", trouble));
     let well = checks.iter().all(|(_, trouble)| trouble.is_none());
     let (code, status) = match well {
@@ -67,13 +77,25 @@ pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
     (code, Json(json!({"status": status, "checks": checks})))
 }
 
+/// Tries whether the store can be written to: a disk that is full still answers questions.
+async fn probe_writes(app: App) {
+    let now = app.now();
+    let tried =
+        app.with_store(move |store| store.records().remember(PROBE, &now.0.to_string())).await;
+    let trouble = tried.err().map(|error| match told(&error) {
+        FAILED => "it cannot be written to; the server's log tells more",
+        told => told,
+    });
+    app.writes().end(trouble);
+}
+
 /// Why the store is of no use. Everybody may read this, so it does not say where the database is; the log does.
 fn told(error: &ServerError) -> &'static str {
     let store = match error {
         ServerError::Store(error) => error,
         ServerError::SharedStore(error) => error,
         ServerError::Stopping => return "the server is stopping",
-        _ => return "it failed; the server's log tells more",
+        _ => return FAILED,
     };
     tracing::warn!(error = store as &dyn std::error::Error, "the server is not ready");
     match store {
@@ -82,6 +104,6 @@ fn told(error: &ServerError) -> &'static str {
         StoreError::NoConnection { .. } => "all connections to the database are in use",
         StoreError::Busy { .. } | StoreError::Contended { .. } => "the database is busy",
         StoreError::Full { .. } => "the disk of the database is full",
-        _ => "it failed; the server's log tells more",
+        _ => FAILED,
     }
 }

@@ -170,9 +170,12 @@ fn told(error: AuthorityError) -> ServerError {
     responses((status = 201, body = Invitation), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn invite(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
     Body(mut new): Body<NewInvitation>,
 ) -> Result<(StatusCode, Json<Invitation>), ServerError> {
+    // A machine that joined stays: that is for tokens that were made to enrol machines.
+    caller.need_named_group("remote-agents")?;
     active(&environment)?;
     check(&new)?;
     new.names.sort();
@@ -189,13 +192,17 @@ pub(super) async fn invite(
     let authority = opened.map_err(|_| ServerError::Stopping)?.map_err(told)?;
     let token = authority.token().map_err(|error| told(error.into()))?;
     let seconds = new.expires_in.unwrap_or(EXPIRES_IN);
-    let expires = now + Duration::from_secs(seconds.into());
+    let mut expires = now + Duration::from_secs(seconds.into());
+    if let Some(end) = caller.token().and_then(|token| token.expires) {
+        expires = expires.min(end);
+    }
     let kept = orrery_store::NewInvitation {
         uuid: Uuid::new_v4().into_bytes(),
         hash: hash_of(token.text().expose()),
         names: new.names.clone(),
         created: now,
         expires,
+        token: caller.token().map(|token| token.id),
     };
     let key = environment.key;
     app.change(move |store| store.records().create_invitation(key, &kept)).await?;

@@ -7,11 +7,13 @@ use axum::{Extension, Json};
 use orrery_api::{Login, Me, Problem, Session, Setup, User};
 use orrery_model::{SecretText, Timestamp};
 use orrery_store::{Identity, SessionRecord};
+use tokio_util::sync::CancellationToken;
 
-use crate::access::ClientAddress;
+use crate::access::{ClientAddress, ClientGone};
 use crate::app::App;
 use crate::auth::{
-    AuditNote, Caller, How, Minted, SESSION_LENGTH, cookie_name, normalized, use_ticket,
+    AuditNote, Caller, How, Line, Minted, SESSION_LENGTH, cookie_name, network_of, normalized,
+    use_ticket,
 };
 use crate::extract::Body;
 use crate::problem::ServerError;
@@ -76,25 +78,36 @@ fn opened(
 pub(crate) async fn enter(
     app: &App,
     address: &str,
+    gone: &CancellationToken,
     name: &str,
     password: &SecretText,
 ) -> Result<(Identity, Minted, Timestamp), ServerError> {
     let wrong = || ServerError::Unauthenticated("the name or the password is wrong");
     let now = app.now();
-    app.auth().throttle.begin(name, address, now)?;
-    let wanted = name.to_owned();
-    let found = app.with_store(move |store| store.records().identity_named(&wanted)).await?;
+    let (wanted, network) = (name.to_owned(), network_of(address));
+    let asked = network.clone();
+    let (found, is_familiar) =
+        app.with_store(move |store| store.records().identity_at(&wanted, &asked, now)).await?;
     let usable = found.filter(|found| !found.account.disabled && found.account.issuer.is_none());
     let kept = usable.as_ref().and_then(|found| found.account.password.clone());
-    let fits = app.auth().passwords.verify(kept, normalized(password)).await?;
+    let line = match is_familiar {
+        true => Line::Reserved(format!("{network} {name}")),
+        false => Line::Open(network.clone()),
+    };
+    let auth = app.auth();
+    let place = auth.passwords.enter(line)?;
+    auth.throttle.begin(name, address, is_familiar, now)?;
+    let turn = place.turn(gone).await.inspect_err(|_| auth.throttle.withdraw(name, address))?;
+    let fits = auth.passwords.verify(turn, kept, normalized(password)).await?;
     let Some(identity) = usable.filter(|_| fits) else { return Err(wrong()) };
-    app.auth().throttle.succeed(name, address, now);
+    auth.throttle.succeed(name, address);
 
     let minted = Minted::session()?;
     let hash = minted.hash;
     let (account, expires) = (identity.account.uuid, now + SESSION_LENGTH);
     let session = SessionRecord { account, created: now, expires };
-    app.change(move |store| store.records().create_session(&hash, &session)).await?;
+    app.change(move |store| store.records().create_session(&hash, &session, Some(&network)))
+        .await?;
     Ok((identity, minted, expires))
 }
 
@@ -104,11 +117,12 @@ pub(crate) async fn enter(
 pub(super) async fn login(
     State(app): State<App>,
     Extension(ClientAddress(address)): Extension<ClientAddress>,
+    Extension(ClientGone(gone)): Extension<ClientGone>,
     Body(login): Body<Login>,
 ) -> Result<(Extension<AuditNote>, HeaderMap, Json<Session>), ServerError> {
     let Login { name, password, cookie } = login;
     let (identity, Minted { secret, hash }, expires) =
-        enter(&app, &address, &name, &password).await?;
+        enter(&app, &address, &gone, &name, &password).await?;
     let caller = known(&identity, How::Session { hash, expires, cookie });
     let note = acted_as(&identity.account.name);
     let (headers, session) = opened(&app, &caller, secret, expires, cookie)?;

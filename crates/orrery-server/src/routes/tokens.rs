@@ -85,7 +85,7 @@ pub(super) async fn list(
                 let part = store.records().tokens(whose, before, limit + 1)?;
                 let is_last = part.len() <= limit;
                 before = part.last().map(|last| (last.created, last.uuid));
-                found.extend(part.into_iter().filter(|token| may_know(&asking, token)));
+                found.extend(part.into_iter().filter(|token| asking.covers_token(token)));
                 if is_last || found.len() > limit {
                     return Ok(found);
                 }
@@ -98,12 +98,6 @@ pub(super) async fn list(
     let next = found.last().filter(|_| more).map(end);
     let items = found.into_iter().map(shown).collect::<Result<_, _>>()?;
     Ok(Json(Page { items, next }))
-}
-
-/// Whether a caller may see and revoke a token, if it is one of theirs: a token knows only of those that could do no more than itself.
-fn may_know(caller: &Caller, token: &TokenRecord) -> bool {
-    let grants = serde_json::from_value::<TokenGrants>(token.grants.clone());
-    grants.is_ok_and(|grants| caller.covers_token(token.scope.into(), &grants.role))
 }
 
 /// Where a page ended.
@@ -216,7 +210,7 @@ pub(super) async fn revoke(
     let found = app.with_store(move |store| store.records().token(token.as_bytes())).await;
     let found = found.map_err(|_| unknown())?;
     let is_theirs = may_all || account == Some(found.account);
-    if !is_theirs || !may_know(&caller, &found) {
+    if !is_theirs || !caller.covers_token(&found) {
         return Err(unknown());
     }
     app.change(move |store| store.records().revoke_token(token.as_bytes(), now)).await?;

@@ -6,12 +6,13 @@ use axum::http::{HeaderMap, StatusCode};
 use orrery_api::{NewUser, Page, PasswordChange, Problem, User, UserUpdate};
 use orrery_store::{AccountRecord, NewAccount};
 use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
 use crate::access::{ClientAddress, Right};
 use crate::app::App;
-use crate::auth::{Caller, How, Noted, check_password, normalized};
+use crate::auth::{Caller, How, Line, Noted, check_password, normalized};
 use crate::extract::{Body, IfMatch, Path, Query, etag};
 use crate::problem::ServerError;
 
@@ -88,7 +89,7 @@ pub(super) async fn create(
         (Some(password), None) => {
             let password = normalized(password);
             check_password("password", &password)?;
-            Some(app.auth().passwords.hash(password).await?)
+            Some(app.auth().passwords.hash(&caller.name, password).await?)
         }
         (None, Some(issuer)) => {
             check_issuer(&app, issuer)?;
@@ -234,13 +235,18 @@ pub(crate) async fn change_password(
         let found = app.with_store(move |store| store.records().account(user.as_bytes())).await?;
         let current = change.current.as_ref().map(normalized).unwrap_or_default();
         let now = app.now();
-        app.auth().throttle.begin(&found.name, address, now)?;
-        if !app.auth().passwords.verify(found.password, current).await? {
+        let auth = app.auth();
+        let place = auth.passwords.enter(Line::Reserved(caller.name.clone()))?;
+        // Of the account that the session is of, from wherever: others cannot lock it out here.
+        auth.throttle.begin(&found.name, address, true, now)?;
+        let turn = place.turn(&CancellationToken::new()).await;
+        let turn = turn.inspect_err(|_| auth.throttle.withdraw(&found.name, address))?;
+        if !auth.passwords.verify(turn, found.password, current).await? {
             return Err(ServerError::field("current", "is not the current password"));
         }
-        app.auth().throttle.succeed(&found.name, address, now);
+        auth.throttle.succeed(&found.name, address);
     }
-    let kept = app.auth().passwords.hash(password).await?;
+    let kept = app.auth().passwords.hash(&caller.name, password).await?;
     let keep = match caller.how {
         How::Session { hash, .. } if own => Some(hash),
         _ => None,

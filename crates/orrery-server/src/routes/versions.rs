@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use crate::app::App;
 use crate::auth::{Caller, Noted};
+use crate::contents::Pusher;
 use crate::extract::{Body, InEnvironment, Path, Query, cursor, limit_of, page, place};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
@@ -211,8 +212,10 @@ pub(super) async fn upload(
     Body(upload): Body<VersionUpload>,
 ) -> Result<Noted<(StatusCode, HeaderMap, Json<VersionStored>)>, ServerError> {
     let now = app.now();
+    let pushing = caller.clone();
     stored(&app, caller, environment, move |store, environment| {
         check_push(store, environment)?;
+        let pusher = Pusher::of(store, &pushing)?;
         let settings = store.records().settings(environment.key)?;
         let settings = EnvironmentSettings::from_records(&settings);
         if upload.prune
@@ -222,7 +225,8 @@ pub(super) async fn upload(
         {
             return Err(environments::protected());
         }
-        versions::store_upload(store, environment.key, upload, settings.auto_deploy, now)
+        let auto = settings.auto_deploy;
+        versions::store_upload(store, environment.key, Some(&pusher), upload, auto, now)
     })
     .await
 }

@@ -9,7 +9,7 @@ use orrery_store::{EnvironmentKey, EnvironmentRecord, StoreError};
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::auth::{Minted, Noted};
+use crate::auth::{Caller, Minted, Noted};
 use crate::compiling::{self, RepositoryError};
 use crate::extract::{InEnvironment, Path, read_bytes};
 use crate::forge::{Event, Signature, read_event};
@@ -59,8 +59,11 @@ pub(super) async fn get(
     responses((status = 201, description = "The secret", body = NewWebhookSecret), (status = "default", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn renew(
     State(app): State<App>,
+    caller: Caller,
     InEnvironment(environment): InEnvironment,
 ) -> Result<Noted<(StatusCode, Json<NewWebhookSecret>)>, ServerError> {
+    // The secret has no end of its own, and would outlive a token.
+    caller.need_person()?;
     active(&environment)?;
     if environment.repository.is_empty() {
         let detail = format!("{}: {}", environment.name, RepositoryError::None);

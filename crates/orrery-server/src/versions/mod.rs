@@ -21,6 +21,7 @@ use orrery_store::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::contents::{self, Pusher};
 use crate::problem::ServerError;
 use crate::upload::read_upload;
 
@@ -69,6 +70,7 @@ pub(crate) struct Stored {
 pub(crate) fn store_upload(
     store: &dyn Store,
     environment: EnvironmentKey,
+    pusher: Option<&Pusher>,
     upload: VersionUpload,
     auto_release: bool,
     now: Timestamp,
@@ -83,9 +85,11 @@ pub(crate) fn store_upload(
     let (resources, unknowns) =
         read_upload(upload.resources, &upload.unknowns).map_err(ServerError::Invalid)?;
     if let Some(code) = &upload.code {
-        check_code(store, code)?;
+        check_code(store, pusher, code)?;
     }
-    check_files(store, &upload.files)?;
+    check_files(store, pusher, &upload.files)?;
+    let used = contents::mentioned(&resources);
+    let code = upload.code.clone();
     let mut info = upload.info;
     if !upload.files.is_empty() {
         info.insert(FILES.to_owned(), json!(upload.files));
@@ -105,7 +109,8 @@ pub(crate) fn store_upload(
         binding: upload.binding,
     };
     new.check_binding()?;
-    match upload.scope {
+    let told = new.info.clone();
+    let stored = match upload.scope {
         UploadScope::Full if !upload.removed_sets.is_empty() => Err(ServerError::rule(
             "removed-sets-in-full",
             "removed_sets is for changes of some sets: leave the resources of a set out instead",
@@ -123,9 +128,10 @@ pub(crate) fn store_upload(
             cycles::check(&resources, &cycles::Left::new())?;
             if upload.prune {
                 let adopted = upload.include_adopted;
-                return removal::store_removal(store, environment, &new, resources, adopted);
+                removal::store_removal(store, environment, &new, resources, adopted)
+            } else {
+                new.store(store, environment, &resources, Scope::All, None)
             }
-            new.store(store, environment, &resources, Scope::All, None)
         }
         UploadScope::Partial if upload.prune => Err(ServerError::rule(
             "prune-in-partial",
@@ -141,7 +147,9 @@ pub(crate) fn store_upload(
             };
             store_change(store, environment, new, &change)
         }
-    }
+    }?;
+    contents::note_use(store, environment, pusher, used, (code.as_deref(), &told), now);
+    Ok(stored)
 }
 
 /// Whether an upload of everything has no resource of the newest version.
@@ -347,7 +355,11 @@ pub(crate) fn named_files(info: &Value) -> BTreeMap<String, String> {
     files.filter_map(|(id, sha1)| Some((id.clone(), sha1.as_str()?.to_owned()))).collect()
 }
 
-fn check_files(store: &dyn Store, files: &BTreeMap<String, String>) -> Result<(), ServerError> {
+fn check_files(
+    store: &dyn Store,
+    pusher: Option<&Pusher>,
+    files: &BTreeMap<String, String>,
+) -> Result<(), ServerError> {
     let mut hashes = Vec::with_capacity(files.len());
     for (id, sha1) in files {
         let hash = upload::content_hash(sha1);
@@ -356,7 +368,7 @@ fn check_files(store: &dyn Store, files: &BTreeMap<String, String>) -> Result<()
             ServerError::field("files", text)
         })?);
     }
-    let missing = store.missing_files(&hashes)?.len();
+    let missing = contents::unknown_to(store, pusher, &hashes)?;
     if missing > 0 {
         let text = format!("{missing} contents of the version are not there: upload them");
         return Err(ServerError::rule("contents-missing", text));
@@ -364,13 +376,17 @@ fn check_files(store: &dyn Store, files: &BTreeMap<String, String>) -> Result<()
     Ok(())
 }
 
+fn code_missing(code: &str) -> ServerError {
+    let text = format!("there is no file {code}: upload the code before the version");
+    ServerError::rule("code-missing", text)
+}
+
 /// The description of code.
 fn read_bundle(store: &dyn Store, code: &str) -> Result<Bundle, ServerError> {
     let hash = upload::content_hash(code)
         .ok_or_else(|| ServerError::field("code", "must be a SHA-1 in hexadecimal digits"))?;
     let Some(content) = store.file(&hash)? else {
-        let text = format!("there is no file {code}: upload the code before the version");
-        return Err(ServerError::rule("code-missing", text));
+        return Err(code_missing(code));
     };
     // Nobody could run it later, and nobody would be there to be told.
     serde_json::from_slice(&content).map_err(|error| {
@@ -408,7 +424,15 @@ fn merge_code(
     Ok(Some(sha1))
 }
 
-fn check_code(store: &dyn Store, code: &str) -> Result<(), ServerError> {
+fn check_code(store: &dyn Store, pusher: Option<&Pusher>, code: &str) -> Result<(), ServerError> {
+    let is_made = pusher.is_some_and(|pusher| pusher.made.as_deref() == Some(code));
+    let hash = upload::content_hash(code);
+    if !is_made
+        && let Some(hash) = hash
+        && contents::unknown_to(store, pusher, &[hash])? > 0
+    {
+        return Err(code_missing(code));
+    }
     let bundle = read_bundle(store, code)?;
     let mut files = Vec::with_capacity(bundle.files.len());
     for (path, sha1) in &bundle.files {
@@ -417,7 +441,7 @@ fn check_code(store: &dyn Store, code: &str) -> Result<(), ServerError> {
             ServerError::rule("code-invalid", text)
         })?);
     }
-    let missing = store.missing_files(&files)?.len();
+    let missing = contents::unknown_to(store, pusher, &files)?;
     if missing > 0 {
         let text = format!("{missing} of the files that {code} names are not there: upload them");
         return Err(ServerError::rule("code-missing", text));

@@ -44,7 +44,7 @@ impl Prepared {
         let secret = format!("ors_{}", self.made);
         let created = Timestamp(0);
         let session = SessionRecord { account, created, expires };
-        self.store.records().create_session(&hash(&secret), &session).unwrap();
+        self.store.records().create_session(&hash(&secret), &session, None).unwrap();
         secret
     }
 

@@ -107,6 +107,44 @@ fn wrong_tries_of_others_lock_nobody_out() {
     assert!(guesses.contains(&429), "{guesses:?}");
 }
 
+/// A token neither sees nor revokes tokens for more groups, more methods or a longer time than its own.
+#[test]
+fn a_token_reaches_no_token_for_more_than_its_own_use() {
+    let served = Served::start();
+    let make = |new: Value| {
+        let made = served.admin.post("/api/v1/tokens", &new).good();
+        let path = format!("/api/v1/tokens/{}", made["token"]["id"].as_str().unwrap());
+        (served.with_token(made["secret"].as_str().unwrap()), path)
+    };
+    let own = json!({"role": "admin", "groups": ["tokens"], "verbs": ["GET", "DELETE"], "days": 2});
+    let with = |name: &str, field: &str, value: Value| {
+        let mut new = own.clone();
+        new["name"] = json!(name);
+        new[field] = value;
+        make(new)
+    };
+    let (weak, _) = with("weak", "days", json!(2));
+    let wider = [
+        with("groups", "groups", json!(["tokens", "users"])).1,
+        with("all-groups", "groups", Value::Null).1,
+        with("verbs", "verbs", json!(["GET", "DELETE", "POST"])).1,
+        with("all-verbs", "verbs", Value::Null).1,
+        with("longer", "days", json!(3)).1,
+        with("for-ever", "days", json!(0)).1,
+    ];
+    let (_, shorter) = with("shorter", "days", json!(1));
+    let narrower =
+        json!({"name": "narrower", "role": "viewer", "groups": [], "verbs": ["GET"], "days": 1});
+    let (_, narrower) = make(narrower);
+    assert_eq!(names(&weak.get("/api/v1/tokens").good()), ["narrower", "shorter", "weak"]);
+    for path in &wider {
+        assert_eq!(weak.delete(path).status, 404, "{path}");
+    }
+    for path in [narrower, shorter] {
+        assert_eq!(weak.delete(&path).status, 204, "{path}");
+    }
+}
+
 /// A token makes nothing that outlives or exceeds it, and does not see or revoke tokens that may do more.
 #[test]
 fn a_token_reaches_nothing_beyond_itself() {

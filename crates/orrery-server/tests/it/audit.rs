@@ -18,6 +18,19 @@ fn entries(served: &Served, query: &str) -> Vec<Value> {
     page["items"].as_array().unwrap().clone()
 }
 
+/// All entries, as soon as one tells that somebody was refused: such requests do not wait for theirs.
+fn entries_with_refusal(served: &Served, actor: &str) -> Vec<Value> {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let all = entries(served, "?limit=1000");
+        if all.iter().any(|entry| entry["actor"] == actor && entry["status"] == 403) {
+            return all;
+        }
+        assert!(Instant::now() < until, "the refusal is not noted: {all:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn verify(served: &Served, check: &Value) -> Value {
     served.admin.post("/api/v1/audit/verify", check).good()
 }
@@ -94,16 +107,47 @@ fn strangers_do_not_fill_the_log() {
     served.admin.post("/api/v1/users", &ada).good();
     let ada = served.login("ada", "Staple-battery-2");
     assert_eq!(ada.post("/api/v1/users", &json!({"name": "eve"})).status, 403);
-    let all = entries(&served, "?limit=1000");
+    let all = entries_with_refusal(&served, "user:ada");
     assert!(all.len() < 60, "{} entries", all.len());
-    assert!(all.iter().any(|entry| entry["actor"] == "user:ada" && entry["status"] == 403));
     // At the end it is told how many there were.
     let store = Arc::clone(served.app.store());
     served.end();
-    let last = store.records().audit(&orrery_store::AuditFilter::default(), None, 3).unwrap();
-    let told = last.iter().find_map(|record| record.entry.detail.split_once(" refused requests"));
-    let left_out: u64 = told.unwrap().0.parse().unwrap();
+    let all = store.records().audit(&orrery_store::AuditFilter::default(), None, 1_000).unwrap();
+    let counts = all.iter().filter_map(|record| {
+        record.entry.detail.split_once(" refused requests")?.0.parse::<u64>().ok()
+    });
+    let left_out: u64 = counts.sum();
     assert!(left_out > 1500, "{left_out}");
+}
+
+/// What a known caller asks for in vain is noted at a pace, and does not keep what is forbidden to others out of the log.
+#[test]
+fn requests_that_cannot_be_done_do_not_fill_the_log() {
+    let mut served = Served::start();
+    let missing = "/api/v1/projects/00000000-0000-0000-0000-000000000000";
+    for n in 0..1_000 {
+        let answer = match n % 2 {
+            0 => served.admin.delete(missing),
+            _ => served.admin.post("/api/v1/projects", &json!({"name": ""})),
+        };
+        assert!(matches!(answer.status, 404 | 422), "{answer:?}");
+    }
+    let ada = json!({"name": "ada", "password": "Staple-battery-2"});
+    served.admin.post("/api/v1/users", &ada).good();
+    let ada = served.login("ada", "Staple-battery-2");
+    assert_eq!(ada.post("/api/v1/users", &json!({"name": "eve"})).status, 403);
+    let all = entries_with_refusal(&served, "user:ada");
+    // 200, and one more for each second that this took.
+    assert!((200..500).contains(&all.len()), "{} entries", all.len());
+    let store = Arc::clone(served.app.store());
+    served.end();
+    // Each of them was noted or counted.
+    let all = store.records().audit(&orrery_store::AuditFilter::default(), None, 1_000).unwrap();
+    let failed = all.iter().filter(|record| matches!(record.entry.status, 404 | 422)).count();
+    let counts = all.iter().filter_map(|record| {
+        record.entry.detail.split_once(" requests that could")?.0.parse::<usize>().ok()
+    });
+    assert_eq!(failed + counts.sum::<usize>(), 1_000);
 }
 
 #[test]

@@ -19,6 +19,8 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0010_model_project.sql"),
     include_str!("extras/0011_origin.sql"),
     include_str!("extras/0012_begun.sql"),
+    include_str!("extras/0013_familiar.sql"),
+    include_str!("extras/0014_contents.sql"),
 ];
 
 /// Functions that this program relies on.

@@ -10,7 +10,7 @@ use crate::rows::{PARAMETER_COLUMNS, parameter_from};
 use crate::sql::RowExt as _;
 use crate::{
     ContentHash, EnvironmentKey, Parameter, ParameterEffect, ParameterSource, ResourceKey, Result,
-    Unknown,
+    StoreError, Unknown,
 };
 
 const UPSERT: &str = "ON CONFLICT (environment, resource, name) DO UPDATE SET \
@@ -238,10 +238,15 @@ pub(super) fn put_files(tx: &mut Tx<'_>, files: &[(ContentHash, &[u8])]) -> Resu
     let mut files: Vec<&(ContentHash, &[u8])> = files.iter().collect();
     files.sort_unstable_by_key(|(hash, _)| *hash);
     for (hash, content) in files {
-        tx.execute(
+        let values: [&(dyn postgres::types::ToSql + Sync); 2] = [&&hash.0[..], content];
+        let put = tx.execute(
             "INSERT INTO file_content (hash, content) VALUES ($1, $2) ON CONFLICT DO NOTHING",
-            &[&&hash.0[..], content],
+            &values,
         )?;
+        let same = "SELECT 1 FROM file_content WHERE hash = $1 AND content = $2";
+        if put == 0 && tx.first(same, &values)?.is_none() {
+            return Err(StoreError::ContentCollision(hash.to_hex()));
+        }
     }
     Ok(())
 }

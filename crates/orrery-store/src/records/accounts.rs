@@ -2,6 +2,7 @@
 
 use orrery_model::Timestamp;
 
+use crate::records::familiar::{forget_networks, note_network};
 use crate::records::{Records, note};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{Result, StoreError, values};
@@ -285,6 +286,10 @@ impl Records<'_> {
             let kept: &[u8] = keep.map_or(&[], |hash| hash);
             let end = "DELETE FROM session WHERE account = ?1 AND hash <> ?2";
             sql.run(end, values![uuid, kept])?;
+            if keep.is_none() {
+                // Set by an administrator: where its owner logs in from is not known any more.
+                forget_networks(sql, uuid)?;
+            }
             note(sql, None, "user", &crate::uuid_text(uuid), now)
         })
     }
@@ -304,7 +309,7 @@ impl Records<'_> {
             let old = find(sql, uuid)?;
             StoreError::check_revision("user", expected, old.revision)?;
             keep_an_administrator(sql, &old)?;
-            for table in ["role_assignment", "session", "token"] {
+            for table in ["role_assignment", "session", "token", "familiar"] {
                 sql.run(&format!("DELETE FROM {table} WHERE account = ?1"), values![uuid])?;
             }
             sql.run("DELETE FROM account WHERE id = ?1", values![uuid])?;
@@ -381,11 +386,16 @@ impl Records<'_> {
         })
     }
 
-    /// Begins a session. Those that have ended are swept out.
+    /// Begins a session. Those that have ended are swept out. With `network`, the account is known to log in from there.
     ///
     /// # Errors
     /// `NotFound` if the account is gone or disabled meanwhile.
-    pub fn create_session(&self, hash: &[u8; 32], session: &SessionRecord) -> Result<()> {
+    pub fn create_session(
+        &self,
+        hash: &[u8; 32],
+        session: &SessionRecord,
+        network: Option<&str>,
+    ) -> Result<()> {
         self.change(|sql| {
             if find(sql, &session.account)?.disabled {
                 let name = crate::uuid_text(&session.account);
@@ -395,7 +405,11 @@ impl Records<'_> {
             let insert = "INSERT INTO session (hash, account, created, expires) \
                  VALUES (?1, ?2, ?3, ?4)";
             let SessionRecord { account, created, expires } = session;
-            sql.run(insert, values![hash, account, *created, *expires]).map(drop)
+            sql.run(insert, values![hash, account, *created, *expires])?;
+            match network {
+                Some(network) => note_network(sql, account, network, *created),
+                None => Ok(()),
+            }
         })
     }
 

@@ -4,6 +4,7 @@ use orrery_model::Timestamp;
 
 use crate::records::remote_agents::{RemoteAgentRecord, agent_with_id};
 use crate::records::requests::insert_request;
+use crate::records::tokens::is_in_force;
 use crate::records::{Records, note};
 use crate::sql::{RowExt as _, Sql, SqlExt as _};
 use crate::{EnvironmentKey, Result, StoreError, uuid_text, values};
@@ -18,6 +19,8 @@ pub struct NewInvitation {
     pub names: Vec<String>,
     pub created: Timestamp,
     pub expires: Timestamp,
+    /// The token that it is made with, which it ends with.
+    pub token: Option<[u8; 16]>,
 }
 
 /// A machine that wants to join.
@@ -96,10 +99,11 @@ impl Records<'_> {
             }
             // Whoever comes too late learns nothing from an old row.
             sql.run("DELETE FROM invitation WHERE expires < ?1", values![new.created])?;
-            let insert = "INSERT INTO invitation (id, environment, hash, names, created, expires) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-            let NewInvitation { uuid, hash, created, expires, .. } = new;
-            sql.run(insert, values![uuid, environment.0, hash, &names, *created, *expires])?;
+            let insert = "INSERT INTO invitation (id, environment, hash, names, created, expires, \
+                 token) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+            let NewInvitation { uuid, hash, created, expires, token, .. } = new;
+            let token = token.as_ref().map(<[u8; 16]>::as_slice);
+            sql.run(insert, values![uuid, environment.0, hash, &names, *created, *expires, token])?;
             note(sql, Some(environment), "invitation", &uuid_text(uuid), *created)
         })
     }
@@ -116,18 +120,30 @@ impl Records<'_> {
             return Ok(Join::Unknown);
         }
         self.change(|sql| {
-            let select = "SELECT environment, names, expires, used_by, id FROM invitation \
+            let select = "SELECT environment, names, expires, used_by, id, token FROM invitation \
                  WHERE hash = ?1";
             let found = sql.first(select, values![hash], |row| {
                 let names: Vec<String> =
                     serde_json::from_str(row.str(1)?).map_err(|error| unreadable(&error))?;
                 let environment = EnvironmentKey(row.int(0)?);
-                Ok((environment, names, row.time(2)?, row.maybe_id(3)?, row.id(4)?))
+                Ok((
+                    environment,
+                    names,
+                    row.time(2)?,
+                    row.maybe_id(3)?,
+                    row.id(4)?,
+                    row.maybe_id(5)?,
+                ))
             })?;
-            let Some((environment, invited, expires, used_by, invitation)) = found else {
+            let Some((environment, invited, expires, used_by, invitation, token)) = found else {
                 return Ok(Join::Unknown);
             };
             if expires <= now {
+                return Ok(Join::Expired);
+            }
+            if let (None, Some(token)) = (used_by, token)
+                && !is_in_force(sql, &token, now)?
+            {
                 return Ok(Join::Expired);
             }
             if let Some(agent) = used_by {

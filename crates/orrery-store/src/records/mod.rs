@@ -13,10 +13,12 @@ mod commit_statuses;
 mod compile_merge;
 mod compile_runs;
 mod compiles;
+mod contents;
 mod discovered;
 mod dry_runs;
 mod environments;
 mod erase;
+mod familiar;
 mod followed;
 mod gateways;
 mod handlers;
@@ -59,6 +61,7 @@ pub use compile_runs::{
 pub use compiles::{
     CompileFilter, CompileRecord, NewCompile, enqueue_compile, enqueue_consequence,
 };
+pub use contents::{Collected, ContentHolder, ContentView, UnusedContents, mentioned_hashes};
 pub use discovered::{DiscoveredRecord, NewDiscovered};
 pub use dry_runs::{DryRunRecord, DryRunResult};
 pub(crate) use environments::bind_project;

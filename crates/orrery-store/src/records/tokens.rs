@@ -1,10 +1,12 @@
 //! Tokens for programs. Only hashes of them are kept.
 
+use std::time::Duration;
+
 use orrery_model::Timestamp;
 
 use crate::records::accounts::{Identity, RoleScope, find as find_account, identity};
 use crate::records::{Records, note};
-use crate::sql::{Row, RowExt as _, SqlExt as _};
+use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{Result, StoreError, values};
 
 /// What a program shows instead of a password.
@@ -49,16 +51,42 @@ fn from_row(row: &dyn Row) -> Result<TokenRecord> {
     })
 }
 
+/// Tokens of one account that are neither revoked nor expired.
+const LIVE_MAX: i64 = 1_000;
+/// How long tokens that are of no use any more can be looked at.
+const ENDED_KEPT: Duration = Duration::from_secs(90 * 24 * 3600);
+
+/// Whether a token exists and is neither revoked nor expired, nor its account disabled.
+pub(super) fn is_in_force(sql: &mut dyn Sql, uuid: &[u8; 16], now: Timestamp) -> Result<bool> {
+    let select = "SELECT 1 FROM token JOIN account ON account.id = token.account \
+         WHERE token.id = ?1 AND token.revoked IS NULL \
+         AND (token.expires IS NULL OR token.expires > ?2) AND account.disabled = 0";
+    Ok(sql.first(select, values![uuid, now], |row| row.int(0))?.is_some())
+}
+
 impl Records<'_> {
-    /// Keeps a new token under the hash of what its holder shows.
+    /// Keeps a new token under the hash of what its holder shows. Those of the account that ended long ago are forgotten.
     ///
     /// # Errors
-    /// `NotFound` for the account.
+    /// `NotFound` for the account; `NotNow` if the account has as many tokens as it may have.
     pub fn create_token(&self, hash: &[u8; 32], token: &TokenRecord) -> Result<()> {
         let grants = token.grants.to_string();
         let scope = token.scope.to_bytes();
         self.change(|sql| {
-            find_account(sql, &token.account)?;
+            let owner = find_account(sql, &token.account)?;
+            sql.claim("tokens")?;
+            let ended = "DELETE FROM token WHERE account = ?1 AND (revoked < ?2 OR expires < ?2)";
+            sql.run(ended, values![&token.account, token.created - ENDED_KEPT])?;
+            let live = "SELECT count(*) FROM token WHERE account = ?1 AND revoked IS NULL \
+                 AND (expires IS NULL OR expires > ?2)";
+            let live = sql.first(live, values![&token.account, token.created], |row| row.int(0))?;
+            if live.is_some_and(|live| live >= LIVE_MAX) {
+                return Err(StoreError::NotNow(format!(
+                    "user {:?} has {LIVE_MAX} tokens, and no user may have more: revoke those that \
+                     are not needed",
+                    owner.name
+                )));
+            }
             let insert = "INSERT INTO token (id, hash, name, account, scope, grants, created, \
                  expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
             let TokenRecord { uuid, name, account, created, expires, .. } = token;

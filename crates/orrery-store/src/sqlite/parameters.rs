@@ -9,7 +9,7 @@ use crate::load::parse_id;
 use crate::rows::{PARAMETER_COLUMNS, parameter_from};
 use crate::{
     ContentHash, EnvironmentKey, Parameter, ParameterEffect, ParameterSource, ResourceKey, Result,
-    Unknown,
+    StoreError, Unknown,
 };
 
 /// Sets a value, new or not.
@@ -203,8 +203,13 @@ pub(super) fn missing_files(tx: &Connection, hashes: &[ContentHash]) -> Result<V
 pub(super) fn put_files(tx: &Connection, files: &[(ContentHash, &[u8])]) -> Result<()> {
     let mut statement =
         tx.prepare_cached("INSERT OR IGNORE INTO file_content (hash, content) VALUES (?1, ?2)")?;
+    let mut same =
+        tx.prepare_cached("SELECT 1 FROM file_content WHERE hash = ?1 AND content = ?2")?;
     for (hash, content) in files {
-        statement.execute(params![&hash.0[..], content])?;
+        let values = params![&hash.0[..], content];
+        if statement.execute(values)? == 0 && !same.exists(values)? {
+            return Err(StoreError::ContentCollision(hash.to_hex()));
+        }
     }
     Ok(())
 }

@@ -11,7 +11,8 @@ use orrery_executor::Workers;
 use orrery_server::compiling::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{
-    App, AppSettings, GatewayError, GatewayOptions, GatewayRole, ProcessOptions, ProcessRole, Tls,
+    App, AppSettings, ContentLimits, GatewayError, GatewayOptions, GatewayRole, ProcessOptions,
+    ProcessRole, Tls,
 };
 use orrery_store::{Holder, PostgresStore, SqliteStore, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
@@ -145,21 +146,25 @@ fn data_directory() -> Result<PathBuf, Failure> {
     Ok(state.or_else(home).ok_or(Failure::NoHome)?.join("orrery"))
 }
 
-/// Makes the data directory, for this user alone. One of an older release, which others could look into, is closed to them.
+/// Makes the data directory, for this user alone. One that others could look into is closed to them, if it is this user's own.
 fn prepare_data(data: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data)?;
     let found = std::fs::metadata(data)?;
-    if found.mode() & 0o077 == 0 {
+    let mode = found.mode() & 0o7777;
+    if mode & 0o077 == 0 {
         return Ok(());
     }
+    let path = data.display();
     let is_own = found.uid() == rustix::process::geteuid().as_raw();
-    let has_data =
-        ["server.db", "secret.key", "environments"].iter().any(|name| data.join(name).exists());
-    if is_own && has_data {
-        return std::fs::set_permissions(data, std::fs::Permissions::from_mode(0o700));
+    // Where everybody may write, as in /tmp, others need to go on doing so.
+    if is_own && mode & 0o1002 == 0 {
+        std::fs::set_permissions(data, std::fs::Permissions::from_mode(0o700))?;
+        let before = format!("{mode:04o}");
+        tracing::info!(%path, before, "the data directory is 0700 now: other users could look into it");
+    } else {
+        tracing::warn!(%path, "other users can look into the data directory: make it 0700");
     }
-    tracing::warn!(path = %data.display(), "other users can look into the data directory: make it 0700");
     Ok(())
 }
 
@@ -230,6 +235,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
         auth: security::auth(&options, tls.is_some())?,
         master_key: security::master_key(&options, &data),
         audit_retention: audit_retention(&options),
+        contents: content_limits(&options),
     };
     let app = App::new(store, settings);
     if rotate {
@@ -262,6 +268,17 @@ fn try_run(given: Server) -> Result<(), Failure> {
 fn audit_retention(options: &ServerOptions) -> Option<Duration> {
     let days = options.audit_retention.unwrap_or(AUDIT_RETENTION_DAYS);
     (days > 0).then(|| Duration::from_secs(u64::from(days) * 24 * 3600))
+}
+
+fn content_limits(options: &ServerOptions) -> ContentLimits {
+    let usual = ContentLimits::default();
+    let bytes = |mib: Option<u32>| mib.map(|mib| u64::from(mib) << 20);
+    let grace = options.contents_grace.map(|hours| Duration::from_secs(u64::from(hours) * 3600));
+    ContentLimits {
+        grace: grace.unwrap_or(usual.grace),
+        account_max: bytes(options.contents_quota).unwrap_or(usual.account_max),
+        all_max: bytes(options.contents_quota_all).unwrap_or(usual.all_max),
+    }
 }
 
 /// Where another process answers requests.

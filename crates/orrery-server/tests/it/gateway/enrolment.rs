@@ -75,6 +75,40 @@ fn bad_tokens_and_requests_are_refused() {
     assert_eq!(invite(json!({"names": ["web9"]})), 409);
 }
 
+/// Only a token that was made to enrol machines invites them, for no longer than it lives itself, and not any more after it was revoked.
+#[test]
+fn what_a_token_invites_ends_with_it() {
+    let world = World::new();
+    let make = |groups: serde_json::Value| {
+        let new = json!({"name": "ci", "role": "developer", "groups": groups, "days": 1});
+        let made = world.served.admin.post("/api/v1/tokens", &new).good();
+        let path = format!("/api/v1/tokens/{}", made["token"]["id"].as_str().unwrap());
+        let ends = made["token"]["expires"].as_str().unwrap().to_owned();
+        (world.served.with_token(made["secret"].as_str().unwrap()), path, ends)
+    };
+    let invite = |client: &crate::support::Client, name: &str| {
+        let body = json!({"names": [name], "expires_in": 7 * 86_400});
+        client.post(&world.path("/remote-agents/invitations"), &body)
+    };
+    let refused = invite(&make(json!(null)).0, "web1");
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert!(refused.text.contains("remote-agents"), "{refused:?}");
+    let webhook = make(json!(["webhook"])).0.post(&world.path("/webhook"), &json!(null));
+    assert_eq!(webhook.status, 403, "{webhook:?}");
+    let (ci, path, ends) = make(json!(["remote-agents"]));
+    let [first, second] = ["web1", "web2"].map(|name| {
+        let made = invite(&ci, name).good();
+        assert_eq!(made["expires"], ends.as_str());
+        made["token"].as_str().unwrap().to_owned()
+    });
+    let mut machine = Identity::new();
+    machine.join(&world.address, &first);
+    world.served.admin.delete(&path).good();
+    let (status, refusal) = Identity::new().try_join(&world.address, &second, None);
+    assert_eq!((status, &refusal["code"]), (401, &json!("token")), "{refusal}");
+    assert_eq!(world.remote_agents().len(), 1);
+}
+
 #[test]
 fn nobody_is_invited_where_no_gateway_runs() {
     let mut world = World::new();

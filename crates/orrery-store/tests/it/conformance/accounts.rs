@@ -22,6 +22,8 @@ super::list_cases![
     audit_entries_are_filtered_and_paged,
     secrets_belong_to_places_and_are_resealed,
     values_are_remembered,
+    networks_of_logins_are_known_for_a_while,
+    an_account_has_a_thousand_tokens_at_most,
 ];
 
 const NOW: Timestamp = Timestamp(1_000);
@@ -38,7 +40,7 @@ fn make(store: &dyn Store, uuid: [u8; 16], name: &str, admin: bool) {
 
 fn begin_session(store: &dyn Store, hash: [u8; 32], account: [u8; 16], expires: i64) {
     let session = SessionRecord { account, created: NOW, expires: Timestamp(expires) };
-    store.records().create_session(&hash, &session).unwrap();
+    store.records().create_session(&hash, &session, None).unwrap();
 }
 
 fn is_open(store: &dyn Store, hash: [u8; 32], now: i64) -> bool {
@@ -105,7 +107,7 @@ fn sessions_end(backend: Backend) {
     store.records().update_account(&BOB, None, None, Some(true), NOW).unwrap();
     assert!(!is_open(&*store, [4; 32], 1_600), "disabling logs out");
     let session = SessionRecord { account: BOB, created: NOW, expires: Timestamp(9_000) };
-    assert!(store.records().create_session(&[5; 32], &session).is_err());
+    assert!(store.records().create_session(&[5; 32], &session, None).is_err());
 }
 
 fn a_new_password_ends_other_sessions(backend: Backend) {
@@ -337,4 +339,72 @@ fn values_are_remembered(backend: Backend) {
     records.remember("a", "1").unwrap();
     records.remember("a", "2").unwrap();
     assert_eq!(records.remembered("a").unwrap().as_deref(), Some("2"));
+}
+
+/// Each account has a few networks of its own, the ones that were seen last, for 90 days.
+fn networks_of_logins_are_known_for_a_while(backend: Backend) {
+    const DAY: i64 = 86_400_000_000;
+    let store = backend.fresh();
+    let records = store.records();
+    make(&*store, ADA, "ada", true);
+    make(&*store, BOB, "bob", false);
+    let log_in = |account: [u8; 16], network: &str, at: i64, n: u16| {
+        let mut hash = [account[0]; 32];
+        hash[..2].copy_from_slice(&n.to_be_bytes());
+        let session =
+            SessionRecord { account, created: Timestamp(at), expires: Timestamp(at + DAY) };
+        records.create_session(&hash, &session, Some(network)).unwrap();
+    };
+    let is_known = |name: &str, network: &str, at: i64| {
+        records.identity_at(name, network, Timestamp(at)).unwrap().1
+    };
+    log_in(ADA, "192.0.2.1", DAY, 0);
+    assert!(is_known("ada", "192.0.2.1", 91 * DAY) && !is_known("ada", "192.0.2.1", 92 * DAY));
+    assert!(!is_known("bob", "192.0.2.1", DAY) && !is_known("eve", "192.0.2.1", DAY));
+    assert!(records.identity_at("eve", "192.0.2.1", NOW).unwrap().0.is_none());
+    // One account with many networks forgets its own, never those of others.
+    for n in 0..200 {
+        log_in(BOB, &format!("2001:db8:{n:x}::/64"), DAY + i64::from(n), n + 1);
+    }
+    let kept = (0..200).filter(|n| is_known("bob", &format!("2001:db8:{n:x}::/64"), 2 * DAY));
+    assert_eq!(kept.collect::<Vec<u16>>(), (136..200).collect::<Vec<u16>>());
+    assert!(is_known("ada", "192.0.2.1", 2 * DAY));
+    // A password that was set by its owner, in a session, keeps them; one that an administrator sets does not.
+    records.set_password(&ADA, "$new", Some(&[9; 32]), NOW).unwrap();
+    assert!(is_known("ada", "192.0.2.1", 2 * DAY));
+    records.set_password(&ADA, "$new", None, NOW).unwrap();
+    assert!(!is_known("ada", "192.0.2.1", 2 * DAY));
+    assert_eq!(records.forget_familiar(Timestamp(100 * DAY)).unwrap(), 64);
+}
+
+/// Those that are revoked or expired do not count, and are forgotten after 90 days.
+fn an_account_has_a_thousand_tokens_at_most(backend: Backend) {
+    const DAY: i64 = 86_400_000_000;
+    let store = backend.fresh();
+    let records = store.records();
+    make(&*store, ADA, "ada", false);
+    make(&*store, BOB, "bob", false);
+    let create = |n: u16, account: [u8; 16], at: i64| {
+        let mut uuid = [account[0]; 16];
+        uuid[..2].copy_from_slice(&n.to_be_bytes());
+        let mut hash = [account[0]; 32];
+        hash[..2].copy_from_slice(&n.to_be_bytes());
+        let token = TokenRecord { expires: Some(Timestamp(at + DAY)), ..token(uuid, account, at) };
+        records.create_token(&hash, &token).map(|()| uuid)
+    };
+    let first = create(0, ADA, 10).unwrap();
+    for n in 1..1_000 {
+        create(n, ADA, 10).unwrap();
+    }
+    let refused = create(1_000, ADA, 10).unwrap_err();
+    assert!(matches!(refused, StoreError::NotNow(_)), "{refused}");
+    assert!(refused.to_string().contains("revoke"), "{refused}");
+    create(0, BOB, 10).unwrap();
+    records.revoke_token(&first, Timestamp(11)).unwrap();
+    create(1_000, ADA, 12).unwrap();
+    // All have expired.
+    create(1_001, ADA, 2 * DAY).unwrap();
+    assert_eq!(records.tokens(Some(&ADA), None, 2_000).unwrap().len(), 1_002);
+    create(1_002, ADA, 100 * DAY).unwrap();
+    assert_eq!(records.tokens(Some(&ADA), None, 2_000).unwrap().len(), 1);
 }

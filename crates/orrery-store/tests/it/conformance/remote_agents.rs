@@ -38,6 +38,7 @@ fn invite(store: &dyn Store, hash: [u8; 32], names: &[&str]) -> Result<(), Store
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         created: NOW,
         expires: Timestamp(2_000),
+        token: None,
     };
     store.records().create_invitation(environment, &new)
 }

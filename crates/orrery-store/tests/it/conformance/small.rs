@@ -1,9 +1,13 @@
 //! Environments, settings, agents, parameters, files.
 
-use orrery_model::Timestamp;
-use orrery_store::{ContentHash, ParameterSource, StoreError};
+use std::collections::BTreeSet;
 
-use crate::support::{Backend, id, put, resource};
+use orrery_model::{Attributes, Resource, Timestamp};
+use orrery_store::{
+    ContentHash, ContentHolder, ContentView, NewVersion, ParameterSource, StoreError,
+};
+
+use crate::support::{Backend, id, new_version, put, resource};
 
 super::list_cases![
     environments_have_names,
@@ -12,6 +16,8 @@ super::list_cases![
     parameters_have_one_value,
     contents_are_kept_by_hash,
     a_whole_store_has_no_problems,
+    contents_that_nothing_refers_to_are_collected,
+    contents_are_known_to_who_claims_them,
 ];
 
 fn environments_have_names(backend: Backend) {
@@ -89,6 +95,12 @@ fn contents_are_kept_by_hash(backend: Backend) {
     assert_eq!(store.file(&hashes[0]).unwrap().as_deref(), Some(&b"\0text"[..]));
     assert_eq!(store.file(&hashes[2]).unwrap(), Some(large));
     assert_eq!(store.file(&hashes[1]).unwrap(), None);
+    // Two contents with one SHA-1: the second is refused, the first stays.
+    let refused = store.put_files(&[(hashes[1], b"new"), (hashes[0], b"\0other")]).unwrap_err();
+    assert!(matches!(refused, StoreError::ContentCollision(_)), "{refused}");
+    assert!(refused.to_string().contains(&hashes[0].to_hex()), "{refused}");
+    assert_eq!(store.file(&hashes[0]).unwrap().as_deref(), Some(&b"\0text"[..]));
+    assert_eq!(store.missing_files(&hashes).unwrap(), [hashes[1]]);
 }
 
 fn a_whole_store_has_no_problems(backend: Backend) {
@@ -96,4 +108,91 @@ fn a_whole_store_has_no_problems(backend: Backend) {
     let environment = store.default_environment().unwrap();
     put(&*store, environment, &[resource(&id("t::R[a,name=a]"), 1, &[])]).unwrap();
     assert!(store.check().unwrap().is_empty());
+}
+
+const HOUR: i64 = 3_600_000_000;
+
+fn hash(byte: u8) -> ContentHash {
+    ContentHash([byte; 20])
+}
+
+/// What a version mentions in attributes, as code or as a file of its code stays, as long as the version does; so does what was uploaded
+/// or asked for lately.
+fn contents_that_nothing_refers_to_are_collected(backend: Backend) {
+    let store = backend.fresh();
+    let (records, environment) = (store.records(), store.default_environment().unwrap());
+    let ada = ContentHolder::Account([1; 16]);
+    let claim = |numbers: &[u8], at: i64| {
+        let hashes: BTreeSet<ContentHash> = numbers.iter().map(|byte| hash(*byte)).collect();
+        records.claim_contents(ada, &hashes, Timestamp(at)).unwrap();
+    };
+    let there = || -> Vec<u8> {
+        let all: Vec<ContentHash> = (1..=9).map(hash).collect();
+        let missing = store.missing_files(&all).unwrap();
+        (1..=9).filter(|byte| !missing.contains(&hash(*byte))).collect()
+    };
+    // 1 in an attribute, 2 code, 3 a file of the code, 4 by another id, 5 and 6 nowhere, 7 and 8 from before claims, 9 touched.
+    let bundle = format!(r#"{{"files": {{"a.py": "{}"}}}}"#, hash(3).to_hex());
+    for byte in [1, 3, 4, 5, 6, 7, 8, 9] {
+        store.put_files(&[(hash(byte), &[byte; 100])]).unwrap();
+    }
+    store.put_files(&[(hash(2), bundle.as_bytes())]).unwrap();
+    claim(&[1, 2, 3, 4, 5, 9], HOUR);
+    claim(&[6], 20 * HOUR);
+    let text = format!(r#"{{"hash": "{}", "other": "x{}"}}"#, hash(1).to_hex(), hash(7).to_hex());
+    let attributes = Attributes::parse(&text).unwrap();
+    let resources = [Resource::new(id("t::R[a,name=a]"), attributes, Vec::new())];
+    let info = serde_json::json!({"code": hash(2).to_hex(), "files": {"x": hash(4).to_hex()}});
+    let first = NewVersion { info: &info, ..new_version(&resources) };
+    let first = store.put_version(environment, &first).unwrap().number;
+    records.touch_contents(&BTreeSet::from([hash(9)]), Timestamp(12 * HOUR)).unwrap();
+    let unused = records.unused_contents(&[1; 16]).unwrap();
+    assert_eq!((unused.of_account, unused.of_all), (600 + bundle.len() as u64, unused.of_account));
+
+    let collect =
+        |before: i64| records.collect_contents(Timestamp(before), Timestamp(before + 24 * HOUR));
+    let collected = collect(10 * HOUR).unwrap();
+    assert_eq!((collected.deleted, collected.bytes), (1, 100), "{collected:?}");
+    assert_eq!(there(), [1, 2, 3, 4, 6, 7, 8, 9]);
+    // What the environment uses is not an upload any more; what it does not use has had its time from the first collection on.
+    assert_eq!(records.unused_contents(&[1; 16]).unwrap().of_account, 200);
+    assert_eq!(collect(33 * HOUR).unwrap().deleted, 2);
+    assert_eq!(there(), [1, 2, 3, 4, 7, 8]);
+    assert_eq!(collect(60 * HOUR).unwrap().deleted, 1);
+    assert_eq!(there(), [1, 2, 3, 4, 7]);
+    // With the version goes what only it referred to.
+    put(&*store, environment, &[resource(&id("t::R[a,name=a]"), 1, &[])]).unwrap();
+    store.delete_version(environment, first).unwrap();
+    assert_eq!(collect(90 * HOUR).unwrap().deleted, 5);
+    assert_eq!(there(), [] as [u8; 0]);
+}
+
+fn contents_are_known_to_who_claims_them(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    let here = store.default_environment().unwrap();
+    let there = store.create_environment("p", "e").unwrap().key;
+    let all: Vec<ContentHash> = (1..=4).map(hash).collect();
+    for one in &all {
+        store.put_files(&[(*one, &one.0)]).unwrap();
+    }
+    let one = |byte: u8| BTreeSet::from([hash(byte)]);
+    records.claim_contents(ContentHolder::Account([1; 16]), &one(1), Timestamp(1)).unwrap();
+    records.claim_contents(ContentHolder::Account([2; 16]), &one(1), Timestamp(1)).unwrap();
+    records.claim_contents(ContentHolder::Account([2; 16]), &one(2), Timestamp(1)).unwrap();
+    records.use_contents(there, Some(&[1; 16]), &one(1), Timestamp(2)).unwrap();
+    records.use_contents(here, None, &one(3), Timestamp(2)).unwrap();
+    let known = |account: u8, environments: Option<&[orrery_store::EnvironmentKey]>| -> Vec<u8> {
+        let environments = environments.map(|keys| keys.iter().copied().collect());
+        let view = ContentView { account: Some([account; 16]), environments };
+        let known = records.known_contents(&view, &all).unwrap();
+        known.into_iter().map(|hash| hash.0[0]).collect()
+    };
+    assert_eq!(known(1, Some(&[])), [] as [u8; 0], "it is a matter of the environment now");
+    assert_eq!(known(2, Some(&[])), [1, 2], "nobody else ends its claims");
+    assert_eq!(known(1, Some(&[there])), [1]);
+    assert_eq!(known(1, Some(&[here])), [3]);
+    assert_eq!(known(1, None), [1, 3]);
+    assert!(records.is_content_unclaimed(&hash(4)).unwrap());
+    assert!(!records.is_content_unclaimed(&hash(3)).unwrap());
 }

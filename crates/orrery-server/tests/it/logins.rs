@@ -1,0 +1,110 @@
+//! Logging in while others try to guess passwords.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use orrery_server::{AppSettings, AuthSettings};
+use orrery_store::{SqliteStore, Store};
+use serde_json::json;
+
+use crate::support::{ADMIN_PASSWORD, Answer, Client, Served};
+
+/// A server that believes what clients on loopback say about the address they forward for.
+fn behind_a_proxy(store: Arc<dyn Store>) -> Served {
+    let trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+    let auth = AuthSettings { trusted_proxies, ..AuthSettings::default() };
+    Served::with(store, AppSettings { auth, ..AppSettings::default() })
+}
+
+fn login_from(client: &Client, address: &str, name: &str, password: &str) -> Answer {
+    let login = json!({"name": name, "password": password});
+    client.send("POST", "/api/v1/login", &[("x-forwarded-for", address)], Some(&login))
+}
+
+/// One network with 200 logins in flight at all times keeps no other network from logging in within 2 s.
+#[test]
+fn a_flood_of_logins_from_one_network_keeps_no_other_out() {
+    let served = behind_a_proxy(Arc::new(SqliteStore::in_memory().unwrap()));
+    let client = served.nobody();
+    // On a machine that is busy with other things, a login without any flood is slow already.
+    let alone = (100..105).map(|n| {
+        let begun = Instant::now();
+        let address = format!("203.0.113.{n}");
+        assert_eq!(login_from(&client, &address, "admin", ADMIN_PASSWORD).status, 200);
+        begun.elapsed()
+    });
+    let limit = (8 * alone.max().unwrap()).max(Duration::from_secs(2));
+    let (is_over, tried) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..200 {
+            let (client, is_over, tried) = (&client, &is_over, &tried);
+            scope.spawn(move || {
+                let mut count = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let name = format!("made-up-{thread}-{count}");
+                    let status = login_from(client, "198.51.100.7", &name, "wrong").status;
+                    assert!(matches!(status, 401 | 429), "{status}");
+                    count += 1;
+                    tried.fetch_add(1, Ordering::Relaxed);
+                    // Half of what the refusal asks for; the test's own threads need the cores as well.
+                    std::thread::sleep(Duration::from_millis(if status == 429 { 500 } else { 0 }));
+                }
+            });
+        }
+        while tried.load(Ordering::Relaxed) < 200 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let answers: Vec<(u16, Duration)> = (0..20)
+            .map(|n| {
+                let begun = Instant::now();
+                // Another unfamiliar network each time.
+                let address = format!("203.0.113.{}", n + 1);
+                let status = login_from(&client, &address, "admin", ADMIN_PASSWORD).status;
+                (status, begun.elapsed())
+            })
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        let held = |(status, took): &(u16, Duration)| *status == 200 && *took < limit;
+        assert!(answers.iter().all(held), "{answers:?}, at most {limit:?}");
+    });
+}
+
+/// An account that has logged in from a network is not locked out there by wrong tries from elsewhere, also by a server that was started
+/// again since.
+#[test]
+fn a_familiar_network_stays_familiar_after_a_restart() {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::in_memory().unwrap());
+    let home = "203.0.113.5";
+    {
+        let served = behind_a_proxy(Arc::clone(&store));
+        assert_eq!(login_from(&served.nobody(), home, "admin", ADMIN_PASSWORD).status, 200);
+    }
+    let served = behind_a_proxy(store);
+    let client = served.nobody();
+    // Five free tries from each of enough networks that the account has to wait everywhere else.
+    for network in 0..12 {
+        for _ in 0..5 {
+            login_from(&client, &format!("198.51.100.{network}"), "admin", "wrong");
+        }
+    }
+    assert_eq!(login_from(&client, "198.51.100.99", "admin", ADMIN_PASSWORD).status, 429);
+    assert_eq!(login_from(&client, home, "admin", ADMIN_PASSWORD).status, 200);
+}
+
+/// A name that no account has is counted as one that an account has: neither answers nor refusals tell them apart.
+#[test]
+fn unknown_names_are_counted_like_known_ones() {
+    let served = behind_a_proxy(Arc::new(SqliteStore::in_memory().unwrap()));
+    let client = served.nobody();
+    let answers = |name: &str, third: u8| -> Vec<u16> {
+        let tries = (0..12).flat_map(|network| (0..6).map(move |_| network));
+        let statuses = tries.map(|network| {
+            login_from(&client, &format!("10.{third}.0.{network}"), name, "wrong").status
+        });
+        statuses.collect()
+    };
+    let (known, unknown) = (answers("admin", 1), answers("nobody-at-all", 2));
+    assert_eq!(known, unknown);
+    assert!(known.contains(&429) && known.contains(&401), "{known:?}");
+}
