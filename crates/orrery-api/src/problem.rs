@@ -40,7 +40,9 @@ impl std::fmt::Display for Problem {
         for FieldProblem { name, reason } in &self.fields {
             write!(f, "; {name}: {reason}")?;
         }
-        for DocumentProblem { place, message, .. } in &self.documents {
+        // That something is in use says by what.
+        let documents = self.documents.iter().filter(|_| self.code != "in-use");
+        for DocumentProblem { place, message, .. } in documents {
             write!(f, "; {place}: {message}")?;
         }
         Ok(())

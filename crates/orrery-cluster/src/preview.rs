@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::document::{Catalog, line_column};
-use crate::planner::{ClusterState, NodeState, Plan, PlanError, Policy, Services, plan};
+use crate::planner::{ClusterState, Effect, NodeState, Plan, PlanError, Policy, Services, plan};
 use crate::solver::{
     ExistingNode, Infeasible, Invalid, Limits, Mode, NodeGroup, NodeLayout, Place, Problem,
     Request, ResizeError, Resized, Solution, SolveError, lower, order_layouts, resize, solve,
@@ -214,7 +214,12 @@ impl Preview {
         let stage = |stage: Vec<usize>| -> Value {
             let steps = stage.into_iter().map(|step| {
                 let step = &self.plan.steps[step];
-                json!({"node": step.node, "action": step.action(), "service": step.service})
+                // What others rely on is looked at, and nothing is done to it.
+                let action = match step.effect {
+                    Effect::Verify => "VERIFY",
+                    Effect::Apply | Effect::Remove => step.action(),
+                };
+                json!({"node": step.node, "action": action, "service": step.service})
             });
             steps.collect()
         };

@@ -32,7 +32,6 @@ fn best_growth(problem: &Problem, old: &[NodeGroup], more: u32) -> Option<Vec<No
         problem: &Problem,
         layouts: &[NodeLayout],
         left: u32,
-        old: usize,
         groups: &mut Vec<NodeGroup>,
     ) -> bool {
         if left == 0 {
@@ -43,7 +42,7 @@ fn best_growth(problem: &Problem, old: &[NodeGroup], more: u32) -> Option<Vec<No
             if count > 0 {
                 groups.push(NodeGroup { layout: first.clone(), count });
             }
-            if descend(problem, rest, left - count, old, groups) {
+            if descend(problem, rest, left - count, groups) {
                 return true;
             }
             if count > 0 {
@@ -54,7 +53,7 @@ fn best_growth(problem: &Problem, old: &[NodeGroup], more: u32) -> Option<Vec<No
     }
     let layouts = narrow(problem, node_layouts(problem).expect("few services"));
     let mut groups = old.to_vec();
-    let found = descend(problem, &layouts, more, old.len(), &mut groups);
+    let found = descend(problem, &layouts, more, &mut groups);
     found.then(|| groups.split_off(old.len()))
 }
 

@@ -63,10 +63,10 @@ const FOR_ADMINISTRATORS: &str = "provisioner";
 fn shown(caller: &Caller, record: ClusterDocumentRecord) -> ClusterDocument {
     let mut content = content_of(&record);
     let project = record.project.map(Uuid::from_bytes);
-    if record.kind == DocumentKind::Provider.id() && !may(caller, Right::Administer, project) {
-        if let Some(Value::Object(fields)) = &mut content {
-            fields.shift_remove(FOR_ADMINISTRATORS);
-        }
+    let is_partly_hidden =
+        record.kind == DocumentKind::Provider.id() && !may(caller, Right::Administer, project);
+    if let (true, Some(Value::Object(fields))) = (is_partly_hidden, &mut content) {
+        fields.shift_remove(FOR_ADMINISTRATORS);
     }
     ClusterDocument {
         kind: record.kind,
