@@ -7,6 +7,7 @@
 mod accounts;
 mod audit;
 pub mod client;
+mod cluster_documents;
 mod common;
 mod compiles;
 mod environments;
@@ -24,6 +25,7 @@ mod webhooks;
 
 pub use accounts::*;
 pub use audit::*;
+pub use cluster_documents::*;
 pub use common::*;
 pub use compiles::*;
 pub use environments::*;

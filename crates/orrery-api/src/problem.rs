@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::DocumentProblem;
+
 /// Why a request was not carried out. Nothing of it was: a problem never leaves half of a change behind.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
@@ -19,6 +21,9 @@ pub struct Problem {
     /// Parts of the request that are to blame.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<FieldProblem>,
+    /// Mistakes in cluster documents.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub documents: Vec<DocumentProblem>,
 }
 
 /// A part of a request that is not acceptable.
@@ -34,6 +39,11 @@ impl std::fmt::Display for Problem {
         f.write_str(&self.detail)?;
         for FieldProblem { name, reason } in &self.fields {
             write!(f, "; {name}: {reason}")?;
+        }
+        // That something is in use says by what.
+        let documents = self.documents.iter().filter(|_| self.code != "in-use");
+        for DocumentProblem { place, message, .. } in documents {
+            write!(f, "; {place}: {message}")?;
         }
         Ok(())
     }

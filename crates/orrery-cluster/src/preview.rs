@@ -1,13 +1,16 @@
 //! Preview: the nodes that a request would get, and the plan that would create them. No machine is touched.
 
-use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::document::{Catalog, line_column};
-use crate::planner::{ClusterState, NodeState, Plan, PlanError, Policy, Services, plan};
+use crate::planner::{ClusterState, Effect, NodeState, Plan, PlanError, Policy, Services, plan};
 use crate::solver::{
-    Infeasible, Invalid, Limits, Mode, Place, Request, Solution, SolveError, solve,
+    ExistingNode, Infeasible, Invalid, Limits, Mode, NodeGroup, NodeLayout, Place, Problem,
+    Request, ResizeError, Resized, Solution, SolveError, lower, order_layouts, resize, solve,
 };
 
 /// The number of a cluster's first node.
@@ -20,10 +23,30 @@ pub struct Preview {
     pub solution: Solution,
     /// In the order of their numbers.
     pub nodes: Vec<PreviewNode>,
+    /// Services of the cluster that each service needs to run.
+    pub dependencies: BTreeMap<String, BTreeSet<String>>,
     pub plan: Plan,
+    /// Number of the next node. Numbers are never used again.
+    pub next: u64,
+    /// Names of nodes that go and come, if the cluster exists already.
+    pub change: Option<NodeChange>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeChange {
+    pub removed: Vec<String>,
+    pub added: Vec<String>,
+}
+
+/// The nodes of a cluster that exists: what a preview said of it, or what was made of that.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Existing {
+    pub nodes: Vec<PreviewNode>,
+    #[serde(default)]
+    pub next: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreviewNode {
     pub name: String,
     pub number: u64,
@@ -39,6 +62,8 @@ pub enum PreviewError {
     Solve(#[from] SolveError),
     #[error(transparent)]
     Plan(#[from] PlanError),
+    #[error(transparent)]
+    Resize(#[from] ResizeError),
 }
 
 /// Solves a request and plans the cluster.
@@ -51,35 +76,136 @@ pub fn preview(
     limits: Limits<'_>,
 ) -> Result<Preview, PreviewError> {
     let solution = solve(catalog, request, limits)?;
-    let mut nodes = Vec::new();
+    planned(catalog, request, &Existing::default(), Resized::default(), solution)
+}
+
+/// Solves a request for a cluster that exists, whose nodes stay what they are, and plans the change.
+///
+/// # Errors
+/// As [`preview`]; there is no layout of that size that keeps the nodes.
+pub fn preview_from(
+    catalog: &Catalog,
+    request: &Request,
+    existing: &Existing,
+    limits: Limits<'_>,
+) -> Result<Preview, PreviewError> {
+    let problem = lower(catalog, request).map_err(SolveError::Invalid)?;
+    let nodes: Vec<ExistingNode> = existing
+        .nodes
+        .iter()
+        .map(|node| ExistingNode { number: node.number, layout: node.layout() })
+        .collect();
+    let mut twice = BTreeSet::new();
+    if let Some(node) = existing.nodes.iter().find(|node| !twice.insert(node.number)) {
+        let text = format!("two nodes have the number {}", node.number);
+        return Err(ResizeError::Broken(vec![text]).into());
+    }
+    let resized = resize(&problem, &nodes, limits)?;
+    let mut groups = resized.added.clone();
+    let kept = nodes.into_iter().filter(|node| !resized.removed.contains(&node.number));
+    groups.extend(kept.map(|node| NodeGroup { layout: node.layout, count: 1 }));
+    let solution = solution_of(&problem, groups);
+    planned(catalog, request, existing, resized, solution)
+}
+
+/// Unites equal nodes, in order of preference.
+fn solution_of(problem: &Problem, groups: Vec<NodeGroup>) -> Solution {
+    let mut counts: BTreeMap<NodeLayout, u32> = BTreeMap::new();
+    for group in groups {
+        *counts.entry(group.layout).or_default() += group.count;
+    }
+    let mut layouts: Vec<NodeLayout> = counts.keys().cloned().collect();
+    order_layouts(problem, &mut layouts);
+    let mut cost = Some(0u64);
+    let mut groups = Vec::with_capacity(layouts.len());
+    for layout in layouts {
+        let count = counts[&layout];
+        let hardware = problem.hardware.iter().find(|one| one.name == layout.hardware);
+        let price = hardware.and_then(|one| one.cost?.checked_mul(u64::from(count)));
+        cost = cost.zip(price).and_then(|(sum, price)| sum.checked_add(price));
+        groups.push(NodeGroup { layout, count });
+    }
+    let mut solution = Solution { groups, unplaced: Vec::new(), cost };
+    let services = problem.services.iter().map(|service| service.name.clone());
+    solution.unplaced = services.filter(|name| solution.count(name) == 0).collect();
+    solution.unplaced.sort();
+    solution
+}
+
+/// Plans the way from the existing nodes to those of a solution.
+fn planned(
+    catalog: &Catalog,
+    request: &Request,
+    existing: &Existing,
+    resized: Resized,
+    solution: Solution,
+) -> Result<Preview, PreviewError> {
+    let mut old = ClusterState::default();
+    for node in &existing.nodes {
+        old.nodes.insert(node.name.clone(), node.state());
+    }
+    let old = old.established();
+    let is_removed = |node: &PreviewNode| resized.removed.contains(&node.number);
+    let mut nodes: Vec<PreviewNode> =
+        existing.nodes.iter().filter(|node| !is_removed(node)).cloned().collect();
     let mut state = ClusterState::default();
-    for group in &solution.groups {
+    for node in &nodes {
+        state
+            .nodes
+            .extend(old.nodes.get_key_value(&node.name).map(|(k, v)| (k.clone(), v.clone())));
+    }
+    let after = existing.nodes.iter().map(|node| node.number + 1).max().unwrap_or(FIRST_NODE);
+    let mut next = existing.next.unwrap_or(FIRST_NODE).max(after);
+    let groups = if existing.nodes.is_empty() { &solution.groups } else { &resized.added };
+    let mut added = Vec::new();
+    for group in groups {
         for _ in 0..group.count {
-            let number = FIRST_NODE + nodes.len() as u64;
-            let name = format!("{}-{number}", request.template);
-            let services = group.layout.services.iter();
-            let services = services.map(|service| (service.clone(), Default::default())).collect();
-            let node = NodeState {
-                hardware: group.layout.hardware.clone(),
-                image: group.layout.image.clone(),
-                services,
-                ..NodeState::default()
-            };
-            state.nodes.insert(name.clone(), node);
-            nodes.push(PreviewNode {
-                name,
-                number,
+            let node = PreviewNode {
+                name: format!("{}-{next}", request.template),
+                number: next,
                 hardwaretype: group.layout.hardware.clone(),
                 imagetype: group.layout.image.clone(),
                 services: group.layout.services.iter().cloned().collect(),
-            });
+            };
+            next += 1;
+            state.nodes.insert(node.name.clone(), node.state());
+            added.push(node.name.clone());
+            nodes.push(node);
         }
     }
+    nodes.sort_by_key(|node| node.number);
     let services = Services::new(catalog.services.values().map(|document| &document.body));
     let is_compatible = request.mode == Mode::Compatible;
     let policy = Policy { is_compatible, ..Policy::default() };
-    let plan = plan(&services, &ClusterState::default(), &state, &policy)?;
-    Ok(Preview { template: request.template.clone(), solution, nodes, plan })
+    let plan = plan(&services, &old, &state, &policy)?;
+    let placed: BTreeSet<&str> = state.services();
+    let dependencies = services.runtime_dependencies(&placed).unwrap_or_default();
+    let template = request.template.clone();
+    let removed = existing.nodes.iter().filter(|node| is_removed(node));
+    let removed = removed.map(|node| node.name.clone()).collect();
+    let change = (!existing.nodes.is_empty()).then_some(NodeChange { removed, added });
+    Ok(Preview { template, solution, nodes, dependencies, plan, next, change })
+}
+
+impl PreviewNode {
+    fn layout(&self) -> NodeLayout {
+        NodeLayout {
+            hardware: self.hardwaretype.clone(),
+            image: self.imagetype.clone(),
+            services: self.services.iter().cloned().collect(),
+        }
+    }
+
+    /// The node with services that run.
+    fn state(&self) -> NodeState {
+        let services = self.services.iter();
+        NodeState {
+            hardware: self.hardwaretype.clone(),
+            image: self.imagetype.clone(),
+            services: services.map(|name| (name.clone(), Default::default())).collect(),
+            ..NodeState::default()
+        }
+    }
 }
 
 impl Preview {
@@ -88,21 +214,33 @@ impl Preview {
         let stage = |stage: Vec<usize>| -> Value {
             let steps = stage.into_iter().map(|step| {
                 let step = &self.plan.steps[step];
-                json!({"node": step.node, "action": step.action(), "service": step.service})
+                // What others rely on is looked at, and nothing is done to it.
+                let action = match step.effect {
+                    Effect::Verify => "VERIFY",
+                    Effect::Apply | Effect::Remove => step.action(),
+                };
+                json!({"node": step.node, "action": action, "service": step.service})
             });
             steps.collect()
         };
         let stages: Vec<Value> = self.plan.stages().into_iter().map(stage).collect();
-        json!({
+        let mut report = json!({
             "status": "solved",
             "template": self.template,
             "size": self.nodes.len(),
             "cost": self.solution.cost.map(cost),
             "layout": layout_json(&self.solution),
             "unplaced": self.solution.unplaced,
+            "dependencies": self.dependencies,
             "nodes": self.nodes,
             "plan": {"steps": self.plan.steps.len(), "stages": stages},
-        })
+            "next": self.next,
+        });
+        if let Some(NodeChange { removed, added }) = &self.change {
+            report["removed"] = json!(removed);
+            report["added"] = json!(added);
+        }
+        report
     }
 }
 
@@ -128,10 +266,12 @@ fn place_json(catalog: &Catalog, place: &Place) -> Value {
     let mut value = json!({"document": place.document, "path": place.path});
     if let Some(source) = &place.source {
         let file = catalog.file(source.file);
-        let (line, column) = line_column(&file.text, source.span.start);
-        value["file"] = json!(file.name);
-        value["line"] = json!(line);
-        value["column"] = json!(column);
+        if !file.is_stored {
+            let (line, column) = line_column(&file.text, source.span.start);
+            value["file"] = json!(file.name);
+            value["line"] = json!(line);
+            value["column"] = json!(column);
+        }
     }
     value
 }
@@ -169,8 +309,27 @@ pub fn error_json(catalog: &Catalog, error: &PreviewError) -> Value {
             let problems: Vec<Value> = all.iter().map(|one| invalid_json(catalog, one)).collect();
             json!({"status": "invalid", "problems": problems})
         }
-        PreviewError::Solve(SolveError::Interrupted(error)) => {
+        PreviewError::Solve(SolveError::Interrupted(error))
+        | PreviewError::Resize(ResizeError::Interrupted(error)) => {
             json!({"status": "interrupted", "message": error.to_string()})
+        }
+        PreviewError::Resize(ResizeError::Broken(all)) => {
+            let one = |message: &String| json!({"message": message, "place": null, "help": null});
+            json!({"status": "invalid", "problems": all.iter().map(one).collect::<Vec<_>>()})
+        }
+        PreviewError::Resize(
+            error @ (ResizeError::NoGrowth { size, nearest, .. }
+            | ResizeError::NoShrinking { size, nearest, .. }),
+        ) => {
+            let mut advice = vec![error.to_string()];
+            advice.extend(error.advice());
+            json!({
+                "status": "unsolvable",
+                "size": size,
+                "conflict": [],
+                "nearest": {"smaller": nearest.0, "larger": nearest.1},
+                "advice": advice,
+            })
         }
         other => json!({"status": "error", "message": other.to_string()}),
     }

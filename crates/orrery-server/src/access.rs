@@ -192,8 +192,12 @@ fn is_number_of_api(part: &str) -> bool {
 /// Open to everybody, until the handler has checked the signature.
 const WEBHOOK: &str = "/api/v1/webhooks/{environment}";
 
-/// A question that is too long for a URL: nothing is changed, and nothing is written down.
-const PLACEMENTS: &str = "/api/v1/environments/{environment}/placements";
+/// Questions that are too long for a URL: nothing is changed, and nothing is written down.
+const QUESTIONS: [&str; 3] = [
+    "/api/v1/environments/{environment}/placements",
+    "/api/v1/cluster-documents/solve",
+    "/api/v1/projects/{project}/cluster-documents/solve",
+];
 
 /// What is read of requests that are refused.
 const SWALLOWED_MAX: usize = 64 * 1024;
@@ -225,11 +229,25 @@ pub(crate) async fn check(
     };
     let changes = match parts.method.is_safe() {
         true => parts.method == Method::GET && route == classic::CHANGING_GET,
-        false => route != PLACEMENTS,
+        false => !QUESTIONS.contains(&route),
     };
     if !changes {
-        admit(&app, &mut parts, route, access, None).await?;
+        if let Err(error) = admit(&app, &mut parts, route, access, None).await {
+            swallow(body).await;
+            return Err(error);
+        }
+        // What a question takes of the memory for bodies is given back with the answer.
+        let charge = parts.extensions.get::<Caller>().filter(|_| !parts.method.is_safe());
+        let charge = charge.map(|caller| app.budgets().known(owner_of(caller)));
+        let body = match &charge {
+            Some(charge) => {
+                let bounds = Bounds { size: crate::server::BODY_MAX, within: KNOWN_WITHIN };
+                Guarded::wrap(body, Arc::clone(charge), bounds)
+            }
+            None => body,
+        };
         let mut response = next.run(Request::from_parts(parts, body)).await;
+        drop(charge);
         if access == Access::Public {
             response.extensions_mut().insert(ToStranger);
         }
@@ -252,9 +270,8 @@ pub(crate) async fn check(
     let caller = parts.extensions.get::<Caller>();
     let (charge, bounds) = match caller.filter(|_| access != Access::Public) {
         Some(caller) => {
-            let owner = caller.account.map_or_else(|| caller.name.clone(), |id| id.to_string());
             let bounds = Bounds { size: crate::server::BODY_MAX, within: KNOWN_WITHIN };
-            (app.budgets().known(owner), bounds)
+            (app.budgets().known(owner_of(caller)), bounds)
         }
         None => {
             let size = if route == WEBHOOK { WEBHOOK_MAX } else { STRANGER.size };
@@ -275,6 +292,11 @@ pub(crate) async fn check(
         response
     };
     tokio::spawn(work.in_current_span()).await.map_err(|_| ServerError::Stopping)
+}
+
+/// The account that memory for bodies is charged to.
+fn owner_of(caller: &Caller) -> String {
+    caller.account.map_or_else(|| caller.name.clone(), |id| id.to_string())
 }
 
 /// Reads and forgets what is left of a small request, so that the connection can be used again: a client may have begun the next

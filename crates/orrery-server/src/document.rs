@@ -7,7 +7,7 @@ use crate::conventions::{KEYLESS_ROUTES, SECRET_ROUTES};
 use crate::routes;
 
 /// What has a revision, told as `ETag`, so that it can be changed with `If-Match`.
-const REVISED: [&str; 7] = [
+const REVISED: [&str; 9] = [
     "/api/v1/projects/{project}",
     "/api/v1/users/{user}",
     "/api/v1/environments/{environment}",
@@ -15,6 +15,8 @@ const REVISED: [&str; 7] = [
     "/api/v1/environments/{environment}/parameters/{name}",
     "/api/v1/environments/{environment}/secrets/{name}",
     "/api/v1/secrets/{name}",
+    "/api/v1/cluster-documents/{kind}/{name}",
+    "/api/v1/projects/{project}/cluster-documents/{kind}/{name}",
 ];
 
 /// The complete description.

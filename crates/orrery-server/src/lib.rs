@@ -17,6 +17,7 @@
 //! | `vault` | secrets, sealed with a key that is not in the database |
 //! | `routes` | the API, one module for each kind of thing |
 //! | `process` | engines of environments, held by lease |
+//! | `cluster` | cluster documents, and previews of clusters |
 //! | `compiling` | the compile service, and the branches that environments follow |
 //! | `forge` | webhooks of services that host repositories, and states of commits for them |
 //! | `gateway` | where remote agents dial in, and how engines reach them |
@@ -29,6 +30,7 @@ mod app;
 mod auth;
 mod body;
 mod classic;
+mod cluster;
 mod code;
 pub mod compiling;
 mod connection;

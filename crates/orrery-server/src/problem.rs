@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use orrery_api::{FieldProblem, Problem};
+use orrery_api::{DocumentProblem, FieldProblem, Problem};
 use orrery_store::StoreError;
 
 /// Why a request is not carried out.
@@ -17,6 +17,12 @@ pub enum ServerError {
     /// Fields of the request and what is wrong with them.
     #[error("the request is not valid")]
     Invalid(Vec<FieldProblem>),
+    /// Mistakes in cluster documents, or in how they fit together.
+    #[error("the cluster documents are not valid, so nothing is stored")]
+    InvalidDocuments(Vec<DocumentProblem>),
+    /// A cluster document that others refer to.
+    #[error("{detail}")]
+    DocumentInUse { detail: String, documents: Vec<DocumentProblem> },
     #[error("authentication failed: {0}")]
     Unauthenticated(&'static str),
     #[error("this needs the right to {0}")]
@@ -88,6 +94,10 @@ impl ServerError {
             ServerError::Invalid(_) => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "invalid", "The request is not valid")
             }
+            ServerError::InvalidDocuments(_) => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "invalid-documents", "Documents are not valid")
+            }
+            ServerError::DocumentInUse { .. } => (StatusCode::CONFLICT, "in-use", "In use"),
             ServerError::Unauthenticated(_) => {
                 (StatusCode::UNAUTHORIZED, "unauthenticated", "Log in first")
             }
@@ -148,6 +158,11 @@ impl ServerError {
             ServerError::Invalid(fields) => fields.clone(),
             _ => Vec::new(),
         };
+        let documents = match self {
+            ServerError::InvalidDocuments(documents)
+            | ServerError::DocumentInUse { documents, .. } => documents.clone(),
+            _ => Vec::new(),
+        };
         let r#type = format!("urn:orrery:problem:{code}");
         Problem {
             r#type,
@@ -156,6 +171,7 @@ impl ServerError {
             code: code.to_owned(),
             detail,
             fields,
+            documents,
         }
     }
 }

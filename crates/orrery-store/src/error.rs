@@ -174,6 +174,9 @@ pub enum StoreError {
     )]
     Outdated { kind: &'static str, expected: i64, current: i64 },
 
+    #[error("cluster documents were changed meanwhile; read them again")]
+    DocumentsChanged,
+
     #[error("{0:?} is the last account that can administer; make another one first")]
     LastAdministrator(String),
 

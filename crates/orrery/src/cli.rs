@@ -6,6 +6,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::cli_cluster::ClusterGroup;
 use crate::cli_deploy::{Deploy, Destroy, LimitOptions, Plan, Repair, Watch};
+use crate::cli_documents::{
+    HardwareGroup, ImageGroup, ProviderGroup, ServiceGroup, TemplateGroup, TenantGroup,
+};
 use crate::cli_export::Export;
 use crate::cli_inspect;
 use crate::cli_modules::{Modules, Sdk};
@@ -107,6 +110,12 @@ pub(crate) enum Command {
     Audit(AuditGroup),
     Export(Export),
     Cluster(ClusterGroup),
+    Provider(ProviderGroup),
+    Hardware(HardwareGroup),
+    Image(ImageGroup),
+    Service(ServiceGroup),
+    Template(TemplateGroup),
+    Tenant(TenantGroup),
     Server(Server),
     Completion(Completion),
 }

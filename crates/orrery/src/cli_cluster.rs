@@ -4,15 +4,19 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
+use crate::remote::ServerChoice;
+
 /// Check cluster templates, and preview clusters
 ///
 /// Documents are JSON or YAML files in a directory: clustertemplates/, partialtemplates/, services/, hardwaretypes/,
-/// imagetypes/, providers/ and tenants/. No server is needed, and no machine is touched.
+/// imagetypes/, providers/ and tenants/. A server can keep them, too. No machine is touched.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   orrery cluster check documents
-  orrery cluster solve webstack --size 7 --documents documents")]
+  orrery cluster solve webstack --size 7 --documents documents
+  orrery cluster import documents
+  orrery cluster solve webstack --size 7")]
 pub(crate) struct ClusterGroup {
     #[command(subcommand)]
     pub(crate) action: ClusterAction,
@@ -22,6 +26,7 @@ pub(crate) struct ClusterGroup {
 pub(crate) enum ClusterAction {
     Check(CheckDocuments),
     Solve(SolveTemplate),
+    Import(ImportDocuments),
 }
 
 impl ClusterGroup {
@@ -29,6 +34,7 @@ impl ClusterGroup {
         match &self.action {
             ClusterAction::Check(options) => options.json,
             ClusterAction::Solve(options) => options.json,
+            ClusterAction::Import(options) => options.json,
         }
     }
 }
@@ -63,13 +69,20 @@ pub(crate) struct CheckDocuments {
 ///
 /// Shows the layout, how the services depend on each other, what it costs, and the plan that would create it. If
 /// there is no layout, shows the rules that contradict each other, and what to change.
+///
+/// The documents are those of --documents, or of the working directory if it has some. Otherwise, the server solves the
+/// template with the documents that it keeps.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  orrery cluster solve webstack --size 7
+  orrery cluster solve webstack --size 7 --documents examples/webstack
+  orrery cluster solve webstack --size 7                with the documents of the server
+  orrery cluster solve webstack --size 7 --project shop with those that the project sees
   orrery cluster solve webstack --size 7 --set hardwaretype=large
   orrery cluster solve webstack --size 7 --set services=base,app,postgresql
   orrery cluster solve webstack --size 7 --json | jq .layout
+  orrery cluster solve webstack --size 7 --json > seven.json
+  orrery cluster solve webstack --size 9 --from seven.json    two nodes more
 
 Exit codes: 0 there is a layout, 1 there is none, or an error.")]
 pub(crate) struct SolveTemplate {
@@ -79,12 +92,24 @@ pub(crate) struct SolveTemplate {
     /// Number of nodes
     #[arg(long, value_name = "NODES")]
     pub(crate) size: u32,
+    /// What this command wrote with --json for a cluster that exists: its nodes stay what they are
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) from: Option<PathBuf>,
     /// Replace a default of the template: provider, hardwaretype, imagetype or services (separated by commas)
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Directory with the documents
-    #[arg(long, value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
-    pub(crate) documents: PathBuf,
+    /// Directory with the documents [default: the working directory, if it has some]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(conflicts_with_all = ["server", "context", "project"])]
+    pub(crate) documents: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) server: ServerChoice,
+    /// A project of the server: its documents come before those of the installation
+    #[arg(long, value_name = "NAME", conflicts_with = "local")]
+    pub(crate) project: Option<String>,
+    /// Use the documents of the working directory, whatever server is chosen
+    #[arg(long, conflicts_with_all = ["server", "context"])]
+    pub(crate) local: bool,
     /// Answer as the reference does: services without a minimum may be left out
     #[arg(long)]
     pub(crate) compatible: bool,
@@ -94,4 +119,43 @@ pub(crate) struct SolveTemplate {
     /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Store the documents of a directory on a server
+///
+/// Shows what would change and asks first. All documents are stored, or none of them: they have to fit together, and with
+/// those that are stored already. Documents that the directory does not have stay as they are.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  orrery cluster import examples/webstack
+  orrery cluster import examples/webstack --dry-run    only show what would change
+  orrery cluster import examples/webstack --project shop --yes
+
+Exit codes: 0 done, 1 error, 2 changes are pending (with --dry-run).")]
+pub(crate) struct ImportDocuments {
+    /// Directory with the documents
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) server: ServerChoice,
+    /// The project that the documents are for [default: all projects]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: ChangeOptions,
+    /// Write the API's JSON to standard output, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How a change of documents is made.
+#[derive(Debug, Args)]
+pub(crate) struct ChangeOptions {
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Only show what would change
+    #[arg(long, conflicts_with = "yes")]
+    pub(crate) dry_run: bool,
 }

@@ -39,7 +39,10 @@ const GROUPS: [(&str, &[&str]); 5] = [
             "audit",
         ],
     ),
-    ("Plan clusters", &["cluster"]),
+    (
+        "Plan clusters",
+        &["cluster", "template", "service", "hardware", "image", "provider", "tenant"],
+    ),
     ("And", &["server", "completion", "help"]),
 ];
 
@@ -77,6 +80,8 @@ fn without_values(command: Command) -> Command {
 fn explained(command: Command, noun: &str) -> Command {
     let noun_within = match command.get_name() {
         "param" => "parameter".to_owned(),
+        "hardware" => "hardware type".to_owned(),
+        "image" => "image type".to_owned(),
         name => name.to_owned(),
     };
     let is_group = command.has_subcommands();

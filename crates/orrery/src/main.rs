@@ -8,6 +8,7 @@ mod cli;
 mod cli_agent;
 mod cli_cluster;
 mod cli_deploy;
+mod cli_documents;
 mod cli_export;
 mod cli_inspect;
 mod cli_modules;

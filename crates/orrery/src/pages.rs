@@ -15,6 +15,12 @@ pub(crate) fn find(id: &str) -> Option<&'static str> {
     Some(PAGES[at].1)
 }
 
+/// The id itself, if it has a page.
+pub(crate) fn known_id(id: &str) -> Option<&'static str> {
+    let at = PAGES.binary_search_by(|(of, _)| (*of).cmp(id)).ok()?;
+    Some(PAGES[at].0)
+}
+
 /// All ids with the first sentence of their pages, sorted.
 pub(crate) fn all() -> impl Iterator<Item = (&'static str, String)> {
     PAGES.iter().map(|(id, page)| (*id, summary(page)))

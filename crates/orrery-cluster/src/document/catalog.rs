@@ -61,6 +61,23 @@ impl DocumentKind {
         }
     }
 
+    /// The word for this kind in addresses and commands.
+    pub fn id(&self) -> &'static str {
+        match self {
+            DocumentKind::Provider => "provider",
+            DocumentKind::HardwareType => "hardware",
+            DocumentKind::ImageType => "image",
+            DocumentKind::Service => "service",
+            DocumentKind::PartialTemplate => "partial",
+            DocumentKind::ClusterTemplate => "template",
+            DocumentKind::Tenant => "tenant",
+        }
+    }
+
+    pub fn from_id(id: &str) -> Option<Self> {
+        DocumentKind::ALL.into_iter().find(|kind| kind.id() == id)
+    }
+
     fn shape(self) -> &'static Shape {
         match self {
             DocumentKind::Provider => &schema::PROVIDER,
@@ -79,6 +96,8 @@ impl DocumentKind {
 pub struct SourceFile {
     pub name: String,
     pub text: String,
+    /// It comes from a store: lines and columns of its text mean nothing to people.
+    pub is_stored: bool,
 }
 
 /// A document and where its values stand.
@@ -151,7 +170,65 @@ impl Catalog {
                 shelve(&mut self.tenants, document);
             }
         }
-        self.files.push(SourceFile { name: file_name.to_owned(), text });
+        self.files.push(SourceFile { name: file_name.to_owned(), text, is_stored: false });
+    }
+
+    /// Reads a document of a store, as canonical JSON.
+    pub fn add_stored(&mut self, kind: DocumentKind, name: &str, text: String) {
+        self.add(kind, &format!("{}/{name}.json", kind.directory()), text);
+        if let Some(file) = self.files.last_mut() {
+            file.is_stored = true;
+        }
+    }
+
+    /// The file of a document, even of one that cannot be used.
+    pub fn file_of(&self, kind: DocumentKind, name: &str) -> Option<FileId> {
+        self.seen.get(&(kind, name.to_owned())).map(|place| place.file)
+    }
+
+    /// The bytes of a value by its JSON pointer in a file, or of the nearest one around it.
+    pub fn span_of(&self, file: FileId, path: &str) -> Option<std::ops::Range<usize>> {
+        fn find<T>(shelf: &Shelf<T>, file: FileId, path: &str) -> Option<std::ops::Range<usize>> {
+            let mut documents = shelf.values();
+            documents.find(|one| one.file == file).map(|one| one.places.find(path))
+        }
+        find(&self.providers, file, path)
+            .or_else(|| find(&self.hardware_types, file, path))
+            .or_else(|| find(&self.image_types, file, path))
+            .or_else(|| find(&self.services, file, path))
+            .or_else(|| find(&self.partial_templates, file, path))
+            .or_else(|| find(&self.templates, file, path))
+            .or_else(|| find(&self.tenants, file, path))
+    }
+
+    /// The content of a document in canonical form: JSON with keys in the order of the text, a tenant without its wrapper,
+    /// and no `version`, which the store assigns.
+    pub fn canonical(&self, kind: DocumentKind, name: &str) -> Option<serde_json::Value> {
+        let file = self.file(self.file_of(kind, name)?);
+        let node = tree::parse(&file.name, &file.text).ok()?;
+        let inner = match node.get("tenant") {
+            Some(inner) if kind == DocumentKind::Tenant => inner,
+            _ => &node,
+        };
+        let mut value = inner.to_value();
+        if let Some(fields) = value.as_object_mut() {
+            fields.shift_remove("version");
+        }
+        Some(value)
+    }
+
+    /// References to a document from others, as the problems that they would be without it.
+    pub fn referrers(&self, kind: DocumentKind, name: &str) -> Vec<Problem> {
+        let known = super::check::check(self, None);
+        let mut found = super::check::check(self, Some((kind, name)));
+        let own = self.file_of(kind, name);
+        found.retain(|problem| {
+            problem.kind == ProblemKind::DocumentNotFound
+                && Some(problem.place.file) != own
+                && !known.contains(problem)
+        });
+        found.sort_by_key(|problem| (problem.place.file, problem.place.span.start));
+        found
     }
 
     fn read<T: DeserializeOwned>(
@@ -240,7 +317,7 @@ impl Catalog {
     /// All problems, in the order of files and places.
     pub fn check(&self) -> Vec<Problem> {
         let mut problems = self.problems.clone();
-        problems.extend(super::check::check(self));
+        problems.extend(super::check::check(self, None));
         problems.sort_by_key(|problem| (problem.place.file, problem.place.span.start));
         let mut seen = BTreeSet::new();
         problems.retain(|problem| {

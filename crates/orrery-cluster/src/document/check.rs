@@ -13,8 +13,9 @@ use super::problem::{Place, Problem, ProblemKind, Severity, step};
 use super::service::Service;
 use super::template::{ClusterTemplate, Compatibility, Constraints, DefaultService, Defaults};
 
-pub(super) fn check(catalog: &Catalog) -> Vec<Problem> {
-    let mut check = Check { catalog, problems: Vec::new() };
+/// Finds what does not fit together. With `absent`, references to that document are problems, too.
+pub(super) fn check(catalog: &Catalog, absent: Option<(DocumentKind, &str)>) -> Vec<Problem> {
+    let mut check = Check { catalog, absent, problems: Vec::new() };
     check.machines();
     for service in catalog.services.values() {
         check.service(service);
@@ -33,10 +34,23 @@ pub(super) fn check(catalog: &Catalog) -> Vec<Problem> {
 
 struct Check<'c> {
     catalog: &'c Catalog,
+    /// A document that counts as missing.
+    absent: Option<(DocumentKind, &'c str)>,
     problems: Vec<Problem>,
 }
 
-impl Check<'_> {
+impl<'c> Check<'c> {
+    fn has(&self, kind: DocumentKind, name: &str) -> bool {
+        self.absent != Some((kind, name)) && self.catalog.has(kind, name)
+    }
+
+    /// Services that are meant by a name.
+    fn providers_of(&self, name: &str) -> Vec<&'c str> {
+        let mut providers = self.catalog.providers_of(name);
+        providers.retain(|name| self.absent != Some((DocumentKind::Service, *name)));
+        providers
+    }
+
     fn report(&mut self, kind: ProblemKind, place: Place, message: String) {
         self.problems.push(Problem::error(kind, place, message));
     }
@@ -44,13 +58,13 @@ impl Check<'_> {
     /// Reports a name without a document.
     fn expect(&mut self, kind: DocumentKind, name: &str, place: Place, severity: Severity) {
         let catalog = self.catalog;
-        let is_alias = || kind == DocumentKind::Service && !catalog.providers_of(name).is_empty();
-        if catalog.has(kind, name) {
+        if self.has(kind, name) {
             return;
         }
         let noun = kind.noun();
-        let help = if is_alias() {
-            let providers = catalog.providers_of(name).join(", ");
+        let is_alias = kind == DocumentKind::Service && !self.providers_of(name).is_empty();
+        let help = if is_alias {
+            let providers = self.providers_of(name).join(", ");
             Some(format!("{name} is a name that others provide; choose one of: {providers}"))
         } else {
             closest(name, catalog.names(kind)).map(|name| format!("did you mean `{name}`?"))
@@ -130,7 +144,7 @@ impl Check<'_> {
             for (field, names, severity) in lists {
                 for (at, name) in names.iter().enumerate() {
                     let path = format!("/dependencies/{phase}/{field}/{at}");
-                    if self.catalog.providers_of(name).is_empty() {
+                    if self.providers_of(name).is_empty() {
                         let place = document.place(&path);
                         self.expect(DocumentKind::Service, name, place, severity);
                     }

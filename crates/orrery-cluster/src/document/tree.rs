@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use serde_json::Number;
+use serde_json::{Number, Value};
 
 /// Deeper documents are refused.
 pub(super) const DEPTH_MAX: usize = 64;
@@ -41,6 +41,20 @@ impl Node {
             Content::Text(_) => "a text",
             Content::List(_) => "a list",
             Content::Map(_) => "a mapping",
+        }
+    }
+
+    /// The value as JSON, with keys in the order of the text, which explanations follow. Of repeated keys, the last one counts.
+    pub(super) fn to_value(&self) -> Value {
+        match &self.content {
+            Content::Null => Value::Null,
+            Content::Flag(flag) => Value::Bool(*flag),
+            Content::Number(number) => Value::Number(number.clone()),
+            Content::Text(text) => Value::String(text.clone()),
+            Content::List(items) => items.iter().map(Node::to_value).collect(),
+            Content::Map(entries) => {
+                entries.iter().map(|one| (one.key.clone(), one.value.to_value())).collect()
+            }
         }
     }
 

@@ -17,6 +17,7 @@
 //! | `packing`, `simplex`, `sets`, `witness` | decides whether demands fit on a number of nodes |
 //! | `explain` | minimal conflicts and nearest changes |
 //! | `amend`, `counts` | additions to an existing layout |
+//! | `resize` | another size for an existing layout |
 //! | `preference` | enumeration of node layouts in order of preference, for small problems |
 
 mod amend;
@@ -31,6 +32,7 @@ mod preference;
 mod prepare;
 mod problem;
 mod request;
+mod resize;
 mod search;
 mod sets;
 mod simplex;
@@ -50,6 +52,7 @@ pub use request::{
     Invalid, InvalidReason, MAX_SIZE, Request, lower, lower_template, smallest_size, solve,
     solve_template,
 };
+pub use resize::{ExistingNode, ResizeError, Resized, resize};
 
 use std::collections::BTreeSet;
 

@@ -34,6 +34,8 @@ pub(crate) struct Search<'i, 'm> {
     pub(super) meter: &'m Meter<'m>,
     /// Numbers of services of the atoms.
     pub(super) weights: Vec<i64>,
+    /// Nodes that are placed before the search begins.
+    start: Option<State>,
 }
 
 /// Nodes beyond those needed, at most, that are considered when atoms share nodes to make steps fit.
@@ -46,10 +48,20 @@ impl<'i, 'm> Search<'i, 'm> {
         let weights = instance.atoms.iter();
         let weights =
             weights.map(|atom| i64::try_from(atom.services.len()).unwrap_or(i64::MAX)).collect();
-        Self { instance, packer: Packer::new(instance, meter), meter, weights }
+        let packer = Packer::new(instance, meter);
+        Self { instance, packer, meter, weights, start: None }
+    }
+
+    /// The same search behind nodes that exist already.
+    pub(crate) fn starting_from(mut self, state: State) -> Self {
+        self.start = Some(state);
+        self
     }
 
     fn initial(&self) -> State {
+        if let Some(start) = &self.start {
+            return start.clone();
+        }
         State {
             left: self.instance.size,
             placed: vec![0; self.instance.atoms.len()],

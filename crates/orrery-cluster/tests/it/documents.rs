@@ -546,3 +546,59 @@ providermap:
         ]
     );
 }
+
+#[test]
+fn the_canonical_form_is_the_same_for_json_and_yaml() {
+    let mut catalog = Catalog::default();
+    let json = r#"{"providertype": "proc", "version": 3, "name": "a", "provisioner": {"b": 1.50, "a": [true, null]}}"#;
+    catalog.add(DocumentKind::Provider, "a.json", json.to_owned());
+    let yaml = "providertype: proc\nname: b\nprovisioner:\n  b: 1.5\n  a: [true, ~]\n";
+    catalog.add(DocumentKind::Provider, "b.yaml", yaml.to_owned());
+    let text = |name: &str| catalog.canonical(DocumentKind::Provider, name).unwrap().to_string();
+    let expected = r#"{"providertype":"proc","name":"a","provisioner":{"b":1.5,"a":[true,null]}}"#;
+    assert_eq!(text("a"), expected);
+    assert_eq!(text("b"), expected.replace(r#""name":"a""#, r#""name":"b""#));
+    let tenant = r#"{"tenant": {"name": "t", "maxNodes": 5}, "bootstrap": true}"#;
+    let mut catalog = Catalog::default();
+    catalog.add(DocumentKind::Tenant, "t.json", tenant.to_owned());
+    let canonical = catalog.canonical(DocumentKind::Tenant, "t").unwrap().to_string();
+    assert_eq!(canonical, r#"{"name":"t","maxNodes":5}"#);
+}
+
+#[test]
+fn references_to_a_document_are_found() {
+    let catalog = with_template("webstack.json", webstack::TEMPLATE);
+    let referrers = |kind: DocumentKind, name: &str| -> Vec<String> {
+        let found = catalog.referrers(kind, name);
+        let mut files: Vec<String> =
+            found.iter().map(|one| catalog.file(one.place.file).name.clone()).collect();
+        files.dedup();
+        files
+    };
+    let of_provider = referrers(DocumentKind::Provider, "local");
+    assert!(
+        of_provider.iter().any(|file| file.contains("webstack")),
+        "the only provider, too: {of_provider:?}"
+    );
+    assert!(of_provider.len() >= 3, "{of_provider:?}");
+    let of_redis = referrers(DocumentKind::Service, "redis");
+    assert!(of_redis.iter().any(|file| file.contains("app")), "{of_redis:?}");
+    assert!(!of_redis.iter().any(|file| file.contains("redis")), "not itself: {of_redis:?}");
+    assert_eq!(referrers(DocumentKind::ClusterTemplate, "webstack"), [""; 0]);
+    assert_eq!(referrers(DocumentKind::Service, "nowhere"), [""; 0]);
+}
+
+/// A name that several services provide is there as long as one of them is.
+#[test]
+fn the_last_provider_of_a_name_is_referred_to() {
+    let mut catalog = Catalog::default();
+    let mut add = |name: &str, text: &str| {
+        catalog.add(DocumentKind::Service, &format!("{name}.json"), text.to_owned());
+    };
+    add("mysql", r#"{"name": "mysql", "dependencies": {"provides": ["database"]}}"#);
+    add("app", r#"{"name": "app", "dependencies": {"runtime": {"requires": ["database"]}}}"#);
+    assert_eq!(catalog.referrers(DocumentKind::Service, "mysql").len(), 1);
+    let second = r#"{"name": "maria", "dependencies": {"provides": ["database"]}}"#;
+    catalog.add(DocumentKind::Service, "maria.json", second.to_owned());
+    assert_eq!(catalog.referrers(DocumentKind::Service, "mysql").len(), 0);
+}

@@ -3,6 +3,7 @@
 mod facts;
 mod properties;
 mod requests;
+mod resize;
 mod rules;
 mod scale;
 mod support;

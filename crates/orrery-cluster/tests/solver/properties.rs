@@ -57,7 +57,7 @@ fn hardware() -> impl Strategy<Value = Vec<Hardware>> {
     })
 }
 
-fn problems() -> impl Strategy<Value = Problem> {
+pub(crate) fn problems() -> impl Strategy<Value = Problem> {
     let preference = prop_oneof![Just(Vec::new()), Just(vec!["h2".to_owned(), "h3".to_owned()])];
     (2..=SERVICES.len(), 1..7u32, vec(rule(), 0..9), hardware(), preference, any::<bool>())
         .prop_map(|(services, size, rules, hardware, hardware_preference, prefer_cost)| Problem {

@@ -3,6 +3,7 @@
 mod agents;
 mod audit;
 mod by_agent;
+mod cluster_documents;
 mod compiles;
 mod discovered;
 mod dry_runs;
@@ -133,6 +134,24 @@ pub(crate) fn all() -> OpenApiRouter<App> {
         .routes(routes!(secrets::put_shared, secrets::delete_shared))
         .routes(routes!(secrets::list_own))
         .routes(routes!(secrets::put_own, secrets::delete_own))
+        .routes(routes!(cluster_documents::list_shared))
+        .routes(routes!(
+            cluster_documents::get_shared,
+            cluster_documents::put_shared,
+            cluster_documents::delete_shared
+        ))
+        .routes(routes!(cluster_documents::history_shared))
+        .routes(routes!(cluster_documents::apply_shared))
+        .routes(routes!(cluster_documents::solve_shared))
+        .routes(routes!(cluster_documents::list_own))
+        .routes(routes!(
+            cluster_documents::get_own,
+            cluster_documents::put_own,
+            cluster_documents::delete_own
+        ))
+        .routes(routes!(cluster_documents::history_own))
+        .routes(routes!(cluster_documents::apply_own))
+        .routes(routes!(cluster_documents::solve_own))
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))
         .routes(routes!(tokens::list, tokens::create))

@@ -21,6 +21,7 @@ const EXTRAS: [&str; MIGRATIONS.len()] = [
     include_str!("extras/0012_begun.sql"),
     include_str!("extras/0013_familiar.sql"),
     include_str!("extras/0014_contents.sql"),
+    include_str!("extras/0018_cluster_documents.sql"),
 ];
 
 /// Functions that this program relies on.

@@ -9,6 +9,7 @@ mod agents;
 mod audit;
 mod begun;
 mod changes;
+mod cluster_documents;
 mod commit_statuses;
 mod compile_merge;
 mod compile_runs;
@@ -53,6 +54,9 @@ pub use audit::{AuditEntry, AuditFilter, AuditRecord, AuditVerdict};
 pub use begun::{BegunEffect, EffectChoice, EffectDecision};
 pub use changes::{ChangeNote, ChangeSeq, NewNote};
 pub(crate) use changes::{KEPT_CHANGES, TIDY_EVERY, note, subject_of, subject_of_versions};
+pub use cluster_documents::{
+    ClusterDocumentRecord, DocumentFilter, DocumentName, DocumentSnapshot, DocumentWrite,
+};
 pub use commit_statuses::{CommitStatusRecord, NewCommitStatus};
 pub use compile_merge::{CompileRequest, merge_compiles};
 pub use compile_runs::{

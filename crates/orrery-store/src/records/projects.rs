@@ -3,6 +3,7 @@
 use orrery_model::Timestamp;
 
 use crate::records::accounts::forget_scope;
+use crate::records::cluster_documents::erase_documents;
 use crate::records::{Records, RoleScope, note};
 use crate::sql::{Row, RowExt as _, Sql, SqlExt as _};
 use crate::{Result, StoreError, values};
@@ -103,7 +104,7 @@ impl Records<'_> {
         })
     }
 
-    /// Deletes a project that has no environments any more. With `expected`, only if it still has that revision. Answers what it was.
+    /// Deletes a project that has no environments any more, and its cluster documents. With `expected`, only if it still has that revision. Answers what it was.
     ///
     /// # Errors
     /// `NotFound`; `Outdated` if somebody was faster; `InUse` if there is an environment in it.
@@ -122,6 +123,7 @@ impl Records<'_> {
                 return Err(StoreError::InUse { kind: "project", name: project.name });
             }
             forget_scope(sql, RoleScope::Project(*uuid), now)?;
+            erase_documents(sql, uuid)?;
             sql.run("DELETE FROM project WHERE uuid = ?1", values![uuid])?;
             note(sql, None, "project", &crate::uuid_text(uuid), now)?;
             Ok(project)

@@ -23,6 +23,8 @@ mod server;
 mod settle;
 pub(crate) mod trouble;
 
+use orrery_cluster::document::DocumentKind;
+
 use crate::Exit;
 use crate::cli::{Cli, Command};
 
@@ -68,6 +70,28 @@ pub(crate) fn run(cli: Cli) -> Exit {
         Command::Audit(options) => remote::audit(options),
         Command::Export(options) => export::run(&options, cli.global.verbose > 0),
         Command::Cluster(options) => cluster::run(&options),
+        Command::Provider(options) => {
+            cluster::manage(options.ask, DocumentKind::Provider, options.action)
+        }
+        Command::Hardware(options) => {
+            cluster::manage(options.ask, DocumentKind::HardwareType, options.action)
+        }
+        Command::Image(options) => {
+            cluster::manage(options.ask, DocumentKind::ImageType, options.action)
+        }
+        Command::Service(options) => {
+            cluster::manage(options.ask, DocumentKind::Service, options.action)
+        }
+        Command::Template(options) => {
+            let kind = match options.partial {
+                true => DocumentKind::PartialTemplate,
+                false => DocumentKind::ClusterTemplate,
+            };
+            cluster::manage(options.ask, kind, options.action)
+        }
+        Command::Tenant(options) => {
+            cluster::manage(options.ask, DocumentKind::Tenant, options.action)
+        }
         Command::CompileJob => compile_job::run(),
         Command::Server(options) => server::run(options),
         Command::Completion(options) => completion::run(&options),

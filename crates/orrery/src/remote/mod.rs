@@ -122,6 +122,17 @@ impl ServerChoice {
         }
     }
 
+    /// The server that is meant, if one is, for commands that work without one, too.
+    pub(crate) fn find(&self) -> Result<Option<Remote>, Trouble> {
+        self.resolve(None, projects::around_here().as_deref())
+    }
+
+    /// True if a server is named for this command, and not only logged in to.
+    pub(crate) fn is_named(&self) -> bool {
+        let named = variable("ORRERY_SERVER").or_else(|| variable("ORRERY_CONTEXT"));
+        self.server.is_some() || self.context.is_some() || named.is_some()
+    }
+
     /// The server that is meant, if one is.
     fn resolve(
         &self,
@@ -226,10 +237,7 @@ impl WhereChoice {
         let asked = self.environment.environment.clone();
         let Some(remote) = self.server.resolve(asked, project.as_deref())? else { return Ok(None) };
         // Whoever is merely logged in, and in a project, means the project.
-        let named = self.server.server.is_some()
-            || self.server.context.is_some()
-            || variable("ORRERY_SERVER").or_else(|| variable("ORRERY_CONTEXT")).is_some();
-        if remote.environment.is_none() && !named {
+        if remote.environment.is_none() && !self.server.is_named() {
             let server = style::harmless(remote.client.server());
             output::say(&format!(
                 "{}: no environment of {server} is chosen, so this is about the local project; `orrery environment use NAME` chooses one for this directory",

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 mod adopted;
 mod bad_input;
+mod cluster_server;
 mod clusters;
 mod comparator_checks;
 mod compare;
@@ -109,6 +110,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(guide::trials()?);
     trials.extend(messages::trials()?);
     trials.extend(bad_input::trials());
+    trials.extend(cluster_server::trials());
     trials.extend(clusters::trials()?);
     trials.extend(inspection::trials());
     trials.extend(deploys::trials());

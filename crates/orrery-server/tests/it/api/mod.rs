@@ -1,6 +1,7 @@
 //! The API, kind by kind, on both databases.
 
 mod classic_lists;
+mod cluster_documents;
 mod compiles;
 mod conventions;
 mod environments;

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod begun;
+mod cluster_documents;
 mod compiles;
 mod details;
 mod engine;
@@ -23,6 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
         versions::CASES,
         accounts::CASES,
         begun::CASES,
+        cluster_documents::CASES,
         compiles::CASES,
         details::CASES,
         engine::CASES,

@@ -6,22 +6,24 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use orrery_cluster::document::{Catalog, DocumentKind, FileId};
+use orrery_model::similar_names::closest;
 
 use crate::commands::trouble::Trouble;
+use crate::style;
 
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 /// Deeper directories are not followed.
 const DEPTH_MAX: usize = 8;
+/// Larger files are no documents.
+const FILE_MAX: u64 = 16 << 20;
 
 /// Reads all documents below a directory.
 ///
 /// # Errors
 /// The directory or a file cannot be read, or there is no document.
 pub(super) fn read(directory: &Path) -> Result<Catalog, Trouble> {
-    let unreadable = |path: &Path, error: &io::Error| {
-        Trouble::said(format!("{} cannot be read: {error}", path.display()))
-    };
     fs::read_dir(directory).map_err(|error| unreadable(directory, &error))?;
+    refuse_misspelt(directory)?;
     let mut catalog = Catalog::default();
     for kind in DocumentKind::ALL {
         // Without a dot in front, which says nothing.
@@ -30,13 +32,7 @@ pub(super) fn read(directory: &Path) -> Result<Catalog, Trouble> {
         if !folder.is_dir() {
             continue;
         }
-        let mut files = Vec::new();
-        collect(&folder, 0, &mut files).map_err(|error| unreadable(&folder, &error))?;
-        files.sort();
-        for path in files {
-            let text = fs::read_to_string(&path).map_err(|error| unreadable(&path, &error))?;
-            catalog.add(kind, &path.display().to_string(), text);
-        }
+        add_folder(&mut catalog, kind, &folder, directory)?;
     }
     if catalog.files.is_empty() {
         let folders: Vec<&str> = DocumentKind::ALL.iter().map(DocumentKind::directory).collect();
@@ -48,6 +44,89 @@ pub(super) fn read(directory: &Path) -> Result<Catalog, Trouble> {
         )));
     }
     Ok(catalog)
+}
+
+/// Reads documents of one kind: files, and directories of them. A directory with a folder for the kind stands for that.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_kind(paths: &[PathBuf], kind: DocumentKind) -> Result<Catalog, Trouble> {
+    let mut catalog = Catalog::default();
+    for path in paths {
+        if path.is_dir() {
+            let folder = path.join(kind.directory());
+            let folder = if folder.is_dir() { folder } else { path.clone() };
+            add_folder(&mut catalog, kind, &folder, path)?;
+        } else {
+            add_file(&mut catalog, kind, path)?;
+        }
+    }
+    if catalog.files.is_empty() {
+        return Err(Trouble::said("there is no JSON or YAML file"));
+    }
+    Ok(catalog)
+}
+
+/// True if a directory has a folder of documents.
+pub(super) fn has_documents(directory: &Path) -> bool {
+    DocumentKind::ALL.iter().any(|kind| directory.join(kind.directory()).is_dir())
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Trouble {
+    Trouble::said(format!("{} cannot be read: {error}", path.display()))
+}
+
+/// Documents in a folder whose name is nearly that of a kind would be overlooked.
+fn refuse_misspelt(directory: &Path) -> Result<(), Trouble> {
+    let known = DocumentKind::ALL.map(|kind| kind.directory());
+    let entries = fs::read_dir(directory).map_err(|error| unreadable(directory, &error))?;
+    let mut folders: Vec<PathBuf> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    for folder in folders {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(meant) = closest(&name, known.into_iter()).filter(|meant| *meant != name) else {
+            continue;
+        };
+        let mut files = Vec::new();
+        let is_read = collect(&folder, directory, 0, &mut files).is_ok();
+        if is_read && !files.is_empty() {
+            let trouble = Trouble::said(format!(
+                "{} is no directory of documents: its {} would be overlooked",
+                folder.display(),
+                style::count(files.len(), "file")
+            ));
+            return Err(trouble.help(format!("did you mean `{meant}`?")));
+        }
+    }
+    Ok(())
+}
+
+fn add_folder(
+    catalog: &mut Catalog,
+    kind: DocumentKind,
+    folder: &Path,
+    within: &Path,
+) -> Result<(), Trouble> {
+    let mut files = Vec::new();
+    collect(folder, within, 0, &mut files)?;
+    files.sort();
+    files.iter().try_for_each(|path| add_file(catalog, kind, path))
+}
+
+fn add_file(catalog: &mut Catalog, kind: DocumentKind, path: &Path) -> Result<(), Trouble> {
+    let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    // A pipe or a device may have no end.
+    if !metadata.is_file() {
+        return Err(Trouble::said(format!("{} is no regular file", path.display())));
+    }
+    if metadata.len() > FILE_MAX {
+        let text = format!("{} has more than {} MiB", path.display(), FILE_MAX >> 20);
+        return Err(Trouble::said(text));
+    }
+    let text = fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+    catalog.add(kind, &path.display().to_string(), text);
+    Ok(())
 }
 
 /// The files of a template, and of all that it extends and includes.
@@ -67,19 +146,37 @@ pub(super) fn files_of(catalog: &Catalog, template: &str) -> BTreeSet<FileId> {
     files
 }
 
-fn collect(directory: &Path, depth: usize, files: &mut Vec<PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.is_dir() {
+/// Finds the documents of a folder. Links may not lead out of the directory that was named.
+fn collect(
+    folder: &Path,
+    within: &Path,
+    depth: usize,
+    files: &mut Vec<PathBuf>,
+) -> Result<(), Trouble> {
+    for entry in fs::read_dir(folder).map_err(|error| unreadable(folder, &error))? {
+        let path = entry.map_err(|error| unreadable(folder, &error))?.path();
+        let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        let is_document = EXTENSIONS.contains(&extension.as_str());
+        let is_directory = path.is_dir();
+        if !is_document && !is_directory {
+            continue;
+        }
+        if path.is_symlink() && !is_below(&path, within) {
+            let text = format!("{} leads out of {}", path.display(), within.display());
+            return Err(Trouble::said(text).help("copy the file, or name its own directory"));
+        }
+        if is_directory {
             if depth < DEPTH_MAX {
-                collect(&path, depth + 1, files)?;
+                collect(&path, within, depth + 1, files)?;
             }
             continue;
         }
-        let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-        if EXTENSIONS.contains(&extension.as_str()) {
-            files.push(path);
-        }
+        files.push(path);
     }
     Ok(())
+}
+
+fn is_below(path: &Path, directory: &Path) -> bool {
+    let resolved = path.canonicalize().ok().zip(directory.canonicalize().ok());
+    resolved.is_some_and(|(path, directory)| path.starts_with(directory))
 }

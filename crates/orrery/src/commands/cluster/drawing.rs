@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use orrery_cluster::document::Catalog;
-use orrery_cluster::planner::Services;
-use orrery_cluster::preview::Preview;
+use orrery_api::ClusterPreview;
 
 use crate::style;
 
@@ -19,30 +17,29 @@ struct Picture {
     is_dependent: bool,
 }
 
-pub(super) fn draw(found: &Preview, catalog: &Catalog) -> String {
-    let groups = &found.solution.groups;
+pub(super) fn draw(found: &ClusterPreview) -> String {
+    let groups = &found.layout;
     let names: BTreeSet<&str> =
-        groups.iter().flat_map(|group| &group.layout.services).map(String::as_str).collect();
-    let services = Services::new(catalog.services.values().map(|document| &document.body));
-    let dependencies = services.runtime_dependencies(&names).unwrap_or_default();
+        groups.iter().flat_map(|group| &group.services).map(String::as_str).collect();
+    let dependencies = &found.dependencies;
     let everywhere: BTreeSet<&str> = match groups.len() {
         0 | 1 => BTreeSet::new(),
         _ => names
             .iter()
             .copied()
-            .filter(|name| groups.iter().all(|group| group.layout.services.contains(*name)))
+            .filter(|name| groups.iter().all(|group| group.services.contains(*name)))
             .collect(),
     };
     let mut depths = BTreeMap::new();
     let mut tiers: BTreeMap<usize, Vec<Picture>> = BTreeMap::new();
     for group in groups {
-        let own = &group.layout.services;
-        let depth = own.iter().map(|name| depth(name, &dependencies, &mut depths)).max();
+        let own = &group.services;
+        let depth = own.iter().map(|name| depth(name, dependencies, &mut depths)).max();
         let needs_others = own.iter().filter_map(|name| dependencies.get(name));
         let is_dependent =
             needs_others.flatten().any(|name| !own.contains(name) && depth.unwrap_or(0) > 0);
         let mut lines =
-            vec![format!("{} × {}", style::grouped(group.count as usize), group.layout.hardware)];
+            vec![format!("{} × {}", style::grouped(group.count as usize), group.hardwaretype)];
         lines.extend(own.iter().filter(|name| !everywhere.contains(name.as_str())).cloned());
         let width = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
         tiers.entry(depth.unwrap_or(0)).or_default().push(Picture { lines, width, is_dependent });

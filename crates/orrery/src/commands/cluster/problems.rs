@@ -1,13 +1,16 @@
 //! Problems of documents, and reasons for no layout, as diagnostics and as JSON.
 
+use orrery_api::{ClusterConflict, DocumentPlace, DocumentProblem};
 use orrery_cluster::document::{self, Catalog, Problem, line_column};
 use orrery_cluster::planner::PlanError;
 use orrery_cluster::preview::PreviewError;
-use orrery_cluster::solver::{Infeasible, Invalid, Place, SolveError};
+use orrery_cluster::solver::{Infeasible, Invalid, Place, ResizeError, SolveError};
 use orrery_compiler::diagnostic::{self, Diagnostic, Severity};
 use orrery_compiler::source::Sources;
 use orrery_syntax::ast::{FileId, Loc};
 use serde_json::{Value, json};
+
+use crate::pages;
 
 /// The texts of a catalog, with the same numbers.
 pub(super) fn sources(catalog: &Catalog) -> Sources {
@@ -64,7 +67,15 @@ fn diagnostic_id(error: &PreviewError) -> &'static str {
             "search-interrupted"
         }
         PreviewError::Plan(PlanError::DependencyCycle(_)) => "dependency-cycle",
-        PreviewError::Plan(_) => "unsuitable-request",
+        PreviewError::Resize(ResizeError::NoGrowth { .. } | ResizeError::NoShrinking { .. }) => {
+            "unsolvable-template"
+        }
+        PreviewError::Resize(ResizeError::Interrupted(_) | ResizeError::TooLarge(_)) => {
+            "search-interrupted"
+        }
+        PreviewError::Plan(_) | PreviewError::Resize(ResizeError::Broken(_)) => {
+            "unsuitable-request"
+        }
     }
 }
 
@@ -77,6 +88,11 @@ pub(super) fn of_error(template: &str, failure: &PreviewError) -> Vec<Diagnostic
         }
         PreviewError::Solve(SolveError::Infeasible(infeasible)) => {
             vec![of_infeasible(id, template, infeasible)]
+        }
+        PreviewError::Resize(resize) => {
+            let mut diagnostic = error(id, format!("template {template}: {resize}"));
+            diagnostic.help = resize.advice();
+            vec![diagnostic]
         }
         other => vec![error(id, format!("template {template}: {other}"))],
     }
@@ -114,6 +130,48 @@ fn of_infeasible(id: &'static str, template: &str, infeasible: &Infeasible) -> D
     }
     let advice = infeasible.advice();
     diagnostic.help = (!advice.is_empty()).then(|| advice.join("\n"));
+    diagnostic
+}
+
+/// Why a server finds no layout.
+pub(super) fn of_conflict(template: &str, conflict: &ClusterConflict) -> Diagnostic {
+    let nodes = if conflict.size == 1 { "node" } else { "nodes" };
+    let message = format!("template {template} has no layout with {} {nodes}", conflict.size);
+    let mut diagnostic = error("unsolvable-template", message);
+    let rules = conflict.conflict.iter();
+    let rules = rules.map(|rule| format!("{} ({} at {})", rule.rule, rule.document, rule.path));
+    diagnostic.notes = rules.collect();
+    diagnostic.help = (!conflict.advice.is_empty()).then(|| conflict.advice.join("\n"));
+    diagnostic
+}
+
+/// A problem that a server found in documents which were sent to it, in the order of `sent`, or in others.
+pub(super) fn of_server(
+    catalog: &Catalog,
+    sent: &[document::FileId],
+    problem: &DocumentProblem,
+) -> Diagnostic {
+    let mut diagnostic = error("", problem.message.clone());
+    diagnostic.id = pages::known_id(&problem.id);
+    if problem.severity == "warning" {
+        diagnostic.severity = Severity::Warning;
+    }
+    let own = |at: &DocumentPlace| {
+        let file = *sent.get(at.index?)?;
+        let span = catalog.span_of(file, &at.path)?;
+        Some(place(&document::Place { file, span, path: String::new() }, &at.label))
+    };
+    diagnostic.primary = own(&problem.place);
+    if diagnostic.primary.is_none() {
+        diagnostic.notes.push(format!("in the {}", problem.place));
+    }
+    for at in &problem.related {
+        match own(at) {
+            Some(place) => diagnostic.related.push(place),
+            None => diagnostic.notes.push(format!("{}: the {at}", at.label)),
+        }
+    }
+    diagnostic.help.clone_from(&problem.help);
     diagnostic
 }
 

@@ -1,27 +1,36 @@
 //! `orrery cluster solve`: the cluster that a template gives for a size.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
+use orrery_api::{ClusterPreview, SolveAnswer, SolveRequest, SolveSettings};
 use orrery_cluster::document::{Catalog, DocumentKind, FileId, Problem, Severity};
-use orrery_cluster::preview::{Preview, PreviewError, cost, error_json, preview};
+use orrery_cluster::preview::{PreviewError, error_json, preview, preview_from};
 use orrery_cluster::solver::{Limits, Mode, Request, Solution};
 use orrery_compiler::diagnostic::Diagnostic;
 use orrery_model::similar_names::closest;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{deadline, documents, drawing, problems, stages};
+use super::{deadline, documents, problems, solved, stored};
 use crate::cli_cluster::SolveTemplate;
-use crate::commands::inspect::text;
 use crate::commands::report;
 use crate::commands::trouble::Trouble;
+use crate::remote::Remote;
 use crate::render::Shown;
 use crate::{Exit, output, style};
 
+/// The working directory.
+const HERE: &str = ".";
+/// Seconds that a server searches, at most.
+const TIMEOUT_MAX: u64 = 30;
 const KEYS: [&str; 4] = ["provider", "hardwaretype", "imagetype", "services"];
 
 pub(super) fn run(options: &SolveTemplate) -> Result<Exit, Trouble> {
     tell_programs(options.json, solve(options))
+}
+
+fn directory_of(options: &SolveTemplate) -> &Path {
+    options.documents.as_deref().unwrap_or(Path::new(HERE))
 }
 
 /// Writes a failure to standard output, if programs read it.
@@ -37,7 +46,10 @@ pub(super) fn tell_programs(json: bool, answer: Result<Exit, Trouble>) -> Result
 }
 
 fn solve(options: &SolveTemplate) -> Result<Exit, Trouble> {
-    let catalog = documents::read(&options.documents)?;
+    if let Some(remote) = server_of(options)? {
+        return solve_on(&remote, options);
+    }
+    let catalog = documents::read(directory_of(options))?;
     let request = request_of(options)?;
     if !catalog.has(DocumentKind::ClusterTemplate, &options.template) {
         let broken = unreadable_templates(&catalog, &options.template);
@@ -52,17 +64,85 @@ fn solve(options: &SolveTemplate) -> Result<Exit, Trouble> {
     }
     let stop = deadline(options.timeout);
     let limits = Limits { stop: Some(&stop), ..Limits::default() };
-    match preview(&catalog, &request, limits) {
+    let found = match existing_of(options)? {
+        Some(existing) => preview_from(&catalog, &request, &existing, limits),
+        None => preview(&catalog, &request, limits),
+    };
+    match found {
         Ok(found) => {
+            let report = found.to_json();
             let is_written = if options.json {
-                let report = found.to_json();
                 output::print(|out| writeln!(out, "{report:#}"))
             } else {
-                output::print_styled(&shown(&found, &catalog))
+                let preview: ClusterPreview =
+                    serde_json::from_value(report).map_err(|error| Trouble::of(&error))?;
+                output::print_styled(&solved::in_words(&preview))
             };
             Ok(if is_written { Exit::Done } else { Exit::Error })
         }
         Err(error) => Ok(refuse(&catalog, options, &error)),
+    }
+}
+
+/// The nodes of the cluster that exists.
+fn existing_of<T: DeserializeOwned>(options: &SolveTemplate) -> Result<Option<T>, Trouble> {
+    let Some(path) = &options.from else { return Ok(None) };
+    let wrong = |error: &dyn std::fmt::Display| {
+        let trouble = Trouble::said(format!("{} is no layout: {error}", path.display()));
+        trouble.help("it has to be what `orrery cluster solve --json` wrote")
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    serde_json::from_str(&text).map(Some).map_err(|error| wrong(&error))
+}
+
+/// The server that solves the template, unless documents of a directory are meant: those that are named, or those of the
+/// working directory if no server is named.
+fn server_of(options: &SolveTemplate) -> Result<Option<Remote>, Trouble> {
+    let is_here = documents::has_documents(Path::new(HERE)) && options.project.is_none();
+    let is_local = options.local || options.documents.is_some();
+    if is_local || (is_here && !options.server.is_named()) {
+        return Ok(None);
+    }
+    let found = options.server.find()?;
+    if found.is_none() && options.project.is_some() {
+        return options.server.open(None).map(Some);
+    }
+    Ok(found)
+}
+
+fn solve_on(remote: &Remote, options: &SolveTemplate) -> Result<Exit, Trouble> {
+    let Request { template, size, services, provider, hardware, image, .. } = request_of(options)?;
+    let settings = SolveSettings { provider, hardwaretype: hardware, imagetype: image, services };
+    let request = SolveRequest {
+        template,
+        size,
+        settings,
+        from: existing_of(options)?,
+        compatible: options.compatible,
+        timeout: Some(options.timeout.clamp(1, TIMEOUT_MAX)),
+    };
+    let scope = stored::scope_of(remote, options.project.as_deref())?;
+    let answer: Value = remote.client.post_once(&scope.path(&["solve"]), &request)?;
+    let read: SolveAnswer =
+        serde_json::from_value(answer.clone()).map_err(|error| Trouble::of(&error))?;
+    if options.json {
+        let _ = output::print(|out| writeln!(out, "{answer:#}"));
+    }
+    match read {
+        SolveAnswer::Solved(preview) => {
+            let is_written = options.json || output::print_styled(&solved::in_words(&preview));
+            Ok(if is_written { Exit::Done } else { Exit::Error })
+        }
+        SolveAnswer::Unsolvable(conflict) => {
+            if !options.json {
+                show(&Catalog::default(), &[problems::of_conflict(&options.template, &conflict)]);
+            }
+            Ok(Exit::Error)
+        }
+        SolveAnswer::Interrupted { message } => match options.json {
+            true => Ok(Exit::Error),
+            false => Err(Trouble::said(format!("template {}: {message}", options.template))),
+        },
     }
 }
 
@@ -116,7 +196,7 @@ fn refuse_documents(catalog: &Catalog, options: &SolveTemplate, broken: &[Proble
     Exit::Error
 }
 
-fn show(catalog: &Catalog, diagnostics: &[Diagnostic]) {
+pub(super) fn show(catalog: &Catalog, diagnostics: &[Diagnostic]) {
     let sources = problems::sources(catalog);
     let path = |name: &str| name.to_owned();
     let shown = Shown { sources: &sources, path: &path, width: output::width() };
@@ -124,7 +204,7 @@ fn show(catalog: &Catalog, diagnostics: &[Diagnostic]) {
 }
 
 fn unknown_template(catalog: &Catalog, options: &SolveTemplate) -> Trouble {
-    let directory = options.documents.display();
+    let directory = directory_of(options).display();
     let name = style::harmless(&options.template);
     let trouble = Trouble::said(format!("there is no template {name} in {directory}"));
     let names: Vec<&str> = catalog.names(DocumentKind::ClusterTemplate).collect();
@@ -180,38 +260,4 @@ pub(super) fn in_words(solution: &Solution) -> String {
         format!("{} {} ({})", group.count, group.layout.hardware, services.join(", "))
     });
     groups.collect::<Vec<_>>().join(", ")
-}
-
-fn shown(found: &Preview, catalog: &Catalog) -> String {
-    let mut out = format!("{}: ", style::heading(&found.template));
-    out += &style::count(found.nodes.len(), "node");
-    if let Some(millionths) = found.solution.cost {
-        let _ = write!(out, ", cost {}", cost(millionths));
-    }
-    out.push('\n');
-    if !found.solution.unplaced.is_empty() {
-        let names = found.solution.unplaced.join(", ");
-        let _ = writeln!(out, "{}: on no node: {names}", style::warning("warning"));
-    }
-    out.push('\n');
-    let headings = ["NODES", "HARDWARE", "IMAGE", "SERVICES"];
-    let mut rows = vec![headings.iter().map(|&text| text.to_owned()).collect::<Vec<_>>()];
-    for group in &found.solution.groups {
-        let services: Vec<&str> = group.layout.services.iter().map(String::as_str).collect();
-        rows.push(vec![
-            group.count.to_string(),
-            group.layout.hardware.clone(),
-            group.layout.image.clone(),
-            services.join(", "),
-        ]);
-    }
-    for (number, line) in text::table(&rows).iter().enumerate() {
-        out += &if number == 0 { style::heading(line) } else { line.clone() };
-        out.push('\n');
-    }
-    out.push('\n');
-    out += &drawing::draw(found, catalog);
-    out.push('\n');
-    out += &stages::in_words(&found.plan);
-    out
 }

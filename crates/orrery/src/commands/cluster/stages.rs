@@ -3,25 +3,24 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use orrery_cluster::planner::Plan;
+use orrery_api::PreviewedPlan;
 
 use crate::style;
 
-pub(super) fn in_words(plan: &Plan) -> String {
-    let stages = plan.stages();
+pub(super) fn in_words(plan: &PreviewedPlan) -> String {
+    let stages = &plan.stages;
     let mut out = format!(
         "{}: {} in {}\n",
         style::heading("plan"),
-        style::count(plan.steps.len(), "step"),
+        style::count(plan.steps, "step"),
         style::count(stages.len(), "stage"),
     );
     let width = stages.len().to_string().len();
     for (number, stage) in stages.iter().enumerate() {
         let mut actions: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
-        for id in stage {
-            let step = &plan.steps[*id];
+        for step in stage {
             let service = step.service.as_deref().unwrap_or("machine");
-            *actions.entry(step.action()).or_default().entry(service).or_default() += 1;
+            *actions.entry(&step.action).or_default().entry(service).or_default() += 1;
         }
         let actions = actions.into_iter().map(|(action, services)| {
             let services = services.into_iter().map(|(name, count)| match count {

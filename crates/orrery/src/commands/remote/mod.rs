@@ -8,11 +8,11 @@ mod compiles;
 pub(super) mod dry_run;
 mod environments;
 mod places;
-mod projects;
+pub(super) mod projects;
 mod remote_agents;
 mod session;
 mod settings;
-mod table;
+pub(super) mod table;
 pub(super) mod terminal;
 mod tokens;
 mod values;
@@ -42,7 +42,7 @@ pub(super) use versions::version;
 use table::Table;
 
 impl AskServer {
-    fn open(&self) -> Result<Remote, Trouble> {
+    pub(super) fn open(&self) -> Result<Remote, Trouble> {
         self.server.open(None)
     }
 }
@@ -64,14 +64,14 @@ impl AskEnvironment {
 }
 
 /// Writes JSON for programs.
-fn print_json(value: &impl Serialize) -> Result<Exit, Trouble> {
+pub(super) fn print_json(value: &impl Serialize) -> Result<Exit, Trouble> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Trouble::of(&error))?;
     let written = output::print(|out| writeln!(out, "{text}"));
     Ok(if written { Exit::Done } else { Exit::Error })
 }
 
 /// The whole list, or the first of it.
-fn read_list<T: DeserializeOwned>(
+pub(super) fn read_list<T: DeserializeOwned>(
     pages: Pages<'_, T>,
     limit: Option<usize>,
 ) -> Result<Vec<T>, ClientError> {
@@ -79,7 +79,7 @@ fn read_list<T: DeserializeOwned>(
 }
 
 /// Shows a list: as the API has it, or as a table.
-fn show_list<T: Serialize>(
+pub(super) fn show_list<T: Serialize>(
     json: bool,
     items: &[T],
     mut table: Table,
@@ -93,7 +93,7 @@ fn show_list<T: Serialize>(
 }
 
 /// Shows that something was done: as the API has it, or in a line.
-fn show_done(json: bool, value: &impl Serialize, text: &str) -> Result<Exit, Trouble> {
+pub(super) fn show_done(json: bool, value: &impl Serialize, text: &str) -> Result<Exit, Trouble> {
     if json {
         return print_json(value);
     }

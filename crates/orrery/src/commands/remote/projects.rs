@@ -17,7 +17,7 @@ pub(crate) fn project(options: ProjectGroup) -> Exit {
 }
 
 /// The project of this name or id.
-pub(super) fn find(remote: &Remote, name: &str) -> Result<Project, Trouble> {
+pub(in crate::commands) fn find(remote: &Remote, name: &str) -> Result<Project, Trouble> {
     let id: Option<Uuid> = name.parse().ok();
     for project in remote.client.list::<Project>(&path(&["projects"])) {
         let project = project?;

@@ -10,25 +10,25 @@ use crate::{Exit, output, style};
 const CUT_LEAST: usize = 12;
 
 /// Rows under headings.
-pub(super) struct Table {
+pub(in crate::commands) struct Table {
     rows: Vec<Vec<String>>,
     noun: &'static str,
 }
 
 impl Table {
     /// `noun` is what a row is.
-    pub(super) fn new(noun: &'static str, headings: &[&str]) -> Self {
+    pub(in crate::commands) fn new(noun: &'static str, headings: &[&str]) -> Self {
         Table { rows: vec![headings.iter().map(|&text| text.to_owned()).collect()], noun }
     }
 
     /// Texts come as they are; what would control the terminal is made harmless here.
-    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
+    pub(in crate::commands) fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
         let one_line = |text: String| style::harmless(&text).replace('\n', " ");
         self.rows.push(cells.into_iter().map(|text| one_line(text.into())).collect());
     }
 
     /// Shows the table, and how many rows it has.
-    pub(super) fn print(mut self) -> Result<Exit, Trouble> {
+    pub(in crate::commands) fn print(mut self) -> Result<Exit, Trouble> {
         let count = self.rows.len() - 1;
         if count > 0 {
             if let Some(width) = terminal_width() {
@@ -96,7 +96,7 @@ pub(super) fn properties(lines: &[(&str, String)]) -> Result<Exit, Trouble> {
 }
 
 /// A time of the API as people read it: `2026-11-16 09:30:00Z`.
-pub(super) fn moment(at: &str) -> String {
+pub(in crate::commands) fn moment(at: &str) -> String {
     at.parse().map_or_else(|_| at.to_owned(), text::moment)
 }
 

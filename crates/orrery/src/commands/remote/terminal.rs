@@ -64,6 +64,24 @@ pub(in crate::commands) fn confirm(yes: bool, what: &str) -> Result<(), Trouble>
     }
 }
 
+/// Asks whether a change that was shown is to be made.
+pub(in crate::commands) fn agree(yes: bool, what: &str) -> Result<(), Trouble> {
+    if yes {
+        return Ok(());
+    }
+    if !is_interactive() {
+        let trouble = Trouble::said(format!("{what}: nobody can be asked here"));
+        return Err(trouble.help("say --yes if it is meant"));
+    }
+    prompt(&format!("{what}? Type yes to go on"))?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(unreadable)?;
+    match line.trim() {
+        "yes" => Ok(()),
+        _ => Err(Trouble::said("nothing was done")),
+    }
+}
+
 /// Whether something that cannot be undone is wanted, of something whose name is typed.
 pub(in crate::commands) fn confirm_name(yes: bool, what: &str, name: &str) -> Result<(), Trouble> {
     if yes {

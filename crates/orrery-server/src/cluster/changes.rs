@@ -1,0 +1,344 @@
+//! Changes of documents: worked out on a snapshot, and stored if nothing changed since.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use orrery_api::{
+    DocumentChange, DocumentChangeKind, DocumentChanges, DocumentProblem, DocumentsApplied,
+    NewClusterDocument,
+};
+use orrery_cluster::document::DocumentKind;
+use orrery_store::{ClusterDocumentRecord, DocumentSnapshot, DocumentWrite, Store, StoreError};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::view::{CatalogView, Change, Sent};
+use super::{Scope, kind_of};
+use crate::app::App;
+use crate::problem::ServerError;
+
+/// Documents of one request, at most.
+const DOCUMENTS_MAX: usize = 5_000;
+/// Bytes of a document, at most.
+const CONTENT_MAX: usize = 1 << 20;
+/// How often a change is worked out again because others changed documents meanwhile.
+const ATTEMPTS_MAX: usize = 8;
+/// References that a refusal names.
+const REFERRERS_MAX: usize = 10;
+
+/// Author of a change, and the owner of what is changed.
+#[derive(Clone, Debug)]
+pub(crate) struct Author {
+    pub(crate) name: String,
+    pub(crate) scope: Scope,
+}
+
+/// A document that is to be written.
+struct Write {
+    kind: DocumentKind,
+    name: String,
+    /// `None` deletes it.
+    content: Option<String>,
+    expected: Option<i64>,
+}
+
+/// A change that is worked out.
+struct Worked {
+    /// The state of the store that it was worked out for.
+    head: i64,
+    writes: Vec<Write>,
+    changes: Vec<DocumentChange>,
+    warnings: Vec<DocumentProblem>,
+}
+
+/// Stores documents, all or none of them. A dry run tells what would change.
+pub(crate) async fn apply(
+    app: &App,
+    author: &Author,
+    changes: DocumentChanges,
+) -> Result<DocumentsApplied, ServerError> {
+    let DocumentChanges { documents, dry_run } = changes;
+    let documents = Arc::new(admit(author.scope, documents)?);
+    for _ in 0..ATTEMPTS_MAX {
+        let (scope, documents) = (author.scope, Arc::clone(&documents));
+        let read = move |store: &dyn Store| {
+            let snapshot = snapshot_for(store, scope)?;
+            Ok(work_out(&snapshot, scope, &documents))
+        };
+        let Worked { head, writes, mut changes, warnings } = app.with_store(read).await??;
+        if dry_run {
+            return Ok(DocumentsApplied { applied: false, documents: changes, warnings });
+        }
+        match write(app, author, head, writes).await {
+            Err(ServerError::Store(StoreError::DocumentsChanged)) => {}
+            Err(error) => return Err(error),
+            Ok(written) => {
+                for (change, record) in changes.iter_mut().zip(&written) {
+                    change.revision = record.revision;
+                }
+                return Ok(DocumentsApplied { applied: true, documents: changes, warnings });
+            }
+        }
+    }
+    Err(contended())
+}
+
+/// Deletes a document that no other one refers to. Returns the revision that says so.
+pub(crate) async fn delete(
+    app: &App,
+    author: &Author,
+    kind: DocumentKind,
+    name: &str,
+    expected: Option<i64>,
+) -> Result<i64, ServerError> {
+    for _ in 0..ATTEMPTS_MAX {
+        let (scope, name) = (author.scope, name.to_owned());
+        let read = move |store: &dyn Store| {
+            let snapshot = snapshot_for(store, scope)?;
+            let checked = check_deletion(&snapshot, scope, (kind, &name), expected);
+            Ok(checked.map(|()| (snapshot.head, Write { kind, name, content: None, expected })))
+        };
+        let (head, removal) = app.with_store(read).await??;
+        match write(app, author, head, vec![removal]).await {
+            Err(ServerError::Store(StoreError::DocumentsChanged)) => {}
+            Err(error) => return Err(error),
+            Ok(written) => return Ok(written.first().map_or(0, |record| record.revision)),
+        }
+    }
+    Err(contended())
+}
+
+fn contended() -> ServerError {
+    ServerError::Overloaded("others keep changing cluster documents".to_owned())
+}
+
+/// All documents, if the project exists.
+pub(super) fn snapshot_for(
+    store: &dyn Store,
+    scope: Scope,
+) -> Result<DocumentSnapshot, StoreError> {
+    let records = store.records();
+    if let Some(project) = scope {
+        records.project(project.as_bytes())?;
+    }
+    records.document_snapshot()
+}
+
+async fn write(
+    app: &App,
+    author: &Author,
+    head: i64,
+    writes: Vec<Write>,
+) -> Result<Vec<ClusterDocumentRecord>, ServerError> {
+    let (Author { name, scope }, now) = (author.clone(), app.now());
+    app.change(move |store| {
+        let writes: Vec<DocumentWrite<'_>> = writes
+            .iter()
+            .map(|write| DocumentWrite {
+                kind: write.kind.id(),
+                name: &write.name,
+                content: write.content.as_deref(),
+                expected: write.expected,
+            })
+            .collect();
+        let project = scope.as_ref().map(Uuid::as_bytes);
+        store.records().write_documents(project, head, &writes, &name, now)
+    })
+    .await
+}
+
+/// Checks what can be told of the documents without looking at their contents.
+fn admit(
+    scope: Scope,
+    documents: Vec<NewClusterDocument>,
+) -> Result<Vec<(DocumentKind, NewClusterDocument)>, ServerError> {
+    if documents.len() > DOCUMENTS_MAX {
+        let reason = format!("are {}: at most {DOCUMENTS_MAX} are taken", documents.len());
+        return Err(ServerError::field("documents", reason));
+    }
+    let admit = |document: NewClusterDocument| {
+        let kind = kind_of(&document.kind)?;
+        if kind == DocumentKind::Tenant && scope.is_some() {
+            let reason = "tenants belong to the installation: a project does not set its quotas";
+            return Err(ServerError::field("kind", reason));
+        }
+        if document.content.get().len() > CONTENT_MAX {
+            let reason = format!("must have at most {CONTENT_MAX} bytes");
+            return Err(ServerError::field("content", reason));
+        }
+        Ok((kind, document))
+    };
+    documents.into_iter().map(admit).collect()
+}
+
+/// The stored document of exactly this scope.
+fn find<'s>(
+    snapshot: &'s DocumentSnapshot,
+    scope: Scope,
+    (kind, name): (DocumentKind, &str),
+) -> Option<&'s ClusterDocumentRecord> {
+    snapshot.documents.iter().find(|record| {
+        record.kind == kind.id()
+            && record.name == name
+            && record.project.map(Uuid::from_bytes) == scope
+    })
+}
+
+/// The catalogs that a change is part of: that of its owner and, for the installation, those of all projects with
+/// documents.
+fn views(snapshot: &DocumentSnapshot, scope: Scope) -> Vec<Scope> {
+    let mut views = vec![scope];
+    if scope.is_none() {
+        let projects: BTreeSet<Uuid> = snapshot
+            .documents
+            .iter()
+            .filter_map(|record| record.project.map(Uuid::from_bytes))
+            .collect();
+        views.extend(projects.into_iter().map(Some));
+    }
+    views
+}
+
+/// Problems of all catalogs that a change is part of, each one once: errors and warnings.
+fn problems(
+    snapshot: &DocumentSnapshot,
+    change: &Change<'_>,
+) -> (Vec<DocumentProblem>, Vec<DocumentProblem>) {
+    let mut all: Vec<DocumentProblem> = Vec::new();
+    for view in views(snapshot, change.scope) {
+        for problem in CatalogView::new(snapshot, view, change).problems() {
+            if !all.contains(&problem) {
+                all.push(problem);
+            }
+        }
+    }
+    all.into_iter().partition(|problem| problem.severity == "error")
+}
+
+fn work_out(
+    snapshot: &DocumentSnapshot,
+    scope: Scope,
+    documents: &[(DocumentKind, NewClusterDocument)],
+) -> Result<Worked, ServerError> {
+    let sent = Sent::new(documents);
+    let change = Change { scope, sent: Some(&sent), removed: None };
+    let (errors, mut warnings) = problems(snapshot, &change);
+    if !errors.is_empty() {
+        return Err(ServerError::InvalidDocuments(errors));
+    }
+    // What is worth a look elsewhere was so before.
+    warnings.retain(|problem| problem.place.index.is_some());
+    let (mut writes, mut changes) = (Vec::new(), Vec::new());
+    for (index, (kind, document)) in documents.iter().enumerate() {
+        let content = sent.name(index).and_then(|name| Some((name, sent.canonical(*kind, name)?)));
+        let Some((name, after)) = content else {
+            return Err(ServerError::Internal("a valid document without a name".to_owned()));
+        };
+        let old = find(snapshot, scope, (*kind, name));
+        let current = old.map_or(0, |record| record.revision);
+        if let Some(expected) = document.revision.filter(|expected| *expected != current) {
+            return Err(outdated(*kind, name, expected, current));
+        }
+        let text = after.to_string();
+        let before = old.and_then(|record| record.content.as_ref());
+        let kind_of_change = match before {
+            None => DocumentChangeKind::Created,
+            Some(before) if *before == text => DocumentChangeKind::Unchanged,
+            Some(_) => DocumentChangeKind::Updated,
+        };
+        let is_changed = kind_of_change != DocumentChangeKind::Unchanged;
+        changes.push(DocumentChange {
+            kind: kind.id().to_owned(),
+            name: name.to_owned(),
+            change: kind_of_change,
+            revision: current,
+            before: before.filter(|_| is_changed).and_then(|text| serde_json::from_str(text).ok()),
+            after: Some(after).filter(|_| is_changed),
+        });
+        let expected = Some(current);
+        writes.push(Write { kind: *kind, name: name.to_owned(), content: Some(text), expected });
+    }
+    Ok(Worked { head: snapshot.head, writes, changes, warnings })
+}
+
+fn outdated(kind: DocumentKind, name: &str, expected: i64, current: i64) -> ServerError {
+    let noun = kind.noun();
+    ServerError::PreconditionFailed(match current {
+        0 => {
+            format!("the {noun} {name} does not exist: the change is based on revision {expected}")
+        }
+        current => format!(
+            "the {noun} {name} was changed meanwhile: it has revision {current}, not {expected}; read it again"
+        ),
+    })
+}
+
+fn check_deletion(
+    snapshot: &DocumentSnapshot,
+    scope: Scope,
+    (kind, name): (DocumentKind, &str),
+    expected: Option<i64>,
+) -> Result<(), ServerError> {
+    let Some(record) = find(snapshot, scope, (kind, name)) else {
+        return Err(ServerError::NotFound { kind: kind.noun(), name: name.to_owned() });
+    };
+    if let Some(expected) = expected.filter(|expected| *expected != record.revision) {
+        return Err(outdated(kind, name, expected, record.revision));
+    }
+    let mut referrers: Vec<DocumentProblem> = Vec::new();
+    for view in views(snapshot, scope) {
+        // Where another document takes its place, references lead to that one.
+        let others = match (scope, view) {
+            (Some(_), _) => find(snapshot, None, (kind, name)),
+            (None, Some(_)) => find(snapshot, view, (kind, name)),
+            (None, None) => None,
+        };
+        if others.is_some() {
+            continue;
+        }
+        for one in CatalogView::new(snapshot, view, &Change::NONE).referrers(kind, name) {
+            if !referrers.contains(&one) {
+                referrers.push(one);
+            }
+        }
+    }
+    if !referrers.is_empty() {
+        return Err(in_use(kind, name, referrers));
+    }
+    let change = Change { scope, sent: None, removed: Some((kind, name)) };
+    let (errors, _) = problems(snapshot, &change);
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(ServerError::InvalidDocuments(errors)),
+    }
+}
+
+fn in_use(kind: DocumentKind, name: &str, mut referrers: Vec<DocumentProblem>) -> ServerError {
+    let mut names: Vec<String> = Vec::new();
+    for one in &mut referrers {
+        let place = orrery_api::DocumentPlace { path: String::new(), ..one.place.clone() };
+        let place = place.to_string();
+        if !names.contains(&place) {
+            names.push(place);
+        }
+        // What it would be without the document is no problem now.
+        one.message = format!("refers to the {} {name}", kind.noun());
+        one.help = None;
+    }
+    let more = names.len().saturating_sub(REFERRERS_MAX);
+    names.truncate(REFERRERS_MAX);
+    let mut names = names.join(", ");
+    if more > 0 {
+        names += &format!(" and {more} more");
+    }
+    let noun = kind.noun();
+    ServerError::DocumentInUse {
+        detail: format!("the {noun} {name} is in use by {names}: change or delete them first"),
+        documents: referrers,
+    }
+}
+
+/// The document as canonical JSON.
+pub(crate) fn content_of(record: &ClusterDocumentRecord) -> Option<Value> {
+    serde_json::from_str(record.content.as_deref()?).ok()
+}

@@ -1,0 +1,28 @@
+//! Cluster documents and previews of clusters: the rules, under the routes of the API.
+//!
+//! A change is worked out on a snapshot of all documents, must leave every catalog that it is part of without errors, and
+//! is stored only if no document changed since the snapshot.
+
+mod changes;
+mod solving;
+mod view;
+
+use orrery_cluster::document::DocumentKind;
+use uuid::Uuid;
+
+use crate::problem::ServerError;
+
+pub(crate) use changes::{Author, apply, content_of, delete};
+pub(crate) use solving::solve;
+
+/// Owner of documents: a project, or the installation.
+pub(crate) type Scope = Option<Uuid>;
+
+/// The kind that a request names.
+pub(crate) fn kind_of(id: &str) -> Result<DocumentKind, ServerError> {
+    DocumentKind::from_id(id).ok_or_else(|| {
+        let known: Vec<&str> = DocumentKind::ALL.iter().map(DocumentKind::id).collect();
+        let reason = format!("{id:?} is no kind of document: known are {}", known.join(", "));
+        ServerError::field("kind", reason)
+    })
+}

@@ -1,0 +1,193 @@
+//! Catalogs: the documents that count for the installation or for one project, stored and sent.
+
+use std::collections::BTreeSet;
+
+use orrery_api::{DocumentPlace, DocumentProblem, NewClusterDocument};
+use orrery_cluster::document::{
+    Catalog, DocumentKind, FileId, Place, Problem, Severity, line_column,
+};
+use orrery_store::{ClusterDocumentRecord, DocumentSnapshot};
+use uuid::Uuid;
+
+use super::Scope;
+
+/// Documents of a request, and what their names are.
+pub(super) struct Sent {
+    /// Kind, text and, if it can be read and is unique in the request, the name of each.
+    documents: Vec<(DocumentKind, String, Option<String>)>,
+    /// The documents alone.
+    catalog: Catalog,
+}
+
+impl Sent {
+    pub(super) fn new(documents: &[(DocumentKind, NewClusterDocument)]) -> Self {
+        let mut catalog = Catalog::default();
+        for (kind, document) in documents {
+            catalog.add(*kind, SENT_FILE, document.content.get().to_owned());
+        }
+        let mut sent: Vec<(DocumentKind, String, Option<String>)> = documents
+            .iter()
+            .map(|(kind, document)| (*kind, document.content.get().to_owned(), None))
+            .collect();
+        for kind in DocumentKind::ALL {
+            for name in catalog.names(kind) {
+                let file = catalog.file_of(kind, name).map(|file| file.0);
+                if let Some((_, _, named)) = file.and_then(|file| sent.get_mut(file)) {
+                    *named = Some(name.to_owned());
+                }
+            }
+        }
+        Sent { documents: sent, catalog }
+    }
+
+    pub(super) fn name(&self, index: usize) -> Option<&str> {
+        self.documents.get(index).and_then(|(_, _, name)| name.as_deref())
+    }
+
+    /// The canonical text of a document.
+    pub(super) fn canonical(&self, kind: DocumentKind, name: &str) -> Option<serde_json::Value> {
+        self.catalog.canonical(kind, name)
+    }
+
+    fn names(&self) -> BTreeSet<(DocumentKind, &str)> {
+        let named = self.documents.iter();
+        named.filter_map(|(kind, _, name)| Some((*kind, name.as_deref()?))).collect()
+    }
+}
+
+/// Documents of requests are JSON, whatever they are called.
+const SENT_FILE: &str = "document.json";
+
+/// Origin of a file of a catalog.
+struct Origin {
+    kind: DocumentKind,
+    name: Option<String>,
+    project: Scope,
+    /// Number of the document in the request.
+    index: Option<usize>,
+}
+
+/// The documents that count for the installation or for one project: those of a project take the place of those of the
+/// installation with the same kind and name.
+pub(super) struct CatalogView {
+    pub(super) catalog: Catalog,
+    /// By number of the file.
+    origins: Vec<Origin>,
+}
+
+/// A change that a catalog is looked at with.
+pub(super) struct Change<'a> {
+    /// The owner of the changed documents.
+    pub(super) scope: Scope,
+    pub(super) sent: Option<&'a Sent>,
+    pub(super) removed: Option<(DocumentKind, &'a str)>,
+}
+
+impl Change<'_> {
+    pub(super) const NONE: Change<'static> = Change { scope: None, sent: None, removed: None };
+}
+
+pub(super) fn kind_of(record: &ClusterDocumentRecord) -> Option<DocumentKind> {
+    // Kinds are checked when documents are stored; one of a newer program is of no use here.
+    DocumentKind::from_id(&record.kind)
+}
+
+impl CatalogView {
+    /// The documents that count for `view`, after a change.
+    pub(super) fn new(snapshot: &DocumentSnapshot, view: Scope, change: &Change<'_>) -> Self {
+        let mut new = CatalogView { catalog: Catalog::default(), origins: Vec::new() };
+        // Owners in the order in which they take precedence.
+        let owners = match view {
+            Some(project) => vec![Some(project), None],
+            None => vec![None],
+        };
+        for owner in owners {
+            let of_change = change.scope == owner;
+            let sent = change.sent.filter(|_| of_change);
+            if let Some(sent) = sent {
+                new.add_sent(sent, owner);
+            }
+            let replaced = sent.map(Sent::names).unwrap_or_default();
+            let removed = change.removed.filter(|_| of_change);
+            for record in &snapshot.documents {
+                let (Some(kind), Some(content)) = (kind_of(record), &record.content) else {
+                    continue;
+                };
+                let key = (kind, record.name.as_str());
+                let is_meant = record.project.map(Uuid::from_bytes) == owner
+                    && !replaced.contains(&key)
+                    && removed != Some(key)
+                    && !new.catalog.has(kind, &record.name);
+                if is_meant {
+                    new.catalog.add_stored(kind, &record.name, content.clone());
+                    let name = Some(record.name.clone());
+                    new.origins.push(Origin { kind, name, project: owner, index: None });
+                }
+            }
+        }
+        new
+    }
+
+    fn add_sent(&mut self, sent: &Sent, owner: Scope) {
+        // With documents of a project before them, those that it replaces do not count, and those without a name are
+        // reported for their owner.
+        let is_first = self.origins.is_empty();
+        for (index, (kind, text, name)) in sent.documents.iter().enumerate() {
+            let is_replaced =
+                name.as_ref().is_none_or(|name| self.catalog.has(*kind, name)) && !is_first;
+            if is_replaced {
+                continue;
+            }
+            self.catalog.add(*kind, SENT_FILE, text.clone());
+            let name = name.clone();
+            self.origins.push(Origin { kind: *kind, name, project: owner, index: Some(index) });
+        }
+    }
+
+    /// Problems of all documents, as the API tells them.
+    pub(super) fn problems(&self) -> Vec<DocumentProblem> {
+        self.catalog.check().iter().map(|problem| self.told(problem)).collect()
+    }
+
+    /// References to a document from others.
+    pub(super) fn referrers(&self, kind: DocumentKind, name: &str) -> Vec<DocumentProblem> {
+        self.catalog.referrers(kind, name).iter().map(|problem| self.told(problem)).collect()
+    }
+
+    fn told(&self, problem: &Problem) -> DocumentProblem {
+        let related = problem.related.iter();
+        DocumentProblem {
+            id: problem.kind.diagnostic_id().to_owned(),
+            severity: match problem.severity {
+                Severity::Error => "error",
+                Severity::Warning => "warning",
+            }
+            .to_owned(),
+            message: problem.message.clone(),
+            place: self.place(&problem.place, &problem.label),
+            related: related.map(|(place, label)| self.place(place, label)).collect(),
+            help: problem.help.clone(),
+        }
+    }
+
+    fn place(&self, place: &Place, label: &str) -> DocumentPlace {
+        let FileId(number) = place.file;
+        let mut told = DocumentPlace {
+            path: place.path.clone(),
+            label: label.to_owned(),
+            ..DocumentPlace::default()
+        };
+        if let Some(origin) = self.origins.get(number) {
+            origin.kind.id().clone_into(&mut told.kind);
+            told.name.clone_from(&origin.name);
+            told.project = origin.project;
+            told.index = origin.index;
+            if origin.index.is_some() {
+                let text = &self.catalog.file(place.file).text;
+                let (line, column) = line_column(text, place.span.start);
+                (told.line, told.column) = (Some(line), Some(column));
+            }
+        }
+        told
+    }
+}

@@ -1,0 +1,195 @@
+//! Documents from files to a server: shown as a diff, confirmed, and stored together.
+
+use orrery_api::client::ClientError;
+use orrery_api::{
+    DocumentChange, DocumentChangeKind, DocumentChanges, DocumentsApplied, NewClusterDocument,
+};
+use orrery_cluster::document::{Catalog, DocumentKind, FileId, Problem, ProblemKind, Severity};
+use orrery_compiler::diagnostic::Diagnostic;
+use serde_json::Value;
+use serde_json::value::to_raw_value;
+use similar::{ChangeTag, TextDiff};
+
+use super::stored::{self, Scope};
+use super::{documents, problems, solve as solving};
+use crate::cli_cluster::{ChangeOptions, ImportDocuments};
+use crate::commands::remote::{print_json, terminal};
+use crate::commands::report;
+use crate::commands::trouble::Trouble;
+use crate::remote::Remote;
+use crate::render::Shown;
+use crate::{Exit, output, style};
+
+/// `orrery cluster import`
+pub(super) fn import(options: &ImportDocuments) -> Result<Exit, Trouble> {
+    let catalog = documents::read(&options.directory)?;
+    let remote = options.server.open(None)?;
+    let scope = stored::scope_of(&remote, options.project.as_deref())?;
+    apply(&remote, &scope, &catalog, &options.change, options.json)
+}
+
+/// Stores the documents of a catalog, all or none of them.
+pub(super) fn apply(
+    remote: &Remote,
+    scope: &Scope,
+    catalog: &Catalog,
+    options: &ChangeOptions,
+    json: bool,
+) -> Result<Exit, Trouble> {
+    let broken: Vec<Problem> = catalog.check().into_iter().filter(is_own_error).collect();
+    if !broken.is_empty() {
+        let diagnostics: Vec<Diagnostic> = broken.iter().map(problems::of_problem).collect();
+        solving::show(catalog, &diagnostics);
+        return Ok(Exit::Error);
+    }
+    let (files, mut documents) = documents_of(catalog)?;
+    let at = scope.path(&["apply"]);
+    let send = |documents: Vec<NewClusterDocument>, dry_run: bool| {
+        let changes = DocumentChanges { documents, dry_run };
+        remote.client.post::<DocumentsApplied>(&at, &changes)
+    };
+    let planned = match send(documents.clone(), true) {
+        Ok(planned) => planned,
+        Err(error) => return refuse(catalog, &files, error),
+    };
+    show_warnings(catalog, &files, &planned);
+    let changed = count(&planned, |change| change != DocumentChangeKind::Unchanged);
+    if !json {
+        let text: String = planned.documents.iter().map(difference).collect();
+        if !text.is_empty() && !output::print_styled(&text) {
+            return Ok(Exit::Error);
+        }
+    }
+    if changed == 0 || options.dry_run {
+        tell(&planned, "would be ", json)?;
+        return Ok(if changed == 0 { Exit::Done } else { Exit::Pending });
+    }
+    terminal::agree(options.yes, &format!("change {}", style::count(changed, "document")))?;
+    // Exactly the change that was shown, or none.
+    for (document, change) in documents.iter_mut().zip(&planned.documents) {
+        document.revision = Some(change.revision);
+    }
+    match send(documents, false) {
+        Ok(applied) => tell(&applied, "", json),
+        Err(error) => refuse(catalog, &files, error),
+    }
+}
+
+/// Errors that no document of the server can mend.
+fn is_own_error(problem: &Problem) -> bool {
+    let is_own = matches!(
+        problem.kind,
+        ProblemKind::DocumentSyntax
+            | ProblemKind::UnknownField
+            | ProblemKind::MissingField
+            | ProblemKind::InvalidField
+            | ProblemKind::DuplicateField
+            | ProblemKind::DuplicateDocument
+    );
+    is_own && problem.severity == Severity::Error
+}
+
+/// The documents in the order of their files.
+fn documents_of(catalog: &Catalog) -> Result<(Vec<FileId>, Vec<NewClusterDocument>), Trouble> {
+    let mut found: Vec<(FileId, DocumentKind, Value)> = Vec::new();
+    for kind in DocumentKind::ALL {
+        for name in catalog.names(kind) {
+            let content = catalog.file_of(kind, name).zip(catalog.canonical(kind, name));
+            found.extend(content.map(|(file, content)| (file, kind, content)));
+        }
+    }
+    found.sort_by_key(|(file, ..)| *file);
+    let mut documents = Vec::with_capacity(found.len());
+    for (_, kind, content) in &found {
+        let content = to_raw_value(content).map_err(|error| Trouble::of(&error))?;
+        documents.push(NewClusterDocument { kind: kind.id().to_owned(), content, revision: None });
+    }
+    Ok((found.into_iter().map(|(file, ..)| file).collect(), documents))
+}
+
+/// Shows mistakes in the files themselves, if the server found some.
+fn refuse(catalog: &Catalog, files: &[FileId], error: ClientError) -> Result<Exit, Trouble> {
+    let found = error.problem().filter(|problem| !problem.documents.is_empty());
+    let Some(problem) = found else { return Err(error.into()) };
+    let all = problem.documents.iter();
+    let diagnostics: Vec<Diagnostic> =
+        all.map(|one| problems::of_server(catalog, files, one)).collect();
+    solving::show(catalog, &diagnostics);
+    Err(Trouble::said(problem.detail.clone()))
+}
+
+fn show_warnings(catalog: &Catalog, files: &[FileId], planned: &DocumentsApplied) {
+    let all = planned.warnings.iter();
+    let warnings: Vec<Diagnostic> =
+        all.map(|one| problems::of_server(catalog, files, one)).collect();
+    let sources = problems::sources(catalog);
+    let path = |name: &str| name.to_owned();
+    let shown = Shown { sources: &sources, path: &path, width: output::width() };
+    report::show_warnings(&shown, &warnings);
+}
+
+fn count(applied: &DocumentsApplied, is_meant: impl Fn(DocumentChangeKind) -> bool) -> usize {
+    applied.documents.iter().filter(|one| is_meant(one.change)).count()
+}
+
+/// `2 documents created, 1 updated, 5 unchanged`
+fn tell(applied: &DocumentsApplied, would: &str, json: bool) -> Result<Exit, Trouble> {
+    if json {
+        return print_json(applied);
+    }
+    let kinds = [
+        (DocumentChangeKind::Created, "created"),
+        (DocumentChangeKind::Updated, "updated"),
+        (DocumentChangeKind::Unchanged, "unchanged"),
+    ];
+    let mut parts = Vec::new();
+    for (kind, word) in kinds {
+        let number = count(applied, |change| change == kind);
+        if number == 0 {
+            continue;
+        }
+        let would = if kind == DocumentChangeKind::Unchanged { "" } else { would };
+        parts.push(match parts.is_empty() {
+            true => format!("{} {would}{word}", style::count(number, "document")),
+            false => format!("{} {would}{word}", style::grouped(number)),
+        });
+    }
+    if parts.is_empty() {
+        parts.push("there are no documents".to_owned());
+    }
+    output::say(&parts.join(", "));
+    Ok(Exit::Done)
+}
+
+/// The change of one document with styles; nothing if there is none.
+fn difference(change: &DocumentChange) -> String {
+    let name = style::harmless(&change.name);
+    let noun = DocumentKind::from_id(&change.kind).map_or(&*change.kind, |kind| kind.noun());
+    let pretty = |content: &Option<Value>| {
+        let text = content.as_ref().map(|content| format!("{content:#}\n"));
+        style::harmless(&text.unwrap_or_default())
+    };
+    let (old, new) = (pretty(&change.before), pretty(&change.after));
+    let mut text = match change.change {
+        DocumentChangeKind::Unchanged => return String::new(),
+        DocumentChangeKind::Created => style::added(&format!("+ {noun} {name}")),
+        DocumentChangeKind::Updated => style::changed(&format!("~ {noun} {name}")),
+    };
+    text.push('\n');
+    if change.change == DocumentChangeKind::Created {
+        return text;
+    }
+    for hunk in TextDiff::from_lines(&old, &new).unified_diff().context_radius(3).iter_hunks() {
+        for line in hunk.iter_changes() {
+            let value = line.value().trim_end_matches('\n');
+            let shown = format!("    {}{value}", line.tag());
+            text += &match line.tag() {
+                ChangeTag::Delete => style::removed(&shown),
+                ChangeTag::Insert => style::added(&shown),
+                ChangeTag::Equal => shown,
+            };
+            text.push('\n');
+        }
+    }
+    text
+}
