@@ -1,6 +1,7 @@
 //! Sandboxes: processes for code that must not have the identity, the files or the environment of the program that runs it.
 //!
-//! A [`Policy`] says what a sandbox shows and how far it may go, and [`Sandbox::command`] makes a command that runs a program in one.
+//! A [`Policy`] says what a sandbox shows and how far it may go, and [`Sandbox::command`] makes a command that runs a program in one;
+//! a [`Confinement`] is both, for one tenant.
 //! There is no unsafe code here, so nothing can happen between `fork` and `exec`: the program runs itself again as a launcher instead
 //! ([`launch_if_asked`], the first thing in `main`).
 //!
@@ -17,6 +18,7 @@
 mod bubblewrap;
 #[cfg(target_os = "linux")]
 mod cgroup;
+mod confinement;
 #[cfg(target_os = "linux")]
 mod init;
 #[cfg(target_os = "linux")]
@@ -34,6 +36,7 @@ mod usage;
 
 use std::process::ExitCode;
 
+pub use confinement::Confinement;
 pub use policy::{Limits, Policy};
 pub use sandbox::{Method, Sandbox, Unavailable};
 

@@ -81,7 +81,8 @@ pub(crate) fn items(policy: &Policy) -> Vec<Item> {
     let readable = READABLE.iter().map(Path::new);
     let readable = readable.chain(policy.readable.iter().map(PathBuf::as_path));
     let readable = readable.map(|path| (path, Look::Readable));
-    let writable = policy.writable.iter().map(|path| (path.as_path(), Look::Writable));
+    let writable = policy.writable.iter().chain(&policy.shared);
+    let writable = writable.map(|path| (path.as_path(), Look::Writable));
     for (given, look) in readable.chain(writable) {
         let Ok(source) = fs::canonicalize(given) else { continue };
         add(&source, look, &source);

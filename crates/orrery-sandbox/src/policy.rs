@@ -22,6 +22,8 @@ pub struct Policy {
     pub readable: Vec<PathBuf>,
     /// Paths that can be written, as far as the program's user may.
     pub writable: Vec<PathBuf>,
+    /// Paths that can be written too, and do not count for the disk: they are not the sandbox's own.
+    pub shared: Vec<PathBuf>,
     /// The environment of the program, and all of it: variables of the launcher itself are not passed on.
     pub environment: BTreeMap<String, OsString>,
     pub limits: Limits,
