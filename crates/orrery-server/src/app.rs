@@ -38,6 +38,8 @@ pub struct AppSettings {
     pub master_key: MasterKey,
     /// How long entries of the audit log are kept; `None` for ever.
     pub audit_retention: Option<std::time::Duration>,
+    /// How code of environments is kept away from this process, if it runs some: `sandboxed`, `shared` or `refused`.
+    pub isolation: Option<&'static str>,
 }
 
 /// One server process. Cheap to clone.
@@ -89,6 +91,7 @@ impl App {
         let (nudges, _) = broadcast::channel(NUDGES);
         let vault = Vault::new(Arc::clone(&store), settings.master_key.clone());
         let metrics: Arc<Metrics> = Arc::default();
+        metrics.isolated(settings.isolation);
         let hub = Arc::new(Hub::new(Arc::clone(&metrics)));
         App {
             inner: Arc::new(Inner {

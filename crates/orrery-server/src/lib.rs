@@ -16,6 +16,7 @@
 //! | `vault` | secrets, sealed with a key that is not in the database |
 //! | `routes` | the API, one module for each kind of thing |
 //! | `process` | engines of environments, held by lease |
+//! | `isolation` | where code of tenants runs |
 //! | `compiling` | the compile service, and the branches that environments follow |
 //! | `forge` | webhooks of services that host repositories, and states of commits for them |
 //! | `gateway` | where remote agents dial in, and how engines reach them |
@@ -38,6 +39,7 @@ mod extract;
 mod forge;
 mod gateway;
 mod gather;
+pub mod isolation;
 mod metrics;
 mod placement;
 mod problem;
@@ -64,6 +66,7 @@ pub use auth::{
 pub use classic::is_classic;
 pub use document::document;
 pub use gateway::{GatewayError, GatewayOptions, GatewayRole};
+pub use isolation::{Isolation, IsolationError, Sandboxing};
 pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};
 pub use server::{NotWithoutTls, Server, check_listen};

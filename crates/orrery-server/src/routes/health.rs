@@ -64,7 +64,11 @@ pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
         .into_iter()
         .map(|(name, trouble)| (name.to_owned(), trouble.unwrap_or_else(|| "ok".to_owned()).into()))
         .collect();
-    (code, Json(json!({"status": status, "checks": checks})))
+    let mut answer = json!({"status": status, "checks": checks});
+    if let Some(isolation) = app.settings().isolation {
+        answer["isolation"] = isolation.into();
+    }
+    (code, Json(answer))
 }
 
 /// Why the store is of no use. Everybody may read this, so it does not say where the database is; the log does.
