@@ -13,7 +13,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(run().map_err(|error| format!("{error:#}"))?)
         })
     };
-    vec![trial("handlers_and_packages_reach_nothing_of_others", reach_nothing_of_others)]
+    vec![trial(
+        "handlers_and_packages_reach_nothing_of_others",
+        handlers_and_packages_reach_nothing_of_others,
+    )]
 }
 
 const MODEL: &str = "entity Spy extends std::PurgeableResource:\n    string name\n    string agent = \"internal\"\n    string data\nend\n\
@@ -111,7 +114,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 const PYPROJECT: &str = "[project]\nname = \"innocent\"\nversion = \"1.0\"\n\n\
                          [build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n";
 
-fn reach_nothing_of_others() -> Result<()> {
+fn handlers_and_packages_reach_nothing_of_others() -> Result<()> {
     let world = World::new(false)?;
     let data = world.path("data").display().to_string();
     let package = world.path("package");

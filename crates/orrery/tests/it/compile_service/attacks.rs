@@ -43,7 +43,7 @@ fn run(world: &mut World, body: &str) -> Result<CompileRecord> {
     world.compile(&environment, &request)
 }
 
-pub(super) fn reaches_nothing_of_others(world: &mut World) -> Result<()> {
+pub(super) fn code_of_a_model_reaches_nothing_of_others(world: &mut World) -> Result<()> {
     // Of another environment, and of the server itself.
     let other = world.options.data.join("environments/other/project");
     std::fs::create_dir_all(&other)?;

@@ -74,7 +74,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             "a_module_that_no_repository_has_is_told",
             modules::a_module_that_no_repository_has_is_told,
         ),
-        ("code_of_a_model_reaches_nothing_of_others", attacks::reaches_nothing_of_others),
+        (
+            "code_of_a_model_reaches_nothing_of_others",
+            attacks::code_of_a_model_reaches_nothing_of_others,
+        ),
         ("nothing_survives_a_compile", attacks::nothing_survives_a_compile),
         ("a_bomb_of_processes_is_contained", attacks::a_bomb_of_processes_is_contained),
         ("memory_of_all_processes_is_contained", attacks::memory_of_all_processes_is_contained),
