@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::late::LateHandler;
@@ -17,6 +17,7 @@ use orrery_host::handling::{
 use orrery_host::python::{self, Interpreter};
 use orrery_host::session::{Init, Role};
 use orrery_model::{Timestamp, VersionNumber};
+use orrery_sandbox::Confinement;
 use orrery_store::sql::Sql;
 use orrery_store::{
     ContentHash, EnvironmentKey, Lease, NewDiscovered, NewParameter, ParameterEffect,
@@ -32,6 +33,9 @@ pub enum HostingError {
     Python(#[from] orrery_host::python::PythonError),
     #[error(transparent)]
     Environment(#[from] orrery_host::environments::EnvironmentError),
+    /// The code must not be run here.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// Where the hosts of one environment work.
@@ -45,6 +49,10 @@ pub struct Hosting {
     pub environments: Environments,
     /// In bytes, for each process.
     pub memory_max: Option<u64>,
+    /// Keeps the code away from what is not its environment's; `None` for the user's own code.
+    pub confinement: Option<Confinement>,
+    /// Why the code must not be run here at all.
+    pub refused: Option<String>,
     pub parameters: Arc<dyn Parameters>,
 }
 
@@ -111,7 +119,7 @@ impl Hosting {
     /// If there is no Python that could run them.
     pub fn now_or_later(self, set: &CodeSet) -> Result<Hosted, HostingError> {
         match self.clone().of(set) {
-            Err(HostingError::Environment(error)) => {
+            Err(error @ (HostingError::Environment(_) | HostingError::Refused(_))) => {
                 let late = LateHandler::new(self, set.clone(), error.to_string());
                 let late = Arc::new(late);
                 let handler = Arc::clone(&late) as Arc<dyn Handler>;
@@ -122,13 +130,27 @@ impl Hosting {
     }
 
     pub(crate) fn hosts(self, set: &CodeSet) -> Result<HandlerHosts, HostingError> {
-        let Hosting { project, environment, files, environments, memory_max, parameters } = self;
+        let Hosting {
+            project,
+            environment,
+            files,
+            environments,
+            memory_max,
+            confinement,
+            refused,
+            parameters,
+        } = self;
+        if let Some(reason) = refused {
+            return Err(HostingError::Refused(reason));
+        }
         let mut modules = set.modules.clone();
-        let program = if set.program.exists() {
+        // Code that is confined does not choose what runs it.
+        let program = if confinement.is_none() && set.program.exists() {
             set.program.clone()
         } else {
             // The environment of the project is gone, or elsewhere: one with the same requirements does as well.
             let base = Interpreter::find_for(set.python.as_deref())?;
+            let environments = environments.confined(confinement.clone());
             let interpreter = environments.interpreter(&base, &Needs::from(set))?;
             modules.extend(installed_code(&interpreter, &set.installed));
             interpreter.program
@@ -149,9 +171,18 @@ impl Hosting {
             modules,
         };
         let limits = Limits { memory_max, ..Limits::default() };
-        let command = python::host_command(&program, "python")?;
+        let mut command = python::host_command(&program, "python")?;
+        command.confinement = confinement.map(|confinement| shown(confinement, &init, &program));
         Ok(HandlerHosts::new(command, init, services, limits))
     }
+}
+
+/// What code sees of its environment besides itself: the packages it needs and contents of files. It writes to its project only. What
+/// code says of its own paths does not count.
+fn shown(confinement: Confinement, init: &Init, program: &Path) -> Confinement {
+    // An environment that was made for it lies two levels above its interpreter; other interpreters are seen anyway.
+    let packages = program.parent().and_then(Path::parent).unwrap_or(program);
+    confinement.readable(packages).readable(&init.files).writable(&init.project)
 }
 
 /// Contents of files in a store, for the code of handlers: by their SHA-1, and by the ids that a version has for some of them.

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant, SystemTime};
 
+use orrery_sandbox::Confinement;
 use sha2::{Digest, Sha256};
 
 use crate::code::{CodeSet, InstalledModule, list, touch};
@@ -17,8 +18,16 @@ use crate::session::ModuleCode;
 
 /// Written last: where it is, everything is installed. Its time says when the environment was last used.
 const COMPLETE: &str = "complete";
+/// The environment itself, below its name.
+const CONTENT: &str = "env";
 /// Bytes of the hash that are kept.
 const HASH_BYTES: usize = 16;
+/// Bytes of output of pip that are kept.
+const OUTPUT_KEPT: usize = 256 << 10;
+/// An installation may take so long.
+const TIME_MAX: Duration = Duration::from_secs(3600);
+/// Between two looks whether a command has ended.
+const POLL: Duration = Duration::from_millis(5);
 /// Lines of pip that an error shows.
 const LINES_SHOWN: usize = 20;
 /// What the SDK itself stands for.
@@ -95,11 +104,19 @@ pub struct Environments {
     dir: PathBuf,
     /// Further arguments of `pip install`: an index, a directory of packages.
     pip: Vec<String>,
+    /// Keeps pip, and the code that it runs, away from everything but the environment it makes.
+    confinement: Option<Confinement>,
 }
 
 impl Environments {
     pub fn new(dir: PathBuf, pip: Vec<String>) -> Self {
-        Environments { dir, pip }
+        Environments { dir, pip, confinement: None }
+    }
+
+    /// The same where packages are code of others: it is run in a sandbox that can write nothing but the new environment.
+    #[must_use]
+    pub fn confined(self, confinement: Option<Confinement>) -> Self {
+        Environments { confinement, ..self }
     }
 
     /// An interpreter that has what is needed: `base` itself if nothing is.
@@ -120,15 +137,50 @@ impl Environments {
         // Whoever comes second waits, and finds it ready. A process that dies frees the lock.
         let lock = File::create(path.with_extension("lock")).map_err(failed)?;
         lock.lock().map_err(failed)?;
-        if !path.join(COMPLETE).is_file() {
+        // What is noted of an environment lies beside it, where packages cannot write.
+        let own = path.join(CONTENT);
+        if !path.join(COMPLETE).is_file() || !own.is_dir() {
             match std::fs::remove_dir_all(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
                 _ => {}
             }
-            self.make(base, &path, needs)?;
+            std::fs::create_dir_all(&path).map_err(failed)?;
+            self.make(base, &own, needs)?;
         }
         touch(&path.join(COMPLETE)).map_err(failed)?;
-        Ok(Interpreter::find(Some(&path))?)
+        if self.confinement.is_some() {
+            // What lies in it is not to be believed, and not to be run here.
+            return Ok(Interpreter { program: own.join("bin/python"), version: base.version });
+        }
+        Ok(Interpreter::find(Some(&own))?)
+    }
+
+    /// A command for the environment at a path.
+    fn command(
+        &self,
+        program: &Path,
+        path: &Path,
+        settings: &PipSettings,
+    ) -> Result<Command, EnvironmentError> {
+        let Some(confinement) = &self.confinement else {
+            let mut command = Command::new(program);
+            crate::pip::configure(&mut command, settings);
+            return Ok(command);
+        };
+        let failed = |cause| EnvironmentError::Io { path: path.to_owned(), cause };
+        confinement.make_directory(path).map_err(failed)?;
+        let mut confinement = confinement.clone().writable(path);
+        for (name, value) in crate::pip::variables(settings) {
+            match value {
+                Some(value) => confinement.policy.set(name, value),
+                None => {
+                    confinement.policy.environment.remove(name);
+                }
+            }
+        }
+        let mut command = confinement.command(program);
+        command.current_dir("/");
+        Ok(command)
     }
 
     fn key(&self, base: &Interpreter, needs: &Needs<'_>) -> String {
@@ -153,7 +205,7 @@ impl Environments {
     ) -> Result<(), EnvironmentError> {
         let Needs { requirements, modules, pip, .. } = *needs;
         tracing::info!(?requirements, ?modules, path = %path.display(), "a virtual environment is made");
-        let mut venv = Command::new(&base.program);
+        let mut venv = self.command(&base.program, path, pip)?;
         venv.args(["-m", "venv"]).arg(path);
         run("making a virtual environment", venv, path, requirements)?;
         let mut requirements = requirements.to_vec();
@@ -171,11 +223,11 @@ impl Environments {
         requirements: &[String],
         settings: &PipSettings,
     ) -> Result<(), EnvironmentError> {
-        let mut pip = Command::new(path.join("bin/python"));
+        let mut pip = self.command(&path.join("bin/python"), path, settings)?;
         let quiet =
             ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--quiet"];
         pip.args(quiet).args(options).args(&self.pip).args(crate::pip::arguments(settings));
-        crate::pip::configure(&mut pip, settings).arg("--").args(requirements);
+        pip.arg("--").args(requirements);
         run("pip install", pip, path, requirements)
     }
 
@@ -221,11 +273,10 @@ impl Environments {
         packages: &[String],
     ) -> Result<Vec<String>, EnvironmentError> {
         let names = packages.iter().map(|line| package_name(line));
-        let output = Command::new(path.join("bin/python"))
-            .args(["-I", "-c", REQUIRED_BY])
-            .args(names)
-            .stdin(Stdio::null())
-            .output()
+        let settings = PipSettings::default();
+        let mut command = self.command(&path.join("bin/python"), path, &settings)?;
+        command.args(["-I", "-c", REQUIRED_BY]).args(names);
+        let output = output(command)
             .map_err(|cause| EnvironmentError::Io { path: path.to_owned(), cause })?;
         if !output.status.success() {
             return Err(EnvironmentError::Command {
@@ -264,6 +315,40 @@ impl Environments {
     }
 }
 
+/// Runs a command to its end, and keeps the end of what it says: packages may print without one. A command that takes too long is ended.
+fn output(mut command: Command) -> io::Result<Output> {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let readers = [
+        std::thread::spawn(move || out.map(last_bytes).unwrap_or_default()),
+        std::thread::spawn(move || err.map(last_bytes).unwrap_or_default()),
+    ];
+    let until = Instant::now() + TIME_MAX;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() >= until {
+            child.kill()?;
+        }
+        std::thread::sleep(POLL);
+    };
+    let [stdout, stderr] = readers.map(|reader| reader.join().unwrap_or_default());
+    Ok(Output { status, stdout, stderr })
+}
+
+fn last_bytes(mut pipe: impl io::Read) -> Vec<u8> {
+    let (mut kept, mut chunk) = (Vec::new(), [0; 8 << 10]);
+    while let Ok(count @ 1..) = pipe.read(&mut chunk) {
+        kept.extend_from_slice(&chunk[..count]);
+        if kept.len() > 2 * OUTPUT_KEPT {
+            kept.drain(..kept.len() - OUTPUT_KEPT);
+        }
+    }
+    kept
+}
+
 /// Runs a command to its end; what it says is for the error.
 fn run(
     what: &'static str,
@@ -271,8 +356,9 @@ fn run(
     path: &Path,
     requirements: &[String],
 ) -> Result<(), EnvironmentError> {
-    let output = command.stdin(Stdio::null()).env_remove("PYTHONPATH").output();
-    let output = output.map_err(|cause| EnvironmentError::Io { path: path.to_owned(), cause })?;
+    command.env_remove("PYTHONPATH");
+    let output =
+        output(command).map_err(|cause| EnvironmentError::Io { path: path.to_owned(), cause })?;
     if output.status.success() {
         return Ok(());
     }

@@ -30,16 +30,23 @@ pub fn arguments(settings: &PipSettings) -> Vec<String> {
     arguments
 }
 
-/// Sees to it that pip's own configuration counts as far as it should. Proxies, certificates and caches that environment variables
-/// name always count: they belong to the machine.
-pub fn configure<'c>(command: &'c mut Command, settings: &PipSettings) -> &'c mut Command {
+/// Variables that make pip's own configuration count as far as it should; those without a value are removed. Proxies, certificates and
+/// caches that environment variables name always count: they belong to the machine.
+pub fn variables(settings: &PipSettings) -> Vec<(&'static str, Option<&'static str>)> {
     if is_alone(settings) {
-        command.env("PIP_CONFIG_FILE", "/dev/null");
-        for name in SYSTEM {
-            command.env_remove(name);
-        }
-    } else if settings.pre == Some(false) {
-        command.env("PIP_PRE", "0");
+        let removed = SYSTEM.into_iter().map(|name| (name, None));
+        return std::iter::once(("PIP_CONFIG_FILE", Some("/dev/null"))).chain(removed).collect();
+    }
+    if settings.pre == Some(false) { vec![("PIP_PRE", Some("0"))] } else { Vec::new() }
+}
+
+/// Sets these variables for a command.
+pub fn configure<'c>(command: &'c mut Command, settings: &PipSettings) -> &'c mut Command {
+    for (name, value) in variables(settings) {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
     }
     command
 }

@@ -10,11 +10,12 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use orrery_sandbox::Confinement;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 /// Where the host finds its socket.
@@ -37,11 +38,13 @@ pub struct HostCommand {
     pub name: String,
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
-    /// Set in addition to what this process has.
-    pub environment: Vec<(OsString, OsString)>,
+    /// Set in addition to what this process has, or to what its confinement gives.
+    pub environment: Vec<(String, OsString)>,
     pub directory: Option<PathBuf>,
     /// Bytes of private memory that each of its processes may have.
     pub memory_max: Option<u64>,
+    /// Keeps its processes away from what is not theirs; `None` for the user's own code.
+    pub confinement: Option<Confinement>,
 }
 
 /// Why a host could not be started.
@@ -60,6 +63,8 @@ pub struct HostProcess {
     pid: Pid,
     child: Mutex<Reaped>,
     output: Arc<Output>,
+    /// The process is the launcher of a sandbox.
+    confined: bool,
 }
 
 /// A child, and how it ended once somebody has asked: from then on its number may be another's.
@@ -95,8 +100,9 @@ impl HostProcess {
             ("stdout", child.stdout.take().map(|pipe| Box::new(pipe) as _)),
             ("stderr", child.stderr.take().map(|pipe| Box::new(pipe) as _)),
         ];
-        let process =
-            HostProcess { name, pid, child: Mutex::new(Reaped { child, status: None }), output };
+        let child = Mutex::new(Reaped { child, status: None });
+        let confined = command.confinement.is_some();
+        let process = HostProcess { name, pid, child, output, confined };
         for (stream, pipe) in pipes {
             let Some(pipe) = pipe else { continue };
             let (name, output) = (Arc::clone(&process.name), Arc::clone(&process.output));
@@ -191,7 +197,13 @@ impl HostProcess {
 
     /// Processor time that the process has used so far, in ticks; `None` if the system does not tell.
     pub fn processor_ticks(&self) -> Option<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok()?;
+        // The launcher of a sandbox and its first process do next to nothing themselves.
+        let mut pid = self.pid();
+        for _ in 0..if self.confined { 2 } else { 0 } {
+            let path = format!("/proc/{pid}/task/{pid}/children");
+            pid = std::fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()?;
+        }
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The second field is a name in parentheses, which may hold anything.
         let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
@@ -242,10 +254,27 @@ fn shell(command: &HostCommand, socket: UnixStream) -> Command {
         None => String::new(),
     };
     let script = format!("{limit}exec {SOCKET}<&0 </dev/null; exec \"$@\"");
-    let mut shell = Command::new("/bin/sh");
+    let socket_number = SOCKET.to_string();
+    let mut shell = match &command.confinement {
+        Some(confinement) => {
+            let mut confinement = confinement.clone();
+            let own = command.environment.iter().map(|(name, value)| (name.as_str(), value));
+            own.for_each(|(name, value)| confinement.policy.set(name, value));
+            confinement.policy.set("ORRERY_HOST_FD", &socket_number);
+            confinement.policy.limits.memory = command.memory_max;
+            // The working directory of this process may be hidden.
+            let mut shell = confinement.command(Path::new("/bin/sh"));
+            shell.current_dir("/");
+            shell
+        }
+        None => {
+            let mut shell = Command::new("/bin/sh");
+            shell.envs(command.environment.iter().map(|(name, value)| (name, value)));
+            shell.env("ORRERY_HOST_FD", &socket_number);
+            shell
+        }
+    };
     shell.arg("-c").arg(script).arg("host").arg(&command.program).args(&command.arguments);
-    shell.envs(command.environment.iter().map(|(name, value)| (name, value)));
-    shell.env("ORRERY_HOST_FD", SOCKET.to_string());
     if let Some(directory) = &command.directory {
         shell.current_dir(directory);
     }

@@ -41,6 +41,8 @@ pub struct AppSettings {
     pub audit_retention: Option<std::time::Duration>,
     /// Limits for contents that no version refers to.
     pub contents: ContentLimits,
+    /// How code of environments is kept away from this process, if it runs some: `sandboxed`, `shared` or `refused`.
+    pub isolation: Option<&'static str>,
 }
 
 /// One server process. Cheap to clone.
@@ -93,6 +95,7 @@ impl App {
         let (nudges, _) = broadcast::channel(NUDGES);
         let vault = Vault::new(Arc::clone(&store), settings.master_key.clone());
         let metrics: Arc<Metrics> = Arc::default();
+        metrics.isolated(settings.isolation);
         let hub = Arc::new(Hub::new(Arc::clone(&metrics)));
         App {
             inner: Arc::new(Inner {

@@ -18,6 +18,7 @@
 //! | `routes` | the API, one module for each kind of thing |
 //! | `process` | engines of environments, held by lease |
 //! | `cluster` | cluster documents, and previews of clusters |
+//! | `isolation` | where code of tenants runs |
 //! | `compiling` | the compile service, and the branches that environments follow |
 //! | `forge` | webhooks of services that host repositories, and states of commits for them |
 //! | `gateway` | where remote agents dial in, and how engines reach them |
@@ -42,6 +43,7 @@ mod extract;
 mod forge;
 mod gateway;
 mod gather;
+pub mod isolation;
 mod metrics;
 mod placement;
 mod problem;
@@ -69,6 +71,7 @@ pub use classic::is_classic;
 pub use contents::ContentLimits;
 pub use document::document;
 pub use gateway::{GatewayError, GatewayOptions, GatewayRole};
+pub use isolation::{Isolation, IsolationError, Sandboxing};
 pub use problem::ServerError;
 pub use process::{ProcessOptions, ProcessRole};
 pub use server::{NotWithoutTls, Server, check_listen};

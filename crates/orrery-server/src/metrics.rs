@@ -52,6 +52,12 @@ struct ConnectionState {
     state: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct IsolationKind {
+    /// `sandboxed`, `shared` or `refused`.
+    kind: &'static str,
+}
+
 /// Seconds of work: from a handler that finds all as wanted to a compile of a large model.
 const WORK_BUCKETS: [f64; 10] = [0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0];
 
@@ -79,6 +85,7 @@ pub(crate) struct Metrics {
     compile_seconds: Histogram,
     connections: Family<ConnectionState, Gauge>,
     connections_max: Gauge,
+    isolation: Family<IsolationKind, Gauge>,
 }
 
 impl Default for Metrics {
@@ -119,6 +126,10 @@ impl Default for Metrics {
         let connections_max = Gauge::default();
         let help = "How many of them it may have; 0 without PostgreSQL";
         registry.register("database_connections_max", help, connections_max.clone());
+        let isolation = Family::default();
+        let help =
+            "How code of environments is isolated from this process: 1 for the one that holds";
+        registry.register("isolation", help, isolation.clone());
         Metrics {
             registry,
             requests,
@@ -134,11 +145,20 @@ impl Default for Metrics {
             compile_seconds,
             connections,
             connections_max,
+            isolation,
         }
     }
 }
 
 impl Metrics {
+    /// Says how code of environments is isolated.
+    pub(crate) fn isolated(&self, isolation: Option<&'static str>) {
+        for kind in ["sandboxed", "shared", "refused"] {
+            let is = i64::from(isolation == Some(kind));
+            self.isolation.get_or_create(&IsolationKind { kind }).set(is);
+        }
+    }
+
     /// Counts a command to a remote agent.
     pub(crate) fn agent_called(&self, result: &'static str) {
         self.agent_calls.get_or_create(&AgentCall { result }).inc();

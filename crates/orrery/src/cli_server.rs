@@ -160,6 +160,20 @@ pub(crate) struct ServerOptions {
     /// Let environments take their model from paths and file: URLs of this machine
     #[arg(long, env = "ORRERY_ALLOW_LOCAL_REPOSITORIES", num_args = 0..=1, default_missing_value = "true", value_name = "YES")]
     pub(crate) allow_local_repositories: Option<bool>,
+    /// Run the code of environments with the identity of the server: everybody who can change a model can then become administrator of the installation
+    #[arg(long, env = "ORRERY_UNSAFE_SHARED_IDENTITY", num_args = 0..=1, default_missing_value = "true", value_name = "YES")]
+    pub(crate) unsafe_shared_identity: Option<bool>,
+    /// The first user that environments get, if the server is root; each adds its own number [default: 1879048192]
+    #[arg(long, value_name = "UID", env = "ORRERY_SANDBOX_UID_BASE", value_parser = whole::<u32>)]
+    pub(crate) sandbox_uid_base: Option<u32>,
+    /// What the code of environments may read although it lies in a home directory, /run or /tmp
+    #[arg(long, value_name = "PATH", env = "ORRERY_SANDBOX_READABLE", value_delimiter = ',', value_hint = ValueHint::AnyPath)]
+    #[serde(deserialize_with = "one_or_more")]
+    pub(crate) sandbox_readable: Option<Vec<PathBuf>>,
+    /// What handlers in Python may write on this machine, as far as the user of their environment may
+    #[arg(long, value_name = "PATH", env = "ORRERY_SANDBOX_WRITABLE", value_delimiter = ',', value_hint = ValueHint::AnyPath)]
+    #[serde(deserialize_with = "one_or_more")]
+    pub(crate) sandbox_writable: Option<Vec<PathBuf>>,
     /// How log lines look [default: text]
     #[arg(long, value_name = "FORMAT", env = "ORRERY_LOG_FORMAT")]
     pub(crate) log_format: Option<LogFormat>,
@@ -246,6 +260,10 @@ impl ServerOptions {
             allow_local_repositories: self
                 .allow_local_repositories
                 .or(other.allow_local_repositories),
+            unsafe_shared_identity: self.unsafe_shared_identity.or(other.unsafe_shared_identity),
+            sandbox_uid_base: self.sandbox_uid_base.or(other.sandbox_uid_base),
+            sandbox_readable: self.sandbox_readable.or(other.sandbox_readable),
+            sandbox_writable: self.sandbox_writable.or(other.sandbox_writable),
             log_format: self.log_format.or(other.log_format),
             log: self.log.or(other.log),
             traces: self.traces.or(other.traces),

@@ -56,6 +56,9 @@ enum Exit {
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = orrery_sandbox::launch_if_asked() {
+        return ended;
+    }
     let read = without_empty_variables(help::grouped(Cli::command())).try_get_matches();
     let cli = match read.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,

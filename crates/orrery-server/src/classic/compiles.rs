@@ -14,6 +14,7 @@ use super::call::Call;
 use super::paging::{Form, Item, Key, Offer, Wanted};
 use super::resources::derived_uuid;
 use crate::access::Right;
+use crate::compiling::without_values;
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 
@@ -80,9 +81,9 @@ fn base(environment: &[u8; 16], compile: &CompileRecord) -> Value {
         "do_export": request.export,
         "force_update": request.update,
         "metadata": request.metadata,
-        "mergeable_environment_variables": request.joined_variables,
-        "requested_environment_variables": request.variables,
-        "environment_variables": variables.unwrap_or_default(),
+        "mergeable_environment_variables": without_values(request.joined_variables.clone()),
+        "requested_environment_variables": without_values(request.variables.clone()),
+        "environment_variables": without_values(variables.unwrap_or_default()),
         "partial": request.partial,
         "removed_resource_sets": request.removed_sets,
         "exporter_plugin": request.exporters.first(),

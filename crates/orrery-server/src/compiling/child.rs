@@ -1,4 +1,5 @@
-//! Programs that a compile runs: with a clean environment, limits on time and memory, and nothing left of them afterwards.
+//! Programs that a compile runs: git with the server's own identity, code of tenants in a sandbox; with a clean environment, limits on
+//! time and memory, and nothing left of them afterwards.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,6 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use orrery_model::SecretText;
+use orrery_sandbox::Confinement;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::text::Mask;
@@ -75,6 +77,8 @@ pub(crate) struct Command {
     private_files: Vec<(usize, SecretText)>,
     /// The data directory, below which private files are.
     data: Option<PathBuf>,
+    /// Keeps it away from the server; `None` for programs that run no code of tenants.
+    confinement: Option<Confinement>,
 }
 
 /// How a program ended.
@@ -98,6 +102,7 @@ impl Command {
             calls_ssh: false,
             private_files: Vec::new(),
             data: None,
+            confinement: None,
         }
     }
 
@@ -106,6 +111,15 @@ impl Command {
     pub(crate) fn data(mut self, data: &Path) -> Self {
         self.data = Some(data.to_owned());
         self
+    }
+
+    /// Runs it in a sandbox, if there is one, with the variables of the sandbox alone.
+    #[must_use]
+    pub(crate) fn confined(mut self, confinement: Option<Confinement>) -> Self {
+        if let Some(confinement) = &confinement {
+            self.variables.clone_from(&confinement.policy.environment);
+        }
+        Command { confinement, ..self }
     }
 
     /// Adds an argument that ends with the path of a file, which only this user can read, and which is there only while the program runs.
@@ -190,12 +204,8 @@ impl Command {
         mask.apply(&text)
     }
 
-    fn spawn(
-        &self,
-        limits: &Limits,
-        mark: &Path,
-    ) -> io::Result<(Child, Vec<tempfile::NamedTempFile>)> {
-        let (arguments, private_files) = self.arguments()?;
+    /// The shell that becomes the program, outside of any sandbox.
+    fn shell(&self, limits: &Limits, mark: &Path) -> std::process::Command {
         let memory = match limits.memory_max {
             // In the shell, so that there is no moment without it. Where it cannot be set, a lower one is in force.
             Some(bytes) => format!("ulimit -d {} 2>/dev/null || :; ", (bytes / 1024).max(1)),
@@ -206,12 +216,36 @@ impl Command {
             nice => format!("command -v nice >/dev/null && exec nice -n {nice} \"$@\"; "),
         };
         let mut shell = std::process::Command::new("/bin/sh");
-        shell.arg("-c").arg(format!("{memory}{nice}exec \"$@\"")).arg("compile");
-        shell.arg(&self.program).args(&arguments);
+        // What git checks out has to be readable for the environment's own user. The data directory is closed to all others.
+        let script = format!("umask 022; {memory}{nice}exec \"$@\"");
+        shell.arg("-c").arg(script).arg("compile").arg(&self.program);
         shell.env_clear().envs(&self.variables).env(MARK, mark);
         if self.calls_ssh && !ssh::is_configured(&self.variables) {
             shell.env("GIT_SSH_COMMAND", ssh::WITHOUT_QUESTIONS);
         }
+        shell
+    }
+
+    fn spawn(
+        &self,
+        limits: &Limits,
+        mark: &Path,
+    ) -> io::Result<(Child, Vec<tempfile::NamedTempFile>)> {
+        let (arguments, private_files) = self.arguments()?;
+        let mut shell = match &self.confinement {
+            Some(confinement) => {
+                let mut confinement = confinement.clone();
+                confinement.policy.environment.clone_from(&self.variables);
+                confinement.policy.limits.memory = limits.memory_max;
+                confinement.policy.nice = limits.nice;
+                let mut launcher = confinement.command(&self.program);
+                // That of the server may be hidden.
+                launcher.current_dir("/");
+                launcher
+            }
+            None => self.shell(limits, mark),
+        };
+        shell.args(&arguments);
         if let Some(directory) = &self.directory {
             shell.current_dir(directory);
         }

@@ -16,6 +16,10 @@ pub const JOB_COMMAND: &str = "compile-job";
 pub struct Job {
     pub task: Task,
     pub project: PathBuf,
+    /// Where the virtualenv of the project is, or is made.
+    pub virtualenv: PathBuf,
+    /// Where `Fetch` leaves what it found out for `Install`.
+    pub fetched: PathBuf,
     pub environment: Uuid,
     pub environment_name: String,
     pub server: JobServer,
@@ -51,6 +55,10 @@ pub struct JobServer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Task {
+    /// Clones modules from the repositories of the project: by git, with the server's own identity, and without any code of tenants.
+    Fetch,
+    /// The same, with the newest versions that the requirements allow.
+    FetchUpdates,
     /// Makes the Python environment that the project needs, if it needs one.
     Install,
     /// The same, with the newest versions that the requirements allow.

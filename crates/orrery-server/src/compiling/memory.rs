@@ -44,7 +44,8 @@ fn help(limit: u64) -> String {
 pub(super) fn explain(problems: Vec<CompileProblem>, limit: Option<u64>) -> Vec<CompileProblem> {
     let Some(limit) = limit else { return problems };
     let mut told = Vec::with_capacity(problems.len() + 1);
-    if problems.iter().any(|one| is_exhausted(&one.message)) {
+    let is_told = problems.iter().any(|one| one.category == "limit");
+    if !is_told && problems.iter().any(|one| is_exhausted(&one.message)) {
         told.push(problem(limit));
     }
     told.extend(problems.into_iter().map(|mut one| {

@@ -3,7 +3,7 @@
 //! ```text
 //!   change feed ─┐
 //!   nudges ──────┼──► service ──► run ──► git, then `orrery compile-job` as child processes
-//!   timers ──────┘                 │
+//!   timers ──────┘                 │        (code of tenants in a sandbox)
 //!                                  └──► stages and output, a version or structured errors, in the store
 //! ```
 //!
@@ -13,8 +13,10 @@
 mod backoff;
 mod child;
 mod commit_status;
+mod confining;
 mod credentials;
 mod follower;
+mod handover;
 mod job;
 mod links;
 mod memory;
@@ -43,7 +45,9 @@ pub(crate) use repository::without_password;
 pub use repository::{RepositoryError, check_repository};
 pub use requests::{Trigger, facts_became_known, request_for_values};
 pub use service::CompileService;
+pub(crate) use text::without_values;
 
+use crate::isolation::Isolation;
 use crate::tls::Tls;
 
 /// Where this server is reached, as models are told.
@@ -91,16 +95,25 @@ pub struct CompileOptions {
     pub time_max: Duration,
     /// How much private memory each of its processes may have, in bytes.
     pub memory_max: Option<u64>,
+    /// How many bytes its code may write to the disk.
+    pub disk_max: u64,
     /// How much other programs go before compiles: 0 to 19.
     pub nice: u8,
     /// Set for git, pip and the compiler, besides what they get from the server's own environment.
     pub variables: BTreeMap<String, String>,
     pub server: ServerAddress,
+    /// Where code of environments runs.
+    pub isolation: Isolation,
 }
 
 impl CompileOptions {
     /// The usual limits.
-    pub fn new(data: PathBuf, program: PathBuf, server: ServerAddress) -> Self {
+    pub fn new(
+        data: PathBuf,
+        program: PathBuf,
+        server: ServerAddress,
+        isolation: Isolation,
+    ) -> Self {
         let parallel = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         CompileOptions {
             data,
@@ -108,9 +121,11 @@ impl CompileOptions {
             parallel,
             time_max: Duration::from_secs(3600),
             memory_max: Some(4 << 30),
+            disk_max: 4 << 30,
             nice: 5,
             variables: BTreeMap::new(),
             server,
+            isolation,
         }
     }
 }

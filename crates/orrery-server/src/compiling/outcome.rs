@@ -1,6 +1,7 @@
 //! What follows from a run: a version, or people who are told.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use orrery_api::{UploadScope, VersionUpload};
 use orrery_model::VersionNumber;
@@ -11,6 +12,7 @@ use orrery_store::{
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+use super::handover::{self, CONTENT_MAX};
 use super::job::JobParameter;
 use super::recorder::Interrupted;
 use super::run::{Failed, Run, Stop};
@@ -207,8 +209,9 @@ fn store_contents(run: &mut Run<'_>, contents: &BTreeMap<String, u64>) -> Result
     let mut bytes = 0;
     for hash in missing {
         let name: String = hash.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        let content = std::fs::read(run.place.contents().join(&name))
-            .map_err(|error| wrong(format!("{name}: {error}")))?;
+        let content =
+            handover::read(&run.place.scratch(), &Path::new("contents").join(&name), CONTENT_MAX)
+                .map_err(|error| wrong(format!("{name}: {error}")))?;
         if orrery_host::bundle::sha1_hex(&content) != name {
             return Err(wrong(format!("{name} is not what its name says")));
         }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use orrery_sandbox::Confinement;
 use uuid::Uuid;
 
 /// The checkout itself.
@@ -13,6 +14,11 @@ const ORIGIN: &str = "origin";
 const LAST: &str = "last_compile";
 /// What one run needs and nobody afterwards.
 const SCRATCH: &str = "compile";
+/// The virtualenv of the project lies in it, beside the one that takes its place.
+const PYTHON: &str = "python";
+/// Caches of pip and uv, and what Python makes of sources.
+const CACHE: &str = "cache";
+const BYTECODE: &str = "bytecode";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -43,6 +49,33 @@ impl Place {
         self.root.join(PROJECT)
     }
 
+    /// What the code of a compile may write to.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        self.root.join(SCRATCH)
+    }
+
+    /// What packages may write to while they are installed.
+    pub(crate) fn python(&self) -> PathBuf {
+        self.root.join(PYTHON)
+    }
+
+    pub(crate) fn virtualenv(&self) -> PathBuf {
+        self.python().join("env")
+    }
+
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.root.join(CACHE)
+    }
+
+    pub(crate) fn bytecode(&self) -> PathBuf {
+        self.root.join(BYTECODE)
+    }
+
+    /// What was found out about modules, for those who install packages afterwards.
+    pub(crate) fn fetched(&self) -> PathBuf {
+        self.root.join("fetched.json")
+    }
+
     pub(crate) fn contents(&self) -> PathBuf {
         self.root.join(SCRATCH).join("contents")
     }
@@ -70,23 +103,36 @@ impl Place {
     }
 
     /// Makes the directory ready for a run: what an earlier one left is gone.
-    pub(crate) fn begin(&self, compile: Uuid) -> io::Result<()> {
+    pub(crate) fn begin(&self, compile: Uuid, confinement: Option<&Confinement>) -> io::Result<()> {
         std::fs::create_dir_all(&self.root)?;
-        remove(&self.root.join(SCRATCH))?;
-        std::fs::create_dir_all(self.contents())?;
+        remove(&self.fetched())?;
+        remove(&self.scratch())?;
+        self.make_writable(confinement)?;
         // A git that was killed leaves it behind, and nobody else works here.
         remove(&self.project().join(".git/index.lock"))?;
         self.write(LAST, &compile.to_string())
     }
 
+    /// Makes the directories that code of the environment writes to.
+    pub(crate) fn make_writable(&self, confinement: Option<&Confinement>) -> io::Result<()> {
+        for path in [self.scratch(), self.python(), self.cache(), self.bytecode()] {
+            match confinement {
+                Some(confinement) => confinement.make_directory(&path)?,
+                None => std::fs::create_dir_all(path)?,
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn end(&self) {
         // The next run does the same.
-        let _ = remove(&self.root.join(SCRATCH));
+        let _ = remove(&self.scratch());
     }
 
     /// Forgets the checkout with everything in it.
     pub(crate) fn wipe(&self) -> io::Result<()> {
         remove(&self.root.join(ORIGIN))?;
+        remove(&self.python())?;
         remove(&self.project())
     }
 

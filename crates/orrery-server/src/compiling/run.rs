@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use orrery_api::CompileProblem;
+use orrery_sandbox::{Confinement, LIMIT_EXCEEDED, VOICE};
 use orrery_store::{
     ClaimedCompile, CompileRequest, EnvironmentRecord, NewCommitStatus, StoreError,
 };
@@ -12,6 +13,7 @@ use uuid::Uuid;
 
 use super::child::{Command, End, Limits, end_leftovers};
 use super::credentials::address_of;
+use super::handover::{self, RESULT_MAX};
 use super::job::{JOB_COMMAND, Job, JobParameter, JobResult, Task};
 use super::links::{self, EscapingLink};
 use super::outcome::Exported;
@@ -20,8 +22,11 @@ use super::recorder::{Interrupted, Recorder};
 use super::repository::Repository;
 use super::requests::recorded_commit;
 use super::text::Mask;
-use super::{CompileOptions, commit_status, memory, outcome, polling};
+use super::{CompileOptions, commit_status, confining, memory, outcome, polling};
 use crate::app::App;
+
+/// Bytes of a `project.yml`.
+const PROJECT_MAX: u64 = 1 << 20;
 
 /// Why a run ends without a version.
 #[derive(Debug)]
@@ -99,6 +104,8 @@ pub(super) struct Run<'a> {
     /// The last compile happened elsewhere, and was of this commit: so is this one, unless somebody asks for newer ones.
     elsewhere: Option<String>,
     limits: Limits,
+    /// What confines code of the environment.
+    confinement: Option<Confinement>,
 }
 
 /// Runs a compile to its end and writes down what came of it. What is interrupted is done again later.
@@ -139,6 +146,7 @@ pub(super) fn run(
         fetched: false,
         elsewhere,
         limits,
+        confinement: None,
     };
     let ended = run.carry_out();
     run.place.end();
@@ -209,6 +217,9 @@ impl Run<'_> {
         if let Some(number) = outcome::stored_before(self)? {
             return Ok(Some(Exported { number, unchanged: false }));
         }
+        let confinement = self.options.isolation.confinement(self.environment.key);
+        self.confinement = confinement
+            .map_err(|error| Stop::failed("stage_error", "Isolation", error.to_string()))?;
         self.init()?;
         let installing = self.sources()?;
         self.check_links()?;
@@ -262,6 +273,12 @@ impl Run<'_> {
                 self.recorder.say(true, &problem.message);
                 let failed = Failed { problems: vec![problem], pulling: false };
                 (code, Some(Stop::Failed(failed)))
+            }
+            Ok(End::Exit(code)) if code == i64::from(LIMIT_EXCEEDED) => {
+                // The sandbox says which one.
+                let said = tail.lines().find_map(|line| line.strip_prefix(VOICE));
+                let said = said.unwrap_or("it was ended because of a limit");
+                (code, Some(Stop::failed("limit", "Sandbox", said)))
             }
             Ok(End::Exit(code)) => {
                 let said = last_lines(&tail);
@@ -323,14 +340,15 @@ impl Run<'_> {
         self.own_stage("Init", |run| {
             // Of a run that was killed with its server.
             end_leftovers(run.place.root());
-            for (name, value) in run.request.all_variables() {
-                run.recorder.say(false, &format!("{name}={value}"));
+            // Whoever may look at a compile need not know what it was given.
+            for name in run.request.all_variables().keys() {
+                run.recorder.say(false, &format!("{name}=***"));
             }
             if run.request.reinstall && run.place.has_project() {
                 run.recorder.say(false, "Deleting the checkout: it was asked for");
                 run.place.wipe()?;
             }
-            run.place.begin(run.id())
+            run.place.begin(run.id(), run.confinement.as_ref())
         })
     }
 
@@ -439,18 +457,33 @@ impl Run<'_> {
         } else {
             ("Venv check", Task::Install)
         };
+        if self.names_repositories() {
+            let fetch = if task == Task::Update { Task::FetchUpdates } else { Task::Fetch };
+            self.job("Fetching modules", fetch, Vec::new())?;
+        }
         self.job(name, task, Vec::new())
+    }
+
+    /// Whether the project may name repositories of modules. Who reads it decides; most need not be read.
+    fn names_repositories(&self) -> bool {
+        let project = handover::read(&self.place.project(), Path::new("project.yml"), PROJECT_MAX);
+        let text = project.unwrap_or_default();
+        text.windows(4).any(|word| word == b"repo")
     }
 
     fn compile(&mut self) -> Result<JobResult, Stop> {
         let name = "Recompiling configuration model";
         let parameters = self.parameters()?;
         let ended = self.job(name, Task::Compile, parameters);
-        let result = read_result(&self.place.result());
+        let result = read_result(&self.place);
         match (ended, result) {
             (Ok(()), Ok(result)) => Ok(result),
-            // A compiler that says why counts more than its exit status.
-            (Err(Stop::Failed(_)), Ok(result)) if !result.errors.is_empty() => Ok(result),
+            // A compiler that says why counts more than its exit status, unless a limit is behind it.
+            (Err(Stop::Failed(failed)), Ok(mut result)) if !result.errors.is_empty() => {
+                let limits = failed.problems.into_iter().filter(|one| one.category == "limit");
+                result.errors.splice(0..0, limits);
+                Ok(result)
+            }
             (Err(stop), _) => Err(stop),
             (Ok(()), Err(error)) => {
                 let text = format!("the compiler's result cannot be read: {error}");
@@ -465,6 +498,8 @@ impl Run<'_> {
         let job = Job {
             task,
             project: self.place.project(),
+            virtualenv: self.place.virtualenv(),
+            fetched: self.place.fetched(),
             environment: Uuid::from_bytes(self.environment.uuid),
             environment_name: self.environment.name.clone(),
             server: self.options.server.told(),
@@ -479,7 +514,14 @@ impl Run<'_> {
             .map_err(|error| Stop::failed("stage_error", name, error.to_string()))?;
         input.push(b'\n');
         let program = self.options.program.clone();
-        let mut command = Command::new(program).arg(JOB_COMMAND).input(input);
+        // A checkout that was made anew took them with it.
+        self.place
+            .make_writable(self.confinement.as_ref())
+            .map_err(|error| Stop::failed("stage_error", name, error.to_string()))?;
+        let confinement = self.confinement.clone().and_then(|confinement| {
+            confining::for_task(task, confinement, &self.place, self.options)
+        });
+        let mut command = Command::new(program).confined(confinement).arg(JOB_COMMAND).input(input);
         if !compiling {
             // Git, which pip or the project's repositories need, asks nobody.
             command = command.env("GIT_TERMINAL_PROMPT", "0").env("GIT_ASKPASS", "");
@@ -504,8 +546,9 @@ fn branch_of(repository: &Repository) -> Option<String> {
     (!repository.branch.is_empty()).then(|| repository.branch.clone())
 }
 
-fn read_result(path: &Path) -> Result<JobResult, String> {
-    let text = std::fs::read(path).map_err(|error| error.to_string())?;
+fn read_result(place: &Place) -> Result<JobResult, String> {
+    let text = handover::read(&place.scratch(), Path::new("result.json"), RESULT_MAX);
+    let text = text.map_err(|error| error.to_string())?;
     serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 

@@ -1,5 +1,7 @@
 //! What programs write, made fit to be kept: whole characters, however they arrive, and no credentials.
 
+use std::collections::BTreeMap;
+
 /// Makes text of bytes that arrive in pieces: a character that is split over two of them stays whole.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
@@ -154,6 +156,11 @@ impl Masked {
         text.push_str(&self.decoder.finish());
         self.mask.apply(&text)
     }
+}
+
+/// Variables as they are told: there may be passwords among their values, and everybody who may look at a compile reads this.
+pub(crate) fn without_values(variables: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    variables.into_keys().map(|name| (name, "***".to_owned())).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The handlers of one version: those of this program, and those in the code that came with it.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use orrery_handlers::Registry;
 use orrery_host::environments::Environments;
 use orrery_host::handling::FileContents;
 use orrery_model::Timestamp;
+use orrery_sandbox::Confinement;
 use orrery_store::sql::Sql;
 use orrery_store::{
     EnvironmentKey, EnvironmentRecord, Lease, ParameterEffect, StoreError, VersionInfo, uuid_text,
@@ -15,12 +17,21 @@ use orrery_store::{
 
 use crate::app::App;
 use crate::compiling::{Trigger, request_for_values};
+use crate::isolation::Isolation;
 use crate::versions::named_files;
 
 use super::ProcessOptions;
 
 /// How long runs with former handlers may take to end.
 const CLOSE_AFTER: Duration = Duration::from_secs(120);
+/// Virtualenvs that were not used for so long are removed.
+const VIRTUALENVS_KEPT: Duration = Duration::from_secs(30 * 86_400);
+/// Contents of files that handlers asked for.
+const FILES: &str = "files";
+/// Where Python keeps what it made of the sources of one environment.
+const BYTECODE: &str = "bytecode";
+/// Bytes that code of an environment may write to the disk of the server.
+const DISK_MAX: u64 = 4 << 30;
 /// Contents of files that handlers asked for are kept here for so long.
 const CONTENTS_KEPT: Duration = Duration::from_secs(7 * 86_400);
 
@@ -33,6 +44,33 @@ pub(super) struct Handlers {
 /// Which code a version needs, if any.
 fn code_of(version: &VersionInfo) -> Option<&str> {
     version.info.get("code")?.as_str()
+}
+
+/// Virtualenvs of an environment are its own where they are made by code of its packages.
+fn virtualenvs(place: &Place<'_>, own: &Path) -> PathBuf {
+    match place.options.isolation {
+        Isolation::Shared => place.options.data.join("python"),
+        _ => own.join("virtualenvs"),
+    }
+}
+
+/// What confines the code of handlers: it sees itself, and writes where its project would be.
+fn confinement(place: &Place<'_>, own: &Path, code: &str) -> Result<Option<Confinement>, String> {
+    let confinement = place.options.isolation.handler_confinement(place.environment.key);
+    let confinement = confinement.map_err(|error| error.to_string())?;
+    let Some(confinement) = confinement else { return Ok(None) };
+    let bytecode = own.join(BYTECODE);
+    for path in [&own.join("handlers"), &bytecode] {
+        let made = confinement.make_directory(path);
+        made.map_err(|error| format!("{} cannot be made: {error}", path.display()))?;
+    }
+    // A path that comes later would not be seen.
+    let files = own.join(FILES);
+    std::fs::create_dir_all(&files)
+        .map_err(|error| format!("{} cannot be made: {error}", files.display()))?;
+    let mut confinement = confinement.env("PYTHONPYCACHEPREFIX", &bytecode);
+    confinement.policy.limits.disk = Some(DISK_MAX);
+    Ok(Some(confinement.writable(bytecode).readable(place.options.data.join("code").join(code))))
 }
 
 /// Where handlers work.
@@ -87,20 +125,28 @@ impl Handlers {
         let data = &options.data;
         let set = crate::code::open(&*store, data, code)?;
         let own = data.join("environments").join(uuid_text(&environment.uuid));
+        let (confinement, refused) = match confinement(place, &own, code) {
+            Ok(confinement) => (confinement, None),
+            Err(reason) => (None, Some(reason)),
+        };
         let clock = crate::app::system_time;
         let consequences = Arc::new(Compiles { app: app.clone(), environment: environment.key });
         let files = Arc::new(StoredFiles::new(Arc::clone(&store), environment.key, clock));
         files.set_names(named_files(&version.info));
-        let contents = FileContents::cached(own.join("files"), Arc::clone(&files) as _);
+        let contents = FileContents::cached(own.join(FILES), Arc::clone(&files) as _);
         contents.clean(CONTENTS_KEPT, crate::app::wall_clock());
         let parameters =
             StoredParameters { store, environment: environment.key, lease, clock, consequences };
+        let environments = Environments::new(virtualenvs(place, &own), Vec::new());
+        let _ = environments.clean(VIRTUALENVS_KEPT, crate::app::wall_clock());
         let hosting = Hosting {
             environment: uuid_text(&environment.uuid),
             files: contents,
             project: own.join("handlers"),
-            environments: Environments::new(data.join("python"), Vec::new()),
+            environments,
             memory_max: options.host_memory,
+            confinement,
+            refused,
             parameters: Arc::new(parameters),
         };
         let hosted = hosting.now_or_later(&set)?;

@@ -36,6 +36,7 @@ use orrery_executor::Workers;
 use orrery_store::EnvironmentKey;
 
 use crate::app::App;
+use crate::isolation::Isolation;
 use crate::upkeep::Upkeep;
 
 /// How the process role works.
@@ -49,6 +50,8 @@ pub struct ProcessOptions {
     pub lease: Option<Duration>,
     /// How much memory a process with handlers of modules may have, in bytes.
     pub host_memory: Option<u64>,
+    /// Where code of environments runs.
+    pub isolation: Isolation,
 }
 
 /// What the supervisor is told.

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::app::App;
 use crate::auth::{Caller, Noted};
-use crate::compiling::RepositoryError;
+use crate::compiling::{RepositoryError, without_values};
 use crate::extract::{Body, InEnvironment, Path, Query, limit_of, page, place};
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
@@ -97,9 +97,9 @@ fn shown(caller: &Caller, environment: &EnvironmentRecord, record: CompileRecord
         partial,
         removed_sets,
         metadata: record.request.metadata,
-        environment_variables: record.request.variables,
-        mergeable_environment_variables: record.request.joined_variables,
-        used_environment_variables: record.used.map(|used| used.all_variables()),
+        environment_variables: without_values(record.request.variables),
+        mergeable_environment_variables: without_values(record.request.joined_variables),
+        used_environment_variables: record.used.map(|used| without_values(used.all_variables())),
         links: record.request.links,
     }
 }

@@ -74,7 +74,11 @@ pub(super) async fn ready(State(app): State<App>) -> (StatusCode, Json<Value>) {
         .into_iter()
         .map(|(name, trouble)| (name.to_owned(), trouble.unwrap_or_else(|| "ok".to_owned()).into()))
         .collect();
-    (code, Json(json!({"status": status, "checks": checks})))
+    let mut answer = json!({"status": status, "checks": checks});
+    if let Some(isolation) = app.settings().isolation {
+        answer["isolation"] = isolation.into();
+    }
+    (code, Json(answer))
 }
 
 /// Tries whether the store can be written to: a disk that is full still answers questions.

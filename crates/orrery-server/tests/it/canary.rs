@@ -90,6 +90,7 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
         workers: orrery_executor::Workers::growing_from(2),
         lease: None,
         host_memory: None,
+        isolation: orrery_server::Isolation::Shared,
     };
     let role = ProcessRole::start(served.app.clone(), options).unwrap();
 

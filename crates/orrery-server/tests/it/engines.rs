@@ -32,6 +32,7 @@ impl World {
             workers: orrery_executor::Workers::growing_from(4),
             lease: None,
             host_memory: None,
+            isolation: orrery_server::Isolation::Shared,
         };
         let app = App::new(store, AppSettings::default());
         let role = ProcessRole::start(app.clone(), options).unwrap();

@@ -63,6 +63,7 @@ fn a_process_role_that_has_just_begun_is_told() {
         workers: orrery_executor::Workers::growing_from(1),
         lease,
         host_memory: None,
+        isolation: orrery_server::Isolation::Shared,
     };
     let role = ProcessRole::start(served.app.clone(), options).unwrap();
     let early = served.nobody().get("/health");

@@ -45,6 +45,7 @@ impl World {
             workers: orrery_executor::Workers::growing_from(4),
             lease: (kind == Kind::Postgres).then_some(Duration::from_secs(2)),
             host_memory: None,
+            isolation: orrery_server::Isolation::Shared,
         };
         let app = App::new(store, AppSettings::default());
         World { app, role: None, _data: data, database, options }

@@ -23,11 +23,17 @@ pub(crate) fn run() -> Exit {
         Err(error) => return failed(&error),
     };
     end_with_the_server();
+    let installation = modules::ServerInstallation {
+        project: &job.project,
+        virtualenv: &job.virtualenv,
+        fetched: &job.fetched,
+        update: matches!(job.task, Task::Update | Task::FetchUpdates),
+    };
     match job.task {
-        Task::Install | Task::Update => {
-            let allowed = modules::Allowed::ByServer { local: job.local_repositories };
-            modules::install_for(&job.project, job.task == Task::Update, allowed)
+        Task::Fetch | Task::FetchUpdates => {
+            installation.fetch(modules::Allowed::ByServer { local: job.local_repositories })
         }
+        Task::Install | Task::Update => installation.install(),
         Task::Compile => compile(&job),
     }
 }
@@ -60,6 +66,9 @@ fn end_with_the_server() {
 fn compile(job: &Job) -> Exit {
     let mut options = Options::new(&job.project);
     options.now = projects::now();
+    // Without one, whatever Python the machine has does.
+    let virtualenv = Some(&job.virtualenv).filter(|path| path.join("pyvenv.cfg").is_file());
+    options.python_environment = virtualenv.cloned();
     if let Some(bytes) = job.memory_max {
         // Before the system says no, the model can be told why.
         let bytes = usize::try_from(bytes / 10 * 8).unwrap_or(usize::MAX);

@@ -1,5 +1,6 @@
 //! `orrery server`: from options to a running server, and to its end.
 
+mod isolation;
 mod security;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,8 +12,8 @@ use orrery_executor::Workers;
 use orrery_server::compiling::{CompileOptions, CompileService, ServerAddress};
 use orrery_server::telemetry::{self, TelemetryError};
 use orrery_server::{
-    App, AppSettings, ContentLimits, GatewayError, GatewayOptions, GatewayRole, ProcessOptions,
-    ProcessRole, Tls,
+    App, AppSettings, ContentLimits, GatewayError, GatewayOptions, GatewayRole, Isolation,
+    ProcessOptions, ProcessRole, Tls,
 };
 use orrery_store::{Holder, PostgresStore, SqliteStore, Store, StoreError};
 use tokio::signal::unix::{SignalKind, signal};
@@ -200,6 +201,7 @@ fn open_store(options: &ServerOptions, data: &Path) -> Result<Arc<dyn Store>, Fa
 
 fn try_run(given: Server) -> Result<(), Failure> {
     let rotate = given.rotate_secret_key;
+    let config = given.config.clone().unwrap_or_else(|| PathBuf::from(CONFIG));
     let options = resolve(given)?;
     let format = match options.log_format {
         Some(LogFormat::Json) => telemetry::LogFormat::Json,
@@ -209,6 +211,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let traces = options.traces.as_deref();
     let _telemetry = telemetry::start(filter, format, output::stderr_has_colour(), traces)?;
     let data = options.data.clone().map_or_else(data_directory, Ok)?;
+    let data = std::path::absolute(data).map_err(Failure::Run)?;
     prepare_data(&data).map_err(|source| Failure::Data { path: data.clone(), source })?;
     let descriptors = crate::descriptors::raise_limit();
     if descriptors < DESCRIPTORS_FEW {
@@ -230,12 +233,16 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::Run)?;
     let store = open_store(&options, &data)?;
+    let program = std::env::current_exe().map_err(Failure::Run)?;
+    let runs_code = roles.contains(&Role::Process) && !rotate;
+    let isolation = runs_code.then(|| isolation::choose(&options, &program, &data, &config));
     let settings = AppSettings {
         local_repositories: options.allow_local_repositories.unwrap_or(false),
         auth: security::auth(&options, tls.is_some())?,
         master_key: security::master_key(&options, &data),
         audit_retention: audit_retention(&options),
         contents: content_limits(&options),
+        isolation: isolation.as_ref().map(Isolation::name),
     };
     let app = App::new(store, settings);
     if rotate {
@@ -243,14 +250,18 @@ fn try_run(given: Server) -> Result<(), Failure> {
     }
     security::check_key(&app, &options)?;
     let memory = options.host_memory.unwrap_or(HOST_MEMORY_MIB).saturating_mul(1 << 20);
-    let program = std::env::current_exe().map_err(Failure::Run)?;
     let api_address = options.api_address.as_deref().map(api_address).transpose()?;
-    let compiles = |here| compile_options(&options, &data, program, api_address.unwrap_or(here));
+    // Other roles run no code.
+    let isolation = isolation.unwrap_or(Isolation::Shared);
+    let ours = isolation.clone();
+    let compiles =
+        |here| compile_options(&options, &data, program, api_address.unwrap_or(here), isolation);
     let process = ProcessOptions {
         data: data.clone(),
         workers: Workers::asked_for(options.workers, WORKERS),
         lease: shared.then_some(LEASE),
         host_memory: (memory > 0).then_some(memory),
+        isolation: ours,
     };
     let gateway = roles.contains(&Role::Gateway).then(|| GatewayOptions {
         listen: options.gateway_listen.unwrap_or_else(|| next_to(address)),
@@ -322,8 +333,9 @@ fn compile_options(
     data: &Path,
     program: PathBuf,
     at: ServerAddress,
+    isolation: Isolation,
 ) -> CompileOptions {
-    let usual = CompileOptions::new(data.to_owned(), program, at);
+    let usual = CompileOptions::new(data.to_owned(), program, at, isolation);
     let memory = options.compile_memory.map(|mib| mib.saturating_mul(1 << 20));
     CompileOptions {
         parallel: options.compiles.map_or(usual.parallel, |count| usize::from(count.max(1))),

@@ -33,6 +33,7 @@ mod guide;
 mod handler_effects;
 mod hosts;
 mod inspection;
+mod isolation;
 mod locking;
 mod machines;
 mod messages;
@@ -91,6 +92,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(server_reports::trials());
     trials.extend(server_handlers::trials());
     trials.extend(handler_effects::trials());
+    trials.extend(isolation::trials());
     trials.extend(pages::trials(&cases)?);
     trials.push(lists_name_existing_cases(&lists, &cases));
     for directory in std::env::var_os("ORRERY_CASES").iter().flat_map(std::env::split_paths) {

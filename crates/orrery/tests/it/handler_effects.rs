@@ -56,12 +56,19 @@ fn with_journal(world: &World, model: &str) -> String {
     format!("import unrepeatable\njournal = \"{}\"\n{model}", journal.display())
 }
 
+/// A process as it knows itself: its number, in its namespace of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Process {
+    number: i32,
+    namespace: u64,
+}
+
 /// One line of the journal.
 #[derive(Clone, Debug)]
 struct Entry {
     word: String,
     name: String,
-    process: i32,
+    process: Process,
     /// Since the epoch.
     at: Duration,
 }
@@ -71,11 +78,11 @@ fn journal(world: &World) -> Result<Vec<Entry>> {
     text.lines()
         .map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            let [word, name, process, _, at] = words[..] else { anyhow::bail!("{line:?}") };
+            let [word, name, number, namespace, at] = words[..] else { anyhow::bail!("{line:?}") };
             Ok(Entry {
                 word: word.to_owned(),
                 name: name.to_owned(),
-                process: process.parse()?,
+                process: Process { number: number.parse()?, namespace: namespace.parse()? },
                 at: Duration::from_nanos(at.parse()?),
             })
         })
@@ -202,12 +209,14 @@ unrepeatable::Effect(name="three", agent="c", journal=journal, waits=30)
 "#,
     )?;
     until("all of them are under way", || Ok(runs(&scene.world)?.len() == 3))?;
-    let mut processes: Vec<i32> =
+    let mut processes: Vec<Process> =
         journal(&scene.world)?.into_iter().map(|entry| entry.process).collect();
     processes.sort_unstable();
     processes.dedup();
     for process in &processes {
-        kill_process(Pid::from_raw(*process).context("no process")?, Signal::KILL)?;
+        for number in outer_numbers(*process) {
+            kill_process(Pid::from_raw(number).context("no process")?, Signal::KILL)?;
+        }
     }
     scene.until_all_had_their_turn(3)?;
     check_once(&scene.world)?;
@@ -266,8 +275,25 @@ fn a_fenced_owner_ends_its_hosts() -> Result<()> {
     Ok(())
 }
 
-/// Whether a process exists, and is not only waited for.
-fn is_there(process: i32) -> bool {
-    let status = std::fs::read_to_string(Path::new("/proc").join(format!("{process}/status")));
-    status.is_ok_and(|text| !text.contains("State:\tZ"))
+/// The numbers that a process has outside of its sandbox: one, or none if it has ended.
+fn outer_numbers(process: Process) -> Vec<i32> {
+    use std::os::unix::fs::MetadataExt as _;
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_it = |number: &i32| {
+        let at = Path::new("/proc").join(number.to_string());
+        let status = std::fs::read_to_string(at.join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        let known_as = line.split_whitespace().last().and_then(|number| number.parse().ok());
+        let namespace = std::fs::metadata(at.join("ns/pid")).map(|found| found.ino()).ok();
+        known_as == Some(process.number)
+            && namespace == Some(process.namespace)
+            && !status.contains("State:\tZ")
+    };
+    numbers.filter(is_it).collect()
+}
+
+/// Whether a process of a handler exists, and is not only waited for.
+fn is_there(process: Process) -> bool {
+    !outer_numbers(process).is_empty()
 }

@@ -137,6 +137,13 @@ impl Scene {
     }
 }
 
+/// Makes a directory that users of environments can write to.
+fn make_open(path: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::create_dir_all(path)?;
+    Ok(std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))?)
+}
+
 fn write_module(project: &Path) -> Result<()> {
     for (name, text) in MODULE {
         write(&project.join("libs/south").join(name), text)?;
@@ -181,7 +188,7 @@ fn check_files(target: &Path, greeting: &str) -> Result<()> {
 fn contents_reach_handlers(postgres: bool) -> Result<()> {
     let scene = Scene::new(postgres)?;
     let pushed = scene.world.path("by-push");
-    std::fs::create_dir_all(&pushed)?;
+    make_open(&pushed)?;
     scene.push(&files(&pushed, "hello"), &[])?;
     scene.until_deployed(&scene.environment, 4)?;
     check_files(&pushed, "hello")?;
@@ -195,7 +202,7 @@ fn contents_reach_handlers(postgres: bool) -> Result<()> {
     scene.until_deployed(&scene.environment, 4)?;
     check_files(&pushed, "bye")?;
     let compiled = scene.world.path("by-compile");
-    std::fs::create_dir_all(&compiled)?;
+    make_open(&compiled)?;
     let repository = scene.world.path("repository");
     write_module(&repository)?;
     std::fs::write(repository.join("main.cf"), files(&compiled, "hello"))?;
@@ -322,7 +329,7 @@ fn unchanged_code_keeps_its_processes() -> Result<()> {
 fn a_partial_export_with_code() -> Result<()> {
     let scene = Scene::new(false)?;
     let (journal, target) = (scene.world.path("journal"), scene.world.path("target"));
-    std::fs::create_dir_all(&target)?;
+    make_open(&target)?;
     // A module that the change does not import.
     let other = scene.project().join("libs/other");
     write(&other.join("module.yml"), "name: other\nversion: 1.0.0\nlicense: MIT\n")?;

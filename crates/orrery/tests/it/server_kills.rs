@@ -6,6 +6,7 @@
 //! content, the newest one is deployed, what counts its runs ran once per change, and the compile that was asked for came to an end.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -137,7 +138,10 @@ impl World {
             .timeout_global(Some(Duration::from_secs(20)))
             .http_status_as_error(false)
             .build();
-        Ok(World { directory: tempfile::tempdir()?, database, agent: config.into() })
+        let directory = tempfile::tempdir()?;
+        // Handlers, which have users of their own, leave files here for the tests to find.
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777))?;
+        Ok(World { directory, database, agent: config.into() })
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -173,6 +177,8 @@ impl World {
             ])
             .arg("--data")
             .arg(self.path(data))
+            .arg("--sandbox-writable")
+            .arg(self.directory.path())
             .args(options)
             .env("ORRERY_ADMIN_PASSWORD", PASSWORD)
             .stdin(Stdio::null())

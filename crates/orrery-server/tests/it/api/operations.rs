@@ -35,6 +35,7 @@ fn engine(world: &World) -> Engine {
         workers: orrery_executor::Workers::growing_from(4),
         lease: world.database.is_some().then_some(Duration::from_secs(5)),
         host_memory: None,
+        isolation: orrery_server::Isolation::Shared,
     };
     Engine { _role: ProcessRole::start(world.served.app.clone(), options).unwrap(), _data: data }
 }

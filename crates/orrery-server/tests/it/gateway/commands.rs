@@ -47,6 +47,7 @@ impl Working {
             workers: orrery_executor::Workers::growing_from(4),
             lease: world.database.is_some().then_some(Duration::from_secs(10)),
             host_memory: None,
+            isolation: orrery_server::Isolation::Shared,
         };
         let role = {
             let _runtime = world.runtime.enter();

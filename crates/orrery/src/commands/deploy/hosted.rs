@@ -126,6 +126,8 @@ impl Place<'_> {
             project,
             environments: self.environments(),
             memory_max: (memory > 0).then_some(memory),
+            confinement: None,
+            refused: None,
             parameters,
         };
         let hosted = hosting.of(set)?;

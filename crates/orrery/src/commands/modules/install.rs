@@ -62,33 +62,89 @@ pub(super) fn add(options: &AddModules, verbose: bool) -> Exit {
     })
 }
 
-/// Makes the environment that a project needs to be compiled on a server, if it needs one, and tells of every step. A lock file is
-/// binding; without one, versions are chosen here.
-pub(crate) fn install_for(project: &Path, update: bool, allowed: Allowed) -> Exit {
-    let options = InstallOptions {
-        project: Some(project.to_owned()),
-        main: crate::projects::MAIN_FILE.to_owned(),
-        python_env: None,
-        python: None,
-        json: false,
-    };
-    let locked = Lock::path(project).exists();
-    let upgrade = update && !locked;
-    let rules = Rules {
-        update: if upgrade { Update::All } else { Update::Nothing },
-        allowed,
-        mode: locked.then_some(LockMode::Locked),
-        for_compile: true,
-    };
-    if locked {
-        output::say("modules are installed as orrery.lock says");
-    }
-    run(&options, true, rules, |target, display| {
-        if upgrade {
-            target.request.upgrade = Upgrade::All;
+/// What a server installs for a project that it compiles.
+pub(crate) struct ServerInstallation<'a> {
+    pub(crate) project: &'a Path,
+    pub(crate) virtualenv: &'a Path,
+    /// Where `fetch` leaves what it found out.
+    pub(crate) fetched: &'a Path,
+    pub(crate) update: bool,
+}
+
+impl ServerInstallation<'_> {
+    fn options(&self) -> InstallOptions {
+        InstallOptions {
+            project: Some(self.project.to_owned()),
+            main: crate::projects::MAIN_FILE.to_owned(),
+            python_env: Some(self.virtualenv.to_owned()),
+            python: None,
+            json: false,
         }
-        display.watch(target)
-    })
+    }
+
+    /// Whether there is a lock file, which is binding.
+    fn is_locked(&self) -> bool {
+        Lock::path(self.project).exists()
+    }
+
+    fn rules(&self, allowed: Allowed, fetched: Option<Fetched>) -> Rules {
+        let locked = self.is_locked();
+        Rules {
+            update: if self.update && !locked { Update::All } else { Update::Nothing },
+            allowed,
+            mode: locked.then_some(LockMode::Locked),
+            for_compile: true,
+            fetched,
+        }
+    }
+
+    /// Clones modules that the project needs from its repositories.
+    pub(crate) fn fetch(&self, allowed: Allowed) -> Exit {
+        let rules = self.rules(allowed, None);
+        let options = self.options();
+        // What is wrong with a project is told by the compile.
+        let Ok(target) = Target::of(&options) else { return Exit::Done };
+        let mut listener = |notice| match notice {
+            Notice::Warning(text) => {
+                output::say(&format!("{}: {}", style::warning("warning"), style::harmless(&text)));
+            }
+            Notice::Step(text) => output::say(&style::harmless(&text)),
+        };
+        let fetched = read_lock(&target, rules.mode)
+            .and_then(|locking| fetch_modules(&target, &rules, locking.as_ref(), &mut listener));
+        let fetched = match fetched {
+            Ok(fetched) => fetched,
+            Err(error) => return Display::new(&options, true).conclude(&target, Err(error)),
+        };
+        let written = serde_json::to_vec(&fetched).map_err(std::io::Error::from);
+        match written.and_then(|text| std::fs::write(self.fetched, text)) {
+            Ok(()) => Exit::Done,
+            Err(error) => {
+                let path = self.fetched.display();
+                output::say(&format!("{}: {path}: {error}", style::error("error")));
+                Exit::Error
+            }
+        }
+    }
+
+    /// Makes the environment that the project needs, if it needs one, and tells of every step. A lock file is binding; without one,
+    /// versions are chosen here. Modules have been fetched.
+    pub(crate) fn install(&self) -> Exit {
+        let locked = self.is_locked();
+        let upgrade = self.update && !locked;
+        if locked {
+            output::say("modules are installed as orrery.lock says");
+        }
+        let text = std::fs::read(self.fetched).unwrap_or_default();
+        let fetched: Fetched = serde_json::from_slice(&text).unwrap_or_default();
+        let rules = self.rules(Allowed::ByServer { local: false }, Some(fetched));
+        run(&self.options(), true, rules, |target, display| {
+            if upgrade {
+                target.request.upgrade = Upgrade::All;
+            }
+            display.watch(target)
+        })
+    }
 }
 
 /// Rules of an installation.
@@ -100,6 +156,8 @@ struct Rules {
     mode: Option<LockMode>,
     /// Whether a compile follows, which needs no environment where nothing is asked for, and tells what is wrong with a project.
     for_compile: bool,
+    /// Modules that were fetched before.
+    fetched: Option<Fetched>,
 }
 
 impl Default for Rules {
@@ -109,6 +167,7 @@ impl Default for Rules {
             allowed: Allowed::Everything,
             mode: Some(LockMode::Update),
             for_compile: false,
+            fetched: None,
         }
     }
 }
@@ -133,7 +192,7 @@ fn tell_not_found(target: &Target, not_found: &[NotFound]) {
 fn run(
     options: &InstallOptions,
     verbose: bool,
-    rules: Rules,
+    mut rules: Rules,
     work: impl FnOnce(&mut Target, &Display) -> Result<Outcome, Error>,
 ) -> Exit {
     let display = Display::new(options, verbose);
@@ -156,7 +215,10 @@ fn run(
             Notice::Step(text) if !options.json => output::say(&style::harmless(&text)),
             Notice::Step(_) => {}
         };
-        let fetched = fetch_modules(&target, &rules, locking.as_ref(), &mut listener)?;
+        let fetched = match rules.fetched.take() {
+            Some(fetched) => fetched,
+            None => fetch_modules(&target, &rules, locking.as_ref(), &mut listener)?,
+        };
         Ok((locking, fetched))
     });
     let (locking, fetched) = match fetched {

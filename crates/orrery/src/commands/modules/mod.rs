@@ -9,7 +9,7 @@ mod repositories;
 mod sources;
 mod target;
 
-pub(crate) use install::install_for;
+pub(crate) use install::ServerInstallation;
 pub(crate) use repositories::Allowed;
 
 use crate::Exit;

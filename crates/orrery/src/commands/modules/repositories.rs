@@ -9,6 +9,7 @@ use orrery_compiler::modules::wanted::{self, PACKAGE_PREFIX, split_requirement};
 use orrery_compiler::project::{InstallMode, ModuleRepositories, Options, Project};
 use orrery_compiler::release::{Release, fits};
 use orrery_server::compiling::check_repository;
+use serde::{Deserialize, Serialize};
 
 use super::git::{ask, git, is_modified, local_changes, run, without_password};
 use crate::environment::lock::LockedModule;
@@ -27,7 +28,7 @@ pub(crate) enum Allowed {
 }
 
 /// A module that no repository has, with the reason of each.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct NotFound {
     pub(crate) module: String,
     pub(crate) tried: Vec<(String, String)>,
@@ -118,8 +119,10 @@ impl Rules<'_> {
 }
 
 /// Cloned modules, and those that could not be.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Fetched {
+    /// For the lock file, which a server does not write.
+    #[serde(skip)]
     pub(crate) modules: Vec<LockedModule>,
     pub(crate) not_found: Vec<NotFound>,
     /// Whether the project names repositories.

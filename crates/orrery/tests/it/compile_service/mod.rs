@@ -1,6 +1,7 @@
 //! The compile service with real git repositories and the real program: from a commit to a version.
 
 mod asking;
+mod attacks;
 mod following;
 mod modules;
 mod polling;
@@ -16,7 +17,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use libtest_mimic::Trial;
 use orrery_model::Timestamp;
 use orrery_server::compiling::{CompileOptions, CompileService, ServerAddress};
-use orrery_server::{App, AppSettings, MasterKey};
+use orrery_server::{App, AppSettings, Isolation, MasterKey};
 use orrery_store::{
     CompileRecord, CompileRequest, EnvironmentRecord, Holder, NewCompile, NewEnvironment,
     SqliteStore, Store,
@@ -30,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 type Test = fn(&mut World) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Test); 33] = [
+    let tests: [(&str, Test); 40] = [
         ("a_commit_becomes_a_version", sources::a_commit_becomes_a_version),
         ("errors_are_structured_and_told", runs::errors_are_structured_and_told),
         ("a_check_stores_nothing", runs::a_check_stores_nothing),
@@ -73,6 +74,16 @@ pub(crate) fn trials() -> Vec<Trial> {
             "a_module_that_no_repository_has_is_told",
             modules::a_module_that_no_repository_has_is_told,
         ),
+        (
+            "code_of_a_model_reaches_nothing_of_others",
+            attacks::code_of_a_model_reaches_nothing_of_others,
+        ),
+        ("nothing_survives_a_compile", attacks::nothing_survives_a_compile),
+        ("a_bomb_of_processes_is_contained", attacks::a_bomb_of_processes_is_contained),
+        ("memory_of_all_processes_is_contained", attacks::memory_of_all_processes_is_contained),
+        ("a_full_disk_is_prevented", attacks::a_full_disk_is_prevented),
+        ("a_result_that_is_no_file_is_refused", attacks::a_result_that_is_no_file_is_refused),
+        ("without_a_sandbox_nothing_is_compiled", attacks::without_a_sandbox_nothing_is_compiled),
     ];
     let trial = |(name, test): (&'static str, Test)| {
         Trial::test(format!("compile_service/{name}"), move || {
@@ -109,7 +120,13 @@ impl World {
             AppSettings { local_repositories: true, master_key, ..AppSettings::default() };
         let app = App::new(store, settings);
         let server = ServerAddress::of("192.0.2.7:4711".parse()?, None);
-        let mut options = CompileOptions::new(directory.path().join("data"), BINARY.into(), server);
+        let data = directory.path().join("data");
+        // To see tests of the sandbox fail without it.
+        let isolation = match std::env::var_os("ORRERY_TEST_SHARED_IDENTITY") {
+            Some(_) => Isolation::Shared,
+            None => Isolation::detect(Path::new(BINARY), directory.path()),
+        };
+        let mut options = CompileOptions::new(data, BINARY.into(), server, isolation);
         options.parallel = 2;
         Ok(World { directory, app, options, service: None })
     }
@@ -129,6 +146,20 @@ impl World {
 
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// Lets code of all environments read a path.
+    fn show(&mut self, path: PathBuf) {
+        if let Isolation::Sandboxed(sandboxing) = &self.options.isolation {
+            let sandboxing = sandboxing.as_ref().clone().show([path]);
+            self.options.isolation = Isolation::Sandboxed(Box::new(sandboxing));
+        }
+    }
+
+    /// What code of the one environment that was compiled can write to, and keep.
+    fn bytecode(&self) -> Option<PathBuf> {
+        let mut all = std::fs::read_dir(self.options.data.join("environments")).ok()?.flatten();
+        all.next().map(|entry| entry.path().join("bytecode"))
     }
 
     /// A repository with a project whose model is given.

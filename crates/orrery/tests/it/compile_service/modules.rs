@@ -217,6 +217,8 @@ pub(super) fn a_server_honours_the_lock_file(world: &mut World) -> Result<()> {
         "inmanta_plugins.toy",
     )?;
     write_index(&wheels, &index)?;
+    world.show(wheels.clone());
+    world.show(index.clone());
     world.start()?;
     let environment = world.environment(&text(&repository), "main")?;
     let first = world.succeed(&environment, &update())?;

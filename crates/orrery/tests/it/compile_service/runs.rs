@@ -92,23 +92,28 @@ fn slow_repository(world: &World) -> Result<PathBuf> {
     std::fs::create_dir_all(module.join("plugins"))?;
     std::fs::write(module.join("module.yml"), "name: slow\nversion: 1.0\nlicense: x\n")?;
     std::fs::write(module.join("model/_init.cf"), "")?;
-    let waiting = format!(
-        "import os, time\nfrom inmanta.plugins import plugin\n\n@plugin\ndef wait() -> \"int\":\n    \
-         open({started:?}, \"a\").write(\"x\")\n    while os.path.exists({held:?}):\n        \
-         time.sleep(0.02)\n    return 1\n",
-        started = world.path("started").display().to_string(),
-        held = world.path("held").display().to_string(),
-    );
+    let waiting = "import os, time\nfrom inmanta.plugins import plugin\n\n\
+                   here = os.environ[\"PYTHONPYCACHEPREFIX\"]\n\n@plugin\ndef wait() -> \"int\":\n    \
+                   open(here + \"/started\", \"a\").write(\"x\")\n    \
+                   while not os.path.exists(here + \"/released\"):\n        \
+                   time.sleep(0.02)\n    return 1\n";
     std::fs::write(module.join("plugins/__init__.py"), waiting)?;
-    std::fs::write(world.path("held"), "")?;
     git(&path, &["add", "--all"])?;
     git(&path, &["commit", "--quiet", "--message=slow"])?;
     Ok(path)
 }
 
+/// Lets models go on that wait.
+fn release(world: &World) -> Result<()> {
+    let directory = world.bytecode().context("no compile has run")?;
+    Ok(std::fs::write(directory.join("released"), "")?)
+}
+
 fn wait_until_started(world: &World, times: u64) -> Result<()> {
     wait_for("the model waits", || {
-        let size = std::fs::metadata(world.path("started")).map_or(0, |found| found.len());
+        let started = world.bytecode().map(|directory| directory.join("started"));
+        let size = started.and_then(|path| std::fs::metadata(path).ok());
+        let size = size.map_or(0, |found| found.len());
         Ok((size >= times).then_some(()))
     })
 }
@@ -125,7 +130,7 @@ pub(super) fn a_stopped_compile_is_done_again(world: &mut World) -> Result<()> {
     ensure!(running_in(world.directory.path())?.is_empty(), "something still runs");
     world.start()?;
     wait_until_started(world, 2)?;
-    std::fs::remove_file(world.path("held"))?;
+    release(world)?;
     let done = world.ended(&environment, &id)?;
     ensure!(done.success == Some(true), "{done:?}\n{}", world.output(&done)?);
     ensure!(world.store().versions(environment.key)?.len() == 1);
@@ -138,11 +143,7 @@ fn running_in(directory: &Path) -> Result<Vec<String>> {
     for entry in std::fs::read_dir("/proc")? {
         let path = entry?.path();
         let environment = std::fs::read(path.join("environ")).unwrap_or_default();
-        let marked = environment.split(|byte| *byte == 0).any(|variable| {
-            let text = String::from_utf8_lossy(variable);
-            text.strip_prefix("ORRERY_COMPILE_IN=")
-                .is_some_and(|at| Path::new(at).starts_with(directory))
-        });
+        let marked = String::from_utf8_lossy(&environment).contains(&*directory.to_string_lossy());
         if marked {
             found.push(std::fs::read_to_string(path.join("cmdline")).unwrap_or_default());
         }
@@ -195,7 +196,7 @@ pub(super) fn a_cancelled_compile_ends(world: &mut World) -> Result<()> {
     wait_for("all processes are gone", || {
         Ok(running_in(world.directory.path())?.is_empty().then_some(()))
     })?;
-    std::fs::remove_file(world.path("held"))?;
+    release(world)?;
     world.succeed(&environment, &update())?;
     Ok(())
 }

@@ -10,7 +10,7 @@ from inmanta.resources import PurgeableResource, Resource, resource
 
 def write(resource, word):
     """One line: a word, the name of the resource, the process, its parent, and nanoseconds since the epoch."""
-    line = f"{word} {resource.name} {os.getpid()} {os.getppid()} {time.time_ns()}\n"
+    line = f"{word} {resource.name} {os.getpid()} {os.stat('/proc/self/ns/pid').st_ino} {time.time_ns()}\n"
     descriptor = os.open(resource.journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(descriptor, line.encode())

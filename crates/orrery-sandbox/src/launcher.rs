@@ -1,0 +1,234 @@
+//! The part of a sandbox that is outside of it: limits for all of its processes together, its namespaces, and its end.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, unshare};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getppid, kill_process, pidfd_open, pidfd_send_signal,
+};
+
+use crate::cgroup::Group;
+use crate::policy::Message;
+use crate::signals::Signals;
+use crate::usage::disk_usage;
+use crate::{INIT, LIMIT_EXCEEDED, Method, SETUP_FAILED, bubblewrap, say};
+
+/// Between two looks at the disk, at least; a look that takes long makes them rarer.
+const DISK_PAUSE: Duration = Duration::from_millis(500);
+const DISK_PAUSE_FACTOR: u32 = 20;
+
+/// A step of setting a sandbox up that did not work.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {cause}")]
+pub(crate) struct SetupError {
+    pub(crate) what: String,
+    pub(crate) cause: io::Error,
+}
+
+/// Gives errors of the system the step in which they happened.
+pub(crate) trait Step<T> {
+    fn step(self, what: impl Into<String>) -> Result<T, SetupError>;
+}
+
+impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+    fn step(self, what: impl Into<String>) -> Result<T, SetupError> {
+        self.map_err(|cause| SetupError { what: what.into(), cause: cause.into() })
+    }
+}
+
+/// Runs the program of the arguments in a sandbox; the answer is its exit status.
+pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let message = match Message::from_variables() {
+        Ok(message) => message,
+        Err(text) => {
+            say(&text);
+            return ExitCode::from(SETUP_FAILED);
+        }
+    };
+    match launch(message, &arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            say(&error.to_string());
+            ExitCode::from(SETUP_FAILED)
+        }
+    }
+}
+
+fn launch(mut message: Message, arguments: &[OsString]) -> Result<u8, SetupError> {
+    let mut signals = Signals::handle().step("signals")?;
+    let server = Server::watch()?;
+    message.directory = std::env::current_dir().step("the working directory")?;
+    let limits = message.policy.limits.clone();
+    let group = Group::enter(&limits);
+    message.memory_is_limited = group.limits_memory();
+    message.processes_are_limited = group.limits_processes();
+    let ended = start(&message, arguments)
+        .and_then(|started| supervise(started, &mut signals, &server, &message));
+    for text in group.exceeded(&limits) {
+        say(&text);
+    }
+    group.leave();
+    ended
+}
+
+/// The process that started this one. Its death signal cannot be used: that tells of the end of the thread that started us.
+struct Server(Option<OwnedFd>);
+
+impl Server {
+    fn watch() -> Result<Self, SetupError> {
+        let Some(parent) = getppid() else { return Ok(Server(None)) };
+        let descriptor = pidfd_open(parent, PidfdFlags::empty()).step("watching the server")?;
+        // It may have ended before we looked, and its number may be another's.
+        if getppid() != Some(parent) {
+            return Err(io::Error::other("it is gone")).step("watching the server");
+        }
+        Ok(Server(Some(descriptor)))
+    }
+}
+
+/// Starts init in namespaces of its own. It notices by the pipe whether this process was still alive when it asked to be ended with it.
+fn start(message: &Message, arguments: &[OsString]) -> Result<Started, SetupError> {
+    let (alive, inherited) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("a pipe")?;
+    rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).step("a pipe")?;
+    let mut command = match &message.method {
+        Method::Namespaces => {
+            separate()?;
+            Command::new("/proc/self/exe")
+        }
+        Method::Bubblewrap(program) => bubblewrap::command(program, message)?,
+    };
+    command.arg(INIT).arg(inherited.as_raw_fd().to_string()).args(arguments);
+    let variables = message.to_variables().map_err(io::Error::from).step("the policy")?;
+    command.env_clear().envs(variables);
+    let child = command.spawn().step("starting the sandbox")?;
+    drop(inherited);
+    Ok(Started { child, _alive: alive })
+}
+
+struct Started {
+    child: Child,
+    /// Closed when this process ends.
+    _alive: OwnedFd,
+}
+
+/// Makes the next process that is started the first of its own namespace of processes.
+fn separate() -> Result<(), SetupError> {
+    let flags = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWIPC;
+    if rustix::process::geteuid().is_root() {
+        return unshare(flags).step("namespaces (unshare)");
+    }
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    unshare(flags | CloneFlags::CLONE_NEWUSER).step("a user namespace (unshare)")?;
+    let write = |name: &str, text: &str| {
+        std::fs::write(format!("/proc/self/{name}"), text).step(format!("/proc/self/{name}"))
+    };
+    write("setgroups", "deny")?;
+    write("uid_map", &format!("{uid} {uid} 1"))?;
+    write("gid_map", &format!("{gid} {gid} 1"))?;
+    // A program that is executed by others than root loses what this namespace gave, unless it is ambient. Init gives it up.
+    let mut sets = rustix::thread::capabilities(None).step("capabilities")?;
+    sets.inheritable = sets.permitted;
+    rustix::thread::set_capabilities(None, sets).step("capabilities")?;
+    sets.permitted.iter().try_for_each(|one| {
+        rustix::thread::configure_capability_in_ambient_set(one, true).step("capabilities")
+    })
+}
+
+/// Waits for the end of the sandbox, and sees to it that it ends when it must.
+fn supervise(
+    mut started: Started,
+    signals: &mut Signals,
+    server: &Server,
+    message: &Message,
+) -> Result<u8, SetupError> {
+    let pid = Pid::from_child(&started.child);
+    let is_bubblewrap = message.method != Method::Namespaces;
+    let init = pidfd_open(pid, PidfdFlags::empty()).step("watching the sandbox")?;
+    let limit = message.policy.limits.disk;
+    let mut disk = limit.map(|limit| DiskWatch::new(&message.policy.writable, limit));
+    let mut exceeded = false;
+    loop {
+        if let Some(status) = started.child.try_wait().step("waiting for the sandbox")? {
+            return Ok(if exceeded { LIMIT_EXCEEDED } else { code_of(status) });
+        }
+        if let Some(text) = disk.as_mut().and_then(DiskWatch::look) {
+            say(&text);
+            exceeded = true;
+            disk = None;
+            let _ = pidfd_send_signal(&init, Signal::KILL);
+        }
+        let timeout =
+            disk.as_ref().map(|watch| timespec(watch.next - Instant::now().min(watch.next)));
+        let mut all =
+            vec![PollFd::new(&init, PollFlags::IN), PollFd::new(&signals.woken, PollFlags::IN)];
+        if let Some(server) = &server.0 {
+            all.push(PollFd::new(server, PollFlags::IN));
+        }
+        match poll(&mut all, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).step("waiting for the sandbox"),
+        }
+        if all.get(2).is_some_and(|server| !server.revents().is_empty()) {
+            let _ = pidfd_send_signal(&init, Signal::KILL);
+            let status = started.child.wait().step("waiting for the sandbox")?;
+            return Ok(code_of(status));
+        }
+        for signal in signals.take() {
+            let below = is_bubblewrap.then(|| bubblewrap::init_below(pid)).flatten();
+            let _ = match below {
+                Some(below) => kill_process(below, signal),
+                None => pidfd_send_signal(&init, signal),
+            };
+        }
+    }
+}
+
+/// Bytes in the writable paths, looked at again and again.
+struct DiskWatch<'p> {
+    paths: &'p [PathBuf],
+    limit: u64,
+    next: Instant,
+}
+
+impl<'p> DiskWatch<'p> {
+    fn new(paths: &'p [PathBuf], limit: u64) -> Self {
+        DiskWatch { paths, limit, next: Instant::now() + DISK_PAUSE }
+    }
+
+    /// What is wrong, if it is time to look.
+    fn look(&mut self) -> Option<String> {
+        let started = Instant::now();
+        if started < self.next {
+            return None;
+        }
+        let paths: Vec<&Path> = self.paths.iter().map(PathBuf::as_path).collect();
+        let used = disk_usage(&paths, self.limit);
+        let took = started.elapsed();
+        self.next = Instant::now() + DISK_PAUSE.max(took * DISK_PAUSE_FACTOR);
+        let mebibytes = self.limit >> 20;
+        (used > self.limit).then(|| {
+            format!(
+                "ended: its files took more than the {mebibytes} MiB of disk that they may have"
+            )
+        })
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    Timespec { tv_sec: seconds, tv_nsec: i64::from(time.subsec_nanos()) }
+}
+
+/// Exit status as shells tell it.
+pub(crate) fn code_of(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}

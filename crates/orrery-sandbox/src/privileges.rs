@@ -1,0 +1,82 @@
+//! What a sandbox must not have: another identity, capabilities, descriptors, and more than its limits.
+
+use std::fs;
+use std::io;
+
+use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use crate::launcher::{SetupError, Step};
+use crate::policy::{Message, Policy};
+
+/// In the flags of a descriptor: it is closed when another program is executed.
+const CLOSED_ON_EXEC: u32 = 0o2_000_000;
+
+/// Becomes the user of the policy, for good, and gives up what that user does not need.
+pub(crate) fn drop_all(policy: &Policy) -> Result<(), SetupError> {
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        setgroups(&[]).step("giving up groups")?;
+        for capability in CapabilitySet::all().iter() {
+            match rustix::thread::remove_capability_from_bounding_set(capability) {
+                // One that this kernel does not have.
+                Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+                Err(error) => return Err(error).step("giving up capabilities"),
+            }
+        }
+        if let Some(number) = policy.uid {
+            let (uid, gid) = (Uid::from_raw(number), Gid::from_raw(number));
+            setresgid(gid, gid, gid).step("changing the group")?;
+            setresuid(uid, uid, uid).step("changing the user")?;
+        }
+    }
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, none).step("giving up capabilities")?;
+    rustix::thread::set_no_new_privs(true).step("giving up new privileges")
+}
+
+/// Closes descriptors that the program would inherit, apart from its standard streams.
+pub(crate) fn close_descriptors() -> Result<(), SetupError> {
+    let numbers = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    let all: Vec<i32> =
+        fs::read_dir("/proc/self/fd").step("/proc/self/fd")?.filter_map(numbers).collect();
+    for number in all.into_iter().filter(|number| *number > 2) {
+        // One that is gone was that of the listing.
+        let Ok(text) = fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else { continue };
+        let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+        if flags.is_none_or(|flags| flags & CLOSED_ON_EXEC == 0) {
+            let _ = nix::unistd::close(number);
+        }
+    }
+    Ok(())
+}
+
+/// Sets limits that count for each process, and those for all that no control group sets.
+pub(crate) fn limit(message: &Message) -> Result<(), SetupError> {
+    let limits = &message.policy.limits;
+    let mut all = vec![
+        (Resource::Core, 0),
+        (Resource::Nofile, limits.descriptors),
+        (Resource::Fsize, limits.file_size),
+    ];
+    all.extend(limits.memory.map(|bytes| (Resource::Data, bytes)));
+    if !message.processes_are_limited {
+        all.push((Resource::Nproc, limits.processes));
+    }
+    for (resource, value) in all {
+        let hard = getrlimit(resource).maximum;
+        let value = Some(hard.map_or(value, |hard| hard.min(value)));
+        setrlimit(resource, Rlimit { current: value, maximum: value }).step("limits")?;
+    }
+    if message.policy.nice > 0 {
+        // Going first is a courtesy, not a protection.
+        let _ = rustix::process::setpriority_process(None, i32::from(message.policy.nice.min(19)));
+    }
+    Ok(())
+}

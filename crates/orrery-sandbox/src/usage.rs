@@ -1,0 +1,100 @@
+//! What the processes of a sandbox use: memory of all of them, and room on disks.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// What an entry of a directory takes at least, so that many empty files count.
+const ENTRY_BYTES: u64 = 512;
+/// `st_blocks` counts in these, whatever the file system does.
+const BLOCK_BYTES: u64 = 512;
+
+/// Bytes below some paths. Stops counting above `enough`.
+pub(crate) fn disk_usage(paths: &[&Path], enough: u64) -> u64 {
+    let mut total = 0_u64;
+    let mut pending: Vec<PathBuf> = Vec::new();
+    let count = |path: &Path, pending: &mut Vec<PathBuf>| -> u64 {
+        let Ok(found) = fs::symlink_metadata(path) else { return 0 };
+        if found.is_dir() {
+            pending.push(path.to_owned());
+        }
+        // A file with several names is counted once for each: fewer would need a memory of all of them.
+        found.blocks().saturating_mul(BLOCK_BYTES).saturating_add(ENTRY_BYTES)
+    };
+    for path in paths {
+        total = total.saturating_add(count(path, &mut pending));
+    }
+    while let Some(directory) = pending.pop() {
+        // What is removed meanwhile does not count any more.
+        let Ok(entries) = fs::read_dir(&directory) else { continue };
+        for entry in entries.flatten() {
+            total = total.saturating_add(count(&entry.path(), &mut pending));
+            if total > enough {
+                return total;
+            }
+        }
+    }
+    total
+}
+
+/// Bytes of private memory of all processes that this namespace of processes has. Shared memory counts in parts if all of it together
+/// would be too much.
+pub(crate) fn memory_usage(enough: u64) -> u64 {
+    let Ok(entries) = fs::read_dir("/proc") else { return 0 };
+    let pids: Vec<u32> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let total: u64 = pids.iter().map(|pid| resident(*pid)).sum();
+    if total <= enough {
+        return total;
+    }
+    pids.iter().map(|pid| proportional(*pid).unwrap_or_else(|| resident(*pid))).sum()
+}
+
+/// Anonymous and shared memory of a process in bytes.
+fn resident(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    ["RssAnon:", "RssShmem:"].iter().filter_map(|name| kibibytes(&text, name)).sum::<u64>() << 10
+}
+
+/// The same, with what several processes share counted in parts.
+fn proportional(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let parts = ["Pss_Anon:", "Pss_Shmem:"].map(|name| kibibytes(&text, name));
+    let [anonymous, shared] = parts;
+    Some((anonymous? + shared?) << 10)
+}
+
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_below_paths_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let used = || disk_usage(&[dir.path()], u64::MAX);
+        let before = used();
+        std::fs::create_dir(dir.path().join("a")).unwrap();
+        std::fs::write(dir.path().join("a/b"), vec![1; 1 << 20]).unwrap();
+        std::os::unix::fs::symlink("/", dir.path().join("a/root")).unwrap();
+        let after = used();
+        assert!((1 << 20..2 << 20).contains(&(after - before)), "{before} {after}");
+        assert!(disk_usage(&[dir.path()], 1) > 1);
+    }
+
+    #[test]
+    fn memory_of_processes_is_counted() {
+        let own = std::process::id();
+        let before = resident(own);
+        let block = std::hint::black_box(vec![1_u8; 64 << 20]);
+        let after = resident(own);
+        assert!(after >= before + (60 << 20), "{before} {after}");
+        assert!(proportional(own).is_none_or(|bytes| bytes > 60 << 20));
+        assert!(memory_usage(u64::MAX) >= after);
+        drop(block);
+    }
+}

@@ -1,0 +1,139 @@
+//! Ways to run a script in a sandbox.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use orrery_sandbox::{Limits, Method, Policy, Sandbox};
+
+/// The user of sandboxes that root makes.
+pub(crate) const UID: u32 = 1_879_050_000;
+/// An ordinary user.
+const NOBODY: u32 = 65_534;
+
+/// Somebody who makes sandboxes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum User {
+    Root,
+    Ordinary,
+    WithBubblewrap(PathBuf),
+}
+
+/// How a script ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+pub(crate) fn launcher() -> PathBuf {
+    env!("CARGO_BIN_EXE_orrery-sandbox-launcher").into()
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self")
+        .is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) == 0)
+}
+
+/// Everybody who can make sandboxes here.
+pub(crate) fn users() -> Vec<User> {
+    let mut users = vec![User::Ordinary];
+    if is_root() {
+        users.insert(0, User::Root);
+    }
+    let bubblewrap = PathBuf::from("/usr/bin/bwrap");
+    if bubblewrap.is_file() {
+        users.push(User::WithBubblewrap(bubblewrap));
+    }
+    users
+}
+
+impl User {
+    pub(crate) fn policy(&self) -> Policy {
+        let mut policy = Policy { uid: (*self == User::Root).then_some(UID), ..Policy::default() };
+        policy.set("PATH", "/usr/bin:/bin");
+        policy
+    }
+
+    /// Gives a path to the user that programs in the sandbox have.
+    pub(crate) fn own(&self, path: &Path) {
+        if is_root() {
+            let uid = if *self == User::Root { UID } else { NOBODY };
+            std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
+        }
+    }
+
+    pub(crate) fn command(&self, policy: &Policy, script: &str) -> Command {
+        let method = match self {
+            User::WithBubblewrap(program) => Method::Bubblewrap(program.clone()),
+            _ => Method::Namespaces,
+        };
+        let sandbox = Sandbox::unchecked(launcher(), method);
+        let mut command = sandbox.command(policy, Path::new("/bin/sh"));
+        command.args(["-c", script]).current_dir("/");
+        if *self != User::Root && is_root() {
+            command = as_nobody(&command);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn run(&self, policy: &Policy, script: &str) -> Ended {
+        Ended::from(self.command(policy, script).output().unwrap())
+    }
+
+    /// What a script with a generous policy prints; it has to end well.
+    pub(crate) fn print(&self, policy: &Policy, script: &str) -> String {
+        let ended = self.run(policy, script);
+        assert_eq!(ended.code, Some(0), "{self:?}: {script}: {ended:?}");
+        ended.out
+    }
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// The same command, by an ordinary user.
+fn as_nobody(command: &Command) -> Command {
+    let id = NOBODY.to_string();
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]);
+    other.arg(command.get_program()).args(command.get_args()).env_clear();
+    other.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    other.env("PATH", "/usr/bin:/bin");
+    if let Some(directory) = command.get_current_dir() {
+        other.current_dir(directory);
+    }
+    other
+}
+
+pub(crate) fn few() -> Limits {
+    Limits { processes: 60, scratch: 16 << 20, ..Limits::default() }
+}
+
+/// Processes of this machine whose arguments have this text.
+pub(crate) fn processes_with(text: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let line = |pid: &u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    pids.filter(|pid| {
+        let line = line(pid);
+        // The launcher and init have the script among their arguments.
+        let own = line.split(|byte| *byte == 0).any(|word| word.starts_with(b"__sandbox"));
+        !own && String::from_utf8_lossy(&line).contains(text)
+    })
+    .count()
+}
+
+pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < until, "in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
