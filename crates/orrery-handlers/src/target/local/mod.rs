@@ -76,7 +76,10 @@ impl LocalTarget {
 const DESCRIPTORS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Tries an operation again while there are no file descriptors for it: others give theirs back, and nothing was done yet.
-fn patiently<T>(stop: Option<&Stop>, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+///
+/// # Errors
+/// Those of the operation; that there are no descriptors, after a while.
+pub fn patiently<T>(stop: Option<&Stop>, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
     let began = Instant::now();
     let mut pause = Duration::from_millis(20);
     loop {
