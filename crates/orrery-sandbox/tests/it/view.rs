@@ -240,7 +240,7 @@ fn a_program_that_manages_the_machine_writes_where_its_user_may() {
         fs::write(hidden.join("key"), "secret").unwrap();
         let policy = Policy {
             hidden: vec![hidden.clone()],
-            writable: vec!["/tmp".into(), "/var/tmp".into()],
+            shared: vec!["/tmp".into(), "/var/tmp".into()],
             manages_machine: true,
             ..user.policy()
         };
