@@ -4,6 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use orrery_handlers::target::Variables;
 use orrery_handlers::{LocalTarget, Registry};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -82,7 +83,7 @@ impl Agent {
             environment: identity.environment,
             names: identity.names.clone(),
             registry: Registry::native(),
-            target: Arc::new(LocalTarget::default()),
+            target: Arc::new(LocalTarget::default().with_variables(Variables::WithoutOwn)),
             journal,
             limits,
         });

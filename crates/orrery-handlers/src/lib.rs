@@ -37,7 +37,9 @@ pub use error::{Cause, HandlerError, Operation, TargetError};
 pub use handler::{Crud, Handler};
 pub use registry::Registry;
 pub use removal::{Abilities, Unmanaged};
-pub use secrets::{LocalSecrets, Reference, SecretError, Secrets};
+pub use secrets::{
+    LocalSecrets, ProtectedPaths, Reference, SecretError, Secrets, resolve_guarded, resolve_on,
+};
 pub use session::Session;
 pub use target::{
     Durability, FaultyTarget, LocalTarget, Machine, MemoryTarget, Moment, OutwardTarget, Permit,

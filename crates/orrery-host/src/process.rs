@@ -92,26 +92,36 @@ impl HostProcess {
             )));
         }
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-        let mut child = shell(command, theirs).spawn().map_err(failed)?;
+        let mut process = Self::spawn(&command.name, shell(command, theirs)).map_err(failed)?;
+        process.confined = command.confinement.is_some();
+        Ok((process, ours))
+    }
+
+    /// Starts what a command says, which has its standard input already, in a process group of its own.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn spawn(name: &str, mut command: Command) -> io::Result<Self> {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
-        let name: Arc<str> = command.name.as_str().into();
+        let name: Arc<str> = name.into();
         let output = Arc::new(Output::default());
         let pipes: [(&str, Option<Box<dyn Read + Send>>); 2] = [
             ("stdout", child.stdout.take().map(|pipe| Box::new(pipe) as _)),
             ("stderr", child.stderr.take().map(|pipe| Box::new(pipe) as _)),
         ];
         let child = Mutex::new(Reaped { child, status: None });
-        let confined = command.confinement.is_some();
-        let process = HostProcess { name, pid, child, output, confined };
+        let process = HostProcess { name, pid, child, output, confined: false };
         for (stream, pipe) in pipes {
             let Some(pipe) = pipe else { continue };
             let (name, output) = (Arc::clone(&process.name), Arc::clone(&process.output));
             output.lock().open += 1;
             let thread = std::thread::Builder::new().name(format!("host {stream}"));
             // Without the thread the process would block on a full pipe; it ends when `process` is dropped.
-            thread.spawn(move || output.listen(pipe, &name, stream)).map_err(failed)?;
+            thread.spawn(move || output.listen(pipe, &name, stream))?;
         }
-        Ok((process, ours))
+        Ok(process)
     }
 
     pub fn name(&self) -> &str {
@@ -279,8 +289,6 @@ fn shell(command: &HostCommand, socket: UnixStream) -> Command {
         shell.current_dir(directory);
     }
     shell.stdin(Stdio::from(OwnedFd::from(socket)));
-    shell.stdout(Stdio::piped()).stderr(Stdio::piped());
-    shell.process_group(0);
     shell
 }
 

@@ -14,6 +14,10 @@ pub const DEPTH_MAX: usize = 256;
 
 /// How much is read at once.
 const CHUNK: usize = 64 << 10;
+/// Raw bytes that are read at once.
+const PIECE: usize = 1 << 20;
+/// Raw bytes up to this number are sent together with their line.
+const BYTES_WITH_LINE_MAX: usize = 64 << 10;
 /// A buffer that grew beyond it for one long line does not stay so large.
 const BUFFER_KEPT_MAX: usize = 1 << 20;
 
@@ -106,6 +110,36 @@ impl<R: Read> Reader<R> {
     /// Whether a further line can be had without waiting.
     pub fn has_line(&self) -> bool {
         self.buffer[self.start..self.filled].contains(&b'\n')
+    }
+
+    /// Appends raw bytes that follow a line until there are `count`. After `TimedOut` it may be called again and goes on
+    /// where it was.
+    ///
+    /// # Errors
+    /// If the stream ends before, or fails.
+    pub fn read_bytes(&mut self, bytes: &mut Vec<u8>, count: usize) -> Result<(), WireError> {
+        while bytes.len() < count {
+            let missing = count - bytes.len();
+            let buffered = (self.filled - self.start).min(missing);
+            if buffered > 0 {
+                bytes.extend_from_slice(&self.buffer[self.start..self.start + buffered]);
+                self.start += buffered;
+                self.searched = self.start;
+                continue;
+            }
+            // The peer says how many there are: memory grows with what has come, and not with what was said.
+            let (have, piece) = (bytes.len(), missing.min(PIECE));
+            bytes.resize(have + piece, 0);
+            let read = self.from.read(&mut bytes[have..]);
+            bytes.truncate(have + read.as_ref().copied().unwrap_or(0));
+            match read {
+                Ok(0) => return Err(WireError::Truncated),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     fn fill(&mut self) -> Result<(), WireError> {
@@ -248,14 +282,38 @@ impl<W: Write> Writer<W> {
         self.flush()
     }
 
+    /// The same, with raw bytes after its line. The message has to say how many.
+    ///
+    /// # Errors
+    /// As `send`.
+    pub fn send_with_bytes(
+        &mut self,
+        message: &impl serde::Serialize,
+        bytes: &[u8],
+    ) -> Result<(), WireError> {
+        self.buffer.clear();
+        serde_json::to_writer(&mut self.buffer, message).map_err(WireError::Malformed)?;
+        self.flush_with(bytes)
+    }
+
     fn flush(&mut self) -> Result<(), WireError> {
+        self.flush_with(&[])
+    }
+
+    fn flush_with(&mut self, bytes: &[u8]) -> Result<(), WireError> {
         debug_assert!(!self.buffer.contains(&b'\n'), "a message is one line");
         if self.buffer.len() > LINE_BYTES_MAX {
             self.buffer = Vec::new();
             return Err(WireError::TooLong);
         }
         self.buffer.push(b'\n');
-        let written = self.to.write_all(&self.buffer);
+        let rest = if bytes.len() <= BYTES_WITH_LINE_MAX {
+            self.buffer.extend_from_slice(bytes);
+            &[]
+        } else {
+            bytes
+        };
+        let written = self.to.write_all(&self.buffer).and_then(|()| self.to.write_all(rest));
         if self.buffer.len() > BUFFER_KEPT_MAX {
             self.buffer = Vec::new();
         }
@@ -343,6 +401,24 @@ mod tests {
         let (found, _) = lines(&bytes);
         assert_eq!(found.len(), 2);
         assert_eq!(found[1], r#"{"k":"shutdown"}"#);
+    }
+
+    #[test]
+    fn raw_bytes_follow_a_line() {
+        for size in [0, 1, BYTES_WITH_LINE_MAX, BYTES_WITH_LINE_MAX + 1, 3 * PIECE] {
+            let raw: Vec<u8> = (0..size).map(|at| u8::try_from(at % 251).unwrap()).collect();
+            let mut bytes = Vec::new();
+            let mut writer = Writer::new(&mut bytes);
+            writer.send_with_bytes(&serde_json::json!({"k": "a"}), &raw).unwrap();
+            writer.send(&serde_json::json!({"k": "b"})).unwrap();
+            let mut reader = Reader::new(&bytes[..]);
+            assert_eq!(reader.read_line().unwrap(), br#"{"k":"a"}"#);
+            let mut found = Vec::new();
+            reader.read_bytes(&mut found, size).unwrap();
+            assert!(found == raw, "{size}");
+            assert_eq!(reader.read_line().unwrap(), br#"{"k":"b"}"#);
+            assert!(matches!(reader.read_bytes(&mut found, size + 1), Err(WireError::Truncated)));
+        }
     }
 
     proptest::proptest! {

@@ -14,7 +14,8 @@ pub(crate) fn command(program: &Path, message: &Message) -> Result<Command, Setu
     let own = std::env::current_exe().step("the path of this program")?;
     let mut command = Command::new(program);
     command.args(["--unshare-user", "--unshare-pid", "--unshare-ipc", "--die-with-parent"]);
-    command.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
+    let root = if message.policy.manages_machine { "--bind" } else { "--ro-bind" };
+    command.args([root, "/", "/", "--dev", "/dev", "--proc", "/proc"]);
     let size = message.policy.limits.scratch.to_string();
     for path in SCRATCH {
         command.args(["--perms", "1777", "--size", &size, "--tmpfs", path]);

@@ -136,7 +136,10 @@ fn mount_tmpfs(path: &Path, options: &str) -> Result<(), SetupError> {
 }
 
 fn bind(source: &Path, path: &Path) -> Result<(), SetupError> {
-    let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+    // What covers directories for temporary files would come along, and cover them again.
+    let is_covered = SCRATCH.iter().any(|scratch| path == Path::new(scratch));
+    let all = if is_covered { MsFlags::empty() } else { MsFlags::MS_REC };
+    let flags = MsFlags::MS_BIND | all;
     mount(Some(source), path, NOTHING, flags, NOTHING).step(format!("binding {}", path.display()))
 }
 
@@ -152,7 +155,7 @@ pub(crate) fn prepare(policy: &Policy) -> Result<(), SetupError> {
     let opened: Vec<Opened> = items(policy).into_iter().filter_map(Opened::new).collect();
     let closed = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), closed, NOTHING).step("a new /proc")?;
-    protect_all()?;
+    protect_all(policy.manages_machine)?;
     let mut covers = Covers::default();
     covers.cover_devices()?;
     let empty = covers.cover_scratch(policy.limits.scratch)?;
@@ -162,14 +165,17 @@ pub(crate) fn prepare(policy: &Policy) -> Result<(), SetupError> {
     covers.finish()
 }
 
-/// Makes every mount read-only, and takes devices and changes of identity away.
-fn protect_all() -> Result<(), SetupError> {
+/// Makes every mount read-only, unless it stays writable, and takes devices and changes of identity away.
+fn protect_all(stays_writable: bool) -> Result<(), SetupError> {
     let text = fs::read_to_string("/proc/self/mountinfo").step("/proc/self/mountinfo")?;
     for (path, flags) in text.lines().filter_map(mount_point) {
         if path.starts_with("/proc") {
             continue;
         }
-        let mut flags = flags | MsFlags::MS_RDONLY | MsFlags::MS_NOSUID;
+        let mut flags = flags | MsFlags::MS_NOSUID;
+        if !stays_writable || path.starts_with("/sys") {
+            flags |= MsFlags::MS_RDONLY;
+        }
         if !path.starts_with("/dev") {
             flags |= MsFlags::MS_NODEV;
         }

@@ -24,6 +24,10 @@ pub struct Policy {
     pub writable: Vec<PathBuf>,
     /// Paths that can be written too, and do not count for the disk: they are not the sandbox's own.
     pub shared: Vec<PathBuf>,
+    /// Nothing is read-only that is not hidden: the program writes wherever its user may. For programs that manage the machine; the user
+    /// has to be one of its own.
+    #[serde(default)]
+    pub manages_machine: bool,
     /// The environment of the program, and all of it: variables of the launcher itself are not passed on.
     pub environment: BTreeMap<String, OsString>,
     pub limits: Limits,

@@ -190,6 +190,7 @@ impl Sandboxing {
             environment: self.variables.clone(),
             limits: Limits::default(),
             nice: 0,
+            manages_machine: false,
         };
         policy.set("HOME", HOME);
         policy.set("USER", "orrery");

@@ -73,7 +73,7 @@ pub use document::document;
 pub use gateway::{GatewayError, GatewayOptions, GatewayRole};
 pub use isolation::{Isolation, IsolationError, Sandboxing};
 pub use problem::ServerError;
-pub use process::{ProcessOptions, ProcessRole};
+pub use process::{HostCommand, OwnMachineOptions, OwnMachinePolicy, ProcessOptions, ProcessRole};
 pub use server::{NotWithoutTls, Server, check_listen};
 pub use settings::{EnvironmentSettings, InvalidSetting};
 pub use tls::{Tls, TlsError, TlsSource};

@@ -70,6 +70,20 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// How resources of agents that are the server's own machine are deployed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OwnMachine {
+    /// With the server's rights while every account is an administrator, in a sandbox otherwise
+    Auto,
+    /// Always with the server's rights
+    Allow,
+    /// Always in a sandbox, with a user for each environment
+    Sandbox,
+    /// Not at all: only remote agents deploy
+    Forbid,
+}
+
 /// All that can be set. `None`: not said here.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -148,6 +162,9 @@ pub(crate) struct ServerOptions {
     /// How much memory a process that runs the code of modules may have, in MiB; 0 for any [default: 4096]
     #[arg(long, value_name = "MIB", env = "ORRERY_HOST_MEMORY", value_parser = whole::<u64>)]
     pub(crate) host_memory: Option<u64>,
+    /// With which rights environments act on the server's own machine [default: auto]
+    #[arg(long, value_name = "RIGHTS", env = "ORRERY_OWN_MACHINE")]
+    pub(crate) own_machine: Option<OwnMachine>,
     /// How many compiles may run at once [default: one for each processor]
     #[arg(long, value_name = "COUNT", env = "ORRERY_COMPILES", value_parser = whole::<u16>)]
     pub(crate) compiles: Option<u16>,
@@ -254,6 +271,7 @@ impl ServerOptions {
             gateway_names: self.gateway_names.or(other.gateway_names),
             workers: self.workers.or(other.workers),
             host_memory: self.host_memory.or(other.host_memory),
+            own_machine: self.own_machine.or(other.own_machine),
             compiles: self.compiles.or(other.compiles),
             compile_time: self.compile_time.or(other.compile_time),
             compile_memory: self.compile_memory.or(other.compile_memory),

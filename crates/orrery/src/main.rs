@@ -34,6 +34,7 @@ mod render;
 mod signals;
 mod state;
 mod style;
+mod target_host;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,9 @@ enum Exit {
 
 fn main() -> ExitCode {
     if let Some(ended) = orrery_sandbox::launch_if_asked() {
+        return ended;
+    }
+    if let Some(ended) = target_host::serve_if_asked() {
         return ended;
     }
     let read = without_empty_variables(help::grouped(Cli::command())).try_get_matches();

@@ -21,7 +21,7 @@ pub use command::{CommandLine, Output};
 pub use digest::{Algorithm, ContentDigest};
 pub use faulty::{Fault, FaultyTarget};
 pub use http::{Request, Response};
-pub use local::{Durability, LocalTarget, host_name};
+pub use local::{Durability, LocalTarget, Variables, host_name, is_own, patiently};
 pub use memory::{Content, Invocation, MemoryTarget, Node};
 pub use outward::OutwardTarget;
 pub use permit::{Moment, Permit};

@@ -23,6 +23,16 @@ impl Moment {
         Moment(self.0.saturating_add(nanoseconds).min(UNLIMITED - 1))
     }
 
+    /// The moment as a number that every process of this machine understands, until it is started anew.
+    pub fn to_nanoseconds(self) -> u64 {
+        self.0
+    }
+
+    /// A moment that another process of this machine told.
+    pub fn from_nanoseconds(nanoseconds: u64) -> Self {
+        Moment(nanoseconds.min(UNLIMITED - 1))
+    }
+
     /// Time from now until then; none if it has passed.
     pub fn left(self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(nanoseconds()))

@@ -48,6 +48,11 @@ impl Stop {
         self
     }
 
+    /// The right that this work is done under, if it needs one.
+    pub fn permit(&self) -> Option<&Permit> {
+        self.permit.as_ref()
+    }
+
     /// Whether the right to act is over: another process may act any moment, and nothing may be waited for.
     pub fn is_unauthorized(&self) -> bool {
         self.permit.as_ref().is_some_and(Permit::is_over)

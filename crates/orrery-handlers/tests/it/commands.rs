@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use orrery_handlers::target::{CommandLine, Content, Output};
-use orrery_handlers::{Cause, LocalTarget, MemoryTarget, Mode, Stop, Target};
+use orrery_handlers::{Cause, MemoryTarget, Mode, Stop, Target};
 use orrery_model::{ChangeKind, OutcomeStatus};
 use tempfile::TempDir;
 
 use crate::harness::{Agent, changed, reason, run};
+use crate::this_machine;
 
 /// Gives a machine in memory the command `touch`.
 pub(crate) fn prepare(target: &MemoryTarget) {
@@ -120,7 +121,7 @@ fn a_command_of_this_machine_gets_its_environment_directory_and_words() {
         "cwd": path, "environment": {"NAME": "it's", "NUMBER": 7}, "creates": format!("{path}/out"),
     });
     let id = r#"exec::Run[a,command=sh -c 'printf "%s %s %s" "$NAME" "$NUMBER" "$PWD" > out']"#;
-    let outcome = run(&LocalTarget::default(), id, &attributes.to_string(), Mode::Deploy);
+    let outcome = run(&this_machine(), id, &attributes.to_string(), Mode::Deploy);
     assert_eq!(outcome.status, OutcomeStatus::Deployed, "{}", reason(&outcome));
     let written = std::fs::read_to_string(directory.path().join("out")).unwrap();
     assert_eq!(written, format!("it's 7 {path}"));
@@ -128,7 +129,7 @@ fn a_command_of_this_machine_gets_its_environment_directory_and_words() {
 
 #[test]
 fn programs_are_found_in_the_given_places_only() {
-    let target = LocalTarget::default();
+    let target = this_machine();
     let mut command = CommandLine::new(["true"]);
     assert!(target.run(&command, &Stop::never()).unwrap().success());
     command.search_path = Some("/nosuch".to_owned());
@@ -146,7 +147,7 @@ fn a_program_can_be_named_from_its_directory() {
     std::fs::write(&script, "#!/bin/sh\necho $0\n").unwrap();
     let permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&script, permissions).unwrap();
-    let target = LocalTarget::default();
+    let target = this_machine();
     let mut command = CommandLine::new(["./script"]);
     let error = target.run(&command, &Stop::never()).unwrap_err();
     assert!(matches!(error.cause, Cause::CommandNotFound), "{error}");
@@ -164,7 +165,7 @@ fn a_command_that_takes_too_long_is_ended_with_all_that_it_started() {
     let mut command = CommandLine::shell(&script);
     command.timeout = Some(Duration::from_millis(200));
     let begin = Instant::now();
-    let error = LocalTarget::default().run(&command, &Stop::never()).unwrap_err();
+    let error = this_machine().run(&command, &Stop::never()).unwrap_err();
     assert!(matches!(error.cause, Cause::TimedOut), "{error}");
     assert!(begin.elapsed() < Duration::from_secs(4));
     std::thread::sleep(Duration::from_millis(4200).saturating_sub(begin.elapsed()));
@@ -176,9 +177,8 @@ fn a_cancelled_command_ends_soon() {
     let stop = Stop::never();
     let begin = Instant::now();
     let error = std::thread::scope(|scope| {
-        let running = scope.spawn(|| {
-            LocalTarget::default().run(&CommandLine::new(["sleep", "100"]), &stop).unwrap_err()
-        });
+        let running = scope
+            .spawn(|| this_machine().run(&CommandLine::new(["sleep", "100"]), &stop).unwrap_err());
         std::thread::sleep(Duration::from_millis(100));
         stop.cancel();
         running.join().unwrap()
@@ -190,16 +190,15 @@ fn a_cancelled_command_ends_soon() {
 #[test]
 fn a_daemon_that_keeps_the_output_open_is_not_waited_for() {
     let begin = Instant::now();
-    let output = LocalTarget::default()
-        .run(&CommandLine::shell("sleep 5 & echo started"), &Stop::never())
-        .unwrap();
+    let output =
+        this_machine().run(&CommandLine::shell("sleep 5 & echo started"), &Stop::never()).unwrap();
     assert_eq!((output.code, output.stdout_text().trim()), (0, "started"));
     assert!(begin.elapsed() < Duration::from_secs(4));
 }
 
 #[test]
 fn input_is_given_and_output_is_kept_up_to_a_limit() {
-    let target = LocalTarget::default();
+    let target = this_machine();
     let mut command = CommandLine::new(["cat"]);
     command.input = vec![b'x'; 1_000_000];
     command.output_limit = 2_000_000;
@@ -215,8 +214,7 @@ fn input_is_given_and_output_is_kept_up_to_a_limit() {
 
 #[test]
 fn a_process_that_was_killed_has_a_code() {
-    let output =
-        LocalTarget::default().run(&CommandLine::shell("kill -9 $$"), &Stop::never()).unwrap();
+    let output = this_machine().run(&CommandLine::shell("kill -9 $$"), &Stop::never()).unwrap();
     assert_eq!(output.code, 128 + 9);
 }
 
@@ -231,7 +229,7 @@ fn places_of_the_search_path_that_are_no_good_are_passed_by() {
     std::fs::set_permissions(place("closed"), closed).unwrap();
     let [file, circle, closed] = ["file", "circle", "closed"].map(place);
     let path = format!(".:bin::{file}:{circle}:{closed}:/no/such:/usr/bin:/bin");
-    let found = LocalTarget::default().which("sh", Some(&path)).unwrap().unwrap();
+    let found = this_machine().which("sh", Some(&path)).unwrap().unwrap();
     assert!(found.ends_with("/bin/sh"), "{found}");
-    assert_eq!(LocalTarget::default().which("no-such-command", Some(&path)).unwrap(), None);
+    assert_eq!(this_machine().which("no-such-command", Some(&path)).unwrap(), None);
 }

@@ -3,11 +3,12 @@
 //! gets to where an undisturbed one would have got.
 
 use orrery_handlers::target::{Fault, FaultyTarget};
-use orrery_handlers::{LocalTarget, MemoryTarget, Mode, Target};
+use orrery_handlers::{MemoryTarget, Mode, Target};
 use orrery_model::{ChangeKind, OutcomeStatus};
 use tempfile::TempDir;
 
 use crate::harness::{changed, reason, run};
+use crate::this_machine;
 use crate::{accounts, commands, packages, requests, services};
 
 /// A resource that is to come, to change and to go.
@@ -181,7 +182,7 @@ fn resources_come_change_and_go_and_every_second_run_does_nothing() {
 #[test]
 fn resources_live_the_same_on_this_machine() {
     let directory = TempDir::new().unwrap();
-    let target = LocalTarget::default();
+    let target = this_machine();
     let (user, group) = commands::who_am_i(&target);
     for case in ANYWHERE {
         live(&target, &case, &|text| {

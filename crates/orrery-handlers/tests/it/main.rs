@@ -10,3 +10,9 @@ mod laws;
 mod packages;
 mod requests;
 mod services;
+mod this_machine;
+
+/// The target that tests with real files and commands use. The same tests are run for other targets that stand for a machine.
+fn this_machine() -> orrery_handlers::LocalTarget {
+    orrery_handlers::LocalTarget::default()
+}

@@ -5,10 +5,11 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use orrery_handlers::target::{Content, Request, Response};
-use orrery_handlers::{Cause, LocalTarget, MemoryTarget, Mode, Stop, Target};
+use orrery_handlers::{Cause, MemoryTarget, Mode, Stop, Target};
 use orrery_model::OutcomeStatus;
 
 use crate::harness::{reason, run};
+use crate::this_machine;
 
 /// What the server in memory keeps.
 const KEPT: &str = "/var/kept";
@@ -105,7 +106,7 @@ fn echo_server() -> (String, std::thread::JoinHandle<Vec<String>>) {
 #[test]
 fn requests_of_this_machine_carry_method_headers_and_body() {
     let (url, server) = echo_server();
-    let target = LocalTarget::default();
+    let target = this_machine();
     let mut request = Request::new("PATCH", format!("{url}/a"));
     request.headers = vec![("X-Token".to_owned(), "secret".to_owned())];
     request.body = Some(b"hello".to_vec());
@@ -124,7 +125,7 @@ fn requests_of_this_machine_carry_method_headers_and_body() {
 fn a_server_that_does_not_answer_is_not_waited_for_longer_than_allowed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let target = LocalTarget::default();
+    let target = this_machine();
     let stop = Stop::never().within(Duration::from_millis(100));
     let error = target.request(&Request::new("GET", &*url), &stop).unwrap_err();
     assert!(matches!(error.cause, Cause::TimedOut), "{error}");

@@ -6,3 +6,24 @@ mod faults;
 mod handlers;
 mod processes;
 mod world;
+
+/// What holds for the machine itself holds through a target host: these are the tests of targets and handlers.
+#[path = "../../../orrery-handlers/tests/it/accounts.rs"]
+mod accounts;
+#[path = "../../../orrery-handlers/tests/it/commands.rs"]
+mod commands;
+#[path = "../../../orrery-handlers/tests/it/harness.rs"]
+mod harness;
+#[path = "../../../orrery-handlers/tests/it/laws.rs"]
+mod laws;
+#[path = "../../../orrery-handlers/tests/it/packages.rs"]
+mod packages;
+#[path = "../../../orrery-handlers/tests/it/requests.rs"]
+mod requests;
+#[path = "../../../orrery-handlers/tests/it/services.rs"]
+mod services;
+mod target_hosts;
+#[path = "../../../orrery-handlers/tests/it/this_machine.rs"]
+mod this_machine;
+
+use target_hosts::this_machine;

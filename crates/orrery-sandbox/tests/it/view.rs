@@ -1,10 +1,11 @@
 //! What programs in a sandbox see, and who they are.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use orrery_sandbox::{Method, SETUP_FAILED, Sandbox};
+use orrery_sandbox::{Method, Policy, SETUP_FAILED, Sandbox};
 
 use crate::support::{UID, User, launcher, users};
 
@@ -219,4 +220,39 @@ fn what_works_is_found_and_what_does_not_is_told() {
         .unwrap();
     assert_eq!(output.status.code(), Some(i32::from(SETUP_FAILED)));
     assert!(output.stdout.is_empty());
+}
+
+/// A program that manages the machine writes where its user may, into the temporary directories of the machine too, and what is hidden
+/// stays hidden.
+#[test]
+fn a_program_that_manages_the_machine_writes_where_its_user_may() {
+    for user in users().into_iter().filter(|user| *user == User::Root) {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let (open, closed, hidden) =
+            (dir.path().join("open"), dir.path().join("closed"), dir.path().join("hidden"));
+        for path in [&open, &closed, &hidden] {
+            fs::create_dir(path).unwrap();
+        }
+        for path in [&open, &hidden] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        fs::write(hidden.join("key"), "secret").unwrap();
+        let policy = Policy {
+            hidden: vec![hidden.clone()],
+            shared: vec!["/tmp".into(), "/var/tmp".into()],
+            manages_machine: true,
+            ..user.policy()
+        };
+        let path = dir.path().display();
+        let script = format!(
+            "cd {path}; touch open/a closed/a hidden/a /usr/a /etc/a; cat hidden/key; ls {path}"
+        );
+        let output = user.command(&policy, &script).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stdout).replace('\n', " ");
+        assert_eq!(told, "closed hidden open ", "{output:?}");
+        assert!(open.join("a").exists(), "{output:?}");
+        let written = [closed.join("a"), hidden.join("a"), "/usr/a".into(), "/etc/a".into()];
+        assert!(!written.iter().any(|path| path.exists()), "{output:?}");
+    }
 }

@@ -23,6 +23,7 @@ use crate::settings::EnvironmentSettings;
 
 use super::ProcessOptions;
 use super::handlers::{Handlers, Place};
+use super::own_machine::OwnMachine;
 use super::places::AgentPlaces;
 use super::runner::{RunnerError, described, read_desired};
 use super::secrets::EnvironmentSecrets;
@@ -163,12 +164,15 @@ impl DryRun {
         let store = self.app.store();
         let environment = &self.environment;
         let settings = EnvironmentSettings::from_map(&store.settings(environment.key)?);
-        let places = AgentPlaces::read(&self.app, &**store, environment, &settings, declared)?;
+        let own = &self.options.own_machine;
+        let own = Arc::new(OwnMachine::read(&self.app, &**store, own, environment, None)?);
+        let machine = Arc::clone(&own);
+        let places = AgentPlaces::read(&self.app, &**store, environment, &settings, declared, own)?;
         Ok(Setup {
             registry: handlers.registry(),
             targets: Arc::new(places),
             contents: Arc::new(StoredContents(Arc::clone(self.app.store()))),
-            secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.environment.key)),
+            secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.environment.key, machine)),
             settings: Settings {
                 deploy_interval: Interval::Off,
                 repair_interval: Interval::Off,

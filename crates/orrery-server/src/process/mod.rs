@@ -17,6 +17,7 @@ mod facts;
 mod handlers;
 mod held;
 mod life;
+mod own_machine;
 mod parked;
 mod places;
 mod renewal;
@@ -39,6 +40,8 @@ use crate::app::App;
 use crate::isolation::Isolation;
 use crate::upkeep::Upkeep;
 
+pub use own_machine::{HostCommand, OwnMachineOptions, OwnMachinePolicy};
+
 /// How the process role works.
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
@@ -52,6 +55,8 @@ pub struct ProcessOptions {
     pub host_memory: Option<u64>,
     /// Where code of environments runs.
     pub isolation: Isolation,
+    /// How environments act on the server's own machine.
+    pub own_machine: OwnMachineOptions,
 }
 
 /// What the supervisor is told.

@@ -6,7 +6,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use orrery_executor::{NoTarget, Place, Targets, place_outward};
 use orrery_handlers::target::host_name;
-use orrery_handlers::{LocalTarget, Target};
 use orrery_model::{Deployer, Inventory, Placement};
 use orrery_store::{EnvironmentRecord, ServedName, Store, StoreError};
 use uuid::Uuid;
@@ -16,11 +15,13 @@ use crate::gateway::RemotePlace;
 use crate::placement::{self, Declared};
 use crate::settings::EnvironmentSettings;
 
+use super::own_machine::OwnMachine;
+
 /// The places of an environment's agents.
 pub(super) struct AgentPlaces {
     app: App,
     environment: Uuid,
-    local: Arc<LocalTarget>,
+    own_machine: Arc<OwnMachine>,
     known: RwLock<Known>,
     /// Commands that were sent.
     sent: Arc<AtomicU64>,
@@ -50,6 +51,7 @@ impl AgentPlaces {
         environment: &EnvironmentRecord,
         settings: &EnvironmentSettings,
         declared: Declared,
+        own_machine: Arc<OwnMachine>,
     ) -> Result<Self, StoreError> {
         let served = store.records().served_names(environment.key)?;
         let enrolled = placement::enrolled(&served);
@@ -60,10 +62,15 @@ impl AgentPlaces {
         Ok(AgentPlaces {
             app: app.clone(),
             environment: Uuid::from_bytes(environment.uuid),
-            local: Arc::new(LocalTarget::default()),
+            own_machine,
             known: RwLock::new(known),
             sent: Arc::default(),
         })
+    }
+
+    /// The machine of this process.
+    pub(super) fn own_machine(&self) -> &Arc<OwnMachine> {
+        &self.own_machine
     }
 
     /// Agents whose machines are connected, one for each machine.
@@ -153,7 +160,7 @@ impl Targets for AgentPlaces {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let placement = known.inventory.place(agent);
         match (&placement, known.served.get(agent)) {
-            (Placement::Local(_), _) => Ok(Place::Here(Arc::clone(&self.local) as Arc<dyn Target>)),
+            (Placement::Local(_), _) => Ok(self.own_machine.place()),
             (Placement::Remote, Some(served)) => {
                 let who = (agent.to_owned(), Uuid::from_bytes(served.agent));
                 let sent = Arc::clone(&self.sent);
@@ -169,9 +176,7 @@ impl Targets for AgentPlaces {
     }
 
     fn sync(&self) {
-        if let Err(error) = self.local.sync() {
-            tracing::warn!(%error, "what was written may not survive a loss of power");
-        }
+        self.own_machine.sync();
     }
 }
 

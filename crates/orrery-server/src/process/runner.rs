@@ -307,6 +307,10 @@ impl Runner {
                 // First: what a version brings for an agent that was paused before must wait.
                 work.set(settings, paused);
                 work.move_agents(store.records().served_names(self.key)?);
+                // Before what a version brings: whoever pushed it may be the first who is no administrator.
+                if work.places.own_machine().refresh(&self.app, store)? {
+                    work.engine.forget_places();
+                }
                 let patterns = &self.settings.local_agents;
                 let names = agents.into_iter().map(|agent| agent.name);
                 work.declare_agents(names, |known| {
@@ -410,13 +414,14 @@ impl Runner {
         while self.is_running() && Instant::now() < until {
             std::thread::sleep(LOOK_EVERY);
         }
-        let Some(Work { engine, lease, handlers, .. }) = self.work.take() else { return };
+        let Some(Work { engine, lease, handlers, places, .. }) = self.work.take() else { return };
         self.app.metrics().environments.dec();
         if engine.is_running() {
             tracing::warn!(environment = %self.name, "handlers that do not end are left behind");
         }
         // First: the store may not answer, and nothing may run meanwhile.
         handlers.close();
+        places.own_machine().close();
         if let Err(error) = engine.finish() {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

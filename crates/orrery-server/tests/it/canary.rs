@@ -91,6 +91,7 @@ fn a_secret_is_where_it_belongs_and_nowhere_else() {
         lease: None,
         host_memory: None,
         isolation: orrery_server::Isolation::Shared,
+        own_machine: orrery_server::OwnMachineOptions::shared(),
     };
     let role = ProcessRole::start(served.app.clone(), options).unwrap();
 

@@ -33,6 +33,7 @@ impl World {
             lease: None,
             host_memory: None,
             isolation: orrery_server::Isolation::Shared,
+            own_machine: orrery_server::OwnMachineOptions::shared(),
         };
         let app = App::new(store, AppSettings::default());
         let role = ProcessRole::start(app.clone(), options).unwrap();

@@ -64,6 +64,7 @@ fn a_process_role_that_has_just_begun_is_told() {
         lease,
         host_memory: None,
         isolation: orrery_server::Isolation::Shared,
+        own_machine: orrery_server::OwnMachineOptions::shared(),
     };
     let role = ProcessRole::start(served.app.clone(), options).unwrap();
     let early = served.nobody().get("/health");

@@ -46,6 +46,7 @@ impl World {
             lease: (kind == Kind::Postgres).then_some(Duration::from_secs(2)),
             host_memory: None,
             isolation: orrery_server::Isolation::Shared,
+            own_machine: orrery_server::OwnMachineOptions::shared(),
         };
         let app = App::new(store, AppSettings::default());
         World { app, role: None, _data: data, database, options }

@@ -197,6 +197,25 @@ impl Records<'_> {
         })
     }
 
+    /// Whether every account is an administrator, and every token that is good and may change something is one of an
+    /// administrator without further limits. Accounts that are disabled count: what they left behind is still deployed.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn has_only_administrators(&self, now: Timestamp) -> Result<bool> {
+        let account = "SELECT 1 FROM account WHERE admin = 0 LIMIT 1";
+        let everywhere = RoleScope::Everywhere.to_bytes();
+        // Grants are an object with the role by its name.
+        let token = r#"SELECT 1 FROM token WHERE revoked IS NULL AND (expires IS NULL OR expires > ?1)
+             AND (scope <> ?2 OR grants NOT LIKE '%"role":"admin"%')
+             AND grants NOT LIKE '%"role":"viewer"%' LIMIT 1"#;
+        self.look(|sql| {
+            let others = sql.first(account, values![], |_| Ok(()))?.is_some()
+                || sql.first(token, values![now, &everywhere], |_| Ok(()))?.is_some();
+            Ok(!others)
+        })
+    }
+
     /// Accounts by name, after a name.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! `orrery server`: from options to a running server, and to its end.
 
 mod isolation;
+mod own_machine;
 mod security;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -201,6 +202,7 @@ fn open_store(options: &ServerOptions, data: &Path) -> Result<Arc<dyn Store>, Fa
 
 fn try_run(given: Server) -> Result<(), Failure> {
     let rotate = given.rotate_secret_key;
+    crate::target_host::hide_memory();
     let config = given.config.clone().unwrap_or_else(|| PathBuf::from(CONFIG));
     let options = resolve(given)?;
     let format = match options.log_format {
@@ -211,6 +213,9 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let traces = options.traces.as_deref();
     let _telemetry = telemetry::start(filter, format, output::stderr_has_colour(), traces)?;
     let data = options.data.clone().map_or_else(data_directory, Ok)?;
+    // What is hidden from sandboxes is the same wherever they begin.
+    let data = std::path::absolute(&data)
+        .map_err(|source| Failure::Data { path: data.clone(), source })?;
     let data = std::path::absolute(data).map_err(Failure::Run)?;
     prepare_data(&data).map_err(|source| Failure::Data { path: data.clone(), source })?;
     let descriptors = crate::descriptors::raise_limit();
@@ -254,6 +259,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
     // Other roles run no code.
     let isolation = isolation.unwrap_or(Isolation::Shared);
     let ours = isolation.clone();
+    let own_machine = own_machine::options(&options, &isolation, &program, &data, &config);
     let compiles =
         |here| compile_options(&options, &data, program, api_address.unwrap_or(here), isolation);
     let process = ProcessOptions {
@@ -262,6 +268,7 @@ fn try_run(given: Server) -> Result<(), Failure> {
         lease: shared.then_some(LEASE),
         host_memory: (memory > 0).then_some(memory),
         isolation: ours,
+        own_machine,
     };
     let gateway = roles.contains(&Role::Gateway).then(|| GatewayOptions {
         listen: options.gateway_listen.unwrap_or_else(|| next_to(address)),

@@ -39,6 +39,7 @@ mod machines;
 mod messages;
 mod models;
 mod module_updates;
+mod own_machine;
 mod own_outcomes;
 mod pages;
 mod plans;
@@ -134,6 +135,7 @@ fn main() -> Result<ExitCode> {
     trials.extend(fencing::trials());
     trials.extend(server_kills::trials());
     trials.extend(server_safety::trials());
+    trials.extend(own_machine::trials());
     trials.extend(server_traces::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     lists.own.write(|id| lists.differs.names(id))?;

@@ -5,6 +5,7 @@ mod process;
 mod replace;
 #[cfg(test)]
 mod tests;
+mod variables;
 mod walk;
 mod web;
 mod written;
@@ -13,6 +14,8 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use nix::unistd;
+
+pub use variables::{Variables, is_own};
 
 use super::{
     AccountName, Algorithm, CommandLine, Compared, ContentDigest, Expected, Group, Output,
@@ -38,6 +41,7 @@ pub enum Durability {
 #[derive(Debug, Default)]
 pub struct LocalTarget {
     durability: Durability,
+    variables: Variables,
     written: written::Written,
     web: web::Client,
     #[cfg(test)]
@@ -52,6 +56,12 @@ pub fn host_name() -> String {
 impl LocalTarget {
     pub fn new(durability: Durability) -> Self {
         LocalTarget { durability, ..LocalTarget::default() }
+    }
+
+    /// The same machine, whose commands get these variables of this process.
+    #[must_use]
+    pub fn with_variables(self, variables: Variables) -> Self {
+        LocalTarget { variables, ..self }
     }
 
     /// A place between two system calls, where tests let things go wrong.
@@ -76,7 +86,10 @@ impl LocalTarget {
 const DESCRIPTORS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Tries an operation again while there are no file descriptors for it: others give theirs back, and nothing was done yet.
-fn patiently<T>(stop: Option<&Stop>, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
+///
+/// # Errors
+/// Those of the operation; that there are no descriptors, after a while.
+pub fn patiently<T>(stop: Option<&Stop>, mut operation: impl FnMut() -> Result<T>) -> Result<T> {
     let began = Instant::now();
     let mut pause = Duration::from_millis(20);
     loop {

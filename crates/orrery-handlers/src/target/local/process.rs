@@ -37,6 +37,8 @@ pub(super) fn run(target: &LocalTarget, command: &CommandLine, stop: &Stop) -> R
     let mut prepared = Command::new(program);
     prepared
         .args(command.arguments.iter().skip(1))
+        .env_clear()
+        .envs(target.variables.collect())
         .env("PATH", &search_path)
         .envs(command.environment.iter().map(|(name, value)| (name, value)))
         .stdin(if command.input.is_empty() { Stdio::null() } else { Stdio::piped() })

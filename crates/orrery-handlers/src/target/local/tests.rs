@@ -1,4 +1,4 @@
-//! What only this machine's file system can show: nothing half-written, no link followed.
+//! What only faults between system calls show: nothing is half-written. `tests/it/this_machine.rs` has the rest.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,6 @@ use tempfile::TempDir;
 
 use super::written::{Duty, FEW};
 use super::*;
-use crate::target::FileKind;
 
 /// Lets one step between system calls fail, or pretends that the process was killed there.
 #[derive(Debug)]
@@ -183,127 +182,6 @@ fn a_directory_that_cannot_get_its_attributes_is_not_made() {
 }
 
 #[test]
-fn links_are_replaced_and_never_followed() {
-    let scratch = Scratch::new();
-    let (path, victim) = (scratch.path("a"), scratch.path("victim"));
-    fs::write(&victim, "precious").unwrap();
-    fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
-    symlink(&victim, &path).unwrap();
-    let target = LocalTarget::default();
-
-    let compared = target.compare(&path, Expected::Bytes(b"precious")).unwrap().unwrap();
-    assert_eq!((compared.stat.kind, compared.same), (FileKind::Symlink, false));
-    assert!(matches!(target.read_file(&path, 100).unwrap_err().cause, Cause::NotARegularFile));
-    assert!(matches!(
-        target.set_attributes(&path, mode(0o777)).unwrap_err().cause,
-        Cause::NotARegularFile
-    ));
-    target.write_file(&path, b"new", mode(0o644)).unwrap();
-
-    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-    assert_eq!(fs::metadata(&victim).unwrap().mode() & 0o7777, 0o600);
-    assert!(fs::symlink_metadata(&path).unwrap().is_file());
-    assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-}
-
-#[test]
-fn a_slash_at_the_end_does_not_make_a_link_be_followed() {
-    let scratch = Scratch::new();
-    let target = LocalTarget::default();
-    fs::create_dir(scratch.path("d")).unwrap();
-    symlink(scratch.path("d"), scratch.path("l")).unwrap();
-    let kind = |path: String| target.stat(&path).unwrap().unwrap().kind;
-    assert_eq!(kind(scratch.path("d") + "/"), FileKind::Directory);
-    assert_eq!(kind(scratch.path("l") + "/"), FileKind::Symlink);
-    target.write_file(&(scratch.path("f") + "/"), b"x", mode(0o644)).unwrap();
-    assert!(
-        target.compare(&(scratch.path("f") + "/"), Expected::Bytes(b"x")).unwrap().unwrap().same
-    );
-}
-
-#[test]
-fn a_link_where_the_new_file_is_made_is_not_followed() {
-    let scratch = Scratch::new();
-    let victim = scratch.path("victim");
-    fs::write(&victim, "precious").unwrap();
-    symlink(&victim, scratch.path(".a.orrery~")).unwrap();
-    LocalTarget::default().write_file(&scratch.path("a"), b"new", mode(0o644)).unwrap();
-    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-    assert_eq!(scratch.names(), ["a", "victim"]);
-}
-
-#[test]
-fn two_writers_of_one_file_do_not_mix() {
-    let scratch = Scratch::new();
-    let path = scratch.path("a");
-    let contents: Vec<String> =
-        (b'a'..b'e').map(|c| char::from(c).to_string().repeat(50_000)).collect();
-    std::thread::scope(|scope| {
-        for content in &contents {
-            let path = &path;
-            scope.spawn(move || {
-                let target = LocalTarget::default();
-                for _ in 0..50 {
-                    target.write_file(path, content.as_bytes(), mode(0o600)).unwrap();
-                }
-            });
-        }
-    });
-    assert!(contents.contains(&fs::read_to_string(&path).unwrap()));
-    assert_eq!(scratch.names(), ["a"]);
-}
-
-#[test]
-fn errors_say_what_to_do() {
-    let scratch = Scratch::new();
-    let target = LocalTarget::default();
-    let missing = target.write_file(&scratch.path("no/a"), b"", mode(0o644)).unwrap_err();
-    assert!(matches!(missing.cause, Cause::ParentMissing));
-    assert!(missing.hint().unwrap().contains("std::Directory"), "{missing}");
-
-    fs::create_dir(scratch.path("d")).unwrap();
-    let directory = target.write_file(&scratch.path("d"), b"", mode(0o644)).unwrap_err();
-    assert!(matches!(directory.cause, Cause::IsADirectory), "{directory}");
-
-    fs::write(scratch.path("d/x"), "").unwrap();
-    let full = target.remove_directory(&scratch.path("d"), Tree::OnlyIfEmpty).unwrap_err();
-    assert!(matches!(full.cause, Cause::NotEmpty), "{full}");
-    assert!(target.remove_directory(&scratch.path("d"), Tree::WithContent).unwrap());
-
-    fs::write(scratch.path("f"), "").unwrap();
-    let below = target.write_file(&scratch.path("f/a"), b"", mode(0o644)).unwrap_err();
-    assert!(matches!(below.cause, Cause::NotADirectory), "{below}");
-
-    for path in ["relative", "/a/../b", "/a/.", "/a\0b", "/", "//", ""] {
-        let error = target.write_file(path, b"", mode(0o644)).unwrap_err();
-        assert!(matches!(error.cause, Cause::InvalidPath), "{path:?}");
-    }
-}
-
-#[test]
-fn pipes_are_neither_waited_for_nor_replaced() {
-    let scratch = Scratch::new();
-    let path = scratch.path("pipe");
-    let target = LocalTarget::default();
-    let made = target.run(&CommandLine::new(["mkfifo", &path]), &Stop::never()).unwrap();
-    assert!(made.success());
-    let compared = target.compare(&path, Expected::Bytes(b"")).unwrap().unwrap();
-    assert_eq!((compared.stat.kind, compared.same), (FileKind::Other, false));
-    let error = target.write_file(&path, b"", mode(0o644)).unwrap_err();
-    assert!(matches!(error.cause, Cause::NotARegularFile));
-}
-
-#[test]
-fn a_replaced_file_keeps_what_nobody_asked_to_change() {
-    let scratch = Scratch::new();
-    let path = scratch.path("a");
-    fs::write(&path, "old").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o751)).unwrap();
-    LocalTarget::default().write_file(&path, b"new", Ownership::default()).unwrap();
-    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o751);
-}
-
-#[test]
 fn every_policy_of_durability_writes_the_same() {
     let scratch = Scratch::new();
     for durability in [Durability::Each, Durability::Batched, Durability::None] {
@@ -314,35 +192,6 @@ fn every_policy_of_durability_writes_the_same() {
         assert_eq!(target.read_file(&path, 10).unwrap().unwrap(), b"x");
         assert!(target.remove_file(&path).unwrap());
         assert!(!target.remove_file(&path).unwrap());
-    }
-}
-
-#[test]
-fn long_names_can_be_written() {
-    let scratch = Scratch::new();
-    let name = "n".repeat(255);
-    LocalTarget::default().write_file(&scratch.path(&name), b"x", mode(0o644)).unwrap();
-    assert_eq!(scratch.names(), [name]);
-}
-
-#[test]
-fn large_and_small_contents_are_compared_to_the_last_byte() {
-    let scratch = Scratch::new();
-    let path = scratch.path("a");
-    let target = LocalTarget::default();
-    for size in [0, 1, 64 * 1024, 64 * 1024 + 1, 700_000] {
-        let content = vec![b'x'; size];
-        fs::write(&path, &content).unwrap();
-        let same =
-            |content: &[u8]| target.compare(&path, Expected::Bytes(content)).unwrap().unwrap().same;
-        assert!(same(&content), "{size}");
-        let digest = Algorithm::Sha1.digest(&content);
-        let compared = target.compare(&path, Expected::Digest(&digest)).unwrap().unwrap();
-        assert!(compared.same, "{size}");
-        if let Some((_, head)) = content.split_last() {
-            assert!(!same(head));
-            assert!(!same(&[head, b"y"].concat()));
-        }
     }
 }
 
@@ -445,114 +294,4 @@ fn what_waits_for_a_sync_is_not_open_for_writing() {
         let flags = rustix::fs::fcntl_getfl(file).unwrap();
         assert_eq!(flags & rustix::fs::OFlags::ACCMODE, rustix::fs::OFlags::RDONLY);
     }
-}
-
-const STRANGER: u32 = 65_534;
-
-/// A home directory of an ordinary user, and a directory of root that the user would like to write to. `None` if this is not run by root.
-fn home() -> Option<(TempDir, String, String)> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    let base = TempDir::new().unwrap();
-    fs::set_permissions(base.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let (home, other) = (base.path().join("home"), base.path().join("profile.d"));
-    for path in [&home, &other, &home.join("real")] {
-        fs::create_dir(path).unwrap();
-    }
-    for own in [&home, &home.join("real")] {
-        std::os::unix::fs::chown(own, Some(STRANGER), Some(STRANGER)).unwrap();
-    }
-    let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
-    Some((base, text(home), text(other)))
-}
-
-/// A link that `STRANGER` made.
-fn foreign_link(leads_to: &str, at: &str) {
-    symlink(leads_to, at).unwrap();
-    std::os::unix::fs::lchown(at, Some(STRANGER), Some(STRANGER)).unwrap();
-}
-
-/// Whatever root is to do below a directory of another user, a link of that user does not choose where.
-#[test]
-fn links_that_a_user_puts_into_a_path_are_not_followed_elsewhere() {
-    let Some((_base, home, other)) = home() else { return };
-    let target = LocalTarget::default();
-    let theirs = Ownership { mode: Some(0o755), uid: Some(STRANGER), gid: Some(STRANGER) };
-    fs::write(format!("{other}/root.sh"), "root's own").unwrap();
-    fs::create_dir(format!("{other}/tree")).unwrap();
-    fs::write(format!("{other}/tree/kept"), "").unwrap();
-    symlink("x", format!("{other}/link")).unwrap();
-    foreign_link(&other, &format!("{home}/.config"));
-    // Not directly, nor in a roundabout way.
-    foreign_link(".config", &format!("{home}/second"));
-    foreign_link("../profile.d", &format!("{home}/third"));
-    for way in [".config", "second", "third"] {
-        let path = |name: &str| format!("{home}/{way}/{name}");
-        let results: Vec<(&str, Result<()>)> = vec![
-            ("write", target.write_file(&path("app.sh"), b"echo", theirs)),
-            ("replace", target.write_file(&path("root.sh"), b"echo", theirs)),
-            ("own", target.set_attributes(&path("root.sh"), theirs)),
-            ("directory", target.make_directory(&path("new"), theirs)),
-            ("link", target.make_symlink(&path("new"), "/etc")),
-            ("turn", target.make_symlink(&path("link"), "/etc")),
-            ("remove", target.remove_file(&path("root.sh")).map(drop)),
-            ("tree", target.remove_directory(&path("tree"), Tree::WithContent).map(drop)),
-            ("read", target.read_file(&path("root.sh"), 100).map(drop)),
-            ("digest", target.digest(&path("root.sh"), Algorithm::Sha256).map(drop)),
-            ("compare", target.compare(&path("root.sh"), Expected::Bytes(b"x")).map(drop)),
-            ("read link", target.read_link(&path("link")).map(drop)),
-            ("list", target.list_directory(&path("tree")).map(drop)),
-            ("stat", target.stat(&path("root.sh")).map(drop)),
-        ];
-        for (what, done) in results {
-            let error = done.expect_err(what);
-            assert!(
-                matches!(&error.cause, Cause::ForeignLink { uid: STRANGER, .. }),
-                "{way}, {what}: {error}"
-            );
-        }
-    }
-    assert!(target.list_directory(&format!("{home}/.config")).is_err(), "nor at the end");
-    let mut left: Vec<_> =
-        fs::read_dir(&other).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    left.sort();
-    assert_eq!(left, ["link", "root.sh", "tree"]);
-    assert_eq!(fs::read_to_string(format!("{other}/root.sh")).unwrap(), "root's own");
-    assert_eq!(fs::metadata(format!("{other}/root.sh")).unwrap().uid(), 0);
-    assert!(fs::exists(format!("{other}/tree/kept")).unwrap());
-}
-
-/// Links of root lead anywhere, and those of a user to what is that user's own.
-#[test]
-fn links_that_choose_nothing_are_followed() {
-    let Some((_base, home, other)) = home() else { return };
-    let target = LocalTarget::default();
-    foreign_link("real", &format!("{home}/current"));
-    target.write_file(&format!("{home}/current/a"), b"a", Ownership::default()).unwrap();
-    assert_eq!(fs::read(format!("{home}/real/a")).unwrap(), b"a");
-    symlink(&home, format!("{other}/root-made")).unwrap();
-    target.write_file(&format!("{other}/root-made/real/b"), b"b", Ownership::default()).unwrap();
-    assert_eq!(target.read_file(&format!("{other}/root-made/real/b"), 9).unwrap().unwrap(), b"b");
-    assert_eq!(fs::read(format!("{home}/real/b")).unwrap(), b"b");
-    foreign_link("around", &format!("{home}/around"));
-    let error = target.read_file(&format!("{home}/around/x"), 9).unwrap_err();
-    assert!(matches!(error.cause, Cause::TooManyLinks), "{error}");
-}
-
-/// What is in a tree is removed, and what its links lead to is not.
-#[test]
-fn a_tree_is_removed_without_following_its_links() {
-    let base = TempDir::new().unwrap();
-    let path = |name: &str| base.path().join(name).to_str().unwrap().to_owned();
-    fs::create_dir_all(path("tree/a/b/c")).unwrap();
-    fs::create_dir(path("other")).unwrap();
-    for name in ["tree/a/file", "tree/a/b/c/file", "other/kept"] {
-        fs::write(path(name), "").unwrap();
-    }
-    symlink(path("other"), path("tree/a/b/link")).unwrap();
-    let target = LocalTarget::default();
-    assert!(target.remove_directory(&path("tree"), Tree::WithContent).unwrap());
-    assert!(!fs::exists(path("tree")).unwrap() && fs::exists(path("other/kept")).unwrap());
-    assert!(!target.remove_directory(&path("tree"), Tree::WithContent).unwrap());
 }

@@ -22,6 +22,7 @@ use crate::process::Message;
 use crate::process::epochs;
 use crate::process::facts::UnknownFacts;
 use crate::process::handlers::{Handlers, Place};
+use crate::process::own_machine::OwnMachine;
 use crate::process::parked::announce_missed;
 use crate::process::places::AgentPlaces;
 use crate::process::secrets::EnvironmentSecrets;
@@ -64,7 +65,17 @@ impl Runner {
             addresses: declared_addresses(&desired.resources),
             patterns: local_agents(&newest.info),
         };
-        let places = AgentPlaces::read(&self.app, store, record, &self.settings, declared)?;
+        // One that was lost meanwhile starts nothing.
+        let permit = self.held.permit().unwrap_or_else(|| {
+            let over = Permit::unlimited();
+            over.revoke();
+            over
+        });
+        let own = &self.options.own_machine;
+        let own = OwnMachine::read(&self.app, store, own, record, Some(permit.clone()))?;
+        let own = Arc::new(own);
+        let machine = Arc::clone(&own);
+        let places = AgentPlaces::read(&self.app, store, record, &self.settings, declared, own)?;
         let places = Arc::new(places);
         // Where others cannot take over, nobody has to be refused.
         if let Some(permit) = self.held.permit().filter(|permit| permit.end().is_some()) {
@@ -82,17 +93,11 @@ impl Runner {
             Notice::Written => app.nudge(),
             Notice::Ran { outcome, took } => app.metrics().handler_ran(outcome, took),
         };
-        // One that was lost meanwhile starts nothing.
-        let permit = self.held.permit().unwrap_or_else(|| {
-            let over = Permit::unlimited();
-            over.revoke();
-            over
-        });
         let setup = Setup {
             registry: handlers.registry(),
             targets: Arc::clone(&places) as _,
             contents: Arc::new(StoredContents(Arc::clone(self.app.store()))),
-            secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.key)),
+            secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.key, machine)),
             settings: settings.clone(),
             workers: self.options.workers,
             log_level: LogLevel::Debug,

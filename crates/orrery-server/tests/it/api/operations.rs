@@ -36,6 +36,7 @@ fn engine(world: &World) -> Engine {
         lease: world.database.is_some().then_some(Duration::from_secs(5)),
         host_memory: None,
         isolation: orrery_server::Isolation::Shared,
+        own_machine: orrery_server::OwnMachineOptions::shared(),
     };
     Engine { _role: ProcessRole::start(world.served.app.clone(), options).unwrap(), _data: data }
 }

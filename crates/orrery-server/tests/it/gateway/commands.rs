@@ -48,6 +48,7 @@ impl Working {
             lease: world.database.is_some().then_some(Duration::from_secs(10)),
             host_memory: None,
             isolation: orrery_server::Isolation::Shared,
+            own_machine: orrery_server::OwnMachineOptions::shared(),
         };
         let role = {
             let _runtime = world.runtime.enter();

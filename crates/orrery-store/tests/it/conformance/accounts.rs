@@ -15,6 +15,7 @@ super::list_cases![
     a_new_password_ends_other_sessions,
     roles_hang_on_places,
     tokens_are_found_by_hash_and_revoked,
+    others_than_administrators_are_noticed,
     deleting_an_account_takes_all_with_it,
     deleted_places_take_their_grants_along,
     the_audit_log_is_a_chain,
@@ -190,6 +191,43 @@ fn tokens_are_found_by_hash_and_revoked(backend: Backend) {
     let after = Some((Timestamp(10), [2; 16]));
     assert_eq!(ids(records.tokens(Some(&ADA), after, 10).unwrap()), [1]);
     assert!(records.revoke_token(&[9; 16], NOW).is_err());
+}
+
+fn others_than_administrators_are_noticed(backend: Backend) {
+    let store = backend.fresh();
+    let records = store.records();
+    let only = |at: i64| records.has_only_administrators(Timestamp(at)).unwrap();
+    assert!(only(1), "nobody can do anything");
+    make(&*store, ADA, "ada", true);
+    assert!(only(1));
+    let grants = |role: &str| serde_json::json!({"role": role, "verbs": ["GET", "PUT"]});
+    let viewer = token([1; 16], ADA, 10);
+    let admin = TokenRecord {
+        scope: RoleScope::Everywhere,
+        grants: grants("admin"),
+        ..token([2; 16], ADA, 10)
+    };
+    records.create_token(&[1; 32], &viewer).unwrap();
+    records.create_token(&[2; 32], &admin).unwrap();
+    assert!(only(1), "those change nothing, or are an administrator's own");
+    for (number, scope, role) in [
+        (3, RoleScope::Everywhere, "developer"),
+        (4, RoleScope::Environment([8; 16]), "admin"),
+        (5, RoleScope::Project([8; 16]), "operator"),
+    ] {
+        let limited = TokenRecord { scope, grants: grants(role), ..token([number; 16], ADA, 10) };
+        records.create_token(&[number; 32], &limited).unwrap();
+        assert!(!only(4_999), "{role}");
+        assert!(only(5_000), "{role}: it has expired");
+        records.revoke_token(&[number; 16], Timestamp(60)).unwrap();
+        assert!(only(61), "{role}: it was revoked");
+    }
+    make(&*store, BOB, "bob", false);
+    assert!(!only(1));
+    records.update_account(&BOB, None, None, Some(true), NOW).unwrap();
+    assert!(!only(1), "what a disabled account has made is still there");
+    records.update_account(&BOB, None, Some(true), None, NOW).unwrap();
+    assert!(only(1));
 }
 
 fn deleting_an_account_takes_all_with_it(backend: Backend) {

@@ -46,13 +46,17 @@ pub(super) fn choose(
 }
 
 /// Files of the server that may lie outside of its data directory.
-fn private_files(options: &ServerOptions, config: &Path) -> Vec<PathBuf> {
-    let database = options.database.as_deref().filter(|database| !database.contains("://"));
+pub(super) fn private_files(options: &ServerOptions, config: &Path) -> Vec<PathBuf> {
+    let database = options.database.as_deref();
+    let database = database.map(|path| path.strip_prefix("sqlite://").unwrap_or(path));
+    let database = database.filter(|database| !database.contains("://"));
     let database = database.into_iter().flat_map(|path| {
         ["", "-wal", "-shm"].map(|suffix| PathBuf::from(format!("{path}{suffix}")))
     });
     let given = [&options.secret_key_file, &options.tls_key].into_iter().flatten().cloned();
     // Systemd puts credentials there.
     let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
-    database.chain(given).chain(credentials).chain([config.to_owned()]).collect()
+    let all = database.chain(given).chain(credentials).chain([config.to_owned()]);
+    // Sandboxes begin elsewhere.
+    all.map(|path| std::path::absolute(&path).unwrap_or(path)).collect()
 }

@@ -1,5 +1,9 @@
 //! Where the values of references come from, on the machine that runs handlers. They are asked for when a handler runs and forgotten when it has.
 
+mod guarded;
+
+pub use guarded::{ProtectedPaths, resolve_guarded, resolve_on};
+
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -7,6 +11,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use orrery_model::SecretText;
+
+use crate::target::Variables;
 
 /// Nothing longer is a secret.
 const VALUE_MAX: u64 = 64 * 1024;
@@ -55,6 +61,11 @@ pub enum SecretError {
     Elsewhere { what: String },
     #[error("secret {0:?} not found; set it with `orrery secret set {0}`")]
     NotFound(String),
+    /// It is no business of models.
+    #[error(
+        "{what} belongs to the server itself and cannot be referred to; keep the value as a secret of the server, with `orrery secret set`"
+    )]
+    Own { what: String },
     #[error("the secret {name}: {reason}")]
     Stored { name: String, reason: String },
 }
@@ -73,11 +84,7 @@ pub struct LocalSecrets;
 impl Secrets for LocalSecrets {
     fn resolve(&self, reference: &Reference) -> Result<SecretText, SecretError> {
         match reference {
-            Reference::Environment(name) => match std::env::var(name) {
-                Ok(value) => Ok(SecretText::new(value)),
-                Err(std::env::VarError::NotPresent) => Err(SecretError::NoVariable(name.clone())),
-                Err(_) => Err(SecretError::NotText { what: format!("the variable {name}") }),
-            },
+            Reference::Environment(name) => variable(name),
             Reference::File(path) => {
                 let failed = |source| SecretError::File { path: path.clone(), source };
                 let file = std::fs::File::open(path).map_err(failed)?;
@@ -85,9 +92,17 @@ impl Secrets for LocalSecrets {
                 file.take(VALUE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
                 text(bytes, || path.display().to_string())
             }
-            Reference::Command(words) => run(words),
+            Reference::Command(words) => run(words, Variables::All),
             Reference::Stored(name) => Err(SecretError::NoServer(name.clone())),
         }
+    }
+}
+
+fn variable(name: &str) -> Result<SecretText, SecretError> {
+    match std::env::var(name) {
+        Ok(value) => Ok(SecretText::new(value)),
+        Err(std::env::VarError::NotPresent) => Err(SecretError::NoVariable(name.to_owned())),
+        Err(_) => Err(SecretError::NotText { what: format!("the variable {name}") }),
     }
 }
 
@@ -106,12 +121,14 @@ fn text(bytes: Vec<u8>, what: impl Fn() -> String) -> Result<SecretText, SecretE
     Ok(SecretText::new(text))
 }
 
-fn run(words: &[String]) -> Result<SecretText, SecretError> {
+fn run(words: &[String], variables: Variables) -> Result<SecretText, SecretError> {
     let program = words.first().cloned().unwrap_or_default();
     let failed = |source| SecretError::Command { program: program.clone(), source };
     // What it says about failures may have the secret in it: nobody keeps it.
     let mut child = Command::new(&program)
         .args(&words[1.min(words.len())..])
+        .env_clear()
+        .envs(variables.collect())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

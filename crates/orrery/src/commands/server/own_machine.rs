@@ -1,0 +1,69 @@
+//! How environments act on the server's own machine: the sandbox that they get there, and what they never see.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use orrery_handlers::ProtectedPaths;
+use orrery_handlers::target::is_own;
+use orrery_sandbox::Limits;
+use orrery_server::{HostCommand, Isolation, OwnMachineOptions, OwnMachinePolicy};
+
+use super::isolation::private_files;
+use crate::cli_server::{OwnMachine, ServerOptions};
+use crate::target_host;
+
+/// Threads and processes of a target host. Each command that runs takes two threads and its own processes.
+const PROCESSES: u64 = 8192;
+const DESCRIPTORS: u64 = 16_384;
+/// Directories for temporary files that an environment shares with the machine that it manages.
+const SHARED: [&str; 2] = ["/tmp", "/var/tmp"];
+
+/// How environments act here. `config` is the file that the options come from.
+pub(super) fn options(
+    options: &ServerOptions,
+    isolation: &Isolation,
+    program: &Path,
+    data: &Path,
+    config: &Path,
+) -> OwnMachineOptions {
+    let policy = match options.own_machine {
+        // Whoever shares the identity of the server anyway may use it here as well.
+        None | Some(OwnMachine::Auto) if matches!(isolation, Isolation::Shared) => {
+            OwnMachinePolicy::Allow
+        }
+        None | Some(OwnMachine::Auto) => OwnMachinePolicy::Auto,
+        Some(OwnMachine::Allow) => OwnMachinePolicy::Allow,
+        Some(OwnMachine::Sandbox) => OwnMachinePolicy::Sandbox,
+        Some(OwnMachine::Forbid) => OwnMachinePolicy::Forbid,
+    };
+    let mut own_files = private_files(options, config);
+    own_files.push(data.to_owned());
+    let (isolation, program) = (isolation.clone(), program.to_owned());
+    let memory = options.host_memory.unwrap_or(super::HOST_MEMORY_MIB).saturating_mul(1 << 20);
+    let limits = Limits {
+        memory: (memory > 0).then_some(memory),
+        processes: PROCESSES,
+        descriptors: DESCRIPTORS,
+        ..Limits::default()
+    };
+    let host: HostCommand = Arc::new(move |environment| {
+        let confinement = isolation.confinement(environment).map_err(|error| {
+            format!("{error}, or invite the machine as a remote agent (`orrery agent invite`)")
+        })?;
+        let Some(mut confinement) = confinement else {
+            return Err("--unsafe-shared-identity excludes sandboxes".to_owned());
+        };
+        let policy = &mut confinement.policy;
+        policy.environment.retain(|name, _| !is_own(name.as_ref()));
+        policy.limits = limits.clone();
+        // Without a user of its own, an environment could write what belongs to the server.
+        if policy.uid.is_some() {
+            policy.manages_machine = true;
+            policy.shared.extend(SHARED.map(PathBuf::from));
+        }
+        let mut command = confinement.command(&program);
+        command.arg(target_host::ARGUMENT).current_dir("/");
+        Ok(command)
+    });
+    OwnMachineOptions { policy, host, protected: ProtectedPaths::new(own_files) }
+}
