@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 
 use crate::launcher::{SetupError, Step};
 use crate::policy::Policy;
@@ -188,6 +188,19 @@ fn protect_all(stays_writable: bool) -> Result<(), SetupError> {
     Ok(())
 }
 
+/// Flags of a mount that a user namespace must not take away.
+fn locked_flags(path: &Path) -> MsFlags {
+    let Ok(found) = rustix::fs::statvfs(path) else { return MsFlags::empty() };
+    let flags = [
+        (StatVfsMountFlags::NOEXEC, MsFlags::MS_NOEXEC),
+        (StatVfsMountFlags::NOATIME, MsFlags::MS_NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MsFlags::MS_NODIRATIME),
+        (StatVfsMountFlags::RELATIME, MsFlags::MS_RELATIME),
+    ];
+    let set = flags.into_iter().filter(|(flag, _)| found.f_flag.contains(*flag));
+    set.fold(MsFlags::empty(), |all, (_, flag)| all | flag)
+}
+
 /// Path and flags of a line of `mountinfo`.
 fn mount_point(line: &str) -> Option<(PathBuf, MsFlags)> {
     let mut fields = line.split(' ').skip(4);
@@ -300,9 +313,13 @@ impl Covers {
         }
         self.make_place(path, one.is_dir).step(format!("a place for {}", path.display()))?;
         bind(&path_of(&one.source), path)?;
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         if *look == Look::Writable {
-            let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
             remount(path, flags).step(format!("making {} writable", path.display()))?;
+        } else {
+            // What it is bound from stays writable for programs that manage the machine.
+            let flags = flags | MsFlags::MS_RDONLY | locked_flags(path);
+            remount(path, flags).step(format!("making {} read-only", path.display()))?;
         }
         Ok(())
     }

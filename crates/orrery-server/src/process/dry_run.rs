@@ -23,7 +23,7 @@ use crate::settings::EnvironmentSettings;
 
 use super::ProcessOptions;
 use super::handlers::{Handlers, Place};
-use super::own_machine::OwnMachine;
+use super::own_machine::{OwnMachine, find_rights};
 use super::places::AgentPlaces;
 use super::runner::{RunnerError, described, read_desired};
 use super::secrets::EnvironmentSecrets;
@@ -104,6 +104,7 @@ impl DryRun {
             options: &self.options,
             environment: &self.environment,
             lease: None,
+            rights: find_rights(&self.app, &*store, self.options.own_machine.policy)?,
         };
         let declared = Declared {
             addresses: declared_addresses(&desired.resources),

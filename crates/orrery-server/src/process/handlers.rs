@@ -21,6 +21,7 @@ use crate::isolation::Isolation;
 use crate::versions::named_files;
 
 use super::ProcessOptions;
+use super::own_machine::Rights;
 
 /// How long runs with former handlers may take to end.
 const CLOSE_AFTER: Duration = Duration::from_secs(120);
@@ -38,6 +39,8 @@ const CONTENTS_KEPT: Duration = Duration::from_secs(7 * 86_400);
 pub(super) struct Handlers {
     /// Which code they come from.
     code: Option<String>,
+    /// With which rights it runs.
+    rights: Rights,
     hosted: Option<(Hosted, Arc<StoredFiles>)>,
 }
 
@@ -46,19 +49,25 @@ fn code_of(version: &VersionInfo) -> Option<&str> {
     version.info.get("code")?.as_str()
 }
 
-/// Virtualenvs of an environment are its own where they are made by code of its packages.
+/// Virtualenvs of an environment are its own where they are made by code of its packages. What was made in a sandbox is never run
+/// outside of one.
 fn virtualenvs(place: &Place<'_>, own: &Path) -> PathBuf {
-    match place.options.isolation {
-        Isolation::Shared => place.options.data.join("python"),
+    match (&place.options.isolation, place.rights) {
+        (Isolation::Shared, _) | (_, Rights::Server) => place.options.data.join("python"),
         _ => own.join("virtualenvs"),
     }
 }
 
-/// What confines the code of handlers: it sees itself, and writes where its project would be.
+/// What confines the code of handlers: it sees itself, writes where its project would be, and acts on this machine with the rights
+/// that the environment has there.
 fn confinement(place: &Place<'_>, own: &Path, code: &str) -> Result<Option<Confinement>, String> {
+    if place.rights == Rights::Server {
+        return Ok(None);
+    }
     let confinement = place.options.isolation.handler_confinement(place.environment.key);
     let confinement = confinement.map_err(|error| error.to_string())?;
-    let Some(confinement) = confinement else { return Ok(None) };
+    let Some(mut confinement) = confinement else { return Ok(None) };
+    confinement.policy.manages_machine = place.rights == Rights::Sandbox;
     let bytecode = own.join(BYTECODE);
     for path in [&own.join("handlers"), &bytecode] {
         let made = confinement.make_directory(path);
@@ -80,6 +89,8 @@ pub(super) struct Place<'a> {
     pub(super) environment: &'a EnvironmentRecord,
     /// `None` for dry runs, which keep nothing.
     pub(super) lease: Option<Lease>,
+    /// Those that the environment has on this machine.
+    pub(super) rights: Rights,
 }
 
 /// Values that handlers set are reasons for compiles, like those that people set.
@@ -117,9 +128,9 @@ impl Handlers {
     }
 
     pub(super) fn of(place: &Place<'_>, version: &VersionInfo) -> Result<Self, HostingError> {
-        let Place { app, options, environment, lease } = *place;
+        let Place { app, options, environment, lease, rights } = *place;
         let Some(code) = code_of(version) else {
-            return Ok(Handlers { code: None, hosted: None });
+            return Ok(Handlers { code: None, rights, hosted: None });
         };
         let store = Arc::clone(app.store());
         let data = &options.data;
@@ -150,11 +161,11 @@ impl Handlers {
             parameters: Arc::new(parameters),
         };
         let hosted = hosting.now_or_later(&set)?;
-        Ok(Handlers { code: Some(code.to_owned()), hosted: Some((hosted, files)) })
+        Ok(Handlers { code: Some(code.to_owned()), rights, hosted: Some((hosted, files)) })
     }
 
-    pub(super) fn are_for(&self, version: &VersionInfo) -> bool {
-        self.code.as_deref() == code_of(version)
+    pub(super) fn are_for(&self, version: &VersionInfo, rights: Rights) -> bool {
+        self.rights == rights && self.code.as_deref() == code_of(version)
     }
 
     pub(super) fn registry(&self) -> Arc<Registry> {

@@ -65,7 +65,7 @@ impl fmt::Debug for OwnMachineOptions {
 
 /// With which rights an environment acts on this machine at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rights {
+pub(super) enum Rights {
     Server,
     Sandbox,
     None,
@@ -114,7 +114,7 @@ impl OwnMachine {
         })
     }
 
-    fn rights(&self) -> Rights {
+    pub(super) fn rights(&self) -> Rights {
         *self.rights.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -162,7 +162,8 @@ impl OwnMachine {
     }
 }
 
-fn find_rights(
+/// Finds out with which rights environments act on this machine.
+pub(super) fn find_rights(
     app: &App,
     store: &dyn Store,
     policy: OwnMachinePolicy,

@@ -308,7 +308,8 @@ impl Runner {
                 work.set(settings, paused);
                 work.move_agents(store.records().served_names(self.key)?);
                 // Before what a version brings: whoever pushed it may be the first who is no administrator.
-                if work.places.own_machine().refresh(&self.app, store)? {
+                let has_changed = work.places.own_machine().refresh(&self.app, store)?;
+                if has_changed {
                     work.engine.forget_places();
                 }
                 let patterns = &self.settings.local_agents;
@@ -316,6 +317,9 @@ impl Runner {
                 work.declare_agents(names, |known| {
                     known.environment_patterns.clone_from(patterns);
                 });
+                if has_changed {
+                    self.exchange_handlers(record, newest)?;
+                }
                 self.follow(store, record, &released, open)?;
             }
         }

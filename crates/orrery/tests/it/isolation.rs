@@ -1,11 +1,13 @@
 //! Handlers of a repository that attack the server that runs them, and packages that do so when they are installed. With the real program;
 //! `ORRERY_TEST_SHARED_IDENTITY=1` shows what happens without a sandbox.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::json;
 
-use crate::server_kills::{World, git, until};
+use crate::server_kills::{Server, World, git, until};
 
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name: &str, run: fn() -> Result<()>| {
@@ -13,10 +15,16 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(run().map_err(|error| format!("{error:#}"))?)
         })
     };
-    vec![trial(
-        "handlers_and_packages_reach_nothing_of_others",
-        handlers_and_packages_reach_nothing_of_others,
-    )]
+    vec![
+        trial(
+            "handlers_and_packages_reach_nothing_of_others",
+            handlers_and_packages_reach_nothing_of_others,
+        ),
+        trial(
+            "only_handlers_of_administrators_have_the_servers_rights",
+            only_handlers_of_administrators_have_the_servers_rights,
+        ),
+    ]
 }
 
 const MODEL: &str = "entity Spy extends std::PurgeableResource:\n    string name\n    string agent = \"internal\"\n    string data\nend\n\
@@ -114,6 +122,108 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 const PYPROJECT: &str = "[project]\nname = \"innocent\"\nversion = \"1.0\"\n\n\
                          [build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n";
 
+const USER_PASSWORD: &str = "Mallory-is-a-user-1";
+
+/// Says who it is, whenever it runs.
+const TELLER: &str = r#"
+import os
+from inmanta.agent.handler import CRUDHandler, ResourcePurged, provider
+from inmanta.resources import PurgeableResource, resource
+
+
+@resource("spy::Spy", agent="agent", id_attribute="name")
+class Spy(PurgeableResource):
+    fields = ("name", "data")
+
+
+@provider("spy::Spy", name="spy")
+class SpyHandler(CRUDHandler):
+    def read_resource(self, ctx, resource):
+        raise ResourcePurged()
+
+    def create_resource(self, ctx, resource):
+        try:
+            found = open(resource.data + "/secret.key").read()
+        except OSError:
+            found = "nothing"
+        ctx.info("user %(user)s found %(found)s", user=os.getuid(), found=found)
+        ctx.set_created()
+"#;
+
+/// Commits a project with the module `spy`, and gives its repository.
+fn commit_module(world: &World, handler: &str, requirements: &str) -> Result<PathBuf> {
+    let repository = world.path("repository");
+    let module = repository.join("libs/spy");
+    std::fs::create_dir_all(module.join("model"))?;
+    std::fs::create_dir_all(module.join("plugins"))?;
+    std::fs::write(module.join("module.yml"), "name: spy\nversion: 1.0\nlicense: x\n")?;
+    std::fs::write(module.join("model/_init.cf"), MODEL)?;
+    std::fs::write(module.join("plugins/__init__.py"), handler)?;
+    std::fs::write(module.join("requirements.txt"), requirements)?;
+    std::fs::write(repository.join("project.yml"), "name: test\nmodulepath: libs\n")?;
+    let data = world.path("data").display().to_string();
+    let model = format!("import spy\nspy::Spy(name=\"one\", data={data:?})\n");
+    std::fs::write(repository.join("main.cf"), model)?;
+    git(&repository, &["init", "-q", "-b", "main"])?;
+    git(&repository, &["add", "."])?;
+    git(&repository, &["commit", "-q", "-m", "start"])?;
+    Ok(repository)
+}
+
+/// An environment that follows a repository.
+struct Environment<'a> {
+    world: &'a World,
+    server: &'a Server,
+    address: String,
+}
+
+impl<'a> Environment<'a> {
+    /// Waits until what is in the repository is deployed.
+    fn deployed(world: &'a World, server: &'a Server, repository: &Path) -> Result<Self> {
+        let project = world.made(server, "/api/v1/projects", &json!({"name": "p"}))?;
+        let body = json!({
+            "project": project["id"], "name": "e", "repository": repository, "branch": "main",
+        });
+        let made = world.made(server, "/api/v1/environments", &body)?;
+        let address = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
+        world.made(server, &format!("{address}/compiles"), &json!({"update": true}))?;
+        let this = Environment { world, server, address };
+        until("it is deployed", || {
+            let compiles = this.get("compiles")?;
+            let is_failed = compiles["items"][0]["success"] == false;
+            ensure!(!is_failed, "{compiles} {}", this.get("notifications")?);
+            Ok(this.get("resource-counts")?["by_status"]["deployed"].as_u64() == Some(1))
+        })?;
+        Ok(this)
+    }
+
+    fn get(&self, path: &str) -> Result<serde_json::Value> {
+        let address = format!("{}/{path}", self.address);
+        let (status, answer) = self.world.call(self.server, "GET", &address, None)?;
+        ensure!(status == 200, "{path}: {status} {answer}");
+        Ok(answer)
+    }
+
+    fn logs(&self) -> Result<String> {
+        Ok(self.get("resources/spy::Spy%5Binternal,name=one%5D/logs")?.to_string())
+    }
+}
+
+fn only_handlers_of_administrators_have_the_servers_rights() -> Result<()> {
+    let world = World::new(false)?;
+    let repository = commit_module(&world, TELLER, "")?;
+    let server = world.start()?;
+    std::fs::write(world.path("data/secret.key"), "the key")?;
+    let environment = Environment::deployed(&world, &server, &repository)?;
+    let logs = environment.logs()?;
+    ensure!(logs.contains("found the key"), "an administrator's handler: {logs}");
+    // From the first account on that is no administrator, code of the environment has rights of its own.
+    world.made(&server, "/api/v1/users", &json!({"name": "mallory", "password": USER_PASSWORD}))?;
+    let repair = format!("{}/repair", environment.address);
+    world.made(&server, &repair, &json!({}))?;
+    until("it ran in a sandbox", || Ok(environment.logs()?.contains("found nothing")))
+}
+
 fn handlers_and_packages_reach_nothing_of_others() -> Result<()> {
     let world = World::new(false)?;
     let data = world.path("data").display().to_string();
@@ -121,21 +231,8 @@ fn handlers_and_packages_reach_nothing_of_others() -> Result<()> {
     std::fs::create_dir_all(&package)?;
     std::fs::write(package.join("pyproject.toml"), PYPROJECT)?;
     std::fs::write(package.join("backend.py"), format!("DATA = {data:?}\n{BACKEND}"))?;
-    let repository = world.path("repository");
-    let module = repository.join("libs/spy");
-    std::fs::create_dir_all(module.join("model"))?;
-    std::fs::create_dir_all(module.join("plugins"))?;
-    std::fs::write(module.join("module.yml"), "name: spy\nversion: 1.0\nlicense: x\n")?;
-    std::fs::write(module.join("model/_init.cf"), MODEL)?;
-    std::fs::write(module.join("plugins/__init__.py"), HANDLER)?;
     let requirement = format!("innocent @ file://{}\n", package.display());
-    std::fs::write(module.join("requirements.txt"), requirement)?;
-    std::fs::write(repository.join("project.yml"), "name: test\nmodulepath: libs\n")?;
-    let model = format!("import spy\nspy::Spy(name=\"one\", data={data:?})\n");
-    std::fs::write(repository.join("main.cf"), model)?;
-    git(&repository, &["init", "-q", "-b", "main"])?;
-    git(&repository, &["add", "."])?;
-    git(&repository, &["commit", "-q", "-m", "start"])?;
+    let repository = commit_module(&world, HANDLER, &requirement)?;
     let package = package.display().to_string();
     let mut options = vec!["--sandbox-readable", &*package];
     if std::env::var_os("ORRERY_TEST_SHARED_IDENTITY").is_some() {
@@ -144,25 +241,9 @@ fn handlers_and_packages_reach_nothing_of_others() -> Result<()> {
     let server = world.start_with(&options)?;
     std::fs::create_dir_all(world.path("data/environments/other/project"))?;
     std::fs::write(world.path("data/secret.key"), "key")?;
-    let project = world.made(&server, "/api/v1/projects", &json!({"name": "p"}))?;
-    let body = json!({
-        "project": project["id"], "name": "e", "repository": repository, "branch": "main",
-    });
-    let made = world.made(&server, "/api/v1/environments", &body)?;
-    let environment = format!("/api/v1/environments/{}", made["id"].as_str().context("no id")?);
-    world.made(&server, &format!("{environment}/compiles"), &json!({"update": true}))?;
-    let get = |path: &str| -> Result<serde_json::Value> {
-        let (status, answer) =
-            world.call(&server, "GET", &format!("{environment}/{path}"), None)?;
-        ensure!(status == 200, "{path}: {status} {answer}");
-        Ok(answer)
-    };
-    until("it is deployed", || {
-        let compiles = get("compiles")?;
-        ensure!(compiles["items"][0]["success"] != false, "{compiles} {}", get("notifications")?);
-        Ok(get("resource-counts")?["by_status"]["deployed"].as_u64() == Some(1))
-    })?;
-    let logs = get("resources/spy::Spy%5Binternal,name=one%5D/logs")?.to_string();
+    world.made(&server, "/api/v1/users", &json!({"name": "mallory", "password": USER_PASSWORD}))?;
+    let environment = Environment::deployed(&world, &server, &repository)?;
+    let logs = environment.logs()?;
     ensure!(logs.contains("password held"), "{logs}");
     ensure!(!logs.contains("LEAK"), "{logs}");
     ensure!(logs.matches(" held").count() >= 10, "{logs}");

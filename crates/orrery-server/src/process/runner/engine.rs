@@ -22,7 +22,7 @@ use crate::process::Message;
 use crate::process::epochs;
 use crate::process::facts::UnknownFacts;
 use crate::process::handlers::{Handlers, Place};
-use crate::process::own_machine::OwnMachine;
+use crate::process::own_machine::{OwnMachine, Rights};
 use crate::process::parked::announce_missed;
 use crate::process::places::AgentPlaces;
 use crate::process::secrets::EnvironmentSecrets;
@@ -81,7 +81,7 @@ impl Runner {
         if let Some(permit) = self.held.permit().filter(|permit| permit.end().is_some()) {
             epochs::tell(&places, places.connected(), lease, &permit);
         }
-        let handlers = self.handlers(record, newest, lease)?;
+        let handlers = self.handlers(record, newest, lease, machine.rights())?;
         let mut start = recovery(store, self.key, desired)?;
         start.recovery.reset = self.settings.reset_deploy_progress_on_start;
         let states = start.recovery.resources.iter().map(|one| (&one.intent.id, &one.state));
@@ -174,16 +174,10 @@ impl Runner {
             }
             Err(error) => return Err(error.into()),
         };
-        if work.handlers.are_for(newest) {
+        if work.handlers.are_for(newest, work.places.own_machine().rights()) {
             work.handlers.follow(newest);
         } else {
-            let lease = work.lease;
-            let handlers = self.handlers(record, newest, lease)?;
-            let Some(work) = &mut self.work else { return Ok(()) };
-            work.engine.exchange_handlers(handlers.registry());
-            // What runs goes on with the former ones, and is waited for.
-            let former = std::mem::replace(&mut work.handlers, handlers);
-            former.close_when_idle();
+            self.exchange_handlers(record, newest)?;
         }
         let Some(work) = &mut self.work else { return Ok(()) };
         let changes = update.len();
@@ -208,17 +202,36 @@ impl Runner {
         Ok(())
     }
 
+    /// Goes on with the handlers of a version, and with the rights that the environment has now.
+    pub(super) fn exchange_handlers(
+        &mut self,
+        record: &EnvironmentRecord,
+        version: &VersionInfo,
+    ) -> Result<(), RunnerError> {
+        let Some(work) = &self.work else { return Ok(()) };
+        let rights = work.places.own_machine().rights();
+        let handlers = self.handlers(record, version, work.lease, rights)?;
+        let Some(work) = &mut self.work else { return Ok(()) };
+        work.engine.exchange_handlers(handlers.registry());
+        // What runs goes on with the former ones, and is waited for.
+        let former = std::mem::replace(&mut work.handlers, handlers);
+        former.close_when_idle();
+        Ok(())
+    }
+
     fn handlers(
         &self,
         record: &EnvironmentRecord,
         version: &VersionInfo,
         lease: Lease,
+        rights: Rights,
     ) -> Result<Handlers, RunnerError> {
         let place = Place {
             app: &self.app,
             options: &self.options,
             environment: record,
             lease: Some(lease),
+            rights,
         };
         Handlers::of(&place, version)
             .map_err(|source| RunnerError::Handlers { version: version.number, source })
