@@ -116,7 +116,7 @@ pub(crate) enum Command {
     Service(ServiceGroup),
     Template(TemplateGroup),
     Tenant(TenantGroup),
-    Server(Server),
+    Server(Box<Server>),
     Completion(Completion),
 }
 

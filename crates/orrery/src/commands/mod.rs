@@ -93,7 +93,7 @@ pub(crate) fn run(cli: Cli) -> Exit {
             cluster::manage(options.ask, DocumentKind::Tenant, options.action)
         }
         Command::CompileJob => compile_job::run(),
-        Command::Server(options) => server::run(options),
+        Command::Server(options) => server::run(*options),
         Command::Completion(options) => completion::run(&options),
     }
 }
