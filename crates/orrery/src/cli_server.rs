@@ -74,7 +74,7 @@ pub(crate) enum LogFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OwnMachine {
-    /// With the server's rights while every account is an administrator, in a sandbox otherwise
+    /// With the server's rights as long as there were only administrators, in a sandbox otherwise
     Auto,
     /// Always with the server's rights
     Allow,

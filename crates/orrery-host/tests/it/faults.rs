@@ -111,7 +111,11 @@ fn a_cancelled_handler_that_does_not_end_is_ended_without_a_verdict() {
     let stop = Stop::never();
     let outcome = std::thread::scope(|scope| {
         let thread = scope.spawn(|| run(&stop));
-        std::thread::sleep(Duration::from_millis(300));
+        // A busy machine takes its time to start a process and to begin.
+        while world.hosts.process_ids().is_empty() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_secs(2));
         stop.cancel();
         thread.join().unwrap()
     });

@@ -71,6 +71,8 @@ pub(super) enum Rights {
     None,
 }
 
+/// Remembered in the store: there was somebody else than administrators.
+const OTHERS_SEEN: &str = "others-than-administrators";
 const FORBIDDEN: &str = "no environment may act on the server's own machine (--own-machine forbid)";
 const FORBIDDEN_HELP: &str =
     "invite the machine with `orrery agent invite`, so that a remote agent acts there";
@@ -172,6 +174,10 @@ pub(super) fn find_rights(
         OwnMachinePolicy::Allow => Rights::Server,
         OwnMachinePolicy::Sandbox => Rights::Sandbox,
         OwnMachinePolicy::Forbid => Rights::None,
+        // What was pushed while there were others is still deployed when they are gone.
+        OwnMachinePolicy::Auto if store.records().remembered(OTHERS_SEEN)?.is_some() => {
+            Rights::Sandbox
+        }
         OwnMachinePolicy::Auto => {
             // Tokens of an issuer need no account here.
             let issuers = &app.settings().auth.issuers;
@@ -181,9 +187,15 @@ pub(super) fn find_rights(
                     && mapping.project.is_none()
                     && mapping.environment.is_none()
             });
-            match by_issuers && store.records().has_only_administrators(app.now())? {
-                true => Rights::Server,
-                false => Rights::Sandbox,
+            if by_issuers && store.records().has_only_administrators(app.now())? {
+                Rights::Server
+            } else {
+                tracing::warn!(
+                    "not everyone who decides what is deployed is an administrator: from now on, environments act on this \
+                     machine with rights of their own (--own-machine)"
+                );
+                store.records().remember(OTHERS_SEEN, "yes")?;
+                Rights::Sandbox
             }
         }
     })

@@ -197,13 +197,14 @@ impl Records<'_> {
         })
     }
 
-    /// Whether every account is an administrator, and every token that is good and may change something is one of an
+    /// Whether every account that may change something is an administrator, and every token that is good and may do so is one of an
     /// administrator without further limits. Accounts that are disabled count: what they left behind is still deployed.
     ///
     /// # Errors
     /// Those of the database.
     pub fn has_only_administrators(&self, now: Timestamp) -> Result<bool> {
-        let account = "SELECT 1 FROM account WHERE admin = 0 LIMIT 1";
+        let account = "SELECT 1 FROM account WHERE admin = 0 AND EXISTS \
+             (SELECT 1 FROM role_assignment r WHERE r.account = account.id AND r.role <> 'viewer') LIMIT 1";
         let everywhere = RoleScope::Everywhere.to_bytes();
         // Grants are an object with the role by its name.
         let token = r#"SELECT 1 FROM token WHERE revoked IS NULL AND (expires IS NULL OR expires > ?1)

@@ -122,8 +122,6 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 const PYPROJECT: &str = "[project]\nname = \"innocent\"\nversion = \"1.0\"\n\n\
                          [build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n";
 
-const USER_PASSWORD: &str = "Mallory-is-a-user-1";
-
 /// Says who it is, whenever it runs.
 const TELLER: &str = r#"
 import os
@@ -217,8 +215,8 @@ fn only_handlers_of_administrators_have_the_servers_rights() -> Result<()> {
     let environment = Environment::deployed(&world, &server, &repository)?;
     let logs = environment.logs()?;
     ensure!(logs.contains("found the key"), "an administrator's handler: {logs}");
-    // From the first account on that is no administrator, code of the environment has rights of its own.
-    world.made(&server, "/api/v1/users", &json!({"name": "mallory", "password": USER_PASSWORD}))?;
+    // From the first developer on, code of the environment has rights of its own.
+    world.made(&server, "/api/v1/tokens", &json!({"name": "ci", "role": "developer"}))?;
     let repair = format!("{}/repair", environment.address);
     world.made(&server, &repair, &json!({}))?;
     until("it ran in a sandbox", || Ok(environment.logs()?.contains("found nothing")))
@@ -241,7 +239,7 @@ fn handlers_and_packages_reach_nothing_of_others() -> Result<()> {
     let server = world.start_with(&options)?;
     std::fs::create_dir_all(world.path("data/environments/other/project"))?;
     std::fs::write(world.path("data/secret.key"), "key")?;
-    world.made(&server, "/api/v1/users", &json!({"name": "mallory", "password": USER_PASSWORD}))?;
+    world.made(&server, "/api/v1/tokens", &json!({"name": "ci", "role": "developer"}))?;
     let environment = Environment::deployed(&world, &server, &repository)?;
     let logs = environment.logs()?;
     ensure!(logs.contains("password held"), "{logs}");

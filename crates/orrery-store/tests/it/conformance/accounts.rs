@@ -223,6 +223,9 @@ fn others_than_administrators_are_noticed(backend: Backend) {
         assert!(only(61), "{role}: it was revoked");
     }
     make(&*store, BOB, "bob", false);
+    records.assign_role(&BOB, RoleScope::Everywhere, "viewer", NOW).unwrap();
+    assert!(only(1), "it changes nothing");
+    records.assign_role(&BOB, RoleScope::Project([8; 16]), "developer", NOW).unwrap();
     assert!(!only(1));
     records.update_account(&BOB, None, None, Some(true), NOW).unwrap();
     assert!(!only(1), "what a disabled account has made is still there");
