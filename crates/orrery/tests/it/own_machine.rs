@@ -27,11 +27,23 @@ pub(crate) fn trials() -> Vec<Trial> {
         })
     };
     vec![
-        trial("a_developer_reaches_neither_the_server_nor_others", contained),
-        trial("a_server_of_administrators_acts_with_its_own_rights", administrators),
-        trial("the_first_developer_changes_the_rights_at_once", first_developer),
-        trial("the_own_machine_can_be_forbidden", forbidden),
-        trial("references_never_reach_what_is_the_servers_own", references),
+        trial(
+            "a_developer_reaches_neither_the_server_nor_others",
+            a_developer_reaches_neither_the_server_nor_others,
+        ),
+        trial(
+            "a_server_of_administrators_acts_with_its_own_rights",
+            a_server_of_administrators_acts_with_its_own_rights,
+        ),
+        trial(
+            "the_first_developer_changes_the_rights_at_once",
+            the_first_developer_changes_the_rights_at_once,
+        ),
+        trial("the_own_machine_can_be_forbidden", the_own_machine_can_be_forbidden),
+        trial(
+            "references_never_reach_what_is_the_servers_own",
+            references_never_reach_what_is_the_servers_own,
+        ),
     ]
 }
 
@@ -230,7 +242,7 @@ fn attack(options: &[&str]) -> Result<(Site, Server, String)> {
 }
 
 /// What the attack finds if the server gives its rights away: otherwise the other trials would prove nothing.
-fn administrators() -> Result<()> {
+fn a_server_of_administrators_acts_with_its_own_rights() -> Result<()> {
     let (site, server, _) = attack(&["--own-machine", "allow"])?;
     let data = site.world.path("data");
     let uid = rustix::process::geteuid().as_raw();
@@ -272,7 +284,7 @@ fn end_survivors(loot: &Path) -> Result<()> {
     Ok(())
 }
 
-fn contained() -> Result<()> {
+fn a_developer_reaches_neither_the_server_nor_others() -> Result<()> {
     let (site, mut server, own) = attack(&[])?;
     let data = site.world.path("data");
     ensure!(site.found("done").is_empty() && site.loot.join("done").exists(), "the attack ran");
@@ -333,7 +345,7 @@ fn contained() -> Result<()> {
 }
 
 /// The first account that is no administrator is noticed by the time its first version is deployed.
-fn first_developer() -> Result<()> {
+fn the_first_developer_changes_the_rights_at_once() -> Result<()> {
     let site = Site::new()?;
     let mut server = site.world.start()?;
     let own = site.environment(&server, "own")?;
@@ -362,7 +374,7 @@ fn first_developer() -> Result<()> {
     Ok(())
 }
 
-fn forbidden() -> Result<()> {
+fn the_own_machine_can_be_forbidden() -> Result<()> {
     let site = Site::new()?;
     let server = site.world.start_with(&["--own-machine", "forbid"])?;
     let own = site.environment(&server, "own")?;
@@ -397,7 +409,7 @@ fn referring(path: &Path, kind: &str, argument: &str, value: &Value) -> Value {
     resource
 }
 
-fn references() -> Result<()> {
+fn references_never_reach_what_is_the_servers_own() -> Result<()> {
     for options in [&[][..], &["--own-machine", "sandbox"]] {
         let site = Site::new()?;
         let server = site.world.start_with(options)?;
