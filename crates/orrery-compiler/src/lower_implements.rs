@@ -3,7 +3,7 @@
 
 use indexmap::IndexSet;
 use orrery_syntax::ast::{self, Item, Loc};
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use crate::define::Builder;
 use crate::error::{CompileError, Result};
@@ -25,22 +25,7 @@ impl Builder {
             }
         }
         for number in 0..self.program.entities.len() {
-            let mut all = Vec::new();
-            let mut pending = IndexSet::<EntityId, FxBuildHasher>::default();
-            pending.insert(EntityId(number as u32));
-            let mut next = 0;
-            while next < pending.len() {
-                let entity = self.program.entity(pending[next]);
-                all.extend(entity.own_implements.iter().copied());
-                let inherits = entity
-                    .own_implements
-                    .iter()
-                    .any(|&implement| self.program.implements[implement as usize].parents);
-                if inherits {
-                    pending.extend(&entity.parents);
-                }
-                next += 1;
-            }
+            let all = self.implements_of(EntityId(number as u32));
             let mut bits = IndexSet::<u32, FxBuildHasher>::default();
             for &implement in &all {
                 bits.extend(&self.program.implements[implement as usize].implementations);
@@ -51,6 +36,27 @@ impl Builder {
             self.index_slots(EntityId(number as u32));
         }
         Ok(())
+    }
+
+    /// The `implement` statements of an entity in the order in which they take effect: its own,
+    /// then, if one of them says `parents`, those of each parent with its ancestors.
+    fn implements_of(&self, id: EntityId) -> Vec<u32> {
+        let mut all = Vec::new();
+        let mut seen = FxHashSet::default();
+        let mut pending = vec![id];
+        while let Some(id) = pending.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            let entity = self.program.entity(id);
+            all.extend(&entity.own_implements);
+            let says_parents =
+                |&implement: &u32| self.program.implements[implement as usize].parents;
+            if entity.own_implements.iter().any(says_parents) {
+                pending.extend(entity.parents.iter().rev());
+            }
+        }
+        all
     }
 
     /// Where an entity keeps the attributes of its indexes.
