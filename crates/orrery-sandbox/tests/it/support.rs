@@ -2,14 +2,27 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use orrery_sandbox::{Limits, Method, Policy, Sandbox};
 
-/// The user of sandboxes that root makes.
-pub(crate) const UID: u32 = 1_879_050_000;
+/// The first user of sandboxes that root makes.
+const FIRST_UID: u32 = 1_879_050_000;
 /// An ordinary user.
 const NOBODY: u32 = 65_534;
+
+thread_local! {
+    static UID: u32 = {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        FIRST_UID + std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+}
+
+/// The user of sandboxes that root makes in this test. Processes are counted by user, and tests run side by side.
+pub(crate) fn uid() -> u32 {
+    UID.with(|uid| *uid)
+}
 
 /// Somebody who makes sandboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +64,7 @@ pub(crate) fn users() -> Vec<User> {
 
 impl User {
     pub(crate) fn policy(&self) -> Policy {
-        let mut policy = Policy { uid: (*self == User::Root).then_some(UID), ..Policy::default() };
+        let mut policy = Policy { uid: (*self == User::Root).then(uid), ..Policy::default() };
         policy.set("PATH", "/usr/bin:/bin");
         policy
     }
@@ -59,7 +72,7 @@ impl User {
     /// Gives a path to the user that programs in the sandbox have.
     pub(crate) fn own(&self, path: &Path) {
         if is_root() {
-            let uid = if *self == User::Root { UID } else { NOBODY };
+            let uid = if *self == User::Root { uid() } else { NOBODY };
             std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
         }
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use orrery_sandbox::{Method, Policy, SETUP_FAILED, Sandbox};
 
-use crate::support::{UID, User, launcher, users};
+use crate::support::{User, launcher, uid, users};
 
 #[test]
 fn programs_have_their_arguments_streams_variables_and_directory() {
@@ -180,8 +180,8 @@ fn programs_have_no_privileges() {
         assert_eq!(value("NoNewPrivs:"), "1", "{user:?}");
         if user == User::Root {
             assert_eq!(value("CapBnd:"), "0000000000000000", "{user:?}");
-            assert_eq!((value("Uid:"), value("Gid:")), (UID.to_string(), UID.to_string()));
-            assert_eq!(status.lines().last(), Some(&*UID.to_string()));
+            assert_eq!((value("Uid:"), value("Gid:")), (uid().to_string(), uid().to_string()));
+            assert_eq!(status.lines().last(), Some(&*uid().to_string()));
         }
         // A new namespace brings nothing that is covered back.
         let ended = user.run(&user.policy(), "unshare --user --mount --map-root-user sh -c 'umount /root || umount -l /root; ls -A /root' 2>/dev/null");
