@@ -38,7 +38,7 @@ test: ## every check: format, lints, tests, documentation
 	for step in check-format lint unit-tests doc-tests check-docs script-tests sdk-tests probe-tests classic-tests api-tests fault-tests quick-module-tests; do \
 		step_started=$$SECONDS; \
 		printf '\n== %s\n' "$$step"; \
-		$(MAKE) "$$step" 2>&1 | tee $$logs/$$step || failed+=" $$step"; \
+		$(MAKE) "$$step" 2>&1 | tee $$logs/$$step || { failed+=" $$step"; .ci/failures --names $$step $$logs/$$step; }; \
 		timings+="$$(printf '%6d s  %s' "$$((SECONDS - step_started))" "$$step")"$$'\n'; \
 	done; \
 	for step in $$failed; do .ci/failures $$step $$logs/$$step; done; \
