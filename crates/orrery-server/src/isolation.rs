@@ -6,10 +6,15 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use orrery_sandbox::{Confinement, Limits, Policy, Sandbox, Unavailable};
-use orrery_store::EnvironmentKey;
+use orrery_store::{EnvironmentKey, Store, StoreError};
 
 /// The first of the users that environments have, if the server is root. Few systems give numbers as high.
 pub const UID_BASE: u32 = 1_879_048_192;
+/// Users of one installation, and installations whose users differ.
+const UIDS: u32 = 1 << 16;
+const INSTALLATIONS: u32 = 1 << 12;
+/// The first user of an installation is remembered under this name.
+const UID_BASE_NAME: &str = "sandbox-uid-base";
 /// Variables of the server that tenants' code gets, besides all that begin with `LC_`.
 const INHERITED: [&str; 16] = [
     "PATH",
@@ -72,6 +77,17 @@ pub enum IsolationError {
         "the environment has the number {0}, for which there is no user: choose a lower --sandbox-uid-base"
     )]
     NoUser(i64),
+}
+
+/// The first user of an installation's environments. It is chosen at random, once: the environments of two installations on one machine
+/// must not have the same users, and those of two servers of one installation must.
+///
+/// # Errors
+/// Those of the database, and a number that is none.
+pub fn uid_base_of(store: &dyn Store) -> Result<u32, StoreError> {
+    let chosen = UID_BASE + UIDS * (rand::random::<u32>() % INSTALLATIONS);
+    let base = store.records().remember_first(UID_BASE_NAME, &chosen.to_string())?;
+    base.parse().map_err(|_| StoreError::Unreadable(format!("the first user of sandboxes: {base}")))
 }
 
 impl Isolation {

@@ -71,7 +71,7 @@ pub use classic::is_classic;
 pub use contents::ContentLimits;
 pub use document::document;
 pub use gateway::{GatewayError, GatewayOptions, GatewayRole};
-pub use isolation::{Isolation, IsolationError, Sandboxing};
+pub use isolation::{Isolation, IsolationError, Sandboxing, uid_base_of};
 pub use problem::ServerError;
 pub use process::{HostCommand, OwnMachineOptions, OwnMachinePolicy, ProcessOptions, ProcessRole};
 pub use server::{NotWithoutTls, Server, check_listen};

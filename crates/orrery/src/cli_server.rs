@@ -180,7 +180,7 @@ pub(crate) struct ServerOptions {
     /// Run the code of environments with the identity of the server: everybody who can change a model can then become administrator of the installation
     #[arg(long, env = "ORRERY_UNSAFE_SHARED_IDENTITY", num_args = 0..=1, default_missing_value = "true", value_name = "YES")]
     pub(crate) unsafe_shared_identity: Option<bool>,
-    /// The first user that environments get, if the server is root; each adds its own number [default: 1879048192]
+    /// The first user that environments get, if the server is root; each adds its own number [default: chosen once for the installation]
     #[arg(long, value_name = "UID", env = "ORRERY_SANDBOX_UID_BASE", value_parser = whole::<u32>)]
     pub(crate) sandbox_uid_base: Option<u32>,
     /// What the code of environments may read although it lies in a home directory, /run or /tmp

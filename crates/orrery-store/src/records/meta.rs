@@ -12,6 +12,16 @@ impl Records<'_> {
         self.look(|sql| sql.first(select, values![name], |row| row.string(0)))
     }
 
+    /// Remembers a value unless there is one, and answers the one that is remembered.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn remember_first(&self, name: &str, value: &str) -> Result<String> {
+        let insert = "INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+        self.change(|sql| sql.run(insert, values![name, value]).map(drop))?;
+        Ok(self.remembered(name)?.unwrap_or_else(|| value.to_owned()))
+    }
+
     /// Remembers a value in the place of an older one.
     ///
     /// # Errors

@@ -240,7 +240,10 @@ fn try_run(given: Server) -> Result<(), Failure> {
     let store = open_store(&options, &data)?;
     let program = std::env::current_exe().map_err(Failure::Run)?;
     let runs_code = roles.contains(&Role::Process) && !rotate;
-    let isolation = runs_code.then(|| isolation::choose(&options, &program, &data, &config));
+    let isolation = match runs_code {
+        true => Some(isolation::choose(&options, &program, &data, &config, &*store)?),
+        false => None,
+    };
     let settings = AppSettings {
         local_repositories: options.allow_local_repositories.unwrap_or(false),
         auth: security::auth(&options, tls.is_some())?,

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use orrery_server::Isolation;
+use orrery_server::{Isolation, uid_base_of};
+use orrery_store::{Store, StoreError};
 
 use crate::cli_server::ServerOptions;
 
@@ -13,23 +14,26 @@ pub(super) fn choose(
     program: &Path,
     data: &Path,
     config: &Path,
-) -> Isolation {
+    store: &dyn Store,
+) -> Result<Isolation, StoreError> {
     if options.unsafe_shared_identity.unwrap_or(false) {
         tracing::warn!(
             "--unsafe-shared-identity: the code of environments runs with the identity of the server; everybody who can change a model \
              can become administrator of the installation and read the files of all others"
         );
-        return Isolation::Shared;
+        return Ok(Isolation::Shared);
     }
-    match Isolation::detect(program, data) {
+    Ok(match Isolation::detect(program, data) {
         Isolation::Sandboxed(sandboxing) => {
-            let mut sandboxing = sandboxing
+            let base = match options.sandbox_uid_base {
+                Some(base) => base,
+                None => uid_base_of(store)?,
+            };
+            let sandboxing = sandboxing
                 .hide(private_files(options, config))
                 .show(options.sandbox_readable.clone().unwrap_or_default())
-                .share(options.sandbox_writable.clone().unwrap_or_default());
-            if let Some(base) = options.sandbox_uid_base {
-                sandboxing = sandboxing.uid_base(base);
-            }
+                .share(options.sandbox_writable.clone().unwrap_or_default())
+                .uid_base(base);
             // Code and contents that the server unpacks in its data directory, which is closed to others, are for users of environments.
             rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
             tracing::info!(method = ?sandboxing.sandbox().method(), "the code of environments runs in sandboxes");
@@ -42,7 +46,7 @@ pub(super) fn choose(
             Isolation::Refused(unavailable)
         }
         Isolation::Shared => Isolation::Shared,
-    }
+    })
 }
 
 /// Files of the server that may lie outside of its data directory.

@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use libtest_mimic::Trial;
 use orrery_model::Timestamp;
 use orrery_server::compiling::{CompileOptions, CompileService, ServerAddress};
-use orrery_server::{App, AppSettings, Isolation, MasterKey};
+use orrery_server::{App, AppSettings, Isolation, MasterKey, uid_base_of};
 use orrery_store::{
     CompileRecord, CompileRequest, EnvironmentRecord, Holder, NewCompile, NewEnvironment,
     SqliteStore, Store,
@@ -124,7 +124,14 @@ impl World {
         // To see tests of the sandbox fail without it.
         let isolation = match std::env::var_os("ORRERY_TEST_SHARED_IDENTITY") {
             Some(_) => Isolation::Shared,
-            None => Isolation::detect(Path::new(BINARY), directory.path()),
+            None => match Isolation::detect(Path::new(BINARY), directory.path()) {
+                // The limit of processes is one of a user.
+                Isolation::Sandboxed(sandboxing) => {
+                    let base = uid_base_of(&**app.store())?;
+                    Isolation::Sandboxed(Box::new(sandboxing.uid_base(base)))
+                }
+                isolation => isolation,
+            },
         };
         let mut options = CompileOptions::new(data, BINARY.into(), server, isolation);
         options.parallel = 2;
