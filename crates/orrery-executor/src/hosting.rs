@@ -218,7 +218,8 @@ impl ContentSource for StoredFiles {
 
     fn content(&self, sha1: &str) -> Result<Option<Vec<u8>>, String> {
         let Some(hash) = ContentHash::from_hex(sha1) else { return Ok(None) };
-        self.store.file(&hash).map_err(|error| error.to_string())
+        let found = self.store.records().content_in(self.environment, &hash);
+        found.map_err(|error| error.to_string())
     }
 
     fn keep(&self, sha1: &str, content: &[u8]) -> Result<(), String> {
@@ -231,8 +232,11 @@ impl ContentSource for StoredFiles {
     }
 }
 
-/// The contents of files that a store holds.
-pub struct StoredContents(pub Arc<dyn Store>);
+/// The contents of files that an environment uses.
+pub struct StoredContents {
+    pub store: Arc<dyn Store>,
+    pub environment: EnvironmentKey,
+}
 
 impl fmt::Debug for StoredContents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -246,7 +250,7 @@ impl Contents for StoredContents {
             return Ok(None);
         }
         let Ok(hash) = digest.as_bytes().try_into() else { return Ok(None) };
-        let found = self.0.file(&ContentHash(hash));
+        let found = self.store.records().content_in(self.environment, &ContentHash(hash));
         let found = found.map_err(|error| HandlerError::failed(error.to_string()))?;
         Ok(found.map(Into::into))
     }

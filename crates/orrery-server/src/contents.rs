@@ -44,7 +44,7 @@ impl Default for ContentLimits {
 #[derive(Clone, Debug)]
 pub(crate) struct Pusher {
     view: ContentView,
-    uploader: [u8; 16],
+    uploader: Option<[u8; 16]>,
     /// The description of code that the server itself made of what the pusher sent.
     pub(crate) made: Option<String>,
 }
@@ -52,7 +52,14 @@ pub(crate) struct Pusher {
 impl Pusher {
     pub(crate) fn of(store: &dyn Store, caller: &Caller) -> Result<Self, StoreError> {
         let view = view_of(store, caller, Right::Develop)?;
-        Ok(Pusher { view, uploader: uploader(caller), made: None })
+        Ok(Pusher { view, uploader: Some(uploader(caller)), made: None })
+    }
+
+    /// The compile service, which stores what compiles of one environment handed over.
+    pub(crate) fn compiles_of(environment: EnvironmentKey) -> Self {
+        let environments = Some(BTreeSet::from([environment]));
+        let view = ContentView { account: None, environments };
+        Pusher { view, uploader: None, made: None }
     }
 }
 
@@ -80,29 +87,17 @@ fn view_of(store: &dyn Store, caller: &Caller, right: Right) -> Result<ContentVi
     Ok(ContentView { account: Some(uploader(caller)), environments })
 }
 
-/// Those of some contents that are not there, or not known to who stores a version. Without a pusher, the server itself does.
+/// How many of some contents are not there, or not known to what stores a version.
 pub(crate) fn unknown_to(
     store: &dyn Store,
-    pusher: Option<&Pusher>,
+    pusher: &Pusher,
     hashes: &[ContentHash],
 ) -> Result<usize, StoreError> {
     let hashes: BTreeSet<ContentHash> = hashes.iter().copied().collect();
     let hashes: Vec<ContentHash> = hashes.into_iter().collect();
-    match pusher {
-        None => Ok(store.missing_files(&hashes)?.len()),
-        Some(pusher) => {
-            let known = store.records().known_contents(&pusher.view, &hashes)?;
-            let unknown: Vec<ContentHash> =
-                hashes.into_iter().filter(|hash| !known.contains(hash)).collect();
-            let missing = store.missing_files(&unknown)?;
-            let mut count = missing.len();
-            for hash in unknown.iter().filter(|hash| !missing.contains(hash)) {
-                // What is older than claims may be in use here; the next collection finds out.
-                count += usize::from(!store.records().is_content_unclaimed(hash)?);
-            }
-            Ok(count)
-        }
-    }
+    let mut unknown = store.records().foreign_contents(&pusher.view, &hashes)?;
+    unknown.extend(store.missing_files(&hashes)?);
+    Ok(unknown.len())
 }
 
 /// Which of some contents a caller has to upload before it can refer to them. The others are kept for a while from now on.
@@ -130,12 +125,10 @@ pub(crate) async fn read(
     let caller = caller.clone();
     let look = move |store: &dyn Store| {
         let view = view_of(store, &caller, Right::View)?;
-        let is_known = !store.records().known_contents(&view, &[hash])?.is_empty();
-        // Older than claims on contents: found by who knows the digest, until the next collection.
-        if is_known || store.records().is_content_unclaimed(&hash)? {
-            return store.file(&hash);
+        match store.records().foreign_contents(&view, &[hash])?.is_empty() {
+            true => store.file(&hash),
+            false => Ok(None),
         }
-        Ok(None)
     };
     app.with_store(look).await
 }
@@ -186,32 +179,46 @@ pub(crate) fn mentioned(resources: &[Resource]) -> BTreeSet<ContentHash> {
     resources.iter().flat_map(|one| mentioned_hashes(one.attributes.as_str())).collect()
 }
 
-/// Notes what a version that was stored uses. Should that fail, the next collection finds it out.
-pub(crate) fn note_use(
+/// Claims what a version is about to use for its environment, as far as its pusher may know of it: contents of others stay out of reach,
+/// even for a model that guesses their names. Answers what is newly claimed.
+pub(crate) fn claim_use(
     store: &dyn Store,
     environment: EnvironmentKey,
-    pusher: Option<&Pusher>,
+    pusher: &Pusher,
     mut used: BTreeSet<ContentHash>,
-    (code, info): (Option<&str>, &Value),
+    code: Option<&str>,
+    info: &Value,
+    now: Timestamp,
+) -> Result<BTreeSet<ContentHash>, StoreError> {
+    used.extend(mentioned_hashes(&info.to_string()));
+    if let Some(code) = code.and_then(ContentHash::from_hex) {
+        used.insert(code);
+        let bundle = store.file(&code)?.unwrap_or_default();
+        used.extend(mentioned_hashes(&String::from_utf8_lossy(&bundle)));
+    }
+    let records = store.records();
+    let asked: Vec<ContentHash> = used.iter().copied().collect();
+    let environments = Some(BTreeSet::from([environment]));
+    let own = ContentView { account: None, environments };
+    let known = records.known_contents(&own, &asked)?;
+    let foreign = records.foreign_contents(&pusher.view, &asked)?;
+    used.retain(|hash| !known.contains(hash) && !foreign.contains(hash));
+    records.claim_contents(ContentHolder::Environment(environment), &used, now)?;
+    Ok(used)
+}
+
+/// Notes that a version that was stored uses contents: they do not count as uploads any more. Should that fail, the next collection finds
+/// it out.
+pub(crate) fn settle_use(
+    store: &dyn Store,
+    environment: EnvironmentKey,
+    pusher: &Pusher,
+    used: &BTreeSet<ContentHash>,
     now: Timestamp,
 ) {
-    let mut note = || -> Result<(), StoreError> {
-        used.extend(mentioned_hashes(&info.to_string()));
-        if let Some(code) = code.and_then(ContentHash::from_hex) {
-            used.insert(code);
-            let bundle = store.file(&code)?.unwrap_or_default();
-            used.extend(mentioned_hashes(&String::from_utf8_lossy(&bundle)));
-        }
-        let asked: Vec<ContentHash> = used.iter().copied().collect();
-        let environments = Some(BTreeSet::from([environment]));
-        let own = ContentView { account: None, environments };
-        let known = store.records().known_contents(&own, &asked)?;
-        used.retain(|hash| !known.contains(hash));
-        let uploader = pusher.map(|pusher| &pusher.uploader);
-        store.records().use_contents(environment, uploader, &used, now)
-    };
-    if let Err(error) = note() {
+    let settled = store.records().use_contents(environment, pusher.uploader.as_ref(), used, now);
+    if let Err(error) = settled {
         let error: &dyn std::error::Error = &error;
-        tracing::warn!(error, "the contents that a version uses are not noted");
+        tracing::warn!(error, "the contents that a version uses still count as uploads");
     }
 }

@@ -252,7 +252,7 @@ fn refuse_missing(store: &dyn Store, pusher: &Pusher, bundle: &Bundle) -> Result
         let hash = content_hash(sha1);
         hashes.push(hash.ok_or_else(|| bad(format!("the hash of {path} is no SHA-1: {sha1:?}")))?);
     }
-    match unknown_to(store, Some(pusher), &hashes)? {
+    match unknown_to(store, pusher, &hashes)? {
         0 => Ok(()),
         missing => Err(bad(format!("{missing} files of the code were not uploaded"))),
     }

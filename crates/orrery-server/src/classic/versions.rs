@@ -162,7 +162,7 @@ async fn store(call: &Call, mut upload: VersionUpload) -> Result<PutVersion, Ser
             pusher.made = upload.code.clone();
             let settings = store.records().settings(key)?;
             let auto = EnvironmentSettings::from_records(&settings).auto_deploy;
-            store_upload(store, key, Some(&pusher), upload, auto, now).map(|stored| stored.put)
+            store_upload(store, key, &pusher, upload, auto, now).map(|stored| stored.put)
         };
         Ok(work())
     })

@@ -6,8 +6,8 @@ use std::path::Path;
 use orrery_api::{UploadScope, VersionUpload};
 use orrery_model::VersionNumber;
 use orrery_store::{
-    CompileFailure, CompileRequest, ContentHash, EnvironmentKey, FailureNotice, ParameterFilter,
-    ParameterSource, Store, StoreError,
+    CompileFailure, CompileRequest, ContentHash, ContentHolder, ContentView, EnvironmentKey,
+    FailureNotice, ParameterFilter, ParameterSource, Store, StoreError,
 };
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -16,6 +16,7 @@ use super::handover::{self, CONTENT_MAX};
 use super::job::JobParameter;
 use super::recorder::Interrupted;
 use super::run::{Failed, Run, Stop};
+use crate::contents::Pusher;
 use crate::problem::ServerError;
 use crate::settings::EnvironmentSettings;
 use crate::versions;
@@ -137,7 +138,9 @@ pub(super) fn store(
 fn put_version(run: &Run<'_>, upload: VersionUpload) -> Result<Exported, Stop> {
     let (store, environment) = (run.app.store(), run.environment.key);
     let auto_deploy = settings(run)?.auto_deploy;
-    match versions::store_upload(&**store, environment, None, upload, auto_deploy, run.app.now()) {
+    let pusher = Pusher::compiles_of(environment);
+    let now = run.app.now();
+    match versions::store_upload(&**store, environment, &pusher, upload, auto_deploy, now) {
         Ok(stored) => {
             run.app.nudge();
             Ok(Exported { number: stored.put.number, unchanged: !stored.put.created })
@@ -195,7 +198,7 @@ fn info(run: &Run<'_>, upload: &VersionUpload) -> Map<String, Value> {
     info
 }
 
-/// Stores contents that are not there.
+/// Stores the contents of a compile that its environment does not use yet. Those that others have must be handed over like new ones.
 fn store_contents(run: &mut Run<'_>, contents: &BTreeMap<String, u64>) -> Result<(), Stop> {
     let wrong = |text: String| Stop::failed("stage_error", "Contents", text);
     let mut hashes = Vec::with_capacity(contents.len());
@@ -204,10 +207,12 @@ fn store_contents(run: &mut Run<'_>, contents: &BTreeMap<String, u64>) -> Result
             ContentHash::from_hex(name).ok_or_else(|| wrong(format!("{name:?} is no SHA-1")))?,
         );
     }
-    let missing = run.app.store().missing_files(&hashes)?;
+    let environments = Some(BTreeSet::from([run.environment.key]));
+    let own = ContentView { account: None, environments };
+    let known = run.app.store().records().known_contents(&own, &hashes)?;
     let mut batch: Vec<(ContentHash, Vec<u8>)> = Vec::new();
     let mut bytes = 0;
-    for hash in missing {
+    for hash in hashes.into_iter().filter(|hash| !known.contains(hash)) {
         let name: String = hash.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let content =
             handover::read(&run.place.scratch(), &Path::new("contents").join(&name), CONTENT_MAX)
@@ -232,7 +237,11 @@ fn put(run: &Run<'_>, batch: &[(ContentHash, Vec<u8>)]) -> Result<(), StoreError
     }
     let files: Vec<(ContentHash, &[u8])> =
         batch.iter().map(|(hash, content)| (*hash, content.as_slice())).collect();
-    run.app.store().put_files(&files)
+    let store = run.app.store();
+    store.put_files(&files)?;
+    let holder = ContentHolder::Environment(run.environment.key);
+    let hashes = batch.iter().map(|(hash, _)| *hash).collect();
+    store.records().claim_contents(holder, &hashes, run.app.now())
 }
 
 /// What is kept of a failure, and who is told.

@@ -172,7 +172,10 @@ impl DryRun {
         Ok(Setup {
             registry: handlers.registry(),
             targets: Arc::new(places),
-            contents: Arc::new(StoredContents(Arc::clone(self.app.store()))),
+            contents: Arc::new(StoredContents {
+                store: Arc::clone(self.app.store()),
+                environment: self.environment.key,
+            }),
             secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.environment.key, machine)),
             settings: Settings {
                 deploy_interval: Interval::Off,

@@ -226,7 +226,7 @@ pub(super) async fn upload(
             return Err(environments::protected());
         }
         let auto = settings.auto_deploy;
-        versions::store_upload(store, environment.key, Some(&pusher), upload, auto, now)
+        versions::store_upload(store, environment.key, &pusher, upload, auto, now)
     })
     .await
 }

@@ -70,7 +70,7 @@ pub(crate) struct Stored {
 pub(crate) fn store_upload(
     store: &dyn Store,
     environment: EnvironmentKey,
-    pusher: Option<&Pusher>,
+    pusher: &Pusher,
     upload: VersionUpload,
     auto_release: bool,
     now: Timestamp,
@@ -109,7 +109,8 @@ pub(crate) fn store_upload(
         binding: upload.binding,
     };
     new.check_binding()?;
-    let told = new.info.clone();
+    let used =
+        contents::claim_use(store, environment, pusher, used, code.as_deref(), &new.info, now)?;
     let stored = match upload.scope {
         UploadScope::Full if !upload.removed_sets.is_empty() => Err(ServerError::rule(
             "removed-sets-in-full",
@@ -148,7 +149,7 @@ pub(crate) fn store_upload(
             store_change(store, environment, new, &change)
         }
     }?;
-    contents::note_use(store, environment, pusher, used, (code.as_deref(), &told), now);
+    contents::settle_use(store, environment, pusher, &used, now);
     Ok(stored)
 }
 
@@ -357,7 +358,7 @@ pub(crate) fn named_files(info: &Value) -> BTreeMap<String, String> {
 
 fn check_files(
     store: &dyn Store,
-    pusher: Option<&Pusher>,
+    pusher: &Pusher,
     files: &BTreeMap<String, String>,
 ) -> Result<(), ServerError> {
     let mut hashes = Vec::with_capacity(files.len());
@@ -424,8 +425,8 @@ fn merge_code(
     Ok(Some(sha1))
 }
 
-fn check_code(store: &dyn Store, pusher: Option<&Pusher>, code: &str) -> Result<(), ServerError> {
-    let is_made = pusher.is_some_and(|pusher| pusher.made.as_deref() == Some(code));
+fn check_code(store: &dyn Store, pusher: &Pusher, code: &str) -> Result<(), ServerError> {
+    let is_made = pusher.made.as_deref() == Some(code);
     let hash = upload::content_hash(code);
     if !is_made
         && let Some(hash) = hash

@@ -68,6 +68,9 @@ fn contents_of_other_tenants_are_not_found_by_guessing() {
             let code = answer.body["code"].as_str().unwrap_or_default();
             assert!(code.ends_with("-missing"), "{answer:?}");
         }
+        // Attributes of resources may be anything; naming a content there gives no right to it.
+        mallory.post(&format!("{lab}/versions"), &version(&secret)).good();
+        assert_eq!(guess(&mallory), (all.clone(), vec![404, 404]), "in use: {in_use}");
     }
     // With the content itself it is as good as anybody's.
     assert_eq!(put(&mallory, b"door_pin=4711").1.status, 204);

@@ -1,5 +1,6 @@
 //! The process role, told of everything through the store alone.
 
+mod contents;
 mod order;
 
 use std::sync::Arc;

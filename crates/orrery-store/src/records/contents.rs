@@ -202,18 +202,6 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// Whether a content is there that nothing is known of: it is from before claims were kept.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub fn is_content_unclaimed(&self, hash: &ContentHash) -> Result<bool> {
-        let select = "SELECT 1 FROM content_claim WHERE hash = ?1 AND holder > ?2";
-        let nothing = ContentHolder::Nothing.to_bytes();
-        let found =
-            self.look(|sql| sql.first(select, values![&hash.0, &nothing], |row| row.int(0)))?;
-        Ok(found.is_none())
-    }
-
     /// Those of the hashes whose content is there, and which the view has.
     ///
     /// # Errors
@@ -223,7 +211,34 @@ impl Records<'_> {
         view: &ContentView,
         hashes: &[ContentHash],
     ) -> Result<BTreeSet<ContentHash>> {
-        let mut known = BTreeSet::new();
+        let claims = self.content_claims(hashes)?.into_iter();
+        Ok(claims.filter(|(_, holder)| view.has(*holder)).map(|(hash, _)| hash).collect())
+    }
+
+    /// Those of the hashes whose content something needs, but nothing that the view has. Contents from before claims were kept are not
+    /// among them: whether they are in use is found out by the next collection.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn foreign_contents(
+        &self,
+        view: &ContentView,
+        hashes: &[ContentHash],
+    ) -> Result<BTreeSet<ContentHash>> {
+        let (mut known, mut claimed) = (BTreeSet::new(), BTreeSet::new());
+        for (hash, holder) in self.content_claims(hashes)? {
+            if view.has(holder) {
+                known.insert(hash);
+            } else if holder != ContentHolder::Nothing {
+                claimed.insert(hash);
+            }
+        }
+        Ok(claimed.difference(&known).copied().collect())
+    }
+
+    /// What needs some contents.
+    fn content_claims(&self, hashes: &[ContentHash]) -> Result<Vec<(ContentHash, ContentHolder)>> {
+        let mut claims = Vec::new();
         for part in hashes.chunks(ASKED_AT_ONCE) {
             let places: Vec<String> = (1..=part.len()).map(|n| format!("?{n}")).collect();
             let select = format!(
@@ -231,15 +246,36 @@ impl Records<'_> {
                 places.join(", ")
             );
             let values: Vec<Value<'_>> = part.iter().map(|hash| Value::from(&hash.0)).collect();
-            let found = self.look(|sql| {
+            claims.extend(self.look(|sql| {
                 sql.all(&select, &values, |row| {
                     let holder = ContentHolder::from_bytes(row.blob(1)?.unwrap_or_default())?;
                     Ok((hash_of(row)?, holder))
                 })
-            })?;
-            known.extend(found.into_iter().filter(|(_, one)| view.has(*one)).map(|(hash, _)| hash));
+            })?);
         }
-        Ok(known)
+        Ok(claims)
+    }
+
+    /// A content that an environment uses. What others need is not there for it, even if a resource or a handler names its hash.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub fn content_in(
+        &self,
+        environment: EnvironmentKey,
+        hash: &ContentHash,
+    ) -> Result<Option<Vec<u8>>> {
+        let select = "SELECT content FROM file_content WHERE hash = ?1 AND (EXISTS \
+             (SELECT 1 FROM content_claim c WHERE c.hash = ?1 AND c.holder = ?2) OR NOT EXISTS \
+             (SELECT 1 FROM content_claim c WHERE c.hash = ?1 AND c.holder > ?3))";
+        let own = ContentHolder::Environment(environment).to_bytes();
+        let nothing = ContentHolder::Nothing.to_bytes();
+        let found = self.look(|sql| {
+            sql.first(select, values![&hash.0, &own, &nothing], |row| {
+                Ok(row.blob(0)?.map(<[u8]>::to_vec))
+            })
+        })?;
+        Ok(found.flatten())
     }
 
     /// What was uploaded and is not used yet.

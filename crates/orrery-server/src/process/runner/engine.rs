@@ -96,7 +96,10 @@ impl Runner {
         let setup = Setup {
             registry: handlers.registry(),
             targets: Arc::clone(&places) as _,
-            contents: Arc::new(StoredContents(Arc::clone(self.app.store()))),
+            contents: Arc::new(StoredContents {
+                store: Arc::clone(self.app.store()),
+                environment: self.key,
+            }),
             secrets: Arc::new(EnvironmentSecrets::new(&self.app, self.key, machine)),
             settings: settings.clone(),
             workers: self.options.workers,

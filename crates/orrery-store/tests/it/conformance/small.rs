@@ -193,6 +193,19 @@ fn contents_are_known_to_who_claims_them(backend: Backend) {
     assert_eq!(known(1, Some(&[there])), [1]);
     assert_eq!(known(1, Some(&[here])), [3]);
     assert_eq!(known(1, None), [1, 3]);
-    assert!(records.is_content_unclaimed(&hash(4)).unwrap());
-    assert!(!records.is_content_unclaimed(&hash(3)).unwrap());
+    let foreign = |account: u8, environments: &[orrery_store::EnvironmentKey]| -> Vec<u8> {
+        let environments = Some(environments.iter().copied().collect());
+        let view = ContentView { account: Some([account; 16]), environments };
+        let foreign = records.foreign_contents(&view, &all).unwrap();
+        foreign.into_iter().map(|hash| hash.0[0]).collect()
+    };
+    assert_eq!(foreign(1, &[]), [1, 2, 3], "nothing is known of the fourth");
+    assert_eq!(foreign(2, &[]), [3]);
+    assert_eq!(foreign(2, &[here]), [] as [u8; 0]);
+    let content = |environment, byte: u8| records.content_in(environment, &hash(byte)).unwrap();
+    assert_eq!(content(there, 1), Some(hash(1).0.to_vec()));
+    assert_eq!(content(here, 1), None, "another environment uses it");
+    assert_eq!(content(here, 2), None, "an account has uploaded it, for nothing yet");
+    assert_eq!(content(here, 4), Some(hash(4).0.to_vec()), "from before claims were kept");
+    assert_eq!(content(here, 5), None);
 }

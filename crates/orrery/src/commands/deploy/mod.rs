@@ -306,7 +306,10 @@ fn setup(
     inventory: Inventory,
 ) -> Setup {
     let contents: Arc<dyn Contents> = match opened {
-        Some(opened) => Arc::new(StoredContents(Arc::clone(&opened.store) as Arc<dyn Store>)),
+        Some(opened) => Arc::new(StoredContents {
+            store: Arc::clone(&opened.store) as Arc<dyn Store>,
+            environment: opened.environment,
+        }),
         None => Arc::new(orrery_handlers::NoContents),
     };
     Setup {
