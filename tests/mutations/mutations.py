@@ -235,4 +235,14 @@ MUTATIONS = [
         "        Some(None) => unknown.map(|effect| effects::foreseen(&effect.started)),", "        Some(None) => None,",
         "unknown_effects/plans_and_status_of_servers_tell_them",
     ),
+    server_it("contents.rs")(
+        "guessed-contents", "a version that names the content of others gets no right to it",
+        "    used.retain(|hash| !known.contains(hash) && !foreign.contains(hash));\n", "    used.retain(|hash| !known.contains(hash));\n",
+        "contents_of_other_tenants_are_not_found_by_guessing",
+    ),
+    at("orrery-server", "it", "crates/orrery-store/src/records/contents.rs")(
+        "contents-of-all", "handlers get the contents of their own environment only",
+        "(SELECT 1 FROM content_claim c WHERE c.hash = ?1 AND c.holder > ?3))\";", "(SELECT 1 FROM content_claim c WHERE c.hash = ?1 AND c.holder < ?3))\";",
+        "an_environment_gets_its_own_contents_only_on_sqlite", "an_environment_gets_its_own_contents_only_on_postgres",
+    ),
 ]
