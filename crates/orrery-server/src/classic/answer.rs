@@ -1,12 +1,15 @@
 //! Answers in the classic forms: the envelope of the second generation, the loose objects of the first, and errors.
 
+use axum::body::Bytes;
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use futures_util::StreamExt as _;
 use orrery_api::Problem;
 use orrery_model::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::problem::ServerError;
 
@@ -20,6 +23,60 @@ pub(super) fn plain(content: Value) -> Answer {
 /// In the envelope.
 pub(super) fn data(content: Value) -> Answer {
     plain(json!({ "data": content }))
+}
+
+/// Long answers that are in memory at once.
+static LONG: Semaphore = Semaphore::const_new(4);
+/// Bytes of a long answer that are handed on at once.
+const PART: usize = 64 << 10;
+
+/// A turn to make a long answer. It ends when the answer has been read.
+pub(super) async fn long_turn() -> Result<SemaphorePermit<'static>, ServerError> {
+    LONG.acquire().await.map_err(|_| ServerError::Stopping)
+}
+
+/// A list or an object on its way to being an answer, as text: its values would take a multiple of that.
+#[derive(Debug)]
+pub(super) struct LongText {
+    text: String,
+    is_empty: bool,
+}
+
+impl LongText {
+    pub(super) fn new(head: String) -> Self {
+        LongText { text: head, is_empty: true }
+    }
+
+    /// Adds an item of a list.
+    pub(super) fn push(&mut self, item: &Value) {
+        if !std::mem::replace(&mut self.is_empty, false) {
+            self.text.push(',');
+        }
+        self.text.push_str(&item.to_string());
+    }
+
+    /// Adds a member of an object.
+    pub(super) fn insert(&mut self, name: &str, item: &Value) {
+        self.push(&Value::from(name));
+        self.text.push(':');
+        self.text.push_str(&item.to_string());
+    }
+
+    /// The answer, with what ends it.
+    pub(super) fn end(mut self, tail: &str, turn: SemaphorePermit<'static>) -> Answer {
+        self.text.push_str(tail);
+        let parts = futures_util::stream::unfold(
+            (Bytes::from(self.text), turn),
+            async |(mut rest, turn)| {
+                let part = rest.split_to(PART.min(rest.len()));
+                (!part.is_empty())
+                    .then_some((Ok::<_, std::convert::Infallible>(part), (rest, turn)))
+            },
+        );
+        // Bodies are asked once more after their end, which an unfolded stream does not bear.
+        let body = axum::body::Body::from_stream(parts.fuse());
+        Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+    }
 }
 
 /// Done, and nothing to say.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use axum::http::StatusCode;
 
-use super::answer::{Answer, data, plain, time, told};
+use super::answer::{Answer, LongText, data, long_turn, plain, time, told};
 use super::call::{Call, bad};
 use super::resources::{all_lines, newest_released};
 use crate::problem::ServerError;
@@ -353,23 +353,21 @@ pub(super) async fn dry_runs_v1(call: Call) -> Answer {
     plain(json!({"dryruns": shown.collect::<Vec<_>>()}))
 }
 
-/// A dry run with all that it found.
-async fn found_by(call: &Call, id: Uuid) -> Result<(DryRunRecord, Vec<DryRunResult>), ServerError> {
-    call.look(move |store, key| {
-        let run = store.records().dry_run(key, id.as_bytes())?;
-        let mut results: Vec<DryRunResult> = Vec::new();
-        loop {
-            let after = results.last().map(|result| result.resource.clone()).unwrap_or_default();
-            let part =
-                store.records().dry_run_results(id.as_bytes(), None, &after, RESULTS_AT_ONCE)?;
-            let is_last = part.len() < RESULTS_AT_ONCE;
-            results.extend(part);
-            if is_last {
-                return Ok((run, results));
-            }
+/// Visits all that a dry run found, in parts.
+fn visit_results(
+    store: &dyn Store,
+    id: Uuid,
+    visit: &mut dyn FnMut(&DryRunResult),
+) -> Result<(), StoreError> {
+    let mut after = String::new();
+    loop {
+        let part = store.records().dry_run_results(id.as_bytes(), None, &after, RESULTS_AT_ONCE)?;
+        part.iter().for_each(&mut *visit);
+        match part.last() {
+            Some(last) if part.len() == RESULTS_AT_ONCE => after.clone_from(&last.resource),
+            _ => return Ok(()),
         }
-    })
-    .await
+    }
 }
 
 /// Attributes by name, each with what it is and what it should be.
@@ -427,44 +425,58 @@ pub(super) async fn dry_run(call: Call) -> Answer {
     call.only(&[])?;
     let (number, id) = (call.path_version("version")?, call.path_uuid("report_id")?);
     let environment = call.environment()?.uuid;
-    let (run, results) = found_by(&call, id).await?;
-    if run.version != number {
-        return Err(ServerError::NotFound { kind: "dry run", name: id.to_string() });
-    }
-    let diff: Vec<Value> = results
-        .iter()
-        .map(|result| {
-            let attributes: Map<String, Value> = pairs(result)
-                .into_iter()
-                .map(|(name, pair)| (name, attribute_diff(&pair["current"], &pair["desired"])))
-                .collect();
-            let status =
-                if result.status == "failed" { "modified" } else { result.status.as_str() };
-            json!({"resource_id": result.resource, "attributes": attributes, "status": status})
+    let turn = long_turn().await?;
+    let found = call
+        .look(move |store, key| {
+            let run = store.records().dry_run(key, id.as_bytes())?;
+            if run.version != number {
+                return Err(StoreError::NotFound { kind: "dry run", name: id.to_string() });
+            }
+            let summary = shown(&environment, &run);
+            let mut found = LongText::new(format!(r#"{{"data":{{"summary":{summary},"diff":["#));
+            visit_results(store, id, &mut |result| {
+                let attributes: Map<String, Value> = pairs(result)
+                    .into_iter()
+                    .map(|(name, pair)| (name, attribute_diff(&pair["current"], &pair["desired"])))
+                    .collect();
+                let status =
+                    if result.status == "failed" { "modified" } else { result.status.as_str() };
+                found.push(&json!({
+                    "resource_id": result.resource, "attributes": attributes, "status": status,
+                }));
+            })?;
+            Ok(found)
         })
-        .collect();
-    data(json!({"summary": shown(&environment, &run), "diff": diff}))
+        .await?;
+    found.end("]}}", turn)
 }
 
 pub(super) async fn dry_run_v1(call: Call) -> Answer {
     call.only(&[])?;
     let id = call.path_uuid("version")?;
     let environment = call.environment()?.uuid;
-    let (run, results) = found_by(&call, id).await?;
-    let mut resources = Map::new();
-    for result in &results {
-        let versioned = format!("{},v={}", result.resource, run.version);
-        let Ok(parts) = result.resource.parse::<orrery_model::ResourceId>() else { continue };
-        let fields = json!({
-            "version": run.version.0, "attribute": parts.attribute(), "agent_name": parts.agent(),
-            "entity_type": parts.entity(), "attribute_value": parts.value(),
-        });
-        let one = json!({"id": versioned, "changes": pairs(result), "id_fields": fields});
-        resources.insert(versioned, one);
-    }
-    let mut content = shown(&environment, &run);
-    content["resources"] = Value::Object(resources);
-    plain(json!({ "dryrun": content }))
+    let turn = long_turn().await?;
+    let found = call
+        .look(move |store, key| {
+            let run = store.records().dry_run(key, id.as_bytes())?;
+            let summary = shown(&environment, &run).to_string();
+            let summary = summary.trim_end_matches('}');
+            let mut found = LongText::new(format!(r#"{{"dryrun":{summary},"resources":{{"#));
+            visit_results(store, id, &mut |result| {
+                let versioned = format!("{},v={}", result.resource, run.version);
+                let Ok(parts) = result.resource.parse::<orrery_model::ResourceId>() else { return };
+                let fields = json!({
+                    "version": run.version.0, "attribute": parts.attribute(),
+                    "agent_name": parts.agent(), "entity_type": parts.entity(),
+                    "attribute_value": parts.value(),
+                });
+                let one = json!({"id": versioned, "changes": pairs(result), "id_fields": fields});
+                found.insert(&versioned, &one);
+            })?;
+            Ok(found)
+        })
+        .await?;
+    found.end("}}}", turn)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use orrery_model::{Resource, VersionNumber};
 use orrery_store::{ResourceDifference, ResourceFilter, VersionInfo, VersionResource};
 use serde_json::{Map, Value, json};
 
-use super::answer::{Answer, data, time};
+use super::answer::{Answer, LongText, long_turn, time};
 use super::call::{Call, bad};
 use super::deploy::attribute_diff;
 use super::paging::{Form, Item, Key, Offer, Wanted};
@@ -172,15 +172,17 @@ pub(super) async fn diff(call: Call) -> Answer {
             "Invalid version range specified: the source version {from} must be lower than the target version {to}"
         )));
     }
+    let turn = long_turn().await?;
     let found = call
         .look(move |store, key| {
             for number in [from, to] {
                 version_info(store, key, number)?;
             }
-            let mut found = Vec::new();
-            store.diff_versions(key, from, to, &mut |difference| found.push(shown(&difference)))?;
+            let mut found = LongText::new(r#"{"data":["#.to_owned());
+            store
+                .diff_versions(key, from, to, &mut |difference| found.push(&shown(&difference)))?;
             Ok(found)
         })
         .await?;
-    data(Value::Array(found))
+    found.end("]}", turn)
 }
