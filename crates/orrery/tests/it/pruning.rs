@@ -5,18 +5,20 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
+use serde_json::Value;
 
 use crate::playground::Playground;
 use crate::right_project::file;
 
 pub(crate) fn trials() -> Vec<Trial> {
     type Check = fn() -> Result<()>;
-    let checks: [(&str, Check); 5] = [
+    let checks: [(&str, Check); 6] = [
         ("what is left out is not pruned", left_out_is_not_pruned),
         ("what cannot be identified is not pruned", unidentified_is_not_pruned),
         ("an unfinished removal is not repaired", unfinished_removal_is_not_repaired),
         ("what was never deployed is not told of", never_deployed_is_dropped),
         ("edits come first in a long plan", edits_come_first),
+        ("reports of a destroy have one form", destroy_reports_have_one_form),
     ];
     let trial = |(name, check): (&str, Check)| {
         Trial::test(format!("pruning: {name}"), move || {
@@ -120,6 +122,41 @@ fn never_deployed_is_dropped() -> Result<()> {
     destroyed.says(&["1 removed", "destroyed: nothing of test is left"])?;
     ensure!(!destroyed.said.contains("left in place"), "{}", destroyed.said);
     project.expect(0, &["destroy", "--yes"])?.says(&["nothing of test was deployed"])
+}
+
+/// Names of all keys of a report, those of its parts included.
+pub(crate) fn keys(report: &Value) -> Vec<String> {
+    let Some(object) = report.as_object() else { return Vec::new() };
+    let named = |(name, value): (&String, &Value)| {
+        let inner = keys(value).into_iter().map(|inner| format!("{name}.{inner}"));
+        std::iter::once(name.clone()).chain(inner).collect::<Vec<_>>()
+    };
+    object.iter().flat_map(named).collect()
+}
+
+fn destroy_reports_have_one_form() -> Result<()> {
+    let project = Playground::new(&(file("a") + &file("b")))?;
+    let deployed = project.json(0, &["deploy"])?;
+    ensure!(deployed["removal"].is_null(), "{deployed}");
+    project.write_model(&file("a"))?;
+    let pruned = project.json(0, &["deploy", "--prune", "--yes"])?;
+    ensure!(pruned["removal"]["removed"].as_array().map_or(0, Vec::len) == 1, "{pruned}");
+    let destroyed = project.json(0, &["destroy", "--yes"])?;
+    ensure!(destroyed["tally"]["removed"] == 1, "{destroyed}");
+    let removed = &destroyed["removal"]["removed"];
+    ensure!(removed[0].as_str().is_some_and(|id| id.ends_with("/a]")), "{destroyed}");
+    let nothing = project.json(0, &["destroy", "--yes"])?;
+    ensure!(keys(&nothing) == keys(&destroyed), "{nothing}\n{destroyed}");
+    ensure!(nothing["tally"]["removed"] == 0 && nothing["version"].is_u64(), "{nothing}");
+    // What cannot be removed is in it, too.
+    project.expect(0, &["deploy"])?;
+    project.expect(0, &["destroy", "--yes"])?;
+    fs::write(project.managed("a"), "a")?;
+    project.expect(0, &["deploy"])?;
+    let kept = project.json(0, &["destroy", "--yes"])?;
+    ensure!(keys(&kept) == keys(&destroyed), "{kept}");
+    ensure!(kept["removal"]["kept"][0]["adopted"] == true, "{kept}");
+    Ok(())
 }
 
 fn edits_come_first() -> Result<()> {

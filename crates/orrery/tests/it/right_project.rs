@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::playground::{Playground, until};
+use crate::pruning::keys;
 use crate::server_commands::{World, fails, prints};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -406,6 +407,11 @@ fn server_prunes(postgres: bool) -> Result<()> {
     prints(&world, "cd notes && orrery destroy --yes", &told)?;
     ensure!(fs::read_dir(&managed)?.next().is_none(), "something is left");
     prints(&world, "cd notes && orrery destroy --yes", &["nothing of p/live was deployed"])?;
+    let nothing = json(&world, "cd notes && orrery destroy --yes")?;
+    world.done("cd notes && orrery deploy")?;
+    let destroyed = json(&world, "cd notes && orrery destroy --yes")?;
+    ensure!(destroyed["tally"]["removed"] == 4, "{destroyed}");
+    ensure!(keys(&nothing) == keys(&destroyed), "{nothing}\n{destroyed}");
     // An empty environment belongs to nobody.
     write_project(&world, "fleet", &file("c"))?;
     prints(&world, "cd fleet && orrery deploy -e p/live", &["1 created"])?;

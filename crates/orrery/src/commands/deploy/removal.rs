@@ -224,6 +224,7 @@ impl<'a> Candidate<'a> {
             selection: &selection,
             unplaced: &unplaced,
             unmanaged: &unmanaged,
+            removal: Some(&self.plan),
         };
         let exit = run.follow(&begun, self.version, since)?;
         let mut left: BTreeSet<&str> = self.plan.removed.iter().map(String::as_str).collect();
