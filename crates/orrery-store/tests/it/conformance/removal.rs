@@ -260,11 +260,26 @@ fn a_removal_that_was_begun_is_found_again(backend: Backend) {
 impl Engine<'_> {
     /// Writes down a run that ended well, with what it changed.
     fn change(&self, version: VersionNumber, resource: &Resource, kind: ChangeKind) {
+        self.end(version, resource, kind, OutcomeStatus::Deployed);
+    }
+
+    /// Writes down a run that failed, with what it changed before.
+    fn fail(&self, version: VersionNumber, resource: &Resource, kind: ChangeKind) {
+        self.end(version, resource, kind, OutcomeStatus::Failed);
+    }
+
+    fn end(
+        &self,
+        version: VersionNumber,
+        resource: &Resource,
+        kind: ChangeKind,
+        outcome: OutcomeStatus,
+    ) {
         let key = keys_of(self.store, self.environment, [&resource.id]).unwrap()[&resource.id];
         let state = deployed(resource, Timestamp(7));
         let change = Change { kind, attributes: Vec::new() };
         let wants_absence = orrery_model::wants_absence(&resource.attributes);
-        let action = ActionRecord { wants_absence, ..action(version, 7, &change, &[]) };
+        let action = ActionRecord { wants_absence, outcome, ..action(version, 7, &change, &[]) };
         let results = [
             ResultRecord { state: Some(&state), ..nothing_of(key) },
             ResultRecord { action: Some(action), ..nothing_of(key) },
@@ -298,13 +313,21 @@ fn what_a_deploy_did_not_create_is_adopted(backend: Backend) {
     // What was lost and created again is no longer what was found.
     engine.change(version, &all[1], ChangeKind::Created);
     assert_eq!(engine.adopted(), ["/updated"]);
+    // A run that created something before it failed created it, and one that failed otherwise tells nothing.
+    for (resource, kind) in [(&all[2], ChangeKind::NoChange), (&all[0], ChangeKind::Updated)] {
+        engine.fail(version, resource, kind);
+    }
+    assert_eq!(engine.adopted(), ["/updated"]);
+    engine.fail(version, &all[2], ChangeKind::Created);
+    engine.change(version, &all[2], ChangeKind::NoChange);
+    assert!(engine.adopted().is_empty());
     // What is removed and comes back by other hands is theirs.
     let absent = file("/created", true, &[]);
     let version = engine.put(std::slice::from_ref(&absent));
     engine.change(version, &absent, ChangeKind::Purged);
     let version = engine.put(&all[..1]);
     engine.change(version, &all[0], ChangeKind::NoChange);
-    assert_eq!(engine.adopted(), ["/created", "/updated"]);
+    assert_eq!(engine.adopted(), ["/created"]);
 }
 
 fn what_is_gone_is_listed_no_more(backend: Backend) {
