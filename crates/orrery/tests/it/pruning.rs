@@ -2,6 +2,7 @@
 //! and an unfinished removal is continued only by the commands that ask.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
@@ -12,13 +13,14 @@ use crate::right_project::file;
 
 pub(crate) fn trials() -> Vec<Trial> {
     type Check = fn() -> Result<()>;
-    let checks: [(&str, Check); 6] = [
+    let checks: [(&str, Check); 7] = [
         ("what is left out is not pruned", left_out_is_not_pruned),
         ("what cannot be identified is not pruned", unidentified_is_not_pruned),
         ("an unfinished removal is not repaired", unfinished_removal_is_not_repaired),
         ("what was never deployed is not told of", never_deployed_is_dropped),
         ("edits come first in a long plan", edits_come_first),
         ("reports of a destroy have one form", destroy_reports_have_one_form),
+        ("another spelling of a path is the same file", other_spellings_are_the_same),
     ];
     let trial = |(name, check): (&str, Check)| {
         Trial::test(format!("pruning: {name}"), move || {
@@ -156,6 +158,43 @@ fn destroy_reports_have_one_form() -> Result<()> {
     let kept = project.json(0, &["destroy", "--yes"])?;
     ensure!(keys(&kept) == keys(&destroyed), "{kept}");
     ensure!(kept["removal"]["kept"][0]["adopted"] == true, "{kept}");
+    Ok(())
+}
+
+/// A file that the model has under another spelling of its path is neither removed nor written anew.
+fn other_spellings_are_the_same() -> Result<()> {
+    let project = Playground::new(&file("run/x"))?;
+    fs::create_dir(project.managed("run"))?;
+    fs::create_dir(project.managed("var"))?;
+    symlink("../run", project.managed("var/run"))?;
+    symlink(project.managed("var/run"), project.managed("alias"))?;
+    project.expect(0, &["deploy"])?;
+    let written = || anyhow::Ok(fs::metadata(project.managed("run/x"))?.modified()?);
+    let before = written()?;
+    let spelt = |path: &str| {
+        format!("Text(host=host, path=\"{{{{ root }}}}/{path}\", content=\"run/x\")\n")
+    };
+    for path in ["var/run/x", "alias/x", "var//run/x", "run/x"] {
+        project.write_model(&spelt(path))?;
+        let plan = project.run(&["plan", "--prune"])?;
+        ensure!(!plan.out.contains("\n- ") && !plan.said.contains("to remove"), "{}", plan.out);
+        let pruned = project.expect(0, &["deploy", "--prune", "--yes"])?;
+        ensure!(
+            !pruned.said.contains("removed") && !pruned.said.contains("created"),
+            "{}",
+            pruned.said
+        );
+        ensure!(written()? == before, "{path}: the file was written anew");
+        let deployed = project.expect(0, &["deploy"])?;
+        ensure!(!deployed.said.contains("no longer managed"), "{path}: {}", deployed.said);
+    }
+    // What is something else in the same place comes after what goes, and stays.
+    project.write_model("Folder(host=host, path=\"{{ root }}/var/run/x\")\n")?;
+    project.expect(0, &["deploy", "--prune", "--yes"])?.says(&["1 created", "removed"])?;
+    ensure!(project.managed("run/x").is_dir());
+    // It was created here, under whatever spelling.
+    project.expect(0, &["destroy", "--yes"])?.says(&["nothing of test is left"])?;
+    ensure!(!project.managed("run/x").exists());
     Ok(())
 }
 

@@ -106,7 +106,7 @@ fn destroy_here(options: &Destroy) -> Result<Exit, Stopped> {
     let known = removal::with_adopted(removal::known(&opened)?, options.include_adopted);
     let addresses = known.iter().filter_map(|one| declared_address(&one.resource)).collect();
     let inventory = inventory_here(addresses, &local_agents);
-    let abilities = Abilities::new(hosted).with_inventory(inventory.clone());
+    let abilities = Abilities::new(hosted).with_inventory(inventory.clone()).on_this_machine();
     let removal = plan_removal(Vec::new(), &known, &abilities);
     let plan = removal::plan_of(&removal);
     let exit = if plan.removed.is_empty() {

@@ -49,7 +49,7 @@ pub(super) fn plan_here(
     known.retain(|one| is_wanted(&one.resource.id) || selection.covers(&one.resource));
     let hosted = code.map(|code| code.handlers.clone()).unwrap_or_default();
     let inventory = inventory_here(declared_addresses(resources), local_agents);
-    let abilities = Abilities::new(hosted).with_inventory(inventory);
+    let abilities = Abilities::new(hosted).with_inventory(inventory).on_this_machine();
     plan_removal(resources.to_vec(), &known, &abilities)
 }
 
