@@ -181,7 +181,11 @@ pub fn plan_removal(wanted: Vec<Resource>, known: &[Remnant], handlers: &dyn Han
             set: remnant.resource.set.clone(),
             source: remnant.resource.source.clone(),
             // Nothing is to happen because something goes, and what goes does so once.
-            flags: ResourceFlags { receive_events: false, ..ResourceFlags::default() },
+            flags: ResourceFlags {
+                receive_events: false,
+                removal: true,
+                ..ResourceFlags::default()
+            },
             ..Resource::new((*id).clone(), attributes, first)
         }
     });

@@ -13,7 +13,7 @@ use crate::right_project::file;
 
 pub(crate) fn trials() -> Vec<Trial> {
     type Check = fn() -> Result<()>;
-    let checks: [(&str, Check); 7] = [
+    let checks: [(&str, Check); 8] = [
         ("what is left out is not pruned", left_out_is_not_pruned),
         ("what cannot be identified is not pruned", unidentified_is_not_pruned),
         ("an unfinished removal is not repaired", unfinished_removal_is_not_repaired),
@@ -21,6 +21,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("edits come first in a long plan", edits_come_first),
         ("reports of a destroy have one form", destroy_reports_have_one_form),
         ("another spelling of a path is the same file", other_spellings_are_the_same),
+        ("what was removed is not told as deployed", removed_is_not_told_as_deployed),
     ];
     let trial = |(name, check): (&str, Check)| {
         Trial::test(format!("pruning: {name}"), move || {
@@ -196,6 +197,39 @@ fn other_spellings_are_the_same() -> Result<()> {
     project.expect(0, &["destroy", "--yes"])?.says(&["nothing of test is left"])?;
     ensure!(!project.managed("run/x").exists());
     Ok(())
+}
+
+/// While a removal is unfinished, each resource is told as what it is.
+fn removed_is_not_told_as_deployed() -> Result<()> {
+    let directory = "d = Folder(host=host, path=\"{{ root }}/d\")\n\
+        Text(host=host, path=\"{{ root }}/d/first\", content=\"1\", requires=d)\n\
+        Folder(host=host, path=\"{{ root }}/e\", purged=true)\n";
+    let project = Playground::new(&(file("a") + directory))?;
+    project.expect(0, &["deploy"])?;
+    fs::write(project.managed("d/foreign"), "")?;
+    let purged = "Folder(host=host, path=\"{{ root }}/e\", purged=true)\n";
+    project.write_model(&(file("a") + purged))?;
+    let pruned = project.expect(2, &["deploy", "--prune", "--yes"])?;
+    pruned.says(&["1 removed", "1 failed", "1 resource is not removed yet"])?;
+    let status = project.expect(2, &["status"])?;
+    status.shows(&["\n2 deployed\n", "\n1 failed\n", "\n1 removed\n"])?;
+    status.shows(&["removal failed  std::Directory[", "/d]\n    cannot remove", "not empty"])?;
+    status.says(&["3 resources: 2 deployed, 1 failed, 1 removed"])?;
+    let report = project.json(2, &["status"])?;
+    ensure!(report["done"] == false && report["unfinished_removal"] == true, "{report}");
+    let statuses = &report["statuses"];
+    ensure!(statuses["deployed"] == 2 && statuses["removed"] == 1, "{report}");
+    ensure!(report["problems"][0]["removal"] == "pending", "{report}");
+    let listed = project.expect(0, &["resources"])?;
+    listed.says(&["4 resources: 2 deployed, 1 failed, 1 removed"])?;
+    let line = |end: &str| listed.out.lines().find(|line| line.ends_with(end)).unwrap_or_default();
+    ensure!(line("/d/first]").starts_with("removed  "), "{}", listed.out);
+    ensure!(line("/d]").starts_with("removal failed  "), "{}", listed.out);
+    ensure!(line("/e]").starts_with("deployed  "), "{}", listed.out);
+    // A removal that was cut off before it was concluded is not green either.
+    fs::remove_file(project.managed("d/foreign"))?;
+    project.expect(0, &["deploy", "--prune", "--yes"])?;
+    project.expect(0, &["status"])?.says(&["all deployed: 2 resources"])
 }
 
 fn edits_come_first() -> Result<()> {

@@ -390,6 +390,20 @@ fn server_prunes(postgres: bool) -> Result<()> {
     ensure!(managed.join("d").exists(), "what others make there is theirs");
     fs::remove_dir(managed.join("d"))?;
 
+    // What is in the way keeps a removal from ending, and each resource is told as what it is.
+    write_project(&world, "notes", &(file("a") + DIRECTORY))?;
+    world.done("cd notes && orrery deploy")?;
+    fs::write(managed.join("d/foreign"), "")?;
+    write_project(&world, "notes", &file("a"))?;
+    let (pruned, code) = world.run("cd notes && orrery deploy --prune --yes")?;
+    ensure!(code == 2 && pruned.contains("1 resource is not removed yet"), "{code}: {pruned}");
+    let (status, code) = world.run("cd notes && orrery status")?;
+    let told = ["2 removed", "1 deployed", "removal failed  std::Directory[", "not empty"];
+    ensure!(code == 2 && told.iter().all(|told| status.contains(told)), "{code}: {status}");
+    fs::remove_file(managed.join("d/foreign"))?;
+    world.done("cd notes && orrery deploy --prune --yes")?;
+    ensure!(!managed.join("d").exists());
+
     write_project(&world, "notes", &(file("a") + DIRECTORY))?;
     world.done("cd notes && orrery deploy")?;
     let protect = |value: &str| {

@@ -7,7 +7,7 @@ use orrery_api::{
     DeployRequest, Operation, ReleaseRequest, RemovalPlan, ResourceCounts, UploadBinding,
     VersionReleased, VersionUpload,
 };
-use orrery_store::ResourceFilter;
+use orrery_store::ResourceQuery;
 
 use crate::cli_deploy::{Repair, Selection, Takeover, Wanted};
 use crate::commands::export::{ExportError, Push, info, store};
@@ -224,7 +224,7 @@ fn try_repair(of: &RemoteEnvironment, options: &Repair) -> Result<Exit, Trouble>
     let selection = &options.selection;
     if selection.filter.is_some() {
         let mut ids = Vec::new();
-        server.each(&ResourceFilter::default(), None, find::PAGE, &mut |seen| {
+        server.each(&ResourceQuery::default(), None, find::PAGE, &mut |seen| {
             if selection.covers_id(&seen.id) {
                 ids.push(seen.id.to_string());
             }
