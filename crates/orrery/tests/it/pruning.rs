@@ -13,7 +13,7 @@ use crate::right_project::file;
 
 pub(crate) fn trials() -> Vec<Trial> {
     type Check = fn() -> Result<()>;
-    let checks: [(&str, Check); 8] = [
+    let checks: [(&str, Check); 9] = [
         ("what is left out is not pruned", left_out_is_not_pruned),
         ("what cannot be identified is not pruned", unidentified_is_not_pruned),
         ("an unfinished removal is not repaired", unfinished_removal_is_not_repaired),
@@ -22,6 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("reports of a destroy have one form", destroy_reports_have_one_form),
         ("another spelling of a path is the same file", other_spellings_are_the_same),
         ("what was removed is not told as deployed", removed_is_not_told_as_deployed),
+        ("what was removed is remembered", removed_is_remembered),
     ];
     let trial = |(name, check): (&str, Check)| {
         Trial::test(format!("pruning: {name}"), move || {
@@ -226,10 +227,53 @@ fn removed_is_not_told_as_deployed() -> Result<()> {
     ensure!(line("/d/first]").starts_with("removed  "), "{}", listed.out);
     ensure!(line("/d]").starts_with("removal failed  "), "{}", listed.out);
     ensure!(line("/e]").starts_with("deployed  "), "{}", listed.out);
+    project.expect(0, &["why", "d/first"])?.shows(&["d/first]: removed", "by version 2"])?;
+    let why = project.expect(0, &["why", "*/d"])?;
+    why.shows(&["/d]: removal failed", "because   version 2 removes it"])?;
     // A removal that was cut off before it was concluded is not green either.
     fs::remove_file(project.managed("d/foreign"))?;
     project.expect(0, &["deploy", "--prune", "--yes"])?;
     project.expect(0, &["status"])?.says(&["all deployed: 2 resources"])
+}
+
+/// What was removed keeps its log, and says when it went and by which version.
+fn removed_is_remembered() -> Result<()> {
+    let project = Playground::new(&(file("a") + &file("b")))?;
+    project.expect(0, &["deploy"])?;
+    project.write_model(&file("a"))?;
+    project.expect(0, &["deploy", "--prune", "--yes", "--message", "tidy up"])?;
+    let path = "/b";
+    let why = project.expect(0, &["why", path])?;
+    why.shows(&["/b]: removed\n", "\n  removed   20", ", by version 2 (tidy up)\n"])?;
+    why.shows(&["because   version 2 removes it", "next      nothing"])?;
+    let log = project.expect(0, &["log", path])?;
+    log.shows(&[
+        "deploy of version 2: deployed, purged",
+        "deploy of version 1: deployed, created",
+    ])?;
+    log.says(&["/b]: 2 entries; removed 20", ", by version 2 (tidy up)"])?;
+    let report = project.json(0, &["why", path])?;
+    ensure!(report["removed"]["version"] == 2, "{report}");
+    ensure!(report["removed"]["message"] == "tidy up", "{report}");
+    ensure!(report["removed"]["at"].is_string(), "{report}");
+    ensure!(report["resource"]["removal"] == "done", "{report}");
+    ensure!(project.json(0, &["log", path])?["removed"]["version"] == 2);
+    // What others had removed before is gone as well, and lists are of what is there.
+    fs::remove_file(project.managed("a"))?;
+    project.expect(0, &["destroy", "--yes"])?;
+    let why = project.expect(0, &["why", "/a"])?;
+    why.shows(&["/a]: removed\n", ", by version 4 (orrery destroy)\n"])?;
+    project.expect(0, &["resources", "--status", "orphaned"])?.says(&["0 resources"])?;
+    project.expect(1, &["why", "/c"])?.says(&["there is no resource /c"])?;
+    // What is there is meant rather than what was removed.
+    project.write_model(&file("a/b"))?;
+    fs::create_dir(project.managed("a"))?;
+    project.expect(0, &["deploy"])?;
+    let why = project.expect(0, &["why", "/b"])?;
+    why.shows(&["/a/b] is deployed"])?;
+    let report = project.json(0, &["why", "/b"])?;
+    ensure!(report["removed"].is_null() && report["resource"]["removal"].is_null(), "{report}");
+    Ok(())
 }
 
 fn edits_come_first() -> Result<()> {

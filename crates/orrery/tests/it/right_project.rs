@@ -421,6 +421,9 @@ fn server_prunes(postgres: bool) -> Result<()> {
     prints(&world, "cd notes && orrery destroy --yes", &told)?;
     ensure!(fs::read_dir(&managed)?.next().is_none(), "something is left");
     prints(&world, "cd notes && orrery destroy --yes", &["nothing of p/live was deployed"])?;
+    prints(&world, "cd notes && orrery why /d/first", &["/d/first]: removed", "orrery destroy)"])?;
+    let told = ["deployed, purged", "; removed 20", ", by version "];
+    prints(&world, "cd notes && orrery log /d/first", &told)?;
     let nothing = json(&world, "cd notes && orrery destroy --yes")?;
     world.done("cd notes && orrery deploy")?;
     let destroyed = json(&world, "cd notes && orrery destroy --yes")?;

@@ -38,7 +38,8 @@ pub(crate) fn one(look: &Look, asked: &str) -> Result<Seen, Trouble> {
     }
     let (mut found, mut gone) = (Candidates::default(), Candidates::default());
     let pattern = Pattern::new(asked);
-    each(look, &everything(), None, |resource| {
+    let query = ResourceQuery { removed: true, ..everything() };
+    each(look, &query, None, |resource| {
         if pattern.matches(&resource.id) {
             let is_gone = resource.status == Status::Orphaned;
             if is_gone { &mut gone } else { &mut found }.add(resource, asked);
